@@ -1,0 +1,111 @@
+//! What is known of a file besides its contents.
+
+use crate::{Contents, FileId, Stamp};
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// A moment: seconds since 1970-01-01 UTC, and nanoseconds (0 to 999,999,999) after it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode, Hash)]
+#[cbor(array)]
+pub struct Time {
+    #[n(0)]
+    pub secs: i64,
+    #[n(1)]
+    pub nanos: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode, Hash, PartialOrd, Ord)]
+#[cbor(index_only)]
+pub enum Kind {
+    #[n(0)]
+    File,
+    #[n(1)]
+    Directory,
+    #[n(2)]
+    Symlink,
+    #[n(3)]
+    Fifo,
+    #[n(4)]
+    Socket,
+    #[n(5)]
+    CharDevice,
+    #[n(6)]
+    BlockDevice,
+}
+
+/// A file of any kind as of one version.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(array)]
+pub struct Node {
+    #[n(0)]
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky: the low 12 bits of `st_mode`.
+    #[n(1)]
+    pub mode: u16,
+    #[n(2)]
+    pub uid: u32,
+    #[n(3)]
+    pub gid: u32,
+    /// Names that lead to it; of a directory, 2 and one more for each directory in it.
+    #[n(4)]
+    pub links: u32,
+    #[n(5)]
+    pub atime: Time,
+    #[n(6)]
+    pub mtime: Time,
+    #[n(7)]
+    pub ctime: Time,
+    /// The update that last stored contents: what the next `store` expects to find.
+    #[n(8)]
+    pub contents_stamp: Stamp,
+    /// The update that last set attributes: what the next attribute update expects to find.
+    #[n(9)]
+    pub attributes_stamp: Stamp,
+    #[n(10)]
+    pub contents: Contents,
+    /// Of a directory, the directory that it is in; the root is in itself.
+    #[n(11)]
+    pub parent: Option<FileId>,
+    /// Of a symbolic link, what it says.
+    #[n(12)]
+    pub target: Option<ByteVec>,
+    /// Of a device, its number as `makedev` packs it.
+    #[n(13)]
+    pub rdev: Option<u64>,
+    /// Extended attributes by name.
+    #[n(14)]
+    pub xattrs: Option<BTreeMap<ByteVec, ByteVec>>,
+}
+
+impl Node {
+    /// The root of a new volume, owned by `uid` and `gid`.
+    pub fn root_directory(uid: u32, gid: u32, at: Time) -> Node {
+        Node {
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid,
+            gid,
+            links: 2,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            contents_stamp: Stamp::default(),
+            attributes_stamp: Stamp::default(),
+            contents: Contents::EMPTY,
+            parent: Some(FileId::ROOT),
+            target: None,
+            rdev: None,
+            xattrs: None,
+        }
+    }
+
+    /// The size that `stat` shows, in bytes.
+    pub fn size(&self) -> u64 {
+        match (self.kind, &self.target) {
+            (Kind::Symlink, Some(target)) => target.len() as u64,
+            (Kind::Directory, _) => 4096,
+            _ => self.contents.size,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+use super::*;
+use crate::{ReplicaId, Time};
+use std::convert::Infallible;
+
+/// A view that knows everything.
+#[derive(Default)]
+struct World {
+    nodes: BTreeMap<FileId, Node>,
+    entries: BTreeMap<(FileId, Name), FileId>,
+    number: u64,
+}
+
+impl View for World {
+    type Error = Infallible;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Infallible> {
+        Ok(self.nodes.get(&file).cloned())
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Infallible> {
+        Ok(self.entries.get(&(directory, name.clone())).copied())
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Infallible> {
+        Ok(!self.entries.keys().any(|(parent, _)| *parent == directory))
+    }
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World::default();
+        world.nodes.insert(FileId::ROOT, Node::root_directory(0, 0, Time::default()));
+        world
+    }
+
+    fn judge(&mut self, change: Change) -> Result<Effects, Problem> {
+        self.number += 1;
+        let stamp = Stamp::new(ReplicaId(1), self.number);
+        let at = Time { secs: self.number as i64, nanos: 0 };
+        let update = Update { stamp, uid: 0, at, change };
+        let Ok(outcome) = judge(&update, self);
+        outcome
+    }
+
+    fn apply(&mut self, change: Change) -> Result<(), Problem> {
+        let effects = self.judge(change)?;
+        for (file, node) in effects.nodes {
+            match node {
+                Some(node) => self.nodes.insert(file, node),
+                None => self.nodes.remove(&file),
+            };
+        }
+        for (key, file) in effects.entries {
+            match file {
+                Some(file) => self.entries.insert(key, file),
+                None => self.entries.remove(&key),
+            };
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, parent: u64, name: &str, file: u64, kind: Kind) -> Result<(), Problem> {
+        self.apply(Change::Make {
+            parent: FileId(parent),
+            name: named(name),
+            file: FileId(file),
+            kind,
+            mode: 0o644,
+            uid: 1,
+            gid: 1,
+            target: None,
+            rdev: None,
+        })
+    }
+
+    fn rename(
+        &mut self,
+        (from, from_name): (u64, &str),
+        (to, to_name): (u64, &str),
+        file: u64,
+        over: Option<u64>,
+        exchange: bool,
+    ) -> Result<(), Problem> {
+        self.apply(Change::Rename {
+            from: FileId(from),
+            from_name: named(from_name),
+            to: FileId(to),
+            to_name: named(to_name),
+            file: FileId(file),
+            over: over.map(FileId),
+            exchange,
+        })
+    }
+
+    fn links(&self, file: u64) -> Option<u32> {
+        self.nodes.get(&FileId(file)).map(|node| node.links)
+    }
+}
+
+fn named(name: &str) -> Name {
+    Name::new(name).expect("a good name")
+}
+
+#[test]
+fn a_directory_counts_itself_its_name_and_the_directories_in_it() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::Directory).expect("free");
+    world.make(10, "b", 11, Kind::Directory).expect("free");
+    world.make(10, "f", 12, Kind::File).expect("free");
+    assert_eq!((world.links(1), world.links(10), world.links(11)), (Some(3), Some(3), Some(2)));
+    world.rename((10, "b"), (1, "b"), 11, None, false).expect("free");
+    assert_eq!((world.links(1), world.links(10)), (Some(4), Some(2)));
+    assert_eq!(world.nodes[&FileId(11)].parent, Some(FileId::ROOT));
+}
+
+#[test]
+fn a_taken_name_and_a_used_id_are_told_apart() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::File).expect("free");
+    let taken = Problem::NameTaken { name: named("a"), by: FileId(10) };
+    assert_eq!(world.make(1, "a", 11, Kind::File), Err(taken));
+    assert_eq!(world.make(1, "b", 10, Kind::File), Err(Problem::IdTaken(FileId(10))));
+    assert_eq!(world.make(10, "c", 12, Kind::File), Err(Problem::NotADirectory(FileId(10))));
+}
+
+#[test]
+fn a_file_goes_with_its_last_name() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::File).expect("free");
+    let link = Change::Link { parent: FileId(1), name: named("b"), file: FileId(10) };
+    world.apply(link).expect("free");
+    assert_eq!(world.links(10), Some(2));
+    for (name, left) in [("a", Some(1)), ("b", None)] {
+        let unlink = Change::Unlink { parent: FileId(1), name: named(name), file: FileId(10) };
+        world.apply(unlink).expect("there");
+        assert_eq!(world.links(10), left);
+    }
+}
+
+#[test]
+fn only_an_empty_directory_can_be_removed_or_renamed_over() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::Directory).expect("free");
+    world.make(10, "f", 11, Kind::File).expect("free");
+    world.make(1, "b", 12, Kind::Directory).expect("free");
+    let unlink = Change::Unlink { parent: FileId(1), name: named("a"), file: FileId(10) };
+    assert_eq!(world.apply(unlink), Err(Problem::NotEmpty(FileId(10))));
+    let over = world.rename((1, "b"), (1, "a"), 12, Some(10), false);
+    assert_eq!(over, Err(Problem::NotEmpty(FileId(10))));
+    world.rename((1, "a"), (1, "b"), 10, Some(12), false).expect("the target is empty");
+    assert_eq!((world.links(1), world.links(12)), (Some(3), None));
+}
+
+#[test]
+fn a_directory_never_comes_to_lie_in_itself() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::Directory).expect("free");
+    world.make(10, "b", 11, Kind::Directory).expect("free");
+    let inside = world.rename((1, "a"), (11, "c"), 10, None, false);
+    assert_eq!(inside, Err(Problem::Cycle(FileId(10))));
+    let swapped = world.rename((1, "a"), (10, "b"), 10, Some(11), true);
+    assert_eq!(swapped, Err(Problem::Cycle(FileId(10))));
+}
+
+#[test]
+fn an_exchange_takes_nothing_away() {
+    let mut world = World::new();
+    world.make(1, "d", 10, Kind::Directory).expect("free");
+    world.make(1, "e", 11, Kind::Directory).expect("free");
+    world.make(10, "f", 12, Kind::File).expect("free");
+    world.rename((1, "e"), (10, "f"), 11, Some(12), true).expect("both are there");
+    assert_eq!(world.entries[&(FileId(1), named("e"))], FileId(12));
+    assert_eq!(world.entries[&(FileId(10), named("f"))], FileId(11));
+    assert_eq!((world.links(1), world.links(10)), (Some(3), Some(3)));
+}
+
+#[test]
+fn two_names_of_one_file_are_left_alone_by_a_rename() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::File).expect("free");
+    let link = Change::Link { parent: FileId(1), name: named("b"), file: FileId(10) };
+    world.apply(link).expect("free");
+    world.rename((1, "a"), (1, "b"), 10, Some(10), false).expect("nothing to do");
+    assert_eq!(world.links(10), Some(2));
+    assert_eq!(world.entries.len(), 2);
+}
+
+#[test]
+fn a_store_expects_the_contents_that_it_saw() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::File).expect("free");
+    let seen = world.nodes[&FileId(10)].contents_stamp;
+    let store = |expects| Change::Store {
+        file: FileId(10),
+        expects,
+        contents: Contents { size: 5, root: None },
+        mtime: Time { secs: 99, nanos: 0 },
+    };
+    world.apply(store(seen)).expect("nobody stored meanwhile");
+    assert_eq!(world.nodes[&FileId(10)].contents.size, 5);
+    let found = world.nodes[&FileId(10)].contents_stamp;
+    let changed = Problem::ContentsChanged { file: FileId(10), found };
+    assert_eq!(world.apply(store(seen)), Err(changed));
+}
+
+#[test]
+fn the_last_xattr_leaves_nothing_behind() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::File).expect("free");
+    let name = ByteVec::from(b"user.k".to_vec());
+    let set = Change::SetXattr { file: FileId(10), name: name.clone(), value: name.clone() };
+    world.apply(set).expect("there");
+    let remove = Change::RemoveXattr { file: FileId(10), name };
+    world.apply(remove.clone()).expect("there");
+    assert_eq!(world.nodes[&FileId(10)].xattrs, None);
+    assert_eq!(world.apply(remove), Err(Problem::NoXattr(FileId(10))));
+}
+
+#[test]
+fn effects_are_values_so_that_applying_them_twice_is_applying_them_once() {
+    let mut world = World::new();
+    world.make(1, "a", 10, Kind::Directory).expect("free");
+    let effects =
+        world.judge(Change::Unlink { parent: FileId(1), name: named("a"), file: FileId(10) });
+    let effects = effects.expect("empty");
+    assert_eq!(effects.nodes[&FileId(10)], None);
+    assert_eq!(effects.nodes[&FileId(1)].as_ref().map(|node| node.links), Some(2));
+}

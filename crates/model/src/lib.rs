@@ -1,0 +1,18 @@
+//! What a file system is here: ids, names, attributes, and the `Update`, one change to a volume.
+//! Holds: `judge` decides what an update does from what it finds, and from nothing else, so every
+//! replica that finds the same decides the same.
+//! Never: touches clock, chance, disk or network.
+
+mod attributes;
+mod contents;
+mod ids;
+mod judge;
+mod name;
+mod update;
+
+pub use attributes::{Kind, Node, Time};
+pub use contents::{CHUNK_NAME_BYTES, ChunkName, Contents, Piece, Root};
+pub use ids::{COUNTER_MAX, FileId, IdOutOfRange, REPLICA_MAX, ReplicaId, Seq, Stamp};
+pub use judge::{Effects, Problem, View, judge};
+pub use name::{BadName, NAME_BYTES_MAX, Name};
+pub use update::{AttributeChange, Change, Update};

@@ -1,0 +1,162 @@
+//! One change to a volume, as it stands in the log: names and expectations, never contents.
+//! From: DESIGN, "Updates"; partially connected operation, section 4.
+
+use crate::{Contents, FileId, Kind, Name, Stamp, Time};
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(array)]
+pub struct Update {
+    #[n(0)]
+    pub stamp: Stamp,
+    /// The user, by number, whose process made the change.
+    #[n(1)]
+    pub uid: u32,
+    #[n(2)]
+    pub at: Time,
+    #[n(3)]
+    pub change: Change,
+}
+
+/// What changes. Each names what it expects to find; what it does not find is a `Problem`.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Change {
+    /// A new file of any kind. Expects the name absent and the id unused.
+    #[n(0)]
+    Make {
+        #[n(0)]
+        parent: FileId,
+        #[n(1)]
+        name: Name,
+        #[n(2)]
+        file: FileId,
+        #[n(3)]
+        kind: Kind,
+        #[n(4)]
+        mode: u16,
+        #[n(5)]
+        uid: u32,
+        #[n(6)]
+        gid: u32,
+        #[n(7)]
+        target: Option<ByteVec>,
+        #[n(8)]
+        rdev: Option<u64>,
+    },
+    /// One more name for a file. Expects the name absent.
+    #[n(1)]
+    Link {
+        #[n(0)]
+        parent: FileId,
+        #[n(1)]
+        name: Name,
+        #[n(2)]
+        file: FileId,
+    },
+    /// A name goes away, and with the last name the file; of a directory, an empty one.
+    /// Expects the name to be this file.
+    #[n(2)]
+    Unlink {
+        #[n(0)]
+        parent: FileId,
+        #[n(1)]
+        name: Name,
+        #[n(2)]
+        file: FileId,
+    },
+    /// Expects the old name to be `file` and the new one to be `over`, or absent.
+    #[n(3)]
+    Rename {
+        #[n(0)]
+        from: FileId,
+        #[n(1)]
+        from_name: Name,
+        #[n(2)]
+        to: FileId,
+        #[n(3)]
+        to_name: Name,
+        #[n(4)]
+        file: FileId,
+        #[n(5)]
+        over: Option<FileId>,
+        /// The two change places, and neither goes away.
+        #[n(6)]
+        exchange: bool,
+    },
+    /// New contents as a whole. Expects the contents that bear the stamp `expects`.
+    #[n(4)]
+    Store {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        expects: Stamp,
+        #[n(2)]
+        contents: Contents,
+        #[n(3)]
+        mtime: Time,
+    },
+    /// Expects the attributes that bear the stamp `expects`.
+    #[n(5)]
+    SetAttributes {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        expects: Stamp,
+        #[n(2)]
+        set: AttributeChange,
+    },
+    /// Expects nothing: the last one wins, as among processes of one machine.
+    #[n(6)]
+    SetXattr {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        name: ByteVec,
+        #[n(2)]
+        value: ByteVec,
+    },
+    #[n(7)]
+    RemoveXattr {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        name: ByteVec,
+    },
+}
+
+/// The attributes that an update sets; none stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct AttributeChange {
+    #[n(0)]
+    pub mode: Option<u16>,
+    #[n(1)]
+    pub uid: Option<u32>,
+    #[n(2)]
+    pub gid: Option<u32>,
+    #[n(3)]
+    pub atime: Option<Time>,
+    #[n(4)]
+    pub mtime: Option<Time>,
+}
+
+impl Update {
+    /// The files whose entries or attributes the update may touch.
+    pub fn touches(&self) -> Vec<FileId> {
+        match &self.change {
+            Change::Make { parent, file, .. }
+            | Change::Link { parent, file, .. }
+            | Change::Unlink { parent, file, .. } => vec![*parent, *file],
+            Change::Rename { from, to, file, over, .. } => {
+                let mut files = vec![*from, *to, *file];
+                files.extend(over);
+                files
+            }
+            Change::Store { file, .. }
+            | Change::SetAttributes { file, .. }
+            | Change::SetXattr { file, .. }
+            | Change::RemoveXattr { file, .. } => vec![*file],
+        }
+    }
+}
