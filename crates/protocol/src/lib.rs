@@ -1,0 +1,21 @@
+//! What one replica, or a client, asks of the replica above it: messages, the `Upstream` and
+//! `Service` traits that carry them, versions of the protocol, and the status snapshot.
+//! Holds: every message can be encoded and decoded; unknown fields are passed over.
+//! Never: knows how messages travel, or what is done with them.
+
+mod messages;
+mod status;
+mod upstream;
+mod version;
+
+pub use messages::{
+    Access, Attach, Attached, Class, Cutter, EntryState, Fetched, Listed, Listing, NodeState,
+    Notice, Objection, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request, Response, States,
+    Submit, Submitted, Tail, Totals, Verdict,
+};
+pub use status::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
+pub use upstream::{
+    Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,
+    Upstream,
+};
+pub use version::{VERSION_MAX, VERSION_MIN, Version, Versions};

@@ -1,0 +1,459 @@
+//! The messages. Fields are numbered: a number is never used again for something else, and a
+//! field that is added is optional, so that an older peer passes it over.
+//! From: LBFS, "LBFS protocol"; AFS callbacks; DESIGN, "Updates" and "Contents".
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
+
+/// The most bytes of contents, before compression, in one message.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// What a client asks of the replica above it.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Request {
+    /// The first request of a session.
+    #[n(0)]
+    Attach(#[n(0)] Attach),
+    /// Prolongs the lease of all callbacks and brings what changed after `seen`.
+    #[n(1)]
+    Renew {
+        #[n(0)]
+        seen: Seq,
+    },
+    /// The entries of a directory with their attributes; grants callbacks on all that it names.
+    #[n(2)]
+    List {
+        #[n(0)]
+        directory: FileId,
+        /// Goes on after this name, where an earlier answer stopped.
+        #[n(1)]
+        after: Option<Name>,
+        /// About so many entries at most.
+        #[n(2)]
+        entries_max: u32,
+        /// With the directories below it, breadth first, as far as `entries_max` goes.
+        #[n(3)]
+        deep: bool,
+        /// Directories to list too, after those below, as far as there is room: whoever walks a
+        /// tree comes to them next.
+        #[n(4)]
+        also: Option<Vec<FileId>>,
+    },
+    /// The present state of nodes and entries; grants callbacks on them.
+    #[n(3)]
+    Inspect {
+        #[n(0)]
+        nodes: Vec<FileId>,
+        #[n(1)]
+        entries: Vec<(FileId, Name)>,
+    },
+    /// GETHASH: the recipe chunks that cover `range` of a version, the root first, parents before
+    /// children; or the contents themselves, if there are at most `eager_bytes` of them.
+    #[n(4)]
+    Recipe {
+        #[n(0)]
+        file: FileId,
+        /// None is the current version.
+        #[n(1)]
+        version: Option<Stamp>,
+        #[n(2)]
+        range: Range,
+        #[n(3)]
+        eager_bytes: u64,
+    },
+    /// READ: the bytes of stretches of a version. Each is a whole number of chunks.
+    #[n(5)]
+    Read {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        version: Stamp,
+        #[n(2)]
+        ranges: Vec<Range>,
+    },
+    /// TMPWRITE: chunks that coming updates need.
+    #[n(6)]
+    Put {
+        #[n(0)]
+        payload: Payload,
+    },
+    /// CONDWRITE and COMMITTMP: updates, in the order of their stamps.
+    #[n(7)]
+    Submit(#[n(0)] Submit),
+    /// Bytes and files that the volume has and may have.
+    #[n(8)]
+    Measure,
+    /// The client stops, and believes nothing that it has cached until it attaches again: nobody
+    /// has to wait for it.
+    #[n(9)]
+    Leave,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Attach {
+    /// The id that this client was given before.
+    #[n(0)]
+    pub replica: Option<ReplicaId>,
+    /// The number of the last update that this client has made.
+    #[n(1)]
+    pub made: u64,
+    /// The position up to which this client has seen what others did.
+    #[n(2)]
+    pub seen: Seq,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Submit {
+    /// Verdicts up to this number have arrived and need not be kept.
+    #[n(0)]
+    pub settled: u64,
+    /// Somebody waits: an update that meets a change is refused, not kept aside.
+    #[n(1)]
+    pub strict: bool,
+    #[n(2)]
+    pub updates: Vec<Update>,
+    /// Chunks that the updates need, sent before it is known whether they are missing.
+    #[n(3)]
+    pub payload: Option<Payload>,
+}
+
+/// What the replica above answers.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Response {
+    #[n(0)]
+    Attached(#[n(0)] Attached),
+    #[n(1)]
+    Renewed(#[n(0)] Tail),
+    #[n(2)]
+    Listing(#[n(0)] Listing),
+    #[n(3)]
+    Inspected(#[n(0)] States),
+    #[n(4)]
+    Recipe(#[n(0)] Fetched),
+    #[n(5)]
+    Bytes(#[n(0)] Payload),
+    #[n(6)]
+    Stored,
+    #[n(7)]
+    Submitted(#[n(0)] Submitted),
+    #[n(8)]
+    Measured(#[n(0)] Totals),
+    /// The request cannot be done; the session goes on.
+    #[n(9)]
+    Refused(#[n(0)] Refusal),
+    #[n(10)]
+    Left,
+}
+
+/// Why a request cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
+pub enum Refusal {
+    #[n(0)]
+    #[error("the session has not been attached")]
+    NotAttached,
+    #[n(1)]
+    #[error("file {0} is not there any more")]
+    NoFile(#[n(0)] FileId),
+    #[n(2)]
+    #[error("{0} is not a directory")]
+    NotADirectory(#[n(0)] FileId),
+    /// The version is not kept any more, or never was.
+    #[n(3)]
+    #[error("version {1} of file {0} is not kept here")]
+    NoVersion(#[n(0)] FileId, #[n(1)] Stamp),
+    #[n(4)]
+    #[error("this device may only read the volume")]
+    ReadOnly,
+    #[n(5)]
+    #[error("the server's disk is full")]
+    NoSpace,
+    #[n(6)]
+    #[error("the request makes no sense: {0}")]
+    Malformed(#[n(0)] String),
+    /// The server's trouble, not the asker's: it has it in its log.
+    #[n(7)]
+    #[error("the server could not do it: {0}")]
+    Failed(#[n(0)] String),
+    #[n(8)]
+    #[error("the volume has been removed")]
+    NoVolume,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Attached {
+    /// The id to make updates with. Another than was asked with if this client was set back to
+    /// an earlier state: then what is pending must be numbered anew.
+    #[n(0)]
+    pub replica: ReplicaId,
+    /// The highest number taken from this replica id.
+    #[n(1)]
+    pub taken: u64,
+    /// The key that names chunks in this volume.
+    #[n(2)]
+    pub secret: [u8; 32],
+    #[n(3)]
+    pub cutter: Cutter,
+    /// Callbacks hold so long after the request was sent.
+    #[n(4)]
+    pub lease_secs: u32,
+    #[n(5)]
+    pub access: Access,
+    #[n(6)]
+    pub tail: Tail,
+}
+
+/// How a volume's contents are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Cutter {
+    #[n(0)]
+    Gear,
+    /// LBFS's 48-byte window.
+    #[n(1)]
+    Rabin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Access {
+    #[n(0)]
+    ReadWrite,
+    #[n(1)]
+    ReadOnly,
+}
+
+/// What changed after the position that the asker had seen.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Tail {
+    #[n(0)]
+    Changes(#[n(0)] Notice),
+    /// Too much, or not known any more: everything cached must be inspected before it is used.
+    #[n(1)]
+    TooFar(#[n(0)] Seq),
+}
+
+/// The present state of what changed, up to a position. An empty one only moves the position.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct Notice {
+    #[n(0)]
+    pub upto: Seq,
+    #[n(1)]
+    pub states: States,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct States {
+    #[n(0)]
+    pub nodes: Vec<NodeState>,
+    #[n(1)]
+    pub entries: Vec<EntryState>,
+}
+
+impl States {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.entries.is_empty()
+    }
+}
+
+/// A node as of the position `seq`. None: it is gone, or never was.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeState {
+    #[n(0)]
+    pub file: FileId,
+    #[n(1)]
+    pub seq: Seq,
+    #[n(2)]
+    pub node: Option<Node>,
+}
+
+/// A name as of the position `seq`. None: nothing bears it.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct EntryState {
+    #[n(0)]
+    pub directory: FileId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub seq: Seq,
+    #[n(3)]
+    pub file: Option<FileId>,
+}
+
+/// Directories with the nodes of all they name. The nodes leave out the roots of contents.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Listing {
+    /// The position that all of it shows.
+    #[n(0)]
+    pub as_of: Seq,
+    /// The directory asked for first; those after it are whole.
+    #[n(1)]
+    pub directories: Vec<Listed>,
+    /// Nodes of the directories and of their entries, each once.
+    #[n(2)]
+    pub nodes: Vec<NodeState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Listed {
+    #[n(0)]
+    pub directory: FileId,
+    /// In the order of names, bytewise.
+    #[n(1)]
+    pub entries: Vec<(Name, FileId)>,
+    /// No entry comes after the last one.
+    #[n(2)]
+    pub complete: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Fetched {
+    #[n(0)]
+    pub version: Stamp,
+    #[n(1)]
+    pub contents: Contents,
+    /// Recipe chunks, encoded, the root first, parents before children.
+    #[n(2)]
+    pub recipe: Vec<ByteVec>,
+    /// All the contents, where they were few enough.
+    #[n(3)]
+    pub bytes: Option<Payload>,
+}
+
+/// A stretch of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Range {
+    #[n(0)]
+    pub offset: u64,
+    #[n(1)]
+    pub length: u64,
+}
+
+/// Chunks one after another, as one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Payload {
+    /// Length of each chunk, before compression.
+    #[n(0)]
+    pub lengths: Vec<u32>,
+    /// Zstandard, one frame over all chunks; or the bytes as they are, if `plain`.
+    #[n(1)]
+    pub bytes: ByteVec,
+    #[n(2)]
+    pub plain: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Submitted {
+    /// One for each update up to the first whose contents are missing.
+    #[n(0)]
+    pub verdicts: Vec<Verdict>,
+    /// Chunks without which the update after the last verdict cannot be taken, and those that
+    /// the updates after it lack as far as can be seen.
+    #[n(1)]
+    pub missing: Vec<ChunkName>,
+    /// The state of all that the updates touched, conflicts included.
+    #[n(2)]
+    pub states: States,
+}
+
+/// What became of an update.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Verdict {
+    #[n(0)]
+    Taken(#[n(0)] Seq),
+    /// It met a change that it did not expect: both are kept. What it made bears another name.
+    #[n(1)]
+    KeptAside {
+        #[n(0)]
+        seq: Seq,
+        #[n(1)]
+        directory: FileId,
+        #[n(2)]
+        name: Name,
+    },
+    /// It was not done, and nothing was lost by that.
+    #[n(2)]
+    Refused(#[n(0)] Objection),
+}
+
+/// Why an update was not done, as far as the application has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
+#[cbor(index_only)]
+pub enum Objection {
+    #[n(0)]
+    #[error("no such file or directory")]
+    NoEntry,
+    #[n(1)]
+    #[error("the name exists already")]
+    Exists,
+    #[n(2)]
+    #[error("not a directory")]
+    NotADirectory,
+    #[n(3)]
+    #[error("is a directory")]
+    IsADirectory,
+    #[n(4)]
+    #[error("directory not empty")]
+    NotEmpty,
+    #[n(5)]
+    #[error("the directory would come to lie in itself")]
+    Cycle,
+    #[n(6)]
+    #[error("too many links")]
+    TooManyLinks,
+    #[n(7)]
+    #[error("changed by somebody else meanwhile")]
+    Changed,
+    #[n(8)]
+    #[error("not permitted")]
+    NotPermitted,
+    #[n(9)]
+    #[error("read-only for this device")]
+    ReadOnly,
+    #[n(10)]
+    #[error("no space left at the origin")]
+    NoSpace,
+    #[n(11)]
+    #[error("no such attribute")]
+    NoAttribute,
+    #[n(12)]
+    #[error("not valid")]
+    Invalid,
+}
+
+/// What `statfs` shows. Bytes and counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Totals {
+    #[n(0)]
+    pub bytes: u64,
+    #[n(1)]
+    pub bytes_free: u64,
+    #[n(2)]
+    pub files: u64,
+    #[n(3)]
+    pub files_free: u64,
+}
+
+/// Traffic classes, drawn by lottery 8 : 3 : 1, prefetch with what is left.
+/// From: partially connected operation, 5.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Names, attributes, an update that somebody waits for.
+    Interactive,
+    /// Contents that somebody waits for.
+    Demand,
+    /// Updates that nobody waits for.
+    Replay,
+    /// What may be wanted later.
+    Prefetch,
+}
+
+impl Class {
+    pub const ALL: [Class; 4] = [Class::Interactive, Class::Demand, Class::Replay, Class::Prefetch];
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use super::*;
+use model::{AttributeChange, Change, Time};
+use proptest::prelude::*;
+use std::fmt::Debug;
+
+/// Reads or refuses the bytes; what was read can be written and is then read as the same.
+fn read_back<M: Debug + PartialEq + Encode<()> + for<'b> Decode<'b, ()>>(bytes: &[u8]) -> bool {
+    let Ok(message) = minicbor::decode::<M>(bytes) else { return false };
+    let written = minicbor::to_vec(&message).unwrap();
+    assert_eq!(minicbor::decode::<M>(&written).unwrap(), message);
+    true
+}
+
+fn stamp() -> Stamp {
+    Stamp::new(ReplicaId(3), 9)
+}
+
+fn payload() -> Payload {
+    Payload { lengths: vec![2, 1], bytes: vec![7; 3].into(), plain: true }
+}
+
+fn update(change: Change) -> Update {
+    Update { stamp: stamp(), uid: 1000, at: Time { secs: -1, nanos: 2 }, change }
+}
+
+fn request() -> Vec<u8> {
+    let set = AttributeChange { mode: Some(0o644), ..Default::default() };
+    let updates = vec![
+        update(Change::SetAttributes { file: FileId(5), expects: stamp(), set }),
+        update(Change::RemoveXattr { file: FileId(5), name: b"user.x".to_vec().into() }),
+    ];
+    let submit = Submit { settled: 300, strict: true, updates, payload: Some(payload()) };
+    minicbor::to_vec(Request::Submit(submit)).unwrap()
+}
+
+fn response() -> Vec<u8> {
+    let name = Name::new(*b"notes").unwrap();
+    let node = Node::root_directory(3, 4, Time { secs: 1, nanos: 2 });
+    let states = States {
+        nodes: vec![NodeState { file: FileId(5), seq: Seq(300), node: Some(node) }],
+        entries: vec![EntryState {
+            directory: FileId::ROOT,
+            name: name.clone(),
+            seq: Seq(7),
+            file: None,
+        }],
+    };
+    let kept_aside = Verdict::KeptAside { seq: Seq(7), directory: FileId::ROOT, name };
+    let submitted = Submitted {
+        verdicts: vec![kept_aside, Verdict::Refused(Objection::Cycle)],
+        missing: vec![ChunkName([0xab; 24])],
+        states,
+    };
+    minicbor::to_vec(Response::Submitted(submitted)).unwrap()
+}
+
+#[test]
+fn a_message_is_read_back_as_it_was_written() {
+    assert!(read_back::<Request>(&request()));
+    assert!(read_back::<Response>(&response()));
+}
+
+#[test]
+fn a_message_that_is_cut_short_is_refused() {
+    for (whole, read) in [
+        (request(), read_back::<Request> as fn(&[u8]) -> bool),
+        (response(), read_back::<Response>),
+    ] {
+        assert!((0..whole.len()).all(|end| !read(&whole[..end])));
+    }
+}
+
+#[test]
+fn a_list_that_says_it_is_endless_is_refused_before_room_is_made_for_it() {
+    // An inspection of 2^63 files, of which none follows.
+    let bytes = [0x82, 3, 0x82, 0x9b, 0x80, 0, 0, 0, 0, 0, 0, 0];
+    assert!(!read_back::<Request>(&bytes));
+}
+
+proptest! {
+    #[test]
+    fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..12) {
+        for bytes in [bytes.clone(), [&[0x82, variant][..], &bytes].concat()] {
+            read_back::<Request>(&bytes);
+            read_back::<Response>(&bytes);
+        }
+    }
+
+    #[test]
+    fn prop_a_damaged_message_is_read_or_refused(at: prop::sample::Index, value: u8) {
+        let (mut request, mut response) = (request(), response());
+        let (in_request, in_response) = (at.index(request.len()), at.index(response.len()));
+        request[in_request] = value;
+        response[in_response] = value;
+        read_back::<Request>(&request);
+        read_back::<Response>(&response);
+    }
+}

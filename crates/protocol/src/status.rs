@@ -1,0 +1,90 @@
+//! One snapshot of a mount, for the terminal, the status page and programs.
+
+use serde::{Deserialize, Serialize};
+
+/// How a client works with the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// An update is done when the replica above has taken it.
+    Connected,
+    /// An update is done when it is in the log; replay goes on in the background.
+    Partial,
+    /// Updates are held; misses are fetched.
+    FetchOnly,
+    /// There is no link, or it is not to be used.
+    Disconnected,
+}
+
+/// How far an update has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    Logged,
+    Safe,
+    Visible,
+    Home,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    pub volume: String,
+    pub server: String,
+    pub mountpoint: String,
+    pub state_directory: String,
+    pub pid: u32,
+    pub mode: Mode,
+    /// What the user asked for: a mode, or `auto`.
+    pub mode_wanted: String,
+    pub read_only: bool,
+    pub replica: Option<u32>,
+    /// Position in the origin's log up to which this client has seen what others did.
+    pub seen: u64,
+    pub link: LinkStatus,
+    pub cache: CacheStatus,
+    pub pending: Pending,
+    pub traffic: Vec<ClassBytes>,
+    pub wire_bytes_sent: u64,
+    pub wire_bytes_received: u64,
+    /// Updates that met somebody else's and were kept aside since the mount.
+    pub conflicts: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkStatus {
+    pub connected: bool,
+    /// Why not, in words for the user.
+    pub trouble: Option<String>,
+    pub round_trip_ms: Option<f64>,
+    pub round_trip_min_ms: Option<f64>,
+    /// Bytes a second.
+    pub rate_up: Option<u64>,
+    pub rate_down: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CacheStatus {
+    pub files: u64,
+    pub bytes: u64,
+    pub bytes_max: u64,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// What is not yet at the origin.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pending {
+    pub updates: u64,
+    /// Bytes of contents that pending updates name.
+    pub bytes: u64,
+    pub oldest_secs: Option<u64>,
+    /// Files open and written to, which become updates when they are closed.
+    pub open_for_writing: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClassBytes {
+    pub class: String,
+    pub sent: u64,
+    pub received: u64,
+}

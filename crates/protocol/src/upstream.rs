@@ -1,0 +1,116 @@
+//! How one asks the replica above, and how a replica is asked.
+//! Holds: events of one upstream come in the order in which the replica above sent them.
+
+use crate::{Class, Notice, Request, Response};
+use std::future::Future;
+use std::time::Duration;
+
+/// The request was not answered: the link is down, or was cut before the answer came. Whether
+/// the request was done is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreachable {
+    #[error("there is no connection to the server")]
+    NoLink,
+    #[error("the connection to the server was lost before it answered")]
+    Lost,
+    #[error("the server turned this device away: {0}")]
+    TurnedAway(String),
+}
+
+/// What an upstream tells without being asked.
+#[derive(Debug)]
+pub enum Event {
+    /// A new session: attach before anything else.
+    Up,
+    /// The session is gone, and with it the callbacks once their lease ends.
+    Down(Unreachable),
+    /// Something changed. The replica above waits until `done` is called, or dropped.
+    Notice(Notice, tokio::sync::oneshot::Sender<()>),
+}
+
+/// The link as it was last measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkQuality {
+    pub connected: bool,
+    /// Smoothed round trip, and the least seen lately.
+    pub round_trip: Option<Duration>,
+    pub round_trip_min: Option<Duration>,
+    /// Bytes a second, as last estimated from what was acknowledged.
+    pub rate_up: Option<u64>,
+    pub rate_down: Option<u64>,
+}
+
+/// Bytes sent and received by class, as messages; and on the wire, all told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// In the order of `Class::ALL`.
+    pub sent: [u64; 4],
+    pub received: [u64; 4],
+    pub wire_sent: u64,
+    pub wire_received: u64,
+}
+
+/// The replica above, as the one below sees it. It reconnects by itself and tells so.
+pub trait Upstream: Send + Sync + 'static {
+    /// Asks, and waits for the answer as long as the session lives.
+    fn ask(
+        &self,
+        class: Class,
+        request: Request,
+    ) -> impl Future<Output = Result<Response, Unreachable>> + Send;
+
+    /// The next event. None: the upstream has been closed for good.
+    fn event(&self) -> impl Future<Output = Option<Event>> + Send;
+
+    fn quality(&self) -> LinkQuality;
+
+    fn traffic(&self) -> Traffic;
+}
+
+/// The one below, as the replica above sees it.
+pub trait Downstream: Send + Sync + 'static {
+    /// Sends a notice. Ready when the one below has taken it in; false if it never will.
+    fn tell(&self, notice: Notice) -> impl Future<Output = bool> + Send;
+}
+
+/// Who wants a session. The link has proved that it holds `device`'s private key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The device's public key, as its certificate has it (DER SubjectPublicKeyInfo).
+    pub device: Vec<u8>,
+    /// The name that the device gives itself, for people to read. Not proved.
+    pub name: String,
+    pub volume: String,
+    /// The token of an invitation, if the device brings one.
+    pub invitation: Option<String>,
+}
+
+/// Why a caller gets no session. What the caller learns of it is the same for all but `Busy`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TurnedAway {
+    /// Unknown device, used or unknown invitation, unknown volume: an uninvited device learns
+    /// nothing, so these are one.
+    #[error(
+        "the server does not know this device, or the invitation has been used; \
+         ask for a new invitation (farfs invite)"
+    )]
+    NotInvited,
+    #[error("the server cannot take the session now: {0}")]
+    Busy(String),
+}
+
+/// A replica as the link sees it: admits callers.
+pub trait Service: Send + Sync + 'static {
+    type Session: Session;
+
+    fn admit<D: Downstream>(
+        &self,
+        caller: Caller,
+        downstream: D,
+    ) -> impl Future<Output = Result<Self::Session, TurnedAway>> + Send;
+}
+
+/// One caller's session. Dropped when the link is gone.
+pub trait Session: Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
