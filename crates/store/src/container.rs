@@ -1,0 +1,52 @@
+//! Containers: one ordinary local file for each cached file, whole or sparse.
+//! The kernel may read and write it directly, so it is a plain file and nothing else.
+
+use crate::error::Result;
+
+mod directory;
+
+pub use directory::{DirectoryContainers, OrdinaryFile};
+
+/// Which container: the file's id, and a generation where two versions are open at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub file: u64,
+    pub generation: u32,
+}
+
+pub trait Containers: Send + Sync + 'static {
+    type Container: Container;
+
+    /// Opens it, and makes it if it is missing and `create` says so. None: it is missing.
+    fn open(&self, key: Key, create: bool) -> Result<Option<Self::Container>>;
+
+    /// Goes away; whoever has it open keeps it until then. Removing what is missing is done.
+    fn remove(&self, key: Key) -> Result<()>;
+
+    /// All that are there, in no order, with the bytes that each takes on the disk.
+    fn list(&self) -> Result<Vec<(Key, u64)>>;
+
+    /// As `Container::sync` of all at once, for when there are many.
+    fn sync_all(&self) -> Result<()>;
+}
+
+/// Clones share the file. Methods may be called from several threads at once.
+pub trait Container: Clone + Send + Sync + 'static {
+    /// Fewer bytes than asked for only at the end of the file.
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>>;
+    /// All of it, or an error; survives the process when this returns.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn set_length(&self, length: u64) -> Result<()>;
+    fn length(&self) -> Result<u64>;
+    /// Frees the stretch; it reads as zeros.
+    fn punch(&self, offset: u64, length: u64) -> Result<()>;
+    /// Sets room aside and grows the file to it.
+    fn allocate(&self, offset: u64, length: u64) -> Result<()>;
+    /// Stretches that hold data within `offset .. offset + length`, as (offset, length); the rest
+    /// are holes. They may be wider than what was written, by the file system's block.
+    fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>>;
+    /// Safe from a power cut when this returns.
+    fn sync(&self) -> Result<()>;
+    /// The kernel's descriptor, if it is an ordinary file of this machine.
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
+}

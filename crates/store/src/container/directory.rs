@@ -1,0 +1,236 @@
+//! Containers as ordinary files, spread over 256 directories by the low byte of the file's id.
+//! Holds: after `sync` the file is found again with its contents; a failed write is an error.
+//! Layout: docs/FORMATS.md, "Containers".
+
+use super::{Container, Containers, Key};
+use crate::error::Result;
+use crate::files;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Zeros written at a time where the file system cannot punch holes.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// What `Metadata::blocks` counts in.
+const BLOCK_BYTES: u64 = 512;
+
+pub struct DirectoryContainers {
+    directory: PathBuf,
+}
+
+impl DirectoryContainers {
+    /// Makes the directory if it is missing.
+    pub fn open(directory: &Path) -> Result<DirectoryContainers> {
+        files::make_directory(directory)?;
+        Ok(DirectoryContainers { directory: directory.to_path_buf() })
+    }
+
+    fn path(&self, key: Key) -> PathBuf {
+        self.directory
+            .join(format!("{:02x}", key.file & 0xff))
+            .join(format!("{:016x}.{}", key.file, key.generation))
+    }
+}
+
+impl Containers for DirectoryContainers {
+    type Container = OrdinaryFile;
+
+    fn open(&self, key: Key, create: bool) -> Result<Option<OrdinaryFile>> {
+        let path = self.path(key);
+        let opened = File::options().read(true).write(true).open(&path);
+        let file = match opened {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                if !create {
+                    return Ok(None);
+                }
+                let parent = path.parent().expect("path puts each file into a directory");
+                files::make_directory(parent)?;
+                files::open(&path, true)?
+            }
+            outcome => outcome.map_err(|source| files::failed(&path, source))?,
+        };
+        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, entry_synced: false.into() }))))
+    }
+
+    fn remove(&self, key: Key) -> Result<()> {
+        files::remove(&self.path(key))
+    }
+
+    fn list(&self) -> Result<Vec<(Key, u64)>> {
+        let mut found = Vec::new();
+        for fan in files::names(&self.directory)? {
+            let directory = self.directory.join(&fan);
+            if !is_fan(&fan) || !directory.is_dir() {
+                continue;
+            }
+            for name in files::names(&directory)? {
+                let Some(key) = parse_name(&name).filter(|key| self.path(*key).ends_with(&name))
+                else {
+                    continue;
+                };
+                let path = directory.join(&name);
+                match std::fs::symlink_metadata(&path) {
+                    Ok(metadata) => found.push((key, metadata.blocks() * BLOCK_BYTES)),
+                    // It was removed since the directory was read.
+                    Err(source) if source.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(source) => return Err(files::failed(&path, source)),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let directory =
+            File::open(&self.directory).map_err(|source| files::failed(&self.directory, source))?;
+        rustix::fs::syncfs(&directory).map_err(|errno| files::failed(&self.directory, errno.into()))
+    }
+}
+
+fn is_fan(name: &str) -> bool {
+    name.len() == 2 && u8::from_str_radix(name, 16).is_ok()
+}
+
+fn parse_name(name: &str) -> Option<Key> {
+    let (file, generation) = name.split_once('.')?;
+    let file = u64::from_str_radix(file, 16).ok()?;
+    Some(Key { file, generation: generation.parse().ok()? })
+}
+
+/// Of a disk's room, contents leave one byte in so many, and not more than this, to the tables
+/// and the journal beside them.
+const RESERVE_ONE_IN: u64 = 3;
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+
+/// One container: an open file, read and written at offsets only.
+#[derive(Clone)]
+pub struct OrdinaryFile(Arc<Opened>);
+
+struct Opened {
+    file: File,
+    path: PathBuf,
+    /// The directory was synced since this was opened.
+    entry_synced: AtomicBool,
+}
+
+impl OrdinaryFile {
+    fn failed(&self, errno: Errno) -> crate::StoreError {
+        files::failed(&self.0.path, errno.into())
+    }
+
+    /// Contents leave room on the disk for what is said about them: a full disk must not keep
+    /// anybody from removing what has filled it.
+    fn leave_room(&self, more: u64) -> Result<()> {
+        let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
+        let reserve = (disk.f_blocks * disk.f_frsize / RESERVE_ONE_IN).min(RESERVE_BYTES_MAX);
+        if disk.f_bavail * disk.f_frsize < reserve.saturating_add(more) {
+            return Err(self.failed(Errno::NOSPC));
+        }
+        Ok(())
+    }
+
+    fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {
+        let mut at = offset;
+        let end = offset.saturating_add(length).min(self.length()?);
+        while at < end {
+            let count = (end - at).min(ZEROS.len() as u64);
+            self.write(at, &ZEROS[..count as usize])?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// None: there is no further data, or no further hole, before the end of the file.
+    fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
+        match rustix::fs::seek(&self.0.file, to) {
+            Ok(offset) => Ok(Some(offset)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+}
+
+impl Container for OrdinaryFile {
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let rest = self.length()?.saturating_sub(offset);
+        let length = length.min(usize::try_from(rest).unwrap_or(usize::MAX));
+        files::read_at(&self.0.file, &self.0.path, offset, length)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.leave_room(bytes.len() as u64)?;
+        self.0
+            .file
+            .write_all_at(bytes, offset)
+            .map_err(|source| files::failed(&self.0.path, source))
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.0.file.set_len(length).map_err(|source| files::failed(&self.0.path, source))
+    }
+
+    fn length(&self) -> Result<u64> {
+        files::length(&self.0.file, &self.0.path)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0.file, mode, offset, length) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => self.write_zeros(offset, length),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        // The length changes only when the room is there.
+        match rustix::fs::fallocate(&self.0.file, FallocateFlags::KEEP_SIZE, offset, length) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(self.failed(errno)),
+        }
+        let end = offset.saturating_add(length);
+        if self.length()? < end { self.set_length(end) } else { Ok(()) }
+    }
+
+    fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>> {
+        let end = offset.saturating_add(length).min(self.length()?);
+        let mut stretches = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let Some(start) = self.seek(SeekFrom::Data(at))?.filter(|start| *start < end) else {
+                break;
+            };
+            let hole = self.seek(SeekFrom::Hole(start))?.unwrap_or(end).min(end);
+            stretches.push((start, hole - start));
+            // A file that another thread cuts short meanwhile must not hold us here.
+            at = hole.max(start + 1);
+        }
+        Ok(stretches)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.file.sync_data().map_err(|source| files::failed(&self.0.path, source))?;
+        if !self.0.entry_synced.load(Ordering::Acquire) {
+            let parent = self.0.path.parent().expect("each file is in a directory");
+            files::sync_directory(parent)?;
+            self.0.entry_synced.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.file.as_fd())
+    }
+}

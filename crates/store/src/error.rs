@@ -1,0 +1,26 @@
+//! What can go wrong with a store.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk has no room. Nothing of the transaction or append was kept.
+    #[error("no space left on the disk that holds {0}; make room and try again")]
+    Full(PathBuf),
+    /// Bytes that are not what was written.
+    #[error("{place} is damaged: {what}")]
+    Damaged { place: String, what: String },
+    /// Another process has the store open.
+    #[error("{0} is in use by another farfs process")]
+    Busy(PathBuf),
+    #[error("cannot use {place}: {source}")]
+    Io { place: String, source: std::io::Error },
+    /// The embedded database's own trouble.
+    #[error("the database {place} failed: {what}")]
+    Database { place: String, what: String },
+    /// Injected by the faulty back end: the process counts as dead.
+    #[error("the simulated machine has crashed")]
+    Crashed,
+}
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;

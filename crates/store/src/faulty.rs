@@ -1,0 +1,214 @@
+//! A machine whose stores are in memory and can fail: it crashes at a chosen write, is killed,
+//! loses its power, or its disk is full; and it starts again with what a real one would have.
+//!
+//! ```text
+//!            kill, or the write of crash_after
+//!   running ─────────────────────────────────→ dead ──restart──→ another Disk, running
+//!      └──────────────── cut_power ──────────────↑    (cut_power may follow a kill)
+//! ```
+//!
+//! Holds: from the crash on every call on every handle fails with `StoreError::Crashed`, for ever;
+//! the same seed and the same calls leave the same stores.
+
+use crate::error::{Result, StoreError};
+use crate::files::locked;
+use crate::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+mod handles;
+
+pub use handles::{FaultyBlobs, FaultyContainer, FaultyContainers, FaultyJournal, FaultyTables};
+
+/// Clones are the same disk of the same machine.
+#[derive(Clone)]
+pub struct Disk {
+    machine: Arc<Machine>,
+    stores: Arc<Mutex<Stores>>,
+}
+
+#[derive(Default)]
+struct Stores {
+    tables: BTreeMap<String, MemoryTables>,
+    blobs: BTreeMap<String, MemoryBlobs>,
+    journals: BTreeMap<String, MemoryJournal>,
+    containers: BTreeMap<String, MemoryContainers>,
+}
+
+impl Disk {
+    /// An empty disk. The seed decides what a power cut keeps of what was not synced.
+    pub fn new(seed: u64) -> Disk {
+        Disk::with(seed, Stores::default())
+    }
+
+    fn with(seed: u64, stores: Stores) -> Disk {
+        let state =
+            State { seed, writes: 0, writes_left: None, bytes_left: None, health: Health::Running };
+        Disk { machine: Arc::new(Machine(Mutex::new(state))), stores: Arc::new(Mutex::new(stores)) }
+    }
+
+    /// The tables of this name; they come into being when they are first asked for.
+    pub fn tables(&self, name: &str) -> FaultyTables {
+        let store = locked(&self.stores).tables.entry(name.to_string()).or_default().clone();
+        FaultyTables::new(store, self.machine.clone())
+    }
+
+    pub fn blobs(&self, name: &str) -> FaultyBlobs {
+        let store = locked(&self.stores).blobs.entry(name.to_string()).or_default().clone();
+        FaultyBlobs::new(store, self.machine.clone())
+    }
+
+    pub fn journal(&self, name: &str) -> FaultyJournal {
+        let store = locked(&self.stores).journals.entry(name.to_string()).or_default().clone();
+        FaultyJournal::new(store, self.machine.clone())
+    }
+
+    pub fn containers(&self, name: &str) -> FaultyContainers {
+        let store = locked(&self.stores).containers.entry(name.to_string()).or_default().clone();
+        FaultyContainers::new(store, self.machine.clone())
+    }
+
+    /// The next `writes` writes succeed; the one after finds the machine dead and does nothing.
+    /// Writes are: a commit, a put or delete of a blob, an append, a retire, a change of a
+    /// container, its making or removal, and every sync.
+    pub fn crash_after(&self, writes: u64) {
+        locked(&self.machine.0).writes_left = Some(writes);
+    }
+
+    /// Writes that bring more than `bytes` from now on fail with `StoreError::Full` and leave
+    /// nothing; smaller ones go on. Nothing comes free by deleting: `make_room` does it.
+    pub fn fill_after(&self, bytes: u64) {
+        locked(&self.machine.0).bytes_left = Some(bytes);
+    }
+
+    pub fn make_room(&self) {
+        locked(&self.machine.0).bytes_left = None;
+    }
+
+    /// The process dies; the machine keeps running.
+    pub fn kill(&self) {
+        let mut state = locked(&self.machine.0);
+        if state.health == Health::Running {
+            state.health = Health::Killed;
+        }
+    }
+
+    /// The machine dies, or had died as a process alone and now loses its power too.
+    pub fn cut_power(&self) {
+        locked(&self.machine.0).health = Health::PowerCut;
+    }
+
+    pub fn has_crashed(&self) -> bool {
+        locked(&self.machine.0).health != Health::Running
+    }
+
+    /// Writes that succeeded since the disk was made or the machine started.
+    pub fn writes(&self) -> u64 {
+        locked(&self.machine.0).writes
+    }
+
+    /// What is left, on a machine that runs and has room. One that still runs is killed first.
+    pub fn restart(&self) -> Disk {
+        self.kill();
+        let (health, seed) = {
+            let state = locked(&self.machine.0);
+            (state.health, state.seed)
+        };
+        let mut chance = Chance(seed);
+        let stores = locked(&self.stores).survivors(health, &mut chance);
+        Disk::with(chance.draw(), stores)
+    }
+}
+
+impl Stores {
+    fn survivors(&self, health: Health, chance: &mut Chance) -> Stores {
+        if health != Health::PowerCut {
+            return Stores {
+                tables: each(&self.tables, MemoryTables::after_kill),
+                blobs: each(&self.blobs, MemoryBlobs::after_kill),
+                journals: each(&self.journals, MemoryJournal::after_kill),
+                containers: each(&self.containers, MemoryContainers::after_kill),
+            };
+        }
+        Stores {
+            tables: each(&self.tables, MemoryTables::after_power_cut),
+            blobs: each(&self.blobs, |s| s.after_power_cut(&mut chance.some_part())),
+            journals: each(&self.journals, |s| s.after_power_cut(&mut chance.some_part())),
+            containers: each(&self.containers, |s| s.after_power_cut(&mut chance.some_part())),
+        }
+    }
+}
+
+fn each<S>(stores: &BTreeMap<String, S>, mut left: impl FnMut(&S) -> S) -> BTreeMap<String, S> {
+    stores.iter().map(|(name, store)| (name.clone(), left(store))).collect()
+}
+
+/// What all handles of one machine ask before they do anything.
+pub(crate) struct Machine(Mutex<State>);
+
+struct State {
+    seed: u64,
+    writes: u64,
+    writes_left: Option<u64>,
+    bytes_left: Option<u64>,
+    health: Health,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Running,
+    Killed,
+    PowerCut,
+}
+
+impl Machine {
+    pub fn reads(&self) -> Result<()> {
+        match locked(&self.0).health {
+            Health::Running => Ok(()),
+            Health::Killed | Health::PowerCut => Err(StoreError::Crashed),
+        }
+    }
+
+    /// A write that brings so many bytes; `work` does it and must not fail.
+    pub fn writes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        // Held during the write, so that it is either before the crash or not at all.
+        let mut state = locked(&self.0);
+        if state.health != Health::Running {
+            return Err(StoreError::Crashed);
+        }
+        if state.writes_left == Some(0) {
+            state.health = Health::Killed;
+            return Err(StoreError::Crashed);
+        }
+        if let Some(left) = state.bytes_left {
+            match left.checked_sub(bytes as u64) {
+                Some(left) => state.bytes_left = Some(left),
+                None => return Err(StoreError::Full(PathBuf::from("the simulated disk"))),
+            }
+        }
+        let outcome = work()?;
+        state.writes += 1;
+        state.writes_left = state.writes_left.map(|left| left - 1);
+        Ok(outcome)
+    }
+}
+
+/// SplitMix64: enough to choose what a power cut leaves, and the same everywhere.
+struct Chance(u64);
+
+impl Chance {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// Answers yes with one likelihood throughout, drawn from none to all of eight.
+    fn some_part(&mut self) -> impl FnMut() -> bool + '_ {
+        let in_eight = self.draw() % 9;
+        move || self.draw() % 8 < in_eight
+    }
+}

@@ -1,0 +1,273 @@
+//! The four kinds of stores of a faulty disk: each asks the machine, then does what the store in
+//! memory does.
+
+use super::Machine;
+use crate::blob::Blobs;
+use crate::container::{Container, Containers, Key};
+use crate::error::Result;
+use crate::journal::{Journal, Position};
+use crate::memory::{MemoryBlobs, MemoryContainer, MemoryContainers, MemoryJournal, MemoryTables};
+use crate::table::{Durability, Read, Row, Tables, Write};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+#[derive(Clone)]
+pub struct FaultyTables {
+    store: MemoryTables,
+    machine: Arc<Machine>,
+}
+
+impl FaultyTables {
+    pub(super) fn new(store: MemoryTables, machine: Arc<Machine>) -> FaultyTables {
+        FaultyTables { store, machine }
+    }
+}
+
+impl Tables for FaultyTables {
+    fn read(&self) -> Result<Box<dyn Read + '_>> {
+        self.machine.reads()?;
+        Ok(Box::new(Reading { inner: self.store.read()?, machine: &self.machine }))
+    }
+
+    fn write(&self) -> Result<Box<dyn Write + '_>> {
+        self.machine.reads()?;
+        Ok(Box::new(Writing { inner: self.store.write()?, machine: &self.machine, bytes: 0 }))
+    }
+}
+
+struct Reading<'a> {
+    inner: Box<dyn Read + 'a>,
+    machine: &'a Machine,
+}
+
+struct Writing<'a> {
+    inner: Box<dyn Write + 'a>,
+    machine: &'a Machine,
+    /// Of the keys and values that were put.
+    bytes: usize,
+}
+
+impl Read for Reading<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.machine.reads()?;
+        self.inner.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> Result<Vec<Row>> {
+        self.machine.reads()?;
+        self.inner.scan(table, from, to, rows_max)
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
+        self.machine.reads()?;
+        self.inner.last(table, from, to)
+    }
+}
+
+impl Read for Writing<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.machine.reads()?;
+        self.inner.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> Result<Vec<Row>> {
+        self.machine.reads()?;
+        self.inner.scan(table, from, to, rows_max)
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
+        self.machine.reads()?;
+        self.inner.last(table, from, to)
+    }
+}
+
+impl Write for Writing<'_> {
+    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()> {
+        self.machine.reads()?;
+        self.bytes += key.len() + value.len();
+        self.inner.put(table, key, value)
+    }
+
+    fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()> {
+        self.machine.reads()?;
+        self.inner.delete(table, key)
+    }
+
+    fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
+        let Writing { inner, machine, bytes } = *self;
+        machine.writes(bytes, || inner.commit(durability))
+    }
+}
+
+#[derive(Clone)]
+pub struct FaultyBlobs {
+    store: MemoryBlobs,
+    machine: Arc<Machine>,
+}
+
+impl FaultyBlobs {
+    pub(super) fn new(store: MemoryBlobs, machine: Arc<Machine>) -> FaultyBlobs {
+        FaultyBlobs { store, machine }
+    }
+}
+
+impl Blobs for FaultyBlobs {
+    fn put(&self, name: &[u8], bytes: &[u8]) -> Result<()> {
+        self.machine.writes(bytes.len(), || self.store.put(name, bytes))
+    }
+
+    fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.machine.reads()?;
+        self.store.get(name)
+    }
+
+    fn has(&self, name: &[u8]) -> Result<bool> {
+        self.machine.reads()?;
+        self.store.has(name)
+    }
+
+    fn delete(&self, name: &[u8]) -> Result<()> {
+        self.machine.writes(0, || self.store.delete(name))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.machine.writes(0, || self.store.sync())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+}
+
+#[derive(Clone)]
+pub struct FaultyJournal {
+    store: MemoryJournal,
+    machine: Arc<Machine>,
+}
+
+impl FaultyJournal {
+    pub(super) fn new(store: MemoryJournal, machine: Arc<Machine>) -> FaultyJournal {
+        FaultyJournal { store, machine }
+    }
+}
+
+impl Journal for FaultyJournal {
+    fn append(&self, record: &[u8]) -> Result<Position> {
+        self.machine.writes(record.len(), || self.store.append(record))
+    }
+
+    fn next(&self) -> Position {
+        self.store.next()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.machine.writes(0, || self.store.sync())
+    }
+
+    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+        self.machine.reads()?;
+        self.store.records()
+    }
+
+    fn retire(&self, upto: Position) -> Result<()> {
+        self.machine.writes(0, || self.store.retire(upto))
+    }
+}
+
+#[derive(Clone)]
+pub struct FaultyContainers {
+    store: MemoryContainers,
+    machine: Arc<Machine>,
+}
+
+impl FaultyContainers {
+    pub(super) fn new(store: MemoryContainers, machine: Arc<Machine>) -> FaultyContainers {
+        FaultyContainers { store, machine }
+    }
+}
+
+impl Containers for FaultyContainers {
+    type Container = FaultyContainer;
+
+    fn open(&self, key: Key, create: bool) -> Result<Option<FaultyContainer>> {
+        self.machine.reads()?;
+        let opened = match self.store.open(key, false)? {
+            None if create => self.machine.writes(0, || self.store.open(key, true))?,
+            opened => opened,
+        };
+        Ok(opened.map(|inner| FaultyContainer { inner, machine: self.machine.clone() }))
+    }
+
+    fn remove(&self, key: Key) -> Result<()> {
+        self.machine.writes(0, || self.store.remove(key))
+    }
+
+    fn list(&self) -> Result<Vec<(Key, u64)>> {
+        self.machine.reads()?;
+        self.store.list()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.machine.writes(0, || self.store.sync_all())
+    }
+}
+
+#[derive(Clone)]
+pub struct FaultyContainer {
+    inner: MemoryContainer,
+    machine: Arc<Machine>,
+}
+
+impl Container for FaultyContainer {
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.machine.reads()?;
+        self.inner.read(offset, length)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.machine.writes(bytes.len(), || self.inner.write(offset, bytes))
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.machine.writes(0, || self.inner.set_length(length))
+    }
+
+    fn length(&self) -> Result<u64> {
+        self.machine.reads()?;
+        self.inner.length()
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        self.machine.writes(0, || self.inner.punch(offset, length))
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        self.machine.writes(bytes, || self.inner.allocate(offset, length))
+    }
+
+    fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>> {
+        self.machine.reads()?;
+        self.inner.data(offset, length)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.machine.writes(0, || self.inner.sync())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+}

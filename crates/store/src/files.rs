@@ -1,0 +1,131 @@
+//! What every back end on files needs: errors that name the place, directories made durable,
+//! reads and writes at an offset, and a lock against a second process.
+
+use crate::error::{Result, StoreError};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The file whose lock says that a process has the directory in use.
+const LOCK_FILE: &str = "lock";
+
+pub fn failed(path: &Path, source: std::io::Error) -> StoreError {
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            StoreError::Full(path.to_path_buf())
+        }
+        _ => StoreError::Io { place: path.display().to_string(), source },
+    }
+}
+
+pub fn damaged(path: &Path, offset: u64, what: impl Into<String>) -> StoreError {
+    StoreError::Damaged { place: format!("{} at byte {offset}", path.display()), what: what.into() }
+}
+
+/// Makes the directory and what leads to it, and its entry durable.
+pub fn make_directory(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path).map_err(|source| failed(path, source))?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
+        _ => Ok(()),
+    }
+}
+
+/// The entries of the directory are safe from a power cut when this returns.
+pub fn sync_directory(path: &Path) -> Result<()> {
+    let directory = File::open(path).map_err(|source| failed(path, source))?;
+    directory.sync_all().map_err(|source| failed(path, source))
+}
+
+/// Held for as long as the file that comes back is open.
+pub fn lock_directory(path: &Path) -> Result<File> {
+    let file_path = path.join(LOCK_FILE);
+    let file = open(&file_path, true)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(path.to_path_buf())),
+        Err(TryLockError::Error(source)) => Err(failed(&file_path, source)),
+    }
+}
+
+pub fn open(path: &Path, create: bool) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(create)
+        .truncate(false)
+        .open(path)
+        .map_err(|source| failed(path, source))
+}
+
+pub fn length(file: &File, path: &Path) -> Result<u64> {
+    Ok(file.metadata().map_err(|source| failed(path, source))?.len())
+}
+
+/// Writes all of `bytes`; if it cannot, the file ends at `offset` again.
+pub fn append_at(file: &File, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
+    file.write_all_at(bytes, offset).map_err(|source| {
+        if let Err(cut) = file.set_len(offset) {
+            // The next append writes over what is left, and a reader's checksum rejects it.
+            tracing::warn!(path = %path.display(), %cut, "half an append could not be cut off");
+        }
+        failed(path, source)
+    })
+}
+
+/// Fewer bytes than asked for only at the end of the file.
+pub fn read_at(file: &File, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(source) if source.kind() == ErrorKind::Interrupted => {}
+            Err(source) => return Err(failed(path, source)),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Removing what is missing is done.
+pub fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(failed(path, source)),
+        _ => Ok(()),
+    }
+}
+
+/// The names in a directory that are text; the stores give their files no others.
+pub fn names(path: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(path).map_err(|source| failed(path, source))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| failed(path, source))?;
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Files of the directory named by a number and an ending, in order of the numbers.
+pub fn numbered(directory: &Path, ending: &str) -> Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for name in names(directory)? {
+        let number = name.strip_suffix(ending).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        found.extend(number.map(|number| (number, directory.join(&name))));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// A thread that panicked while it held the lock left the value as it was between two steps; all
+/// values that are locked here are consistent then.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,318 @@
+//! The journal in files: segments named for their first position, in one directory.
+//! Holds: a torn tail is cut off when the journal is opened; damage of what was synced is an
+//! error that names file and offset, and deletes nothing; the newest segment is never removed,
+//! so that no position is given twice.
+//! Never: two processes at once in one directory.
+
+use super::envelope::{self, HEADER_BYTES, Header, RECORD_BYTES_MAX};
+use super::{Journal, Position};
+use crate::error::{Result, StoreError};
+use crate::files::{self, locked};
+use crate::group_sync::GroupSync;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// A segment that has reached this gets no further records.
+pub const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// The newest segment goes too when all its records are retired, if that frees this much.
+const WORTH_RETIRING_BYTES: u64 = 64 << 10;
+
+pub(super) const ENDING: &str = ".journal";
+
+/// No journal gets as far: a segment that says so was not written here, and its records could not
+/// be counted without an overflow.
+const FIRST_MAX: Position = 1 << 62;
+
+/// What was cut off as a torn tail, of the last time only, for a person to look at.
+const TORN_FILE: &str = "torn-tail";
+
+pub struct FileJournal {
+    directory: PathBuf,
+    segment_bytes: u64,
+    state: Mutex<State>,
+    group: GroupSync,
+    _lock: File,
+}
+
+struct State {
+    /// In order; the last one is the newest.
+    segments: VecDeque<Segment>,
+    newest: Arc<File>,
+    next: Position,
+}
+
+struct Segment {
+    first: Position,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl FileJournal {
+    /// Makes the directory if it is missing.
+    pub fn open(directory: &Path) -> Result<FileJournal> {
+        FileJournal::open_with_segments(directory, SEGMENT_BYTES)
+    }
+
+    pub fn open_with_segments(directory: &Path, segment_bytes: u64) -> Result<FileJournal> {
+        files::make_directory(directory)?;
+        let lock = files::lock_directory(directory)?;
+        let state = recovered(directory)?;
+        // What survived is in the files; whether it is beyond the reach of a power cut is not
+        // known before the next sync.
+        let safe = state.segments.back().map_or(0, |newest| newest.first - 1);
+        Ok(FileJournal {
+            directory: directory.to_path_buf(),
+            segment_bytes,
+            state: Mutex::new(state),
+            group: GroupSync::new(directory, safe),
+            _lock: lock,
+        })
+    }
+
+    /// Begins a segment. What the old ones hold is synced before, so only the newest can be torn.
+    fn begin_segment(&self, state: &mut State) -> Result<()> {
+        if let Err(error) = state.newest.sync_data() {
+            self.group.note_failure();
+            return Err(files::failed(&self.directory, error));
+        }
+        self.group.note(state.next - 1);
+        let (segment, file) = make_segment(&self.directory, state.next)?;
+        state.segments.push_back(segment);
+        state.newest = Arc::new(file);
+        Ok(())
+    }
+}
+
+impl Journal for FileJournal {
+    fn append(&self, record: &[u8]) -> Result<Position> {
+        if record.len() > RECORD_BYTES_MAX {
+            return Err(too_long(&self.directory, record.len()));
+        }
+        let mut state = locked(&self.state);
+        if newest(&state).bytes >= self.segment_bytes {
+            self.begin_segment(&mut state)?;
+        }
+        let position = state.next;
+        let bytes = envelope::sealed(position, self.group.synced(), record);
+        let segment = newest(&state);
+        files::append_at(&state.newest, &segment.path, segment.bytes, &bytes)?;
+        state.segments.back_mut().expect("open makes the first").bytes += bytes.len() as u64;
+        state.next += 1;
+        Ok(position)
+    }
+
+    fn next(&self) -> Position {
+        locked(&self.state).next
+    }
+
+    fn sync(&self) -> Result<()> {
+        let wanted = locked(&self.state).next - 1;
+        self.group.upto(wanted, || {
+            let (file, last) = {
+                let state = locked(&self.state);
+                (state.newest.clone(), state.next - 1)
+            };
+            file.sync_data().map_err(|source| files::failed(&self.directory, source))?;
+            Ok(last)
+        })
+    }
+
+    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+        let state = locked(&self.state);
+        let mut records = Vec::new();
+        for segment in &state.segments {
+            let bytes = read_segment(&segment.path)?;
+            let whole = &bytes[..bytes.len().min(segment.bytes as usize)];
+            let end = walk(whole, segment.first, |position, record| {
+                records.push((position, record.to_vec()));
+            });
+            if (end.offset as u64) < segment.bytes {
+                return Err(damaged(&segment.path, end.offset));
+            }
+        }
+        Ok(records)
+    }
+
+    fn retire(&self, upto: Position) -> Result<()> {
+        let mut state = locked(&self.state);
+        let upto = upto.min(state.next - 1);
+        if upto + 1 == state.next && newest(&state).bytes >= WORTH_RETIRING_BYTES {
+            self.begin_segment(&mut state)?;
+        }
+        let mut removed = false;
+        // Oldest first, so that a crash in between leaves no gap.
+        while state.segments.len() > 1 && state.segments[1].first <= upto + 1 {
+            files::remove(&state.segments[0].path)?;
+            state.segments.pop_front();
+            removed = true;
+        }
+        if removed { files::sync_directory(&self.directory) } else { Ok(()) }
+    }
+}
+
+fn newest(state: &State) -> &Segment {
+    state.segments.back().expect("open makes the first, and retire keeps the newest")
+}
+
+fn make_segment(directory: &Path, first: Position) -> Result<(Segment, File)> {
+    let path = directory.join(format!("{first:016x}{ENDING}"));
+    let made = write_header(&path, first).and_then(|file| {
+        files::sync_directory(directory)?;
+        Ok(file)
+    });
+    if made.is_err()
+        && let Err(error) = files::remove(&path)
+    {
+        tracing::warn!(%error, "a segment without a header stays until the next start");
+    }
+    Ok((Segment { first, path, bytes: HEADER_BYTES as u64 }, made?))
+}
+
+fn write_header(path: &Path, first: Position) -> Result<File> {
+    let file = files::open(path, true)?;
+    // A crash may have left one of this name with half a header.
+    file.set_len(0).map_err(|source| files::failed(path, source))?;
+    files::append_at(&file, path, 0, &envelope::header(first))?;
+    file.sync_data().map_err(|source| files::failed(path, source))?;
+    Ok(file)
+}
+
+fn recovered(directory: &Path) -> Result<State> {
+    let mut found = Vec::new();
+    // A segment whose making was interrupted has no record, but its name says what had been
+    // synced by then.
+    let mut begun = 1;
+    for (first, path) in files::numbered(directory, ENDING)? {
+        if !is_first(first) {
+            return Err(nowhere(&path, first));
+        }
+        let bytes = read_segment(&path)?;
+        match envelope::parse_header(&bytes) {
+            Header::First(named) if named == first => found.push((first, path, bytes)),
+            Header::Newer(format) => return Err(newer(&path, format)),
+            _ if bytes.len() <= HEADER_BYTES => {
+                begun = begun.max(first);
+                files::remove(&path)?;
+            }
+            _ => return Err(damaged(&path, 0)),
+        }
+    }
+    let mut next = found.first().map_or(begun, |(first, _, _)| *first);
+    let count = found.len();
+    let mut segments = VecDeque::with_capacity(count + 1);
+    for (index, (first, path, bytes)) in found.into_iter().enumerate() {
+        if first != next {
+            return Err(missing(&path, next, first));
+        }
+        let end = walk(&bytes, first, |_, _| {});
+        if end.offset < bytes.len() {
+            let is_newest = index + 1 == count;
+            if !is_newest || end.next < begun || was_synced(&bytes[end.offset..], end.next) {
+                return Err(damaged(&path, end.offset));
+            }
+            cut_tail(directory, &path, &bytes, end.offset)?;
+        }
+        next = end.next;
+        segments.push_back(Segment { first, path, bytes: end.offset as u64 });
+    }
+    if next < begun {
+        return Err(missing(directory, next, begun));
+    }
+    let newest = match segments.back() {
+        Some(segment) => files::open(&segment.path, false)?,
+        None => {
+            let (segment, file) = make_segment(directory, next)?;
+            segments.push_back(segment);
+            file
+        }
+    };
+    Ok(State { segments, newest: Arc::new(newest), next })
+}
+
+/// Whether a segment may begin there.
+pub(super) fn is_first(position: Position) -> bool {
+    (1..=FIRST_MAX).contains(&position)
+}
+
+/// Where the whole records of a segment end, and the position that follows them.
+pub(super) struct End {
+    pub offset: usize,
+    pub next: Position,
+}
+
+/// Calls `each` for every record up to the first that is not whole.
+pub(super) fn walk(bytes: &[u8], first: Position, mut each: impl FnMut(Position, &[u8])) -> End {
+    let mut end = End { offset: HEADER_BYTES.min(bytes.len()), next: first };
+    while let Some(envelope) = envelope::open(&bytes[end.offset..]) {
+        if envelope.position != end.next {
+            break;
+        }
+        each(envelope.position, envelope.record);
+        end.offset += envelope.bytes();
+        end.next += 1;
+    }
+    end
+}
+
+/// A power cut leaves what was not synced in any state, but nobody appended after a sync of these
+/// bytes then. A later record that knows of such a sync tells damage from a torn tail.
+fn was_synced(tail: &[u8], broken: Position) -> bool {
+    let mut rest = tail;
+    let last = broken + (tail.len() / envelope::ENVELOPE_BYTES) as u64;
+    while let Some((offset, found)) = envelope::find(rest, broken + 1, last) {
+        if found.synced >= broken {
+            return true;
+        }
+        rest = &rest[offset + found.bytes()..];
+    }
+    false
+}
+
+fn cut_tail(directory: &Path, path: &Path, bytes: &[u8], offset: usize) -> Result<()> {
+    let torn = &bytes[offset..];
+    tracing::warn!(path = %path.display(), offset, bytes = torn.len(), "torn tail cut off");
+    let kept = directory.join(TORN_FILE);
+    if let Err(error) = std::fs::write(&kept, torn) {
+        // It is for a person to look at; on a full disk the journal must open all the same.
+        tracing::warn!(path = %kept.display(), %error, "torn tail not kept");
+    }
+    let file = files::open(path, false)?;
+    file.set_len(offset as u64).map_err(|source| files::failed(path, source))?;
+    file.sync_data().map_err(|source| files::failed(path, source))
+}
+
+pub(super) fn read_segment(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| files::failed(path, source))
+}
+
+pub(super) const SALVAGE: &str = "keep a copy of the directory, and salvage what is whole";
+
+fn damaged(path: &Path, offset: usize) -> StoreError {
+    files::damaged(path, offset as u64, format!("a record is not what was written; {SALVAGE}"))
+}
+
+fn nowhere(path: &Path, first: Position) -> StoreError {
+    files::damaged(path, 0, format!("no segment begins at position {first}; {SALVAGE}"))
+}
+
+fn missing(path: &Path, from: Position, to: Position) -> StoreError {
+    let what = format!("records {from} to {} are missing before it", to - 1);
+    files::damaged(path, 0, format!("{what}; {SALVAGE}"))
+}
+
+fn newer(path: &Path, format: u16) -> StoreError {
+    files::damaged(path, 8, format!("format {format} is of a newer farfs; use that"))
+}
+
+fn too_long(directory: &Path, bytes: usize) -> StoreError {
+    StoreError::Io {
+        place: directory.display().to_string(),
+        source: std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            format!("a record of {bytes} bytes is beyond {RECORD_BYTES_MAX}"),
+        ),
+    }
+}

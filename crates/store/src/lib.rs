@@ -1,0 +1,32 @@
+//! Two narrow seams, and what the client needs besides: ordered tables with transactions, blobs
+//! by name, a journal, and containers (one ordinary local file for each cached file).
+//! Holds: what a commit, a sync or an append promised is there after a crash; every back end
+//! passes `conformance`.
+//! Never: knows what a file system is.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate is the port to the disk"
+)]
+
+pub mod conformance;
+pub mod container;
+pub mod embedded;
+pub mod faulty;
+pub mod journal;
+pub mod memory;
+pub mod packs;
+pub mod table;
+
+pub use container::{Container, Containers};
+pub use journal::Journal;
+pub use table::{Durability, Read, Tables, Write};
+
+mod blob;
+mod error;
+mod files;
+mod group_sync;
+
+pub use blob::Blobs;
+pub use error::{Result, StoreError};

@@ -1,0 +1,300 @@
+//! Containers in memory: sparse files in pages.
+//! Holds: each file keeps what a disk would have, and what was done since its last sync, in order.
+
+use super::Keep;
+use crate::container::{Container, Containers, Key};
+use crate::error::Result;
+use crate::files::locked;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Changes kept apart per file; older ones count as written back, as the kernel would.
+const UNSYNCED_MAX: usize = 1024;
+
+/// Files whose removal a power cut may undo.
+const REMOVED_MAX: usize = 64;
+
+#[derive(Clone, Default)]
+pub struct MemoryContainers(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    now: BTreeMap<Key, MemoryContainer>,
+    /// Removed since, in order; a power cut may bring them back.
+    removed: VecDeque<(Key, MemoryContainer)>,
+}
+
+#[derive(Clone)]
+pub struct MemoryContainer(Arc<Mutex<Opened>>);
+
+#[derive(Clone, Default)]
+struct Opened {
+    now: File,
+    durable: File,
+    /// What turns `durable` into `now`.
+    unsynced: VecDeque<Change>,
+    /// The directory leads to it after a power cut.
+    entry_durable: bool,
+}
+
+#[derive(Clone, Default)]
+struct File {
+    length: u64,
+    /// Pages that hold data, by number.
+    pages: BTreeMap<u64, Arc<[u8]>>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    SetLength(u64),
+    Punch { offset: u64, length: u64 },
+}
+
+impl File {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Write { offset, bytes } => self.write(*offset, bytes),
+            Change::SetLength(length) => self.set_length(*length),
+            Change::Punch { offset, length } => self.clear(*offset, offset.saturating_add(*length)),
+        }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = (at % PAGE_BYTES) as usize;
+            let (here, next) = rest.split_at(rest.len().min(PAGE_BYTES as usize - within));
+            let page = page_mut(&mut self.pages, at / PAGE_BYTES);
+            page[within..within + here.len()].copy_from_slice(here);
+            at += here.len() as u64;
+            rest = next;
+        }
+        if !bytes.is_empty() {
+            self.length = self.length.max(at);
+        }
+    }
+
+    fn set_length(&mut self, length: u64) {
+        if length < self.length {
+            // What is cut off must read as zeros if the file grows again.
+            self.clear(length, self.length.next_multiple_of(PAGE_BYTES));
+        }
+        self.length = length;
+    }
+
+    /// Whole pages become holes, parts of pages zeros.
+    fn clear(&mut self, from: u64, to: u64) {
+        let touched: Vec<u64> =
+            self.pages.range(from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)).map(|(n, _)| *n).collect();
+        for number in touched {
+            let start = number * PAGE_BYTES;
+            if from <= start && to >= start + PAGE_BYTES {
+                self.pages.remove(&number);
+            } else {
+                let page = page_mut(&mut self.pages, number);
+                let first = from.saturating_sub(start) as usize;
+                let last = (to - start).min(PAGE_BYTES) as usize;
+                page[first..last].fill(0);
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let count = self.length.saturating_sub(offset).min(length as u64);
+        let mut bytes = vec![0; count as usize];
+        let end = offset.saturating_add(count);
+        for (number, page) in self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)) {
+            let start = number * PAGE_BYTES;
+            let from = start.max(offset);
+            let to = (start + PAGE_BYTES).min(end);
+            if from < to {
+                bytes[(from - offset) as usize..(to - offset) as usize]
+                    .copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+        bytes
+    }
+
+    fn data(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+        let end = offset.saturating_add(length).min(self.length);
+        let mut stretches: Vec<(u64, u64)> = Vec::new();
+        for number in self.pages.range(offset / PAGE_BYTES..).map(|(number, _)| *number) {
+            let from = (number * PAGE_BYTES).max(offset);
+            let to = ((number + 1) * PAGE_BYTES).min(end);
+            if from >= to {
+                break;
+            }
+            match stretches.last_mut() {
+                Some((start, length)) if *start + *length == from => *length = to - *start,
+                _ => stretches.push((from, to - from)),
+            }
+        }
+        stretches
+    }
+}
+
+fn page_mut(pages: &mut BTreeMap<u64, Arc<[u8]>>, number: u64) -> &mut [u8] {
+    Arc::make_mut(pages.entry(number).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize])))
+}
+
+impl Opened {
+    fn change(&mut self, change: Change) {
+        self.now.apply(&change);
+        self.unsynced.push_back(change);
+        while self.unsynced.len() > UNSYNCED_MAX {
+            self.write_back_oldest();
+        }
+    }
+
+    fn write_back_oldest(&mut self) -> bool {
+        match self.unsynced.pop_front() {
+            Some(change) => {
+                self.durable.apply(&change);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The synced contents with those changes since that `keep` agrees to.
+    fn after_power_cut(&self, keep: &mut Keep<'_>) -> Opened {
+        let mut durable = self.durable.clone();
+        for change in self.unsynced.iter().filter(|_| keep()) {
+            durable.apply(change);
+        }
+        Opened { now: durable.clone(), durable, entry_durable: true, ..Opened::default() }
+    }
+}
+
+impl MemoryContainers {
+    pub fn new() -> MemoryContainers {
+        MemoryContainers::default()
+    }
+
+    /// All that was written; what was removed is gone.
+    pub fn after_kill(&self) -> MemoryContainers {
+        let state = locked(&self.0);
+        let copied =
+            |container: &MemoryContainer| MemoryContainer::of(locked(&container.0).clone());
+        let now = state.now.iter().map(|(key, container)| (*key, copied(container))).collect();
+        let removed =
+            state.removed.iter().map(|(key, container)| (*key, copied(container))).collect();
+        MemoryContainers(Arc::new(Mutex::new(State { now, removed })))
+    }
+
+    /// What was synced; every write, every new file and every removal since then as `keep` says.
+    pub fn after_power_cut(&self, keep: &mut Keep<'_>) -> MemoryContainers {
+        let state = locked(&self.0);
+        let mut now = BTreeMap::new();
+        // A later file of the same name takes the earlier one's place.
+        for (key, container) in &state.removed {
+            let opened = locked(&container.0);
+            if opened.entry_durable && !keep() {
+                now.insert(*key, MemoryContainer::of(opened.after_power_cut(keep)));
+            }
+        }
+        for (key, container) in &state.now {
+            let opened = locked(&container.0);
+            if opened.entry_durable || keep() {
+                now.insert(*key, MemoryContainer::of(opened.after_power_cut(keep)));
+            }
+        }
+        MemoryContainers(Arc::new(Mutex::new(State { now, removed: VecDeque::new() })))
+    }
+}
+
+impl Containers for MemoryContainers {
+    type Container = MemoryContainer;
+
+    fn open(&self, key: Key, create: bool) -> Result<Option<MemoryContainer>> {
+        let mut state = locked(&self.0);
+        if create {
+            let made = || MemoryContainer::of(Opened::default());
+            return Ok(Some(state.now.entry(key).or_insert_with(made).clone()));
+        }
+        Ok(state.now.get(&key).cloned())
+    }
+
+    fn remove(&self, key: Key) -> Result<()> {
+        let mut state = locked(&self.0);
+        if let Some(container) = state.now.remove(&key) {
+            state.removed.push_back((key, container));
+            if state.removed.len() > REMOVED_MAX {
+                state.removed.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<(Key, u64)>> {
+        let state = locked(&self.0);
+        let bytes =
+            |container: &MemoryContainer| locked(&container.0).now.pages.len() as u64 * PAGE_BYTES;
+        Ok(state.now.iter().map(|(key, container)| (*key, bytes(container))).collect())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let containers: Vec<MemoryContainer> = locked(&self.0).now.values().cloned().collect();
+        containers.iter().try_for_each(Container::sync)
+    }
+}
+
+impl MemoryContainer {
+    fn of(opened: Opened) -> MemoryContainer {
+        MemoryContainer(Arc::new(Mutex::new(opened)))
+    }
+}
+
+impl Container for MemoryContainer {
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        Ok(locked(&self.0).now.read(offset, length))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        locked(&self.0).change(Change::Write { offset, bytes: bytes.into() });
+        Ok(())
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        locked(&self.0).change(Change::SetLength(length));
+        Ok(())
+    }
+
+    fn length(&self) -> Result<u64> {
+        Ok(locked(&self.0).now.length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        locked(&self.0).change(Change::Punch { offset, length });
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let mut opened = locked(&self.0);
+        let end = offset.saturating_add(length);
+        if length > 0 && end > opened.now.length {
+            opened.change(Change::SetLength(end));
+        }
+        Ok(())
+    }
+
+    fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>> {
+        Ok(locked(&self.0).now.data(offset, length))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut opened = locked(&self.0);
+        while opened.write_back_oldest() {}
+        opened.entry_durable = true;
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,311 @@
+//! Blobs in packs: files to which records are only ever appended, with an index beside them.
+//! Holds: what `sync` promised is there; a blob whose bytes are not what was put is not there;
+//! the packs alone say what there is, and the index can be thrown away at any time.
+//! Never: overwrites a record; removes a pack before everything alive in it is safe elsewhere.
+
+use crate::blob::Blobs;
+use crate::error::{Result, StoreError};
+use crate::files::{self, locked};
+use crate::group_sync::GroupSync;
+use crate::table::Durability;
+use index::{Index, Place};
+use record::{BLOB_BYTES_MAX, HEADER_BYTES, Head, Kind, NAME_BYTES_MAX, Spot};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+mod compact;
+mod index;
+mod record;
+mod recover;
+
+/// A pack that has reached this gets no further records.
+pub const PACK_BYTES: u64 = 64 << 20;
+
+/// Packs that are kept open for reading.
+const OPEN_MAX: usize = 256;
+
+/// How often `get` looks again because compaction moved the blob meanwhile.
+const TRIES_MAX: usize = 8;
+
+const ENDING: &str = ".pack";
+
+pub struct Packs {
+    directory: PathBuf,
+    pack_bytes: u64,
+    index: Index,
+    appender: Mutex<Appender>,
+    open: Mutex<OpenFiles>,
+    group: GroupSync,
+    /// Of all packs, dead records and all.
+    total_bytes: AtomicU64,
+    /// One compaction at a time.
+    compacting: Mutex<()>,
+    _lock: File,
+}
+
+struct Appender {
+    pack: u32,
+    path: PathBuf,
+    file: Arc<File>,
+    offset: u64,
+    /// Records appended since the packs were opened.
+    appended: u64,
+}
+
+#[derive(Default)]
+struct OpenFiles {
+    files: HashMap<u32, (Arc<File>, u64)>,
+    uses: u64,
+}
+
+impl Packs {
+    /// Makes the directory if it is missing. The index is made again if it is lost, which reads
+    /// the head of every record.
+    pub fn open(directory: &Path) -> Result<Packs> {
+        Packs::open_with_packs(directory, PACK_BYTES)
+    }
+
+    pub fn open_with_packs(directory: &Path, pack_bytes: u64) -> Result<Packs> {
+        files::make_directory(directory)?;
+        let lock = files::lock_directory(directory)?;
+        let recovered = recover::recover(directory)?;
+        Ok(Packs {
+            directory: directory.to_path_buf(),
+            pack_bytes,
+            index: recovered.index,
+            appender: Mutex::new(recovered.appender),
+            open: Mutex::default(),
+            group: GroupSync::new(directory, 0),
+            total_bytes: AtomicU64::new(recovered.total_bytes),
+            compacting: Mutex::new(()),
+            _lock: lock,
+        })
+    }
+
+    /// Writes the record and has the index know it. The caller has checked name and bytes.
+    fn append(
+        &self,
+        appender: &mut Appender,
+        kind: Kind,
+        name: &[u8],
+        bytes: &[u8],
+    ) -> Result<Place> {
+        // First, so that a refusal leaves nothing.
+        if appender.offset >= self.pack_bytes {
+            self.begin_pack(appender)?;
+        } else if self.index.is_gathered_full() {
+            self.index.flush(Durability::Later)?;
+        }
+        let spot = Spot { pack: appender.pack, offset: appender.offset };
+        let record = record::encode(spot, kind, name, bytes);
+        files::append_at(&appender.file, &appender.path, spot.offset, &record)?;
+        appender.offset += record.len() as u64;
+        appender.appended += 1;
+        self.total_bytes.fetch_add(record.len() as u64, Ordering::Relaxed);
+        self.index.indexed(spot.pack, appender.offset);
+        if kind == Kind::Deletion {
+            self.index.died(spot.pack, record.len() as u64);
+        }
+        Ok(Place { pack: spot.pack, offset: spot.offset, length: bytes.len() as u32 })
+    }
+
+    /// The old pack is synced before, so only the newest can be torn.
+    fn begin_pack(&self, appender: &mut Appender) -> Result<()> {
+        if let Err(source) = appender.file.sync_data() {
+            self.group.note_failure();
+            return Err(files::failed(&appender.path, source));
+        }
+        self.group.note(appender.appended);
+        self.index.flush(Durability::Now)?;
+        let pack = appender.pack.checked_add(1).ok_or_else(|| {
+            files::damaged(&appender.path, 0, "no pack can come after it; take it out of the way")
+        })?;
+        let path = pack_path(&self.directory, pack);
+        let file = make_pack(&path)?;
+        self.index.indexed(pack, HEADER_BYTES as u64);
+        self.total_bytes.fetch_add(HEADER_BYTES as u64, Ordering::Relaxed);
+        *appender = Appender {
+            pack,
+            path,
+            file: Arc::new(file),
+            offset: HEADER_BYTES as u64,
+            appended: appender.appended,
+        };
+        Ok(())
+    }
+
+    fn delete_at(&self, appender: &mut Appender, name: &[u8]) -> Result<()> {
+        if let Some(place) = self.index.get(name)? {
+            self.append(appender, Kind::Deletion, name, &[])?;
+            self.index.remove(name, place);
+        }
+        Ok(())
+    }
+
+    /// None: the bytes are not there as they were put.
+    fn read_place(&self, name: &[u8], place: Place) -> Result<Option<Vec<u8>>> {
+        let Some((file, path)) = self.pack_file(place.pack)? else { return Ok(None) };
+        if place.length as usize > BLOB_BYTES_MAX {
+            return Ok(None);
+        }
+        let spot = Spot { pack: place.pack, offset: place.offset };
+        let length = record::record_bytes(name.len(), place.length) as usize;
+        let mut bytes = files::read_at(&file, &path, place.offset, length)?;
+        let Some(head) = record::parse(spot, &bytes) else { return Ok(None) };
+        if head.kind != Kind::Blob || head.name != name {
+            return Ok(None);
+        }
+        bytes.drain(..record::RECORD_HEADER_BYTES + name.len());
+        Ok(head.is_of(&bytes).then_some(bytes))
+    }
+
+    /// None: there is no such pack.
+    fn pack_file(&self, pack: u32) -> Result<Option<(Arc<File>, PathBuf)>> {
+        let path = pack_path(&self.directory, pack);
+        let mut open = locked(&self.open);
+        open.uses += 1;
+        let now = open.uses;
+        if let Some((file, used)) = open.files.get_mut(&pack) {
+            *used = now;
+            return Ok(Some((file.clone(), path)));
+        }
+        let file = match File::open(&path) {
+            Ok(file) => Arc::new(file),
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(files::failed(&path, source)),
+        };
+        if open.files.len() >= OPEN_MAX {
+            let oldest =
+                open.files.iter().min_by_key(|(_, (_, used))| *used).map(|(pack, _)| *pack);
+            oldest.and_then(|pack| open.files.remove(&pack));
+        }
+        open.files.insert(pack, (file.clone(), now));
+        Ok(Some((file, path)))
+    }
+
+    /// Damage: the record stays where it is, but nobody finds it, and it can be put again.
+    fn forget(&self, name: &[u8], place: Place) -> Result<()> {
+        let _appender = locked(&self.appender);
+        if self.index.get(name)? == Some(place) {
+            let path = pack_path(&self.directory, place.pack);
+            tracing::warn!(path = %path.display(), offset = place.offset, "damaged blob dropped");
+            self.index.remove(name, place);
+        }
+        Ok(())
+    }
+
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        if (1..=NAME_BYTES_MAX).contains(&name.len()) {
+            return Ok(());
+        }
+        Err(self.refused(format!("a blob's name of {} bytes is not 1 to 64", name.len())))
+    }
+
+    fn refused(&self, what: String) -> StoreError {
+        StoreError::Io {
+            place: self.directory.display().to_string(),
+            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, what),
+        }
+    }
+}
+
+impl Blobs for Packs {
+    fn put(&self, name: &[u8], bytes: &[u8]) -> Result<()> {
+        self.check_name(name)?;
+        if bytes.len() > BLOB_BYTES_MAX {
+            return Err(
+                self.refused(format!("a blob of {} bytes is beyond {BLOB_BYTES_MAX}", bytes.len()))
+            );
+        }
+        let mut appender = locked(&self.appender);
+        if self.index.get(name)?.is_none() {
+            let place = self.append(&mut appender, Kind::Blob, name, bytes)?;
+            self.index.put(name, place, None);
+        }
+        Ok(())
+    }
+
+    fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_name(name)?;
+        for _ in 0..TRIES_MAX {
+            let Some(place) = self.index.get(name)? else { return Ok(None) };
+            if let Some(bytes) = self.read_place(name, place)? {
+                return Ok(Some(bytes));
+            }
+            // Unless compaction has moved it meanwhile, this drops it, and the next look ends.
+            self.forget(name, place)?;
+        }
+        Ok(None)
+    }
+
+    fn has(&self, name: &[u8]) -> Result<bool> {
+        self.check_name(name)?;
+        Ok(self.index.get(name)?.is_some())
+    }
+
+    fn delete(&self, name: &[u8]) -> Result<()> {
+        self.check_name(name)?;
+        self.delete_at(&mut locked(&self.appender), name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let wanted = locked(&self.appender).appended;
+        self.group.upto(wanted, || {
+            let (file, path, appended) = {
+                let appender = locked(&self.appender);
+                (appender.file.clone(), appender.path.clone(), appender.appended)
+            };
+            file.sync_data().map_err(|source| files::failed(&path, source))?;
+            Ok(appended)
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed).saturating_sub(self.index.dead_bytes())
+    }
+}
+
+impl Drop for Packs {
+    /// Spares the next start the walk through the newest pack.
+    fn drop(&mut self) {
+        if let Err(error) = self.sync().and_then(|()| self.index.flush(Durability::Now)) {
+            tracing::debug!(%error, "the index was not written at the end");
+        }
+    }
+}
+
+fn pack_path(directory: &Path, pack: u32) -> PathBuf {
+    directory.join(format!("{pack:08x}{ENDING}"))
+}
+
+/// An empty pack, found again after a power cut.
+fn make_pack(path: &Path) -> Result<File> {
+    let file = files::open(path, true)?;
+    file.set_len(0).map_err(|source| files::failed(path, source))?;
+    files::append_at(&file, path, 0, &record::header())?;
+    file.sync_data().map_err(|source| files::failed(path, source))?;
+    if let Some(directory) = path.parent() {
+        files::sync_directory(directory)?;
+    }
+    Ok(file)
+}
+
+fn place_of(spot: Spot, head: &Head) -> Place {
+    Place { pack: spot.pack, offset: spot.offset, length: head.length }
+}
+
+/// Lengths of the packs that are there, by number.
+fn pack_lengths(directory: &Path) -> Result<BTreeMap<u32, u64>> {
+    let mut lengths = BTreeMap::new();
+    for (number, path) in files::numbered(directory, ENDING)? {
+        if let Ok(pack) = u32::try_from(number) {
+            let metadata =
+                std::fs::metadata(&path).map_err(|source| files::failed(&path, source))?;
+            lengths.insert(pack, metadata.len());
+        }
+    }
+    Ok(lengths)
+}

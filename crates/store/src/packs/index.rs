@@ -1,0 +1,303 @@
+//! Where each blob is. A cache of what the packs say: lost, it is made again from them.
+//! Holds: `upto` of a pack never runs ahead of the rows that describe it.
+
+use super::record;
+use crate::embedded::Database;
+use crate::error::{Result, StoreError};
+use crate::files::{self, locked};
+use crate::table::{Durability, Tables};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+const FILE: &str = "index.redb";
+
+/// Its presence says that the index was found damaged while it was in use.
+const DAMAGED_FILE: &str = "index-damaged";
+
+const BLOBS: &str = "blobs";
+const PACKS: &str = "packs";
+
+/// Changes gathered in memory before they go into the table.
+const GATHERED_MAX: usize = 1024;
+
+/// Rows read at a time when the index is loaded.
+const LOAD_ROWS: usize = 4096;
+
+/// Pages kept in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// No name is beyond this.
+const BEYOND: [u8; record::NAME_BYTES_MAX + 1] = [0xff; record::NAME_BYTES_MAX + 1];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub pack: u32,
+    pub offset: u64,
+    pub length: u32,
+}
+
+/// What the index knows of a pack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackState {
+    /// Records before this offset are indexed.
+    pub upto: u64,
+    /// Bytes of records that nobody needs.
+    pub dead: u64,
+    /// Everything alive has been copied elsewhere; the file may go.
+    pub retired: bool,
+}
+
+pub struct Index {
+    directory: PathBuf,
+    database: Database,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// How many names of each fingerprint there are: a name whose fingerprint is missing is too.
+    fingerprints: HashMap<u64, u32>,
+    /// None: deleted.
+    gathered: HashMap<Vec<u8>, Option<Place>>,
+    packs: BTreeMap<u32, PackState>,
+    removed_packs: Vec<u32>,
+}
+
+impl Index {
+    /// Opens it. If it is damaged or does not fit the packs (number and length), an empty one
+    /// takes its place; who opens it walks the packs from each one's `upto`.
+    pub fn open(directory: &Path, packs: &BTreeMap<u32, u64>) -> Result<Index> {
+        let path = directory.join(FILE);
+        let marker = directory.join(DAMAGED_FILE);
+        if marker.exists() {
+            files::remove(&path)?;
+            files::remove(&marker)?;
+        }
+        let why = match load(directory, &path) {
+            Ok(index) if index.fits(packs) => return Ok(index),
+            Ok(_) => "it does not fit the packs".to_string(),
+            Err(error @ (StoreError::Busy(_) | StoreError::Full(_))) => return Err(error),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
+        files::remove(&path)?;
+        load(directory, &path)
+    }
+
+    fn fits(&self, packs: &BTreeMap<u32, u64>) -> bool {
+        let inner = locked(&self.inner);
+        let newest_indexed = inner.packs.keys().next_back();
+        inner.packs.iter().all(|(number, state)| {
+            state.retired || packs.get(number).is_some_and(|length| state.upto <= *length)
+        }) && packs.keys().all(|number| {
+            // A pack from before the newest that was indexed should be known.
+            inner.packs.contains_key(number) || newest_indexed.is_none_or(|newest| number > newest)
+        })
+    }
+
+    pub fn get(&self, name: &[u8]) -> Result<Option<Place>> {
+        {
+            let inner = locked(&self.inner);
+            if !inner.fingerprints.contains_key(&fingerprint(name)) {
+                return Ok(None);
+            }
+            if let Some(place) = inner.gathered.get(name) {
+                return Ok(*place);
+            }
+        }
+        let found = self.in_table(name);
+        // It may have been gathered, and its row be older, while the table was read.
+        match locked(&self.inner).gathered.get(name) {
+            Some(place) => Ok(*place),
+            None => found,
+        }
+    }
+
+    fn in_table(&self, name: &[u8]) -> Result<Option<Place>> {
+        let row = self.database.read().and_then(|read| read.get(BLOBS, name));
+        if let Err(StoreError::Damaged { .. }) = &row {
+            self.mark_damaged();
+        }
+        Ok(row?.as_deref().and_then(parse_place))
+    }
+
+    fn mark_damaged(&self) {
+        if let Err(error) = std::fs::write(self.directory.join(DAMAGED_FILE), []) {
+            tracing::warn!(%error, "the index is damaged and could not be marked so");
+        }
+    }
+
+    pub fn packs(&self) -> BTreeMap<u32, PackState> {
+        locked(&self.inner).packs.clone()
+    }
+
+    /// The blob is at `place`, and was at `before`.
+    pub fn put(&self, name: &[u8], place: Place, before: Option<Place>) {
+        let mut inner = locked(&self.inner);
+        match before {
+            Some(before) => inner.died(before.pack, record_bytes(name, before)),
+            None => *inner.fingerprints.entry(fingerprint(name)).or_default() += 1,
+        }
+        inner.gathered.insert(name.to_vec(), Some(place));
+    }
+
+    /// The blob is gone from `before`.
+    pub fn remove(&self, name: &[u8], before: Place) {
+        let mut inner = locked(&self.inner);
+        inner.died(before.pack, record_bytes(name, before));
+        let mark = fingerprint(name);
+        if let Some(count) = inner.fingerprints.get_mut(&mark) {
+            *count -= 1;
+            if *count == 0 {
+                inner.fingerprints.remove(&mark);
+            }
+        }
+        inner.gathered.insert(name.to_vec(), None);
+    }
+
+    /// Bytes of the pack that hold nothing alive.
+    pub fn died(&self, pack: u32, bytes: u64) {
+        locked(&self.inner).died(pack, bytes);
+    }
+
+    /// The pack is indexed up to here.
+    pub fn indexed(&self, pack: u32, upto: u64) {
+        locked(&self.inner).packs.entry(pack).or_default().upto = upto;
+    }
+
+    pub fn retire_pack(&self, pack: u32) {
+        locked(&self.inner).packs.entry(pack).or_default().retired = true;
+    }
+
+    pub fn forget_pack(&self, pack: u32) {
+        let mut inner = locked(&self.inner);
+        inner.packs.remove(&pack);
+        inner.removed_packs.push(pack);
+    }
+
+    /// Bytes in all packs that hold nothing alive.
+    pub fn dead_bytes(&self) -> u64 {
+        locked(&self.inner).packs.values().fold(0, |sum, state| sum.saturating_add(state.dead))
+    }
+
+    pub fn is_gathered_full(&self) -> bool {
+        locked(&self.inner).gathered.len() >= GATHERED_MAX
+    }
+
+    /// Gathered changes go into the table. Only whoever holds the appender may call it, so that
+    /// rows and `upto` agree.
+    pub fn flush(&self, durability: Durability) -> Result<()> {
+        let (gathered, packs, removed) = {
+            let mut inner = locked(&self.inner);
+            let removed = std::mem::take(&mut inner.removed_packs);
+            (inner.gathered.clone(), inner.packs.clone(), removed)
+        };
+        let mut write = self.database.write()?;
+        for (name, place) in &gathered {
+            match place {
+                Some(place) => write.put(BLOBS, name, &encode_place(*place))?,
+                None => write.delete(BLOBS, name)?,
+            }
+        }
+        for pack in removed {
+            write.delete(PACKS, &pack.to_be_bytes())?;
+        }
+        for (pack, state) in packs {
+            write.put(PACKS, &pack.to_be_bytes(), &encode_state(state))?;
+        }
+        write.commit(durability)?;
+        // A reader that misses the gathered change from now on finds the row.
+        let mut inner = locked(&self.inner);
+        inner.gathered.retain(|name, place| gathered.get(name) != Some(place));
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn died(&mut self, pack: u32, bytes: u64) {
+        let state = self.packs.entry(pack).or_default();
+        // The row may say anything; that there is more dead than can be only brings compaction on.
+        state.dead = state.dead.saturating_add(bytes);
+    }
+}
+
+fn load(directory: &Path, path: &Path) -> Result<Index> {
+    let database = Database::open_with_cache(path, CACHE_BYTES)?;
+    let mut inner = Inner::default();
+    let read = database.read()?;
+    for (key, value) in read.scan(PACKS, &[], &BEYOND, usize::MAX)? {
+        let (Some(pack), Some(state)) = (parse_u32(&key), parse_state(&value)) else {
+            return Err(wrong_row(path));
+        };
+        inner.packs.insert(pack, state);
+    }
+    let mut from = Vec::new();
+    loop {
+        let rows = read.scan(BLOBS, &from, &BEYOND, LOAD_ROWS)?;
+        for (name, place) in &rows {
+            if parse_place(place).is_none() {
+                return Err(wrong_row(path));
+            }
+            *inner.fingerprints.entry(fingerprint(name)).or_default() += 1;
+        }
+        let Some((last, _)) = rows.into_iter().next_back() else { break };
+        from = last;
+        from.push(0);
+    }
+    drop(read);
+    Ok(Index { directory: directory.to_path_buf(), database, inner: Mutex::new(inner) })
+}
+
+fn wrong_row(path: &Path) -> StoreError {
+    files::damaged(path, 0, "a row of the index has the wrong length")
+}
+
+fn record_bytes(name: &[u8], place: Place) -> u64 {
+    record::record_bytes(name.len(), place.length)
+}
+
+fn fingerprint(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn encode_place(place: Place) -> [u8; 16] {
+    let mut row = [0; 16];
+    row[..4].copy_from_slice(&place.pack.to_le_bytes());
+    row[4..12].copy_from_slice(&place.offset.to_le_bytes());
+    row[12..].copy_from_slice(&place.length.to_le_bytes());
+    row
+}
+
+fn parse_place(row: &[u8]) -> Option<Place> {
+    let row: &[u8; 16] = row.try_into().ok()?;
+    Some(Place {
+        pack: u32::from_le_bytes(*row.first_chunk()?),
+        offset: u64::from_le_bytes(*row[4..].first_chunk()?),
+        length: u32::from_le_bytes(*row[12..].first_chunk()?),
+    })
+}
+
+fn encode_state(state: PackState) -> [u8; 17] {
+    let mut row = [0; 17];
+    row[..8].copy_from_slice(&state.upto.to_le_bytes());
+    row[8..16].copy_from_slice(&state.dead.to_le_bytes());
+    row[16] = u8::from(state.retired);
+    row
+}
+
+fn parse_state(row: &[u8]) -> Option<PackState> {
+    let row: &[u8; 17] = row.try_into().ok()?;
+    Some(PackState {
+        upto: u64::from_le_bytes(*row.first_chunk()?),
+        dead: u64::from_le_bytes(*row[8..].first_chunk()?),
+        retired: row[16] != 0,
+    })
+}
+
+fn parse_u32(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
+}

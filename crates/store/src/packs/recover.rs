@@ -1,0 +1,121 @@
+//! Opening the packs: the index is brought up to what the packs say, from where it knows them,
+//! and a torn tail of the newest pack is cut off.
+
+use super::index::Index;
+use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
+use super::{Appender, make_pack, pack_lengths, pack_path, place_of};
+use crate::error::{Result, StoreError};
+use crate::files;
+use crate::table::Durability;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+pub struct Recovered {
+    pub index: Index,
+    pub appender: Appender,
+    pub total_bytes: u64,
+}
+
+pub fn recover(directory: &Path) -> Result<Recovered> {
+    let mut lengths = pack_lengths(directory)?;
+    let index = Index::open(directory, &lengths)?;
+    for (pack, state) in index.packs() {
+        if state.retired {
+            files::remove(&pack_path(directory, pack))?;
+            index.forget_pack(pack);
+            lengths.remove(&pack);
+        }
+    }
+    let newest = lengths.keys().next_back().copied().unwrap_or(1);
+    let mut total_bytes = 0;
+    let mut offset = HEADER_BYTES as u64;
+    for (pack, length) in &lengths {
+        let whole_until = bring_up(directory, &index, *pack, *length, *pack == newest)?;
+        total_bytes += if *pack == newest { whole_until } else { *length };
+        offset = whole_until;
+    }
+    let path = pack_path(directory, newest);
+    let file = if lengths.is_empty() {
+        index.indexed(newest, offset);
+        total_bytes = offset;
+        make_pack(&path)?
+    } else {
+        files::open(&path, false)?
+    };
+    index.flush(Durability::Later)?;
+    let appender = Appender { pack: newest, path, file: Arc::new(file), offset, appended: 0 };
+    Ok(Recovered { index, appender, total_bytes })
+}
+
+/// Returns where the pack's last whole record ends.
+fn bring_up(
+    directory: &Path,
+    index: &Index,
+    pack: u32,
+    length: u64,
+    is_newest: bool,
+) -> Result<u64> {
+    let path = pack_path(directory, pack);
+    if is_newest && length <= HEADER_BYTES as u64 {
+        // Its making may have been interrupted.
+        make_pack(&path)?;
+        index.indexed(pack, HEADER_BYTES as u64);
+        return Ok(HEADER_BYTES as u64);
+    }
+    let file = files::open(&path, false)?;
+    check_header(&file, &path)?;
+    let known = index.packs().get(&pack).map_or(0, |state| state.upto);
+    let from = Spot { pack, offset: known.max(HEADER_BYTES as u64) };
+    let (whole_until, damaged) =
+        record::walk(&file, &path, from, length, |spot, head| take_in(index, spot, &head))?;
+    let tail = length.saturating_sub(whole_until);
+    if damaged > 0 || tail > 0 {
+        tracing::warn!(path = %path.display(), damaged, tail, "bytes of a pack are no records");
+    }
+    index.died(pack, damaged);
+    if tail > 0 && is_newest {
+        file.set_len(whole_until).map_err(|source| files::failed(&path, source))?;
+        index.indexed(pack, whole_until);
+    } else {
+        index.died(pack, tail);
+        index.indexed(pack, length);
+    }
+    Ok(whole_until)
+}
+
+fn take_in(index: &Index, spot: Spot, head: &Head) -> Result<()> {
+    let before = index.get(&head.name)?;
+    match head.kind {
+        Kind::Blob if before == Some(place_of(spot, head)) => {}
+        Kind::Blob => index.put(&head.name, place_of(spot, head), before),
+        Kind::Deletion => {
+            index.died(spot.pack, head.record_bytes());
+            if let Some(before) = before {
+                index.remove(&head.name, before);
+            }
+        }
+    }
+    index.indexed(spot.pack, spot.offset + head.record_bytes());
+    if index.is_gathered_full() {
+        index.flush(Durability::Later)?;
+    }
+    Ok(())
+}
+
+/// A damaged header is passed over: every record says itself where it belongs.
+fn check_header(file: &File, path: &Path) -> Result<()> {
+    let bytes = files::read_at(file, path, 0, HEADER_BYTES)?;
+    match record::parse_header(&bytes) {
+        Some(format) if !record::is_known(format) => Err(newer(path, format)),
+        Some(_) => Ok(()),
+        None => {
+            tracing::warn!(path = %path.display(), "the header of a pack is damaged");
+            Ok(())
+        }
+    }
+}
+
+fn newer(path: &Path, format: u16) -> StoreError {
+    files::damaged(path, 8, format!("format {format} is of a newer farfs; use that"))
+}

@@ -1,0 +1,47 @@
+//! Ordered tables of bytes with serializable transactions.
+//! Holds: a reader sees one commit and nothing after it; one writer at a time; a transaction
+//! that is dropped leaves nothing.
+
+use crate::error::Result;
+
+/// When a commit is safe from a power cut. All are atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Before `commit` returns.
+    Now,
+    /// With the next commit that is durable now. A crash before that undoes it.
+    Later,
+}
+
+/// Tables are named by static strings; a table comes into being when it is first written.
+pub trait Tables: Send + Sync + 'static {
+    /// A view of the last commit.
+    fn read(&self) -> Result<Box<dyn Read + '_>>;
+    /// Waits for other writers.
+    fn write(&self) -> Result<Box<dyn Write + '_>>;
+}
+
+pub type Row = (Vec<u8>, Vec<u8>);
+
+pub trait Read {
+    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Rows with `from <= key < to`, in order of keys, at most `rows_max`.
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> Result<Vec<Row>>;
+
+    /// The last row with `from <= key < to`.
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>>;
+}
+
+/// Sees its own writes.
+pub trait Write: Read {
+    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()>;
+    fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()>;
+    fn commit(self: Box<Self>, durability: Durability) -> Result<()>;
+}

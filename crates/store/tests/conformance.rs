@@ -1,0 +1,92 @@
+//! Every back end passes the same tests.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+use store::container::DirectoryContainers;
+use store::embedded::Database;
+use store::faulty::Disk;
+use store::journal::FileJournal;
+use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
+use store::packs::Packs;
+use store::{Result, conformance};
+use tempfile::tempdir;
+
+#[test]
+fn tables_in_a_file_conform() -> Result<()> {
+    let directory = tempdir().unwrap();
+    conformance::tables(|| Database::open(&directory.path().join("tables")).unwrap())
+}
+
+#[test]
+fn tables_in_memory_conform() -> Result<()> {
+    let tables = MemoryTables::new();
+    conformance::tables(|| tables.clone())
+}
+
+#[test]
+fn tables_on_a_faulty_disk_conform() -> Result<()> {
+    let disk = Disk::new(1);
+    conformance::tables(|| disk.tables("tables"))
+}
+
+#[test]
+fn packs_conform_whatever_their_size() -> Result<()> {
+    for pack_bytes in [100, 10_000, store::packs::PACK_BYTES] {
+        let directory = tempdir().unwrap();
+        conformance::blobs(|| Packs::open_with_packs(directory.path(), pack_bytes).unwrap())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn blobs_in_memory_conform() -> Result<()> {
+    let blobs = MemoryBlobs::new();
+    conformance::blobs(|| blobs.clone())
+}
+
+#[test]
+fn blobs_on_a_faulty_disk_conform() -> Result<()> {
+    let disk = Disk::new(1);
+    conformance::blobs(|| disk.blobs("blobs"))
+}
+
+#[test]
+fn journals_in_files_conform_whatever_their_segments() -> Result<()> {
+    for segment_bytes in [1, 300, store::journal::SEGMENT_BYTES] {
+        let directory = tempdir().unwrap();
+        conformance::journal(|| {
+            FileJournal::open_with_segments(directory.path(), segment_bytes).unwrap()
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn journals_in_memory_conform() -> Result<()> {
+    let journal = MemoryJournal::new();
+    conformance::journal(|| journal.clone())
+}
+
+#[test]
+fn journals_on_a_faulty_disk_conform() -> Result<()> {
+    let disk = Disk::new(1);
+    conformance::journal(|| disk.journal("journal"))
+}
+
+#[test]
+fn containers_in_a_directory_conform() -> Result<()> {
+    let directory = tempdir().unwrap();
+    conformance::containers(|| DirectoryContainers::open(directory.path()).unwrap())
+}
+
+#[test]
+fn containers_in_memory_conform() -> Result<()> {
+    let containers = MemoryContainers::new();
+    conformance::containers(|| containers.clone())
+}
+
+#[test]
+fn containers_on_a_faulty_disk_conform() -> Result<()> {
+    let disk = Disk::new(1);
+    conformance::containers(|| disk.containers("containers"))
+}

@@ -1,0 +1,472 @@
+//! Files that a power cut or a bad disk has changed: no panic, no wrong contents, and either
+//! what was written or an error that says where.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(clippy::disallowed_methods, reason = "damages the store's files behind its back")]
+
+use std::path::{Path, PathBuf};
+use store::embedded::Database;
+use store::journal::{FileJournal, salvage};
+use store::packs::Packs;
+use store::{Blobs, Durability, Journal, StoreError, Tables};
+use tempfile::TempDir;
+
+/// Damages are tried at every so many bytes of the larger files; a prime, so that they meet every
+/// place within a page.
+const SPARSE_STEP: usize = 1013;
+
+/// In memory where there is such a place: thousands of small stores are synced here.
+fn tempdir() -> std::io::Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+}
+
+fn record(number: u64) -> Vec<u8> {
+    format!("record {number} {}", "x".repeat(number as usize % 23)).into_bytes()
+}
+
+fn journal_with(directory: &Path, records: u64, sync_each: u64) {
+    let journal = FileJournal::open_with_segments(directory, 600).unwrap();
+    for number in 1..=records {
+        assert_eq!(journal.append(&record(number)).unwrap(), number);
+        if number % sync_each == 0 {
+            journal.sync().unwrap();
+        }
+    }
+}
+
+fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn copy(from: &Path) -> TempDir {
+    let to = tempdir().unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+/// Opens a journal that was tampered with; its records must be what was appended, from the first.
+fn reopened(directory: &Path) -> Result<usize, StoreError> {
+    let journal = FileJournal::open_with_segments(directory, 600)?;
+    let records = journal.records()?;
+    for (index, (position, bytes)) in records.iter().enumerate() {
+        assert_eq!(*position, index as u64 + 1);
+        assert_eq!(*bytes, record(*position));
+    }
+    // It goes on from there.
+    let next = records.len() as u64 + 1;
+    assert_eq!(journal.append(&record(next))?, next);
+    drop(journal);
+    let again = FileJournal::open_with_segments(directory, 600)?;
+    assert_eq!(again.records()?.len() as u64, next);
+    Ok(records.len())
+}
+
+#[test]
+fn a_journal_cut_anywhere_is_a_prefix_of_what_was_appended() {
+    let original = tempdir().unwrap();
+    journal_with(original.path(), 30, 7);
+    let newest = files(original.path(), ".journal").pop().unwrap();
+    let whole = std::fs::read(&newest).unwrap();
+    let mut last = 0;
+    for length in 24..=whole.len() {
+        let copied = copy(original.path());
+        std::fs::write(copied.path().join(newest.file_name().unwrap()), &whole[..length]).unwrap();
+        let count = reopened(copied.path()).unwrap();
+        assert!(count >= last, "a longer file has no fewer records");
+        last = count;
+    }
+    assert_eq!(last, 30);
+}
+
+#[test]
+fn a_segment_whose_making_was_interrupted_costs_nothing() {
+    let original = tempdir().unwrap();
+    journal_with(original.path(), 30, 7);
+    let newest = files(original.path(), ".journal").pop().unwrap();
+    let first = u64::from_str_radix(newest.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
+    for length in 0..=24 {
+        for fill in [None, Some(0)] {
+            let copied = copy(original.path());
+            let path = copied.path().join(newest.file_name().unwrap());
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes.truncate(length);
+            bytes.iter_mut().for_each(|byte| *byte = fill.unwrap_or(*byte));
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(reopened(copied.path()).unwrap() as u64, first - 1);
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_journal_is_told_or_ends_it() {
+    let original = tempdir().unwrap();
+    journal_with(original.path(), 30, 1);
+    let segments = files(original.path(), ".journal");
+    assert!(segments.len() > 2);
+    for (index, segment) in segments.iter().enumerate() {
+        let is_newest = index + 1 == segments.len();
+        for offset in 0..std::fs::metadata(segment).unwrap().len() as usize {
+            let copied = copy(original.path());
+            let path = copied.path().join(segment.file_name().unwrap());
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[offset] ^= 0x10;
+            std::fs::write(&path, bytes).unwrap();
+            let salvaged = salvage(copied.path()).unwrap();
+            assert!(salvaged.records.len() >= 29, "salvage loses one record at most");
+            assert!(salvaged.records.iter().all(|(number, bytes)| *bytes == record(*number)));
+            match reopened(copied.path()) {
+                Ok(count) => assert!(is_newest && count == 29, "{count} at {offset} of {index}"),
+                Err(StoreError::Damaged { place, .. }) => {
+                    assert!(place.contains(path.to_str().unwrap()), "{place}");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_power_cut_left_in_disorder_behind_the_last_sync_is_cut_off() {
+    let original = tempdir().unwrap();
+    {
+        let journal = FileJournal::open(original.path()).unwrap();
+        for number in 1..=10 {
+            journal.append(&record(number)).unwrap();
+        }
+        journal.sync().unwrap();
+        for number in 11..=20 {
+            journal.append(&record(number)).unwrap();
+        }
+    }
+    let path = files(original.path(), ".journal").pop().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let unsynced = bytes.windows(10).position(|window| window == b"record 12 ").unwrap();
+    for offset in unsynced..bytes.len() {
+        let copied = copy(original.path());
+        let mut zeroed = bytes.clone();
+        let end = zeroed.len().min(offset + 40);
+        zeroed[offset..end].fill(0);
+        std::fs::write(copied.path().join(path.file_name().unwrap()), zeroed).unwrap();
+        let count = reopened(copied.path()).unwrap();
+        assert!((11..20).contains(&count), "{count} records after zeros at {offset}");
+    }
+}
+
+#[test]
+fn a_missing_segment_is_told() {
+    let original = tempdir().unwrap();
+    journal_with(original.path(), 40, 7);
+    let segments = files(original.path(), ".journal");
+    assert!(segments.len() > 3);
+    std::fs::remove_file(&segments[1]).unwrap();
+    assert!(matches!(FileJournal::open(original.path()), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn a_segment_that_cannot_be_is_told_and_passed_over_by_salvage() {
+    for first in [0, 1 << 63, u64::MAX] {
+        let directory = tempdir().unwrap();
+        journal_with(directory.path(), 3, 1);
+        let name = format!("{first:016x}.journal");
+        let real = files(directory.path(), ".journal").remove(0);
+        std::fs::copy(real, directory.path().join(&name)).unwrap();
+        let error = reopened(directory.path()).unwrap_err();
+        assert!(error.to_string().contains(&name), "{error}");
+        let salvaged = salvage(directory.path()).unwrap();
+        assert_eq!(salvaged.records.len(), 3);
+        assert_eq!(salvaged.damage.len(), 1);
+    }
+}
+
+#[test]
+fn a_store_in_use_is_busy_for_others() {
+    let directory = tempdir().unwrap();
+    let _journal = FileJournal::open(&directory.path().join("journal")).unwrap();
+    let _packs = Packs::open(&directory.path().join("packs")).unwrap();
+    let _tables = Database::open(&directory.path().join("tables")).unwrap();
+    let busy = |outcome: Option<StoreError>| matches!(outcome, Some(StoreError::Busy(_)));
+    assert!(busy(FileJournal::open(&directory.path().join("journal")).err()));
+    assert!(busy(Packs::open(&directory.path().join("packs")).err()));
+    assert!(busy(Database::open(&directory.path().join("tables")).err()));
+}
+
+const BLOBS: u8 = 40;
+
+fn blob(number: u8) -> Vec<u8> {
+    vec![number; 20 + usize::from(number) * 3]
+}
+
+fn packs_with_blobs(directory: &Path) {
+    let packs = Packs::open_with_packs(directory, 1000).unwrap();
+    for number in 0..BLOBS {
+        packs.put(&[number], &blob(number)).unwrap();
+    }
+    packs.delete(&[3]).unwrap();
+    packs.sync().unwrap();
+}
+
+/// Opens packs that were tampered with, and returns how many blobs are still there.
+fn whole_blobs(directory: &Path) -> usize {
+    let packs = Packs::open_with_packs(directory, 1000).unwrap();
+    let mut whole = 0;
+    for number in 0..BLOBS {
+        match packs.get(&[number]).unwrap() {
+            Some(bytes) => {
+                assert_eq!(bytes, blob(number));
+                whole += 1;
+            }
+            None => {
+                // It can be put again.
+                packs.put(&[number], &blob(number)).unwrap();
+                assert_eq!(packs.get(&[number]).unwrap(), Some(blob(number)));
+            }
+        }
+    }
+    whole
+}
+
+#[test]
+fn a_damaged_pack_costs_the_blob_that_is_damaged() {
+    let original = tempdir().unwrap();
+    packs_with_blobs(original.path());
+    assert_eq!(whole_blobs(copy(original.path()).path()), usize::from(BLOBS) - 1);
+    for keep_index in [true, false] {
+        for pack in files(original.path(), ".pack") {
+            let length = std::fs::metadata(&pack).unwrap().len() as usize;
+            for offset in (0..length).step_by(7) {
+                let copied = copy(original.path());
+                let path = copied.path().join(pack.file_name().unwrap());
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[offset] ^= 0x41;
+                std::fs::write(&path, bytes).unwrap();
+                if !keep_index {
+                    std::fs::remove_file(copied.path().join("index.redb")).unwrap();
+                }
+                // With the deletion itself damaged, its blob may be there again.
+                let whole = whole_blobs(copied.path());
+                assert!((38..=40).contains(&whole), "{whole} blobs, byte {offset} of {pack:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pack_cut_anywhere_keeps_the_blobs_before_the_cut() {
+    let original = tempdir().unwrap();
+    packs_with_blobs(original.path());
+    let newest = files(original.path(), ".pack").pop().unwrap();
+    let bytes = std::fs::read(&newest).unwrap();
+    let mut last = 0;
+    for length in (0..=bytes.len()).step_by(5) {
+        let copied = copy(original.path());
+        std::fs::write(copied.path().join(newest.file_name().unwrap()), &bytes[..length]).unwrap();
+        let whole = whole_blobs(copied.path());
+        // The deletion is the last record: without it the blob is back.
+        assert!(whole + 1 >= last, "{whole} after {last}");
+        last = whole;
+        assert_eq!(whole_blobs(copied.path()), usize::from(BLOBS), "what was put again stays");
+    }
+}
+
+#[test]
+fn a_damaged_index_is_made_again() {
+    let original = tempdir().unwrap();
+    packs_with_blobs(original.path());
+    let length = std::fs::metadata(original.path().join("index.redb")).unwrap().len() as usize;
+    for offset in (0..length).step_by(length / 300) {
+        let copied = copy(original.path());
+        let path = copied.path().join("index.redb");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let end = length.min(offset + 500);
+        bytes[offset..end].iter_mut().for_each(|byte| *byte ^= 0xa5);
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(whole_blobs(copied.path()), usize::from(BLOBS) - 1, "at {offset}");
+    }
+    let copied = copy(original.path());
+    std::fs::write(copied.path().join("index.redb"), b"not a database").unwrap();
+    assert_eq!(whole_blobs(copied.path()), usize::from(BLOBS) - 1);
+}
+
+#[test]
+fn an_index_that_counts_too_much_as_dead_only_brings_compaction_on() {
+    let directory = tempdir().unwrap();
+    packs_with_blobs(directory.path());
+    let database = Database::open(&directory.path().join("index.redb")).unwrap();
+    let mut write = database.write().unwrap();
+    for (key, mut state) in write.scan("packs", &[], &[0xff; 5], 99).unwrap() {
+        state[8..16].fill(0xff);
+        write.put("packs", &key, &state).unwrap();
+    }
+    write.commit(Durability::Now).unwrap();
+    drop(database);
+    let packs = Packs::open_with_packs(directory.path(), 1000).unwrap();
+    assert_eq!(packs.bytes(), 0, "all counts as dead");
+    packs.delete(&[5]).unwrap();
+    packs.compact().unwrap();
+    drop(packs);
+    assert_eq!(whole_blobs(directory.path()), usize::from(BLOBS) - 2);
+}
+
+#[test]
+fn the_highest_number_of_a_pack_leaves_none_for_the_next_and_is_told() {
+    let directory = tempdir().unwrap();
+    let name = "ffffffff.pack";
+    std::fs::write(directory.path().join(name), []).unwrap();
+    let packs = Packs::open_with_packs(directory.path(), 1000).unwrap();
+    let refused = (0..BLOBS).find_map(|number| packs.put(&[number], &blob(number)).err());
+    assert!(refused.unwrap().to_string().contains(name));
+}
+
+#[test]
+fn a_killed_process_loses_no_blob_whatever_the_index_missed() {
+    let original = tempdir().unwrap();
+    let packs = Packs::open_with_packs(original.path(), 5000).unwrap();
+    for number in 0..BLOBS {
+        packs.put(&[number], &blob(number)).unwrap();
+        // What is in the files now is what a kill would leave.
+        let copied = copy(original.path());
+        let after = Packs::open_with_packs(copied.path(), 5000).unwrap();
+        for earlier in 0..=number {
+            assert_eq!(after.get(&[earlier]).unwrap(), Some(blob(earlier)));
+        }
+    }
+    packs.delete(&[1]).unwrap();
+    let copied = copy(original.path());
+    assert!(!Packs::open_with_packs(copied.path(), 5000).unwrap().has(&[1]).unwrap());
+}
+
+fn value(number: u32) -> Vec<u8> {
+    number.to_be_bytes().repeat(1 + number as usize % 60)
+}
+
+const ROWS: u32 = 300;
+
+fn tables_with_rows(path: &Path) {
+    let tables = Database::open(path).unwrap();
+    for batch in 0..ROWS / 50 {
+        let mut write = tables.write().unwrap();
+        for number in batch * 50..(batch + 1) * 50 {
+            write.put("rows", &number.to_be_bytes(), &value(number)).unwrap();
+        }
+        write.commit(Durability::Now).unwrap();
+    }
+}
+
+/// Reads and writes tables that were tampered with: rows that come back are as they were put.
+fn use_tables(path: &Path) -> Result<usize, StoreError> {
+    let tables = Database::open(path)?;
+    let rows = tables.read()?.scan("rows", &[], &[0xff; 5], usize::MAX)?;
+    for (key, bytes) in &rows {
+        let number = u32::from_be_bytes(key.as_slice().try_into().unwrap());
+        assert_eq!(*bytes, value(number));
+    }
+    for number in 0..ROWS {
+        if let Some(bytes) = tables.read()?.get("rows", &number.to_be_bytes())? {
+            assert_eq!(bytes, value(number));
+        }
+    }
+    let mut write = tables.write()?;
+    write.put("rows", &0_u32.to_be_bytes(), &value(0))?;
+    write.delete("rows", &1_u32.to_be_bytes())?;
+    write.put("more", b"key", b"value")?;
+    write.commit(Durability::Now)?;
+    Ok(rows.len())
+}
+
+#[test]
+fn damaged_tables_give_an_error_or_what_was_written() {
+    let original = tempdir().unwrap();
+    let path = original.path().join("tables");
+    tables_with_rows(&path);
+    let whole = std::fs::read(&path).unwrap();
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    let (mut told, mut fine) = (0, 0);
+    let damaged = original.path().join("damaged");
+    for offset in (0..used).step_by(SPARSE_STEP) {
+        let mut bytes = whole.clone();
+        bytes[offset] ^= 0x24;
+        std::fs::write(&damaged, bytes).unwrap();
+        match use_tables(&damaged) {
+            Ok(_) => fine += 1,
+            Err(StoreError::Damaged { place, .. }) => {
+                assert!(place.contains("damaged"));
+                told += 1;
+            }
+            Err(StoreError::Database { .. } | StoreError::Io { .. }) => told += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(told > 0 && fine > 0, "{told} told, {fine} fine");
+}
+
+#[test]
+fn tables_that_were_cut_short_give_an_error_or_what_was_written() {
+    let original = tempdir().unwrap();
+    let path = original.path().join("tables");
+    tables_with_rows(&path);
+    let whole = std::fs::read(&path).unwrap();
+    let cut = original.path().join("cut");
+    for length in (1..whole.len()).step_by(whole.len() / 150) {
+        std::fs::write(&cut, &whole[..length]).unwrap();
+        if let Ok(rows) = use_tables(&cut) {
+            assert_eq!(rows, ROWS as usize, "cut at {length}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_keeps_durable_commits_and_loses_later_ones_whole() {
+    let original = tempdir().unwrap();
+    let path = original.path().join("tables");
+    let tables = Database::open(&path).unwrap();
+    let commit = |key: &[u8], durability| {
+        let mut write = tables.write().unwrap();
+        write.put("rows", key, b"a").unwrap();
+        write.put("rows", &[key, b"2"].concat(), b"b").unwrap();
+        write.commit(durability).unwrap();
+    };
+    let left = || {
+        let copied = copy(original.path());
+        let tables = Database::open(&copied.path().join("tables")).unwrap();
+        let rows = tables.read().unwrap().scan("rows", b"", b"\xff", 100).unwrap();
+        rows.into_iter().map(|(key, _)| String::from_utf8(key).unwrap()).collect::<Vec<_>>()
+    };
+    commit(b"now", Durability::Now);
+    commit(b"later", Durability::Later);
+    assert_eq!(left(), ["now", "now2"]);
+    commit(b"then", Durability::Now);
+    assert_eq!(left(), ["later", "later2", "now", "now2", "then", "then2"]);
+}
+
+#[test]
+fn what_is_no_database_is_said_to_be_none() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("tables");
+    std::fs::write(&path, "a text that somebody put there".repeat(1000)).unwrap();
+    let error = Database::open(&path).err().expect("it is no database").to_string();
+    assert!(error.contains(path.to_str().unwrap()), "{error}");
+    assert!(Database::open(directory.path()).is_err(), "a directory is none either");
+}
+
+#[test]
+fn a_check_reads_every_row() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("tables");
+    tables_with_rows(&path);
+    assert!(Database::check(&path).unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let row = bytes.windows(8).position(|window| window == [0, 0, 0, 77, 0, 0, 0, 77]).unwrap();
+    bytes[row + 8] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(!matches!(Database::check(&path), Ok(true)));
+}
