@@ -1,0 +1,252 @@
+//! Carries frames over the streams of one connection: out through the turnstile piece by piece,
+//! in with a bound on what is being put together.
+//! Holds: little more is handed down than the link takes at once, so that the lottery decides
+//! what goes next; a message that is given up is reset, never ended as if it were whole.
+//! From: partially connected operation, 5.1.
+
+use crate::classes::place;
+use crate::frame::FRAME_BYTES_MAX;
+use crate::limits::ASSEMBLY_BYTES_MAX;
+use crate::quality::Counters;
+use crate::transport::code;
+use crate::turnstile::Turnstile;
+use protocol::Class;
+use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use world::Entropy;
+
+/// A piece is about what fits one packet, or on a fast link an eighth of what is under way: so
+/// much is the longest that the more urgent waits for the less urgent.
+const PIECE_BYTES_LEAST: u64 = 1_100;
+const PIECE_BYTES_MOST: u64 = 16 << 10;
+const PIECES_UNDER_WAY: u64 = 8;
+
+/// How much is taken from a stream at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Bytes of the length before a frame of the first stream.
+const LENGTH_BYTES: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) connection: Connection,
+    pub(crate) counters: Arc<Counters>,
+    turnstile: Arc<Turnstile>,
+    /// As last set, so that it is set only when it changes much.
+    send_window: AtomicU64,
+    assembling: AtomicUsize,
+}
+
+/// Why a message did not come.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotReceived {
+    #[error("the message is longer than allowed")]
+    TooLong,
+    #[error("the message broke off")]
+    BrokenOff,
+    #[error("the connection was lost")]
+    Lost,
+}
+
+impl From<ReadError> for NotReceived {
+    fn from(error: ReadError) -> NotReceived {
+        match error {
+            ReadError::ConnectionLost(_) => NotReceived::Lost,
+            _ => NotReceived::BrokenOff,
+        }
+    }
+}
+
+/// A stream that is reset unless it is finished. Left to itself it would end in good order, and
+/// the peer would take half a message for a whole one.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    stream: SendStream,
+    finished: bool,
+}
+
+impl Outgoing {
+    pub(crate) fn new(stream: SendStream, class: Class) -> Outgoing {
+        // What somebody waits for goes ahead of the little that is buffered below.
+        let urgent = matches!(class, Class::Interactive);
+        // A stream that the peer has closed already shows it at the first write.
+        let _ = stream.set_priority(i32::from(urgent));
+        Outgoing { stream, finished: false }
+    }
+
+    pub(crate) fn finish(mut self) {
+        self.finished = true;
+        // It fails only if the peer wants no more of it.
+        let _ = self.stream.finish();
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if !self.finished {
+            // It fails only if the peer wants no more of it.
+            let _ = self.stream.reset(code::DONE);
+        }
+    }
+}
+
+impl Wire {
+    pub(crate) fn new(connection: Connection, counters: Arc<Counters>, entropy: Entropy) -> Wire {
+        Wire {
+            connection,
+            counters,
+            turnstile: Turnstile::new(entropy),
+            send_window: AtomicU64::new(0),
+            assembling: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sends a frame, and ends the stream with it.
+    pub(crate) async fn send(
+        &self,
+        mut stream: Outgoing,
+        class: Class,
+        frame: &[u8],
+    ) -> Result<(), WriteError> {
+        self.pass(&mut stream, class, frame).await?;
+        stream.finish();
+        Ok(())
+    }
+
+    /// Sends a frame of the first stream, which goes on after it.
+    pub(crate) async fn say(&self, stream: &mut Outgoing, frame: &[u8]) -> Result<(), WriteError> {
+        let length = u32::try_from(frame.len()).expect("a frame is far below 4 GiB");
+        let bytes = [&length.to_be_bytes(), frame].concat();
+        self.pass(stream, Class::Interactive, &bytes).await
+    }
+
+    async fn pass(
+        &self,
+        stream: &mut Outgoing,
+        class: Class,
+        mut bytes: &[u8],
+    ) -> Result<(), WriteError> {
+        while !bytes.is_empty() {
+            let _turn = self.turnstile.turn(class).await;
+            let under_way = self.connection.stats().path.cwnd;
+            let piece = piece_bytes(under_way);
+            self.bound_send_window(send_window(under_way, piece));
+            let (now, later) = bytes.split_at(bytes.len().min(piece as usize));
+            stream.stream.write_all(now).await?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn bound_send_window(&self, window: u64) {
+        let set = self.send_window.load(Ordering::Relaxed);
+        if window.abs_diff(set) > set / 8 {
+            self.send_window.store(window, Ordering::Relaxed);
+            self.connection.set_send_window(window);
+        }
+    }
+
+    /// The frame that is all of a stream.
+    pub(crate) async fn receive(&self, stream: &mut RecvStream) -> Result<Vec<u8>, NotReceived> {
+        let mut assembly = Assembly::new(self);
+        while let Some(chunk) = stream.read_chunk(READ_BYTES, true).await? {
+            assembly.add(&chunk.bytes, FRAME_BYTES_MAX)?;
+        }
+        Ok(assembly.finish())
+    }
+
+    /// The next frame of the first stream. None: the stream has ended.
+    pub(crate) async fn hear(
+        &self,
+        stream: &mut RecvStream,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, NotReceived> {
+        let mut length = [0; LENGTH_BYTES];
+        match stream.read_exact(&mut length).await {
+            Ok(()) => {}
+            Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
+            Err(quinn::ReadExactError::FinishedEarly(_)) => return Err(NotReceived::BrokenOff),
+            Err(quinn::ReadExactError::ReadError(error)) => return Err(error.into()),
+        }
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > bytes_max {
+            return Err(NotReceived::TooLong);
+        }
+        let mut assembly = Assembly::new(self);
+        while assembly.bytes.len() < length {
+            let want = READ_BYTES.min(length - assembly.bytes.len());
+            let chunk = stream.read_chunk(want, true).await?.ok_or(NotReceived::BrokenOff)?;
+            assembly.add(&chunk.bytes, length)?;
+        }
+        Ok(Some(assembly.finish()))
+    }
+}
+
+/// A message that is being put together, and counts against the bound of its session.
+struct Assembly<'a> {
+    wire: &'a Wire,
+    bytes: Vec<u8>,
+}
+
+impl Assembly<'_> {
+    fn new(wire: &Wire) -> Assembly<'_> {
+        Assembly { wire, bytes: Vec::new() }
+    }
+
+    fn add(&mut self, bytes: &[u8], bytes_max: usize) -> Result<(), NotReceived> {
+        if self.bytes.len() + bytes.len() > bytes_max {
+            return Err(NotReceived::TooLong);
+        }
+        let before = self.wire.assembling.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.bytes.extend_from_slice(bytes);
+        // A peer that keeps the agreed bounds on its requests does not come here.
+        if before + bytes.len() > ASSEMBLY_BYTES_MAX {
+            return Err(NotReceived::TooLong);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.wire.assembling.fetch_sub(bytes.len(), Ordering::Relaxed);
+        bytes
+    }
+}
+
+impl Drop for Assembly<'_> {
+    fn drop(&mut self) {
+        self.wire.assembling.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+/// Bytes to hand down at once, if the link takes `under_way` bytes at once.
+fn piece_bytes(under_way: u64) -> u64 {
+    (under_way / PIECES_UNDER_WAY).clamp(PIECE_BYTES_LEAST, PIECE_BYTES_MOST)
+}
+
+/// Bytes handed down and not acknowledged: what is under way, and a little that waits so that
+/// the link is never idle.
+fn send_window(under_way: u64, piece: u64) -> u64 {
+    under_way + (under_way / 4).max(2 * piece)
+}
+
+/// Where a class stands in the arrays of `limits`.
+pub(crate) fn permits_of(class: Class) -> usize {
+    crate::limits::REQUESTS_BY_CLASS_MAX[place(class)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_link_is_handed_single_packets_and_little_waits_below() {
+        let slow = 2_400;
+        assert_eq!(piece_bytes(slow), PIECE_BYTES_LEAST);
+        assert!(send_window(slow, piece_bytes(slow)) <= 2 * slow);
+        let fast = 1 << 20;
+        assert_eq!(piece_bytes(fast), PIECE_BYTES_MOST);
+        assert_eq!(send_window(fast, piece_bytes(fast)), fast + fast / 4);
+    }
+}

@@ -1,0 +1,97 @@
+//! The state machine as QUIC sees it.
+
+use super::Delay;
+use super::base::Base;
+use quinn::congestion::{Controller, ControllerFactory};
+use quinn_proto::RttEstimator;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DelayFactory;
+
+impl ControllerFactory for DelayFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Bridge { delay: Delay::new(now, current_mtu), smoothed: Base::new(now) })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Bridge {
+    delay: Delay,
+    /// The smoothed round trip, without the time that the peer took to acknowledge.
+    smoothed: Base,
+}
+
+impl Controller for Bridge {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        self.delay.acked(now, sent, bytes, !app_limited);
+        self.smoothed.seen(now, rtt.get());
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        _sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
+        if is_persistent_congestion {
+            self.delay.all_lost(now);
+        } else if lost_bytes == 0 {
+            self.delay.marked();
+        } else {
+            self.delay.lost(lost_bytes);
+        }
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.delay.set_packet(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        // QUIC keeps what is under way below this, not at it.
+        self.delay.window() + 1
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// What the controller knows of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    /// Bytes a second that got through, as last measured.
+    pub(crate) rate: Option<u64>,
+    /// The least round trip of the last minutes.
+    pub(crate) round_trip_least: Option<Duration>,
+}
+
+pub(crate) fn measured(connection: &quinn::Connection) -> Measured {
+    let Ok(bridge) = connection.congestion_state().into_any().downcast::<Bridge>() else {
+        return Measured::default();
+    };
+    // Neither is ever less than the truth.
+    let round_trip_least = match (bridge.delay.round_trip_least(), bridge.smoothed.least()) {
+        (Some(seen), Some(smoothed)) => Some(seen.min(smoothed)),
+        (seen, smoothed) => seen.or(smoothed),
+    };
+    Measured { rate: bridge.delay.rate(), round_trip_least }
+}

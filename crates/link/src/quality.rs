@@ -1,0 +1,160 @@
+//! What has gone over the link, by class and on the wire, and how fast the other side sends.
+
+use crate::classes::place;
+use crate::controller;
+use protocol::{Class, LinkQuality, Traffic};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use world::Moment;
+
+/// Bytes of messages, before compression; and on the wire for connections that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    sent: [AtomicU64; 4],
+    received: [AtomicU64; 4],
+    wire_sent: AtomicU64,
+    wire_received: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn sent(&self, class: Class, bytes: u64) {
+        self.sent[place(class)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, class: Class, bytes: u64) {
+        self.received[place(class)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A connection has ended: its bytes are kept.
+    pub(crate) fn ended(&self, connection: &quinn::Connection) {
+        let (sent, received) = wire(connection);
+        self.wire_sent.fetch_add(sent, Ordering::Relaxed);
+        self.wire_received.fetch_add(received, Ordering::Relaxed);
+    }
+
+    /// All so far, with those of a connection that lives.
+    pub(crate) fn traffic(&self, live: Option<&quinn::Connection>) -> Traffic {
+        let (sent, received) = live.map(wire).unwrap_or_default();
+        let read = |counts: &[AtomicU64; 4]| {
+            std::array::from_fn(|class| counts[class].load(Ordering::Relaxed))
+        };
+        Traffic {
+            sent: read(&self.sent),
+            received: read(&self.received),
+            wire_sent: self.wire_sent.load(Ordering::Relaxed) + sent,
+            wire_received: self.wire_received.load(Ordering::Relaxed) + received,
+        }
+    }
+}
+
+/// Bytes on the wire, sent and received: datagrams with their UDP and IP headers.
+fn wire(connection: &quinn::Connection) -> (u64, u64) {
+    const UDP_IPV4: u64 = 8 + 20;
+    const UDP_IPV6: u64 = 8 + 40;
+    let header = match connection.remote_address() {
+        SocketAddr::V6(address) if address.ip().to_ipv4_mapped().is_none() => UDP_IPV6,
+        _ => UDP_IPV4,
+    };
+    let stats = connection.stats();
+    let bytes = |udp: quinn::UdpStats| udp.bytes + udp.datagrams * header;
+    (bytes(stats.udp_tx), bytes(stats.udp_rx))
+}
+
+/// How fast the other side sends, at its best lately. It may have had little to send, so a low
+/// stretch says nothing, and the best of several counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals {
+    began: Moment,
+    bytes_at_beginning: u64,
+    /// Bytes a second in the last stretches, newest first.
+    best: [u64; Arrivals::STRETCHES],
+}
+
+impl Arrivals {
+    const STRETCHES: usize = 8;
+    /// Shorter stretches measure bursts. On a slow link it is two round trips.
+    const STRETCH_LEAST: Duration = Duration::from_millis(250);
+    /// A stretch in which less has come says nothing about the link.
+    const STRETCH_BYTES_LEAST: u64 = 2_400;
+
+    pub(crate) fn begin(bytes: u64, now: Moment) -> Arrivals {
+        Arrivals { began: now, bytes_at_beginning: bytes, best: [0; Arrivals::STRETCHES] }
+    }
+
+    /// The time before was idle.
+    pub(crate) fn begin_again(&mut self, bytes: u64, now: Moment) {
+        self.began = now;
+        self.bytes_at_beginning = bytes;
+    }
+
+    /// `bytes` have come since the connection began.
+    pub(crate) fn look(&mut self, bytes: u64, now: Moment, round_trip: Duration) {
+        let long = now.since(self.began);
+        if long < Arrivals::STRETCH_LEAST.max(round_trip * 2) {
+            return;
+        }
+        let came = bytes.saturating_sub(self.bytes_at_beginning);
+        if came >= Arrivals::STRETCH_BYTES_LEAST {
+            self.best.rotate_right(1);
+            self.best[0] = (came as f64 / long.as_secs_f64()) as u64;
+        }
+        self.began = now;
+        self.bytes_at_beginning = bytes;
+    }
+
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.best.into_iter().max().filter(|rate| *rate > 0)
+    }
+}
+
+pub(crate) fn quality(connection: &quinn::Connection, rate_down: Option<u64>) -> LinkQuality {
+    let measured = controller::measured(connection);
+    LinkQuality {
+        connected: true,
+        round_trip: Some(connection.rtt()),
+        // The handshake's own, until something has been acknowledged after it.
+        round_trip_min: measured.round_trip_least.or(Some(connection.min_rtt())),
+        rate_up: measured.rate,
+        rate_down,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use world::Clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_best_stretch_lately_is_the_rate() {
+        let clock = Clock::simulated(0);
+        let mut arrivals = Arrivals::begin(0, clock.moment());
+        let mut bytes = 0;
+        let mut second = async |came: u64, arrivals: &mut Arrivals| {
+            clock.sleep(Duration::from_secs(1)).await;
+            bytes += came;
+            arrivals.look(bytes, clock.moment(), Duration::from_millis(20));
+        };
+        assert_eq!(arrivals.rate(), None);
+        second(50, &mut arrivals).await;
+        assert_eq!(arrivals.rate(), None, "too little to tell");
+        second(100_000, &mut arrivals).await;
+        second(10_000, &mut arrivals).await;
+        assert_eq!(arrivals.rate(), Some(100_000));
+        for _ in 0..Arrivals::STRETCHES {
+            second(10_000, &mut arrivals).await;
+        }
+        assert_eq!(arrivals.rate(), Some(10_000), "the link has become slower");
+    }
+
+    #[test]
+    fn bytes_are_counted_by_class() {
+        let counters = Counters::default();
+        counters.sent(Class::Demand, 5);
+        counters.sent(Class::Demand, 6);
+        counters.received(Class::Prefetch, 7);
+        let traffic = counters.traffic(None);
+        assert_eq!(traffic.sent, [0, 11, 0, 0]);
+        assert_eq!(traffic.received, [0, 0, 0, 7]);
+    }
+}

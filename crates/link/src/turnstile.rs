@@ -1,0 +1,133 @@
+//! Where the pieces of all messages of a session wait for their turn.
+//! Holds: one piece at a time passes; whose it is decides the lottery among the classes that
+//! wait, and within a class, who came first. A turn that is given up is passed on.
+
+use crate::classes::{ClassSet, Lottery, place};
+use protocol::Class;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use world::Entropy;
+
+/// The number of those who wait is bounded by the requests and notices of a session.
+#[derive(Debug)]
+pub(crate) struct Turnstile {
+    lottery: Lottery,
+    entropy: Entropy,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: bool,
+    waiting: [VecDeque<oneshot::Sender<Turn>>; 4],
+}
+
+/// The right to pass one piece on. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// None: the turn has been passed on already.
+    turnstile: Option<Arc<Turnstile>>,
+}
+
+impl Turnstile {
+    pub(crate) fn new(entropy: Entropy) -> Arc<Turnstile> {
+        Arc::new(Turnstile { lottery: Lottery::default(), entropy, state: Mutex::default() })
+    }
+
+    pub(crate) async fn turn(self: &Arc<Turnstile>, class: Class) -> Turn {
+        let turn = {
+            let mut state = self.state();
+            if state.taken {
+                let (sender, receiver) = oneshot::channel();
+                state.waiting[place(class)].push_back(sender);
+                receiver
+            } else {
+                state.taken = true;
+                return Turn { turnstile: Some(self.clone()) };
+            }
+        };
+        turn.await.expect("a waiting sender leaves the queue only with a turn")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who is next. None: nobody waits, and the turnstile is free.
+    fn next(&self) -> Option<oneshot::Sender<Turn>> {
+        let mut state = self.state();
+        let ready: ClassSet = Class::ALL
+            .into_iter()
+            .filter(|class| !state.waiting[place(*class)].is_empty())
+            .collect();
+        // Chance is drawn only where there is a choice.
+        let drawn =
+            if ready.is_empty() { None } else { self.lottery.draw(ready, self.entropy.number()) };
+        let next = drawn.and_then(|class| state.waiting[place(class)].pop_front());
+        state.taken = next.is_some();
+        next
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(turnstile) = self.turnstile.take() else { return };
+        while let Some(next) = turnstile.next() {
+            match next.send(Turn { turnstile: Some(turnstile.clone()) }) {
+                Ok(()) => return,
+                // Whoever waited has gone: this loop passes the turn on, not the turn's own drop.
+                Err(mut turn) => turn.turnstile = None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_passes_at_a_time_and_who_gives_up_is_passed_over() {
+        let turnstile = Turnstile::new(Entropy::seeded(1));
+        let first = turnstile.turn(Class::Replay).await;
+        let gives_up =
+            tokio::time::timeout(Duration::from_secs(1), turnstile.turn(Class::Interactive));
+        assert!(gives_up.await.is_err(), "there is one turn only");
+        let waiting = tokio::spawn({
+            let turnstile = turnstile.clone();
+            async move { drop(turnstile.turn(Class::Prefetch).await) }
+        });
+        tokio::task::yield_now().await;
+        drop(first);
+        waiting.await.unwrap();
+        drop(turnstile.turn(Class::Demand).await);
+        assert!(!turnstile.state().taken);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_get_their_turns_whatever_their_class() {
+        let turnstile = Turnstile::new(Entropy::seeded(2));
+        let mut tasks = Vec::new();
+        for index in 0..400 {
+            let turnstile = turnstile.clone();
+            tasks.push(tokio::spawn(async move {
+                let class = Class::ALL[index % 4];
+                let wait = turnstile.turn(class);
+                if index % 5 == 0 {
+                    // Some lose patience.
+                    let _ = tokio::time::timeout(Duration::from_millis(3), wait).await;
+                } else {
+                    let turn = wait.await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    drop(turn);
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(!turnstile.state().taken);
+    }
+}

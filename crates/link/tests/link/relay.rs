@@ -1,0 +1,148 @@
+//! A network between a client and its server: it can be cut, lead to another server, and be slow.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+const DATAGRAM_BYTES_MAX: usize = 65_536;
+
+pub struct Relay {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    target: Mutex<SocketAddr>,
+    cut: AtomicBool,
+    /// Bytes a second in each direction; 0 is without bound.
+    rate: u64,
+    delay: Duration,
+    front: UdpSocket,
+}
+
+impl Relay {
+    pub async fn to(target: SocketAddr) -> Relay {
+        Relay::slow(target, 0, Duration::ZERO).await
+    }
+
+    /// With so many bytes a second, and so much delay, each way.
+    pub async fn slow(target: SocketAddr, rate: u64, delay: Duration) -> Relay {
+        let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = front.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            target: Mutex::new(target),
+            cut: AtomicBool::new(false),
+            rate,
+            delay,
+            front,
+        });
+        let task = tokio::spawn(forward(shared.clone()));
+        Relay { address, shared, task }
+    }
+
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap() = target;
+    }
+
+    pub fn cut(&self, cut: bool) {
+        self.shared.cut.store(cut, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One direction: the time at which the last byte that was taken has left.
+struct Lane {
+    free: Instant,
+    rate: u64,
+    delay: Duration,
+}
+
+impl Lane {
+    fn new(shared: &Shared) -> Lane {
+        Lane { free: Instant::now(), rate: shared.rate, delay: shared.delay }
+    }
+
+    fn arrival(&mut self, bytes: usize) -> Instant {
+        let now = Instant::now();
+        if self.rate > 0 {
+            let takes = Duration::from_secs_f64((bytes + 28) as f64 / self.rate as f64);
+            self.free = self.free.max(now) + takes;
+        } else {
+            self.free = now;
+        }
+        self.free + self.delay
+    }
+}
+
+async fn forward(shared: Arc<Shared>) {
+    let mut backs: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+    let mut lane = Lane::new(&shared);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    // A datagram waits in its lane's queue until its time has come.
+    let (queue, mut waiting) =
+        tokio::sync::mpsc::unbounded_channel::<(Instant, Arc<UdpSocket>, SocketAddr, Vec<u8>)>();
+    let sender = tokio::spawn(async move {
+        while let Some((at, socket, to, bytes)) = waiting.recv().await {
+            tokio::time::sleep_until(at).await;
+            let _ = socket.send_to(&bytes, to).await;
+        }
+    });
+    let _sender = AbortOnDrop(sender);
+    let mut returns = Vec::new();
+    loop {
+        let Ok((bytes, client)) = shared.front.recv_from(&mut buffer).await else { continue };
+        let back = match backs.get(&client) {
+            Some(back) => back.clone(),
+            None => {
+                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                backs.insert(client, back.clone());
+                let task = tokio::spawn(give_back(shared.clone(), back.clone(), client));
+                returns.push(AbortOnDrop(task));
+                back
+            }
+        };
+        if shared.cut.load(Ordering::SeqCst) {
+            continue;
+        }
+        let target = *shared.target.lock().unwrap();
+        let _ = queue.send((lane.arrival(bytes), back, target, buffer[..bytes].to_vec()));
+    }
+}
+
+async fn give_back(shared: Arc<Shared>, back: Arc<UdpSocket>, client: SocketAddr) {
+    let mut lane = Lane::new(&shared);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let (queue, mut waiting) = tokio::sync::mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let front = shared.clone();
+    let _sender = AbortOnDrop(tokio::spawn(async move {
+        while let Some((at, bytes)) = waiting.recv().await {
+            tokio::time::sleep_until(at).await;
+            let _ = front.front.send_to(&bytes, client).await;
+        }
+    }));
+    loop {
+        let Ok((bytes, _)) = back.recv_from(&mut buffer).await else { continue };
+        if !shared.cut.load(Ordering::SeqCst) {
+            let _ = queue.send((lane.arrival(bytes), buffer[..bytes].to_vec()));
+        }
+    }
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

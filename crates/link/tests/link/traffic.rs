@@ -1,0 +1,128 @@
+//! How traffic of different classes shares a link, slow or fast.
+
+use crate::relay::Relay;
+use crate::service::{Memory, Server, pattern, up, within};
+use crate::sessions::{put, read};
+use link::{Identity, Remote};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+async fn slow_link(rate: u64, delay: Duration) -> (Server, Relay, Arc<Remote>) {
+    let server = Server::start(&Memory::inviting());
+    let relay = Relay::slow(server.socket(), rate, delay).await;
+    let mut config = server.config(Identity::generate().unwrap());
+    config.address.port = relay.address.port();
+    let remote = Arc::new(Remote::connect(config).unwrap());
+    up(&remote).await;
+    (server, relay, remote)
+}
+
+/// Asks of `class` without end, the next as soon as the last is answered.
+fn stream(
+    remote: &Arc<Remote>,
+    class: Class,
+    request: impl Fn() -> Request + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
+    let remote = remote.clone();
+    tokio::spawn(async move { while remote.ask(class, request()).await.is_ok() {} })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_overtake_a_bulk_upload_on_a_slow_link() {
+    // 256 kb/s, 50 ms each way: the upload of 1 MiB takes half a minute.
+    let (server, _relay, remote) = slow_link(32_000, Duration::from_millis(50)).await;
+    let bulk = stream(&remote, Class::Replay, || put(pattern(PAYLOAD_BYTES_MAX)));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let began = Instant::now();
+        let response = within(remote.ask(Class::Interactive, Request::Measure)).await;
+        assert!(matches!(response, Ok(Response::Measured(_))), "{response:?}");
+        times.push(began.elapsed());
+    }
+    times.sort();
+    // A buffer of all that the upload has to send would make it tens of seconds.
+    assert!(times[5] < Duration::from_millis(1_500), "{times:?}");
+    let sent = remote.traffic().wire_sent;
+    assert!(sent > 60_000, "the link is not left idle: {sent}");
+    remote.close();
+    bulk.await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_demand_and_replay_share_a_slow_link_by_their_tickets() {
+    let (server, _relay, remote) = slow_link(250_000, Duration::from_millis(5)).await;
+    let streams: Vec<_> = [Class::Interactive, Class::Demand, Class::Replay]
+        .into_iter()
+        // Several of each, so that there is always one of each that waits.
+        .flat_map(|class| (0..3).map(move |_| class))
+        .map(|class| stream(&remote, class, || put(pattern(40_000))))
+        .collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = remote.traffic().sent;
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let after = remote.traffic().sent;
+    let sent: Vec<f64> = (0..3).map(|class| (after[class] - before[class]) as f64).collect();
+    // Whole messages are counted when they begin, so the counts are rough.
+    assert!(sent[0] / sent[1] > 1.6 && sent[0] / sent[1] < 4.5, "{sent:?}");
+    assert!(sent[1] / sent[2] > 1.4 && sent[1] / sent[2] < 7.0, "{sent:?}");
+    remote.close();
+    for stream in streams {
+        stream.await.unwrap();
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_fills_a_slow_link_and_its_rate_is_measured() {
+    let rate = 500_000;
+    let (server, _relay, remote) = slow_link(rate, Duration::from_millis(20)).await;
+    let began = Instant::now();
+    let bytes = 2_000_000;
+    let response = within(remote.ask(Class::Demand, read(bytes))).await.unwrap();
+    let took = began.elapsed().as_secs_f64();
+    assert!(matches!(response, Response::Bytes(_)));
+    let used = bytes as f64 / took / rate as f64;
+    assert!(used > 0.6, "{used} of the link");
+    let seen = remote.quality().rate_down.expect("it has been measured");
+    assert!(seen > rate / 2 && seen < rate * 2, "{seen}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loopback_is_not_held_back() {
+    let server = Server::start(&Memory::inviting());
+    let remote = Arc::new(server.connect());
+    up(&remote).await;
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let remote = remote.clone();
+            tokio::spawn(async move {
+                for _ in 0..4 {
+                    remote.ask(Class::Demand, read(PAYLOAD_BYTES_MAX)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        within(task).await.unwrap();
+    }
+    let rate = 32.0 * 8.0 * 1.048_576 / began.elapsed().as_secs_f64();
+    // Unoptimized, on a busy machine; the window alone would allow a hundred times more.
+    assert!(rate > 20.0, "{rate} Mb/s");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_begins_even_at_9600_bits_a_second() {
+    let (server, _relay, remote) = slow_link(1_200, Duration::from_millis(100)).await;
+    let response = within(remote.ask(Class::Interactive, Request::Measure)).await;
+    assert!(matches!(response, Ok(Response::Measured(_))), "{response:?}");
+    // With an ill-chosen first guess of the round trip, packets are sent again for nothing.
+    let traffic = remote.traffic();
+    assert!(traffic.wire_sent + traffic.wire_received < 20_000, "{traffic:?}");
+    server.stop().await;
+}
