@@ -1,0 +1,71 @@
+//! Entry points for a fuzzer, one for each decoder: arbitrary bytes in, no panic, and what was
+//! accepted is what would have been written.
+
+use crate::cut::Cut;
+use crate::describe::describe_bytes;
+use crate::fingerprint::Secret;
+use crate::{index, payload, recipe};
+use model::{Contents, Root};
+use protocol::{Cutter, Payload, Range};
+
+const KEY: [u8; 32] = [0x46; 32];
+
+pub fn fuzz_recipe(bytes: &[u8]) {
+    if let Ok(recipe) = recipe::decode(bytes) {
+        assert_eq!(recipe::encode(recipe.depth, &recipe.pieces), bytes);
+    }
+}
+
+/// A root and one recipe chunk, which is handed out for every name below.
+pub fn fuzz_cover(bytes: &[u8]) {
+    let [depth, size @ .., _] = bytes.first_chunk::<10>().unwrap_or(&[0; 10]);
+    let chunk = bytes.get(10..).unwrap_or(&[]);
+    let secret = Secret::new(KEY);
+    let root = Root { name: secret.name(chunk), depth: *depth };
+    let contents = Contents { size: u64::from_be_bytes(*size), root: Some(root) };
+    let range = Range { offset: 0, length: u64::MAX };
+    let covered = recipe::cover(&secret, &contents, range, 1000, |_| Ok(Some(chunk.to_vec())));
+    if let Ok(cover) = covered {
+        let end = cover.pieces.last().map_or(0, recipe::Placed::end);
+        assert!(end == contents.size || cover.next.is_some());
+    }
+    let fetch = |_: &_| Ok(Some(chunk.to_vec()));
+    let lacking = recipe::lacking(&secret, &contents, 1000, fetch, |_| Ok(false));
+    assert!(lacking.map_or(true, |names| names.len() <= 1000));
+}
+
+/// Two bytes of chunk count, a byte of flags, lengths, and the rest as the bytes.
+pub fn fuzz_payload(bytes: &[u8]) {
+    const BYTES_MAX: usize = 1 << 16;
+    let [count, flags, rest @ ..] = bytes else { return };
+    let (lengths, rest) = rest.split_at(rest.len().min(usize::from(*count) * 4));
+    let lengths = lengths.as_chunks().0.iter().map(|length| u32::from_be_bytes(*length)).collect();
+    let payload = Payload { lengths, bytes: rest.to_vec().into(), plain: flags & 1 == 1 };
+    if let Ok(chunks) = payload::unpack(&payload, BYTES_MAX) {
+        assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
+        assert_eq!(chunks.len(), payload.lengths.len());
+    }
+}
+
+pub fn fuzz_index(bytes: &[u8]) {
+    assert!(index::decode(bytes).len() <= index::PLACES_MAX);
+}
+
+/// The contents come back, and the two ways to push them agree.
+pub fn fuzz_cut(bytes: &[u8]) {
+    for cutter in [Cutter::Gear, Cutter::Rabin] {
+        let mut joined = Vec::new();
+        let mut cutting = crate::Cutting::new(cutter, bytes.len() as u64);
+        let mut sink = |cut: Cut<'_>| match cut {
+            Cut::Chunk(chunk) => joined.extend_from_slice(chunk),
+            Cut::Zeros(length) => joined.resize(joined.len() + length as usize, 0),
+        };
+        for some in bytes.chunks(777) {
+            cutting.push(some, &mut sink);
+        }
+        cutting.finish(&mut sink).expect("the size is that of the bytes pushed");
+        assert_eq!(joined, bytes);
+        let described = describe_bytes(&Secret::new(KEY), cutter, bytes);
+        assert_eq!(described.tree.contents.size, bytes.len() as u64);
+    }
+}

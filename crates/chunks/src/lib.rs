@@ -1,0 +1,25 @@
+//! Contents by chunk: cut by content, name by keyed hash, describe by a tree of recipes, find
+//! where they are already, and decide which must travel.
+//! Holds: the same contents, cutter and secret always give the same recipe, however they were
+//! read; every chunk is checked against its name before it is used; whatever bytes come from disk
+//! or peers, a decoder answers with an error and takes no more memory than it was allowed.
+//! Never: touches the network, the clock or a file; knows what a directory is.
+//! From: LBFS; the tree of recipes is beyond it.
+
+pub mod cut;
+mod describe;
+mod error;
+mod fingerprint;
+mod fuzz;
+pub mod index;
+pub mod payload;
+pub mod recipe;
+pub mod transfer;
+
+pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
+pub use describe::{Described, Found, describe, describe_bytes};
+pub use error::{ChunksError, Result};
+pub use fingerprint::Secret;
+pub use fuzz::{fuzz_cover, fuzz_cut, fuzz_index, fuzz_payload, fuzz_recipe};
+pub use payload::{pack, unpack};
+pub use recipe::{Builder, Cover, Placed, Recipe, Tree, build, cover, decode, lacking};

@@ -1,0 +1,109 @@
+//! Chunks on their way: one after another, compressed as one stream. Compressed one by one they
+//! would take half as much again.
+//! Holds: whatever arrives, no more memory is taken for it than the caller allows.
+//! From: LBFS, "LBFS overview": conventionally compresses remaining traffic.
+
+use crate::error::{ChunksError, Result};
+use protocol::Payload;
+use zstd::zstd_safe;
+
+/// Levels by bytes before compression: few bytes are worth much effort, because the link takes
+/// longer for them than the processor; many would hold up a fast link.
+const LEVELS: [(usize, i32); 3] = [(32 << 10, 12), (256 << 10, 9), (usize::MAX, 6)];
+
+/// Chunks in one payload, at most.
+pub const PAYLOAD_CHUNKS_MAX: usize = 1 << 14;
+
+/// Fewer bytes are compressed without trying a sample first.
+const SAMPLED_BYTES_MIN: usize = 32 << 10;
+const SAMPLES: usize = 8;
+const SAMPLE_BYTES: usize = 1 << 10;
+
+/// Compression must save one byte in so many, or the bytes go as they are.
+const WORTH_ONE_IN: usize = 32;
+
+/// A payload of these chunks: none is empty, and there are at most `PAYLOAD_CHUNKS_MAX`, or
+/// nobody will unpack it.
+pub fn pack(chunks: &[&[u8]]) -> Payload {
+    let lengths = chunks
+        .iter()
+        .map(|chunk| u32::try_from(chunk.len()).expect("a chunk has at most CHUNK_BYTES_MAX"))
+        .collect();
+    let plain = chunks.concat();
+    match compressed(&plain) {
+        Some(bytes) => Payload { lengths, bytes: bytes.into(), plain: false },
+        None => Payload { lengths, bytes: plain.into(), plain: true },
+    }
+}
+
+/// The chunks of a payload whose chunks have `bytes_max` bytes together, at most.
+/// Errors: `BadPayload`.
+pub fn unpack(payload: &Payload, bytes_max: usize) -> Result<Vec<Vec<u8>>> {
+    if payload.lengths.len() > PAYLOAD_CHUNKS_MAX {
+        return Err(bad("too many chunks"));
+    }
+    let mut total = 0usize;
+    for length in &payload.lengths {
+        if *length == 0 {
+            return Err(bad("an empty chunk"));
+        }
+        total = total
+            .checked_add(*length as usize)
+            .filter(|total| *total <= bytes_max)
+            .ok_or_else(|| bad(&format!("more than {bytes_max} bytes")))?;
+    }
+    if payload.plain {
+        return split(&payload.lengths, total, &payload.bytes);
+    }
+    split(&payload.lengths, total, &decompressed(&payload.bytes, total)?)
+}
+
+fn split(lengths: &[u32], total: usize, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    if bytes.len() != total {
+        return Err(bad(&format!("{} bytes for chunks of {total}", bytes.len())));
+    }
+    let mut rest = bytes;
+    let mut chunks = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let (chunk, after) = rest.split_at(*length as usize);
+        chunks.push(chunk.to_vec());
+        rest = after;
+    }
+    Ok(chunks)
+}
+
+/// None, if that does not save enough.
+fn compressed(plain: &[u8]) -> Option<Vec<u8>> {
+    let enough = |from: usize| from - from / WORTH_ONE_IN;
+    if plain.len() >= SAMPLED_BYTES_MIN {
+        let sample = sample(plain);
+        if zstd::bulk::compress(&sample, 1).ok()?.len() > enough(sample.len()) {
+            return None;
+        }
+    }
+    let level = LEVELS.iter().find(|(upto, _)| plain.len() <= *upto).map(|(_, level)| *level)?;
+    // A compressor that fails leaves the bytes as they are, which is no error.
+    zstd::bulk::compress(plain, level).ok().filter(|bytes| bytes.len() < enough(plain.len()))
+}
+
+/// Stretches of the bytes, evenly spread.
+fn sample(plain: &[u8]) -> Vec<u8> {
+    let apart = (plain.len() - SAMPLE_BYTES) / (SAMPLES - 1);
+    (0..SAMPLES).flat_map(|n| &plain[n * apart..][..SAMPLE_BYTES]).copied().collect()
+}
+
+fn decompressed(bytes: &[u8], total: usize) -> Result<Vec<u8>> {
+    let frame = zstd_safe::find_frame_compressed_size(bytes)
+        .map_err(|code| bad(zstd_safe::get_error_name(code)))?;
+    if frame != bytes.len() {
+        return Err(bad("something after the compressed chunks"));
+    }
+    zstd::bulk::decompress(bytes, total).map_err(|error| bad(&error.to_string()))
+}
+
+fn bad(what: &str) -> ChunksError {
+    ChunksError::BadPayload(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
