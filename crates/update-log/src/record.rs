@@ -1,0 +1,223 @@
+//! A record of the log, in a versioned envelope. Layout: docs/FORMATS.md, "Log records".
+
+use minicbor::{Decode, Encode};
+use model::{FileId, Stamp, Update};
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Record {
+    #[n(0)]
+    Update(#[n(0)] Update),
+    /// From here on the container of the file may be written to, and is not what was stored.
+    #[n(1)]
+    Opened {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        generation: u32,
+        /// The contents that the next store will expect to find.
+        #[n(2)]
+        expects: Stamp,
+        /// Whose process it was.
+        #[n(3)]
+        uid: u32,
+    },
+    /// The update of this number never leaves.
+    #[n(2)]
+    Cancelled {
+        #[n(0)]
+        number: u64,
+    },
+    /// What was written to the container needs no store any more.
+    #[n(3)]
+    Closed {
+        #[n(0)]
+        file: FileId,
+    },
+}
+
+/// Version of the record format, the first byte of every record.
+const FORMAT: u8 = 1;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("a record of format {0}: a newer farfs wrote this log; use that one")]
+    Format(u8),
+    #[error("an empty record")]
+    Empty,
+    #[error("a record that does not decode: {0}")]
+    Malformed(#[from] minicbor::decode::Error),
+}
+
+impl Record {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => Ok(minicbor::decode(rest)?),
+            Some((&format, _)) => Err(RecordError::Format(format)),
+            None => Err(RecordError::Empty),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{AttributeChange, Change, ChunkName, Contents, Kind, Name, ReplicaId, Root, Time};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let update = Update {
+            stamp: Stamp::new(ReplicaId(3), 9),
+            uid: 1000,
+            at: Time { secs: -1, nanos: 5 },
+            change: Change::RemoveXattr { file: FileId(7), name: b"user.x".to_vec().into() },
+        };
+        for record in [
+            Record::Update(update),
+            Record::Cancelled { number: 4 },
+            Record::Closed { file: FileId(1) },
+            Record::Opened { file: FileId(2), generation: 1, expects: Stamp::default(), uid: 0 },
+        ] {
+            assert_eq!(Record::decode(&record.encode()).expect("just encoded"), record);
+        }
+    }
+
+    fn read(hex: &str) -> Vec<u8> {
+        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        (0..hex.len()).step_by(2).map(digit).collect()
+    }
+
+    fn check(golden: &str, record: &Record) {
+        let hex: String = record.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden, "{record:?}");
+        assert_eq!(&Record::decode(&read(golden)).expect("golden"), record);
+    }
+
+    /// The bytes of a record never change their meaning.
+    #[test]
+    fn golden_records_of_what_is_noted_still_read() {
+        let expects = Stamp::new(ReplicaId(3), 9);
+        check(
+            "0182018405028203091903e8",
+            &Record::Opened { file: FileId(5), generation: 2, expects, uid: 1000 },
+        );
+        check("0182028104", &Record::Cancelled { number: 4 });
+        check("0182038105", &Record::Closed { file: FileId(5) });
+    }
+
+    #[test]
+    fn golden_records_of_every_change_still_read() {
+        let name = |text: &str| Name::new(text.as_bytes()).expect("a name");
+        let (file, parent) = (FileId(5), FileId::ROOT);
+        let at = Time { secs: 1, nanos: 2 };
+        let expects = Stamp::new(ReplicaId(3), 9);
+        let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
+        let contents = Contents { size: 100, root: Some(root) };
+        let link = Change::Make {
+            parent,
+            name: name("a"),
+            file,
+            kind: Kind::Symlink,
+            mode: 0o777,
+            uid: 6,
+            gid: 7,
+            target: Some(b"b".to_vec().into()),
+            rdev: None,
+        };
+        let device = Change::Make {
+            parent,
+            name: name("a"),
+            file,
+            kind: Kind::CharDevice,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            target: None,
+            rdev: Some(259),
+        };
+        let rename = Change::Rename {
+            from: parent,
+            from_name: name("a"),
+            to: FileId(8),
+            to_name: name("b"),
+            file,
+            over: Some(FileId(9)),
+            exchange: true,
+        };
+        let set = AttributeChange { mode: Some(0o644), mtime: Some(at), ..Default::default() };
+        let xattr = || b"user.x".to_vec().into();
+        for (golden, change) in [
+            ("018200818482030a1903e882010282008801416105021901ff06074162", link),
+            ("018200818482030a1903e882010282008901416105051901800000f6190103", device),
+            (
+                "018200818482030a1903e882010282018301416105",
+                Change::Link { parent, name: name("a"), file },
+            ),
+            (
+                "018200818482030a1903e882010282028301416105",
+                Change::Unlink { parent, name: name("a"), file },
+            ),
+            ("018200818482030a1903e88201028203870141610841620509f5", rename),
+            (
+                "018200818482030a1903e882010282048405820309821864825818abababababababababababababababababababababababab01820102",
+                Change::Store { file, expects, contents, mtime: at },
+            ),
+            (
+                "018200818482030a1903e882010282058305820309851901a4f6f6f6820102",
+                Change::SetAttributes { file, expects, set },
+            ),
+            (
+                "018200818482030a1903e88201028206830546757365722e7841ff",
+                Change::SetXattr { file, name: xattr(), value: vec![0xff].into() },
+            ),
+            (
+                "018200818482030a1903e88201028207820546757365722e78",
+                Change::RemoveXattr { file, name: xattr() },
+            ),
+        ] {
+            let stamp = Stamp::new(ReplicaId(3), 10);
+            check(golden, &Record::Update(Update { stamp, uid: 1000, at, change }));
+        }
+    }
+
+    #[test]
+    fn what_a_newer_program_wrote_is_not_guessed_at() {
+        assert!(matches!(Record::decode(&[9, 1]), Err(RecordError::Format(9))));
+        assert!(matches!(Record::decode(&[]), Err(RecordError::Empty)));
+        assert!(matches!(Record::decode(&[1, 0xff, 0]), Err(RecordError::Malformed(_))));
+    }
+
+    /// Reads or refuses the bytes; what was read can be written and is then read as the same.
+    fn read_back(bytes: &[u8]) {
+        if let Ok(record) = Record::decode(bytes) {
+            assert_eq!(Record::decode(&record.encode()).expect("just encoded"), record);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..5) {
+            read_back(&bytes);
+            read_back(&[&[FORMAT, 0x82, variant], bytes.as_slice()].concat());
+        }
+
+        #[test]
+        fn prop_a_damaged_record_is_read_or_refused(at: prop::sample::Index, value: u8) {
+            let name = Name::new(*b"notes").expect("a name");
+            let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(7) };
+            let at_time = Time { secs: 1, nanos: 2 };
+            let stamp = Stamp::new(ReplicaId(3), 9);
+            let update = Update { stamp, uid: 1000, at: at_time, change };
+            let mut bytes = Record::Update(update).encode();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            read_back(&bytes);
+        }
+    }
+}
