@@ -1,0 +1,171 @@
+//! The part of a volume that a client has: what the replica above last said of each node and
+//! entry, and over it what pending updates made of them.
+//! Holds: what the replica above says replaces only what it said before (by `Seq`); what is
+//! pending hides it until the last pending update that touched it is retired.
+//! Never: forgets a pending change on its own.
+
+mod change;
+mod fuzz;
+mod rows;
+
+pub use change::{
+    Changed, apply_local, forget_local, patch_cancelled_store, take_listing, take_states,
+};
+pub use fuzz::fuzz_rows;
+pub use rows::{RowError, Touched};
+
+use model::{FileId, Name, Node, View};
+use rows::{DirectoryRow, EntryRow, NodeRow};
+use store::{Read, StoreError};
+
+pub(crate) const NODES: &str = "partial-nodes";
+pub(crate) const ENTRIES: &str = "partial-entries";
+pub(crate) const DIRECTORIES: &str = "partial-directories";
+
+/// The most entries of one directory that are read in one go.
+const SCAN_ROWS_MAX: usize = 4096;
+
+/// What is not known here, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Missing {
+    #[error("the attributes of {0} are not known here")]
+    Node(FileId),
+    #[error("the name {1} in {0} is not known here")]
+    Entry(FileId, Name),
+    #[error("the entries of {0} are not known here")]
+    Directory(FileId),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Row(#[from] RowError),
+}
+
+impl Missing {
+    /// The file of which something has to be asked. None: asking would not help.
+    pub fn file(&self) -> Option<FileId> {
+        match self {
+            Missing::Node(file) | Missing::Entry(file, _) | Missing::Directory(file) => Some(*file),
+            Missing::Store(_) | Missing::Row(_) => None,
+        }
+    }
+}
+
+/// A reading of the partial tree.
+pub struct Tree<'a> {
+    read: &'a dyn Read,
+    /// What was said in an earlier epoch has to be said anew before it counts.
+    epoch: u32,
+}
+
+impl<'a> Tree<'a> {
+    /// Only what was learnt in `epoch` or later counts; 0 takes everything as it is.
+    pub fn new(read: &'a dyn Read, epoch: u32) -> Tree<'a> {
+        Tree { read, epoch }
+    }
+
+    /// Whether all entries of the directory are known.
+    pub fn is_complete(&self, directory: FileId) -> Result<bool, Missing> {
+        let Some(bytes) = self.read.get(DIRECTORIES, &rows::node_key(directory))? else {
+            return Ok(false);
+        };
+        if DirectoryRow::decode(&bytes)?.epoch >= self.epoch {
+            return Ok(true);
+        }
+        // What was made here and has not left is known to nobody else, whatever the epoch.
+        let row = self.row(directory)?;
+        Ok(row.up.is_none() && row.local.is_some())
+    }
+
+    /// All entries, in the order of names.
+    pub fn entries(&self, directory: FileId) -> Result<Vec<(Name, FileId)>, Missing> {
+        if !self.is_complete(directory)? {
+            return Err(Missing::Directory(directory));
+        }
+        let mut found = Vec::new();
+        self.scan(directory, |name, file| {
+            found.push((name, file));
+            true
+        })?;
+        Ok(found)
+    }
+
+    /// What the replica above last said of a node, whatever is pending.
+    pub fn said(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        let row = self.row(file)?;
+        Ok(row.up.and_then(|up| up.node))
+    }
+
+    fn row(&self, file: FileId) -> Result<NodeRow, Missing> {
+        match self.read.get(NODES, &rows::node_key(file))? {
+            Some(bytes) => Ok(NodeRow::decode(&bytes)?),
+            None => Ok(NodeRow::default()),
+        }
+    }
+
+    /// Calls `each` with every entry until it says false.
+    fn scan(
+        &self,
+        directory: FileId,
+        mut each: impl FnMut(Name, FileId) -> bool,
+    ) -> Result<(), Missing> {
+        let (mut from, to) = rows::entry_range(directory);
+        loop {
+            let page = self.read.scan(ENTRIES, &from, &to, SCAN_ROWS_MAX)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            from = rows::after(last);
+            for (key, value) in &page {
+                let row = EntryRow::decode(value)?;
+                if let Some(file) = row.shown()
+                    && !each(rows::entry_name(key)?, file)
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl View for Tree<'_> {
+    type Error = Missing;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        let row = self.row(file)?;
+        if let Some(local) = row.local {
+            return Ok(local.node);
+        }
+        match row.up {
+            Some(up) if up.epoch >= self.epoch => Ok(up.node),
+            _ => Err(Missing::Node(file)),
+        }
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
+        let row = match self.read.get(ENTRIES, &rows::entry_key(directory, name))? {
+            Some(bytes) => EntryRow::decode(&bytes)?,
+            None => EntryRow::default(),
+        };
+        if let Some(local) = row.local {
+            return Ok(local.file);
+        }
+        match row.up {
+            Some(up) if up.epoch >= self.epoch => Ok(up.file),
+            up if self.is_complete(directory)? => Ok(up.and_then(|up| up.file)),
+            _ => Err(Missing::Entry(directory, name.clone())),
+        }
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
+        if !self.is_complete(directory)? {
+            return Err(Missing::Directory(directory));
+        }
+        let mut empty = true;
+        self.scan(directory, |_, _| {
+            empty = false;
+            false
+        })?;
+        Ok(empty)
+    }
+}
+
+#[cfg(test)]
+mod tests;

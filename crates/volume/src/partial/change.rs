@@ -1,0 +1,244 @@
+//! How the partial tree changes: by what is done here, and by what the replica above says.
+
+use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
+use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
+use model::{Effects, FileId, Kind, Name, Node, Seq, Stamp};
+use protocol::{Listed, Listing, NodeState, States};
+use store::Write;
+
+/// Shows the effects of the pending update `number`.
+pub fn apply_local(
+    write: &mut dyn Write,
+    number: u64,
+    effects: &Effects,
+    epoch: u32,
+) -> Result<(), Missing> {
+    for (file, node) in &effects.nodes {
+        let mut row = node_row(write, *file)?;
+        let is_new = row.up.is_none() && row.local.is_none();
+        row.local = Some(LocalNode { number, node: node.clone() });
+        write.put(NODES, &rows::node_key(*file), &row.encode())?;
+        // A directory that was made here has no entries but those made here.
+        if is_new && node.as_ref().is_some_and(|node| node.kind == Kind::Directory) {
+            write.put(DIRECTORIES, &rows::node_key(*file), &DirectoryRow { epoch }.encode())?;
+        }
+    }
+    for ((directory, name), file) in &effects.entries {
+        let key = rows::entry_key(*directory, name);
+        let mut row = entry_row(write, &key)?;
+        row.local = Some(LocalEntry { number, file: *file });
+        write.put(ENTRIES, &key, &row.encode())?;
+    }
+    Ok(())
+}
+
+/// The update `number` is pending no more: where it was the last to touch something, what the
+/// replica above says shows again.
+pub fn forget_local(write: &mut dyn Write, number: u64, touched: &Touched) -> Result<(), Missing> {
+    for file in &touched.nodes {
+        let mut row = node_row(write, *file)?;
+        if row.local.as_ref().is_some_and(|local| local.number <= number) {
+            row.local = None;
+            put_node(write, *file, &row)?;
+        }
+    }
+    for (directory, name) in &touched.entries {
+        let key = rows::entry_key(*directory, name);
+        let mut row = entry_row(write, &key)?;
+        if row.local.is_some_and(|local| local.number <= number) {
+            row.local = None;
+            put_entry(write, &key, &row)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pending store that never leaves: the file expects what the store expected. `last` is the
+/// last other pending update that touched the file.
+pub fn patch_cancelled_store(
+    write: &mut dyn Write,
+    file: FileId,
+    expects: Stamp,
+    last: Option<u64>,
+) -> Result<(), Missing> {
+    let mut row = node_row(write, file)?;
+    match (last, &mut row.local) {
+        (Some(last), Some(local)) => {
+            local.number = last;
+            if let Some(node) = &mut local.node {
+                node.contents_stamp = expects;
+            }
+        }
+        _ => row.local = None,
+    }
+    put_node(write, file, &row)
+}
+
+/// Takes in what the replica above says. Gives back what changed by it.
+pub fn take_states(
+    write: &mut dyn Write,
+    states: &States,
+    epoch: u32,
+) -> Result<Vec<Changed>, Missing> {
+    let mut changed = Vec::new();
+    for state in &states.nodes {
+        changed.extend(take_node(write, state, epoch)?);
+    }
+    for state in &states.entries {
+        let key = rows::entry_key(state.directory, &state.name);
+        let mut row = entry_row(write, &key)?;
+        if row.up.is_some_and(|up| up.seq > state.seq) {
+            continue;
+        }
+        if row.up.map(|up| up.file) != Some(state.file) {
+            changed.push(Changed::Entry(state.directory, state.name.clone()));
+        }
+        row.up = Some(UpEntry { seq: state.seq, epoch, file: state.file });
+        put_entry(write, &key, &row)?;
+    }
+    Ok(changed)
+}
+
+/// Something that the kernel may have cached and that is not so any more.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changed {
+    Node { file: FileId, contents: bool },
+    Entry(FileId, Name),
+}
+
+/// Takes in directories with all that they name. `after` is where the first of them goes on.
+pub fn take_listing(
+    write: &mut dyn Write,
+    listing: &Listing,
+    after: Option<&Name>,
+    epoch: u32,
+) -> Result<Vec<Changed>, Missing> {
+    let mut changed = Vec::new();
+    for state in &listing.nodes {
+        changed.extend(take_node(write, state, epoch)?);
+    }
+    for (position, listed) in listing.directories.iter().enumerate() {
+        let after = if position == 0 { after } else { None };
+        take_directory(write, listed, listing.as_of, after, epoch, &mut changed)?;
+    }
+    Ok(changed)
+}
+
+fn take_directory(
+    write: &mut dyn Write,
+    listed: &Listed,
+    as_of: Seq,
+    after: Option<&Name>,
+    epoch: u32,
+    changed: &mut Vec<Changed>,
+) -> Result<(), Missing> {
+    let directory = listed.directory;
+    let (start, end) = rows::entry_range(directory);
+    let from = after.map_or(start, |name| rows::after(&rows::entry_key(directory, name)));
+    let to = match listed.entries.last() {
+        Some((last, _)) if !listed.complete => rows::after(&rows::entry_key(directory, last)),
+        _ => end,
+    };
+    // Names that were there and are not listed are gone.
+    let mut at = from;
+    loop {
+        let page = write.scan(ENTRIES, &at, &to, SCAN_ROWS_MAX)?;
+        let Some((last, _)) = page.last() else { break };
+        at = rows::after(last);
+        for (key, value) in &page {
+            let mut row = EntryRow::decode(value)?;
+            let Some(up) = row.up else { continue };
+            let name = rows::entry_name(key)?;
+            let is_listed = listed.entries.binary_search_by(|entry| entry.0.cmp(&name)).is_ok();
+            if up.seq <= as_of && up.file.is_some() && !is_listed {
+                row.up = Some(UpEntry { seq: as_of, epoch, file: None });
+                put_entry(write, key, &row)?;
+                changed.push(Changed::Entry(directory, name));
+            }
+        }
+    }
+    for (name, file) in &listed.entries {
+        let key = rows::entry_key(directory, name);
+        let mut row = entry_row(write, &key)?;
+        if row.up.is_some_and(|up| up.seq > as_of) {
+            continue;
+        }
+        if row.up.is_some_and(|up| up.file != Some(*file)) {
+            changed.push(Changed::Entry(directory, name.clone()));
+        }
+        row.up = Some(UpEntry { seq: as_of, epoch, file: Some(*file) });
+        put_entry(write, &key, &row)?;
+    }
+    if listed.complete {
+        write.put(DIRECTORIES, &rows::node_key(directory), &DirectoryRow { epoch }.encode())?;
+    }
+    Ok(())
+}
+
+fn take_node(
+    write: &mut dyn Write,
+    state: &NodeState,
+    epoch: u32,
+) -> Result<Option<Changed>, Missing> {
+    let mut row = node_row(write, state.file)?;
+    let mut node = state.node.clone();
+    let mut change = None;
+    if let Some(up) = &row.up {
+        if up.seq > state.seq {
+            return Ok(None);
+        }
+        let contents = versions_differ(up.node.as_ref(), node.as_ref());
+        keep_root(up.node.as_ref(), node.as_mut());
+        if up.node != node {
+            change = Some(Changed::Node { file: state.file, contents });
+        }
+    }
+    if node.is_none() {
+        write.delete(DIRECTORIES, &rows::node_key(state.file))?;
+    }
+    row.up = Some(UpNode { seq: state.seq, epoch, node });
+    put_node(write, state.file, &row)?;
+    Ok(change)
+}
+
+fn versions_differ(old: Option<&Node>, new: Option<&Node>) -> bool {
+    old.map(|node| node.contents_stamp) != new.map(|node| node.contents_stamp)
+}
+
+/// Listings leave out where the recipe begins; what is known of the same version stays known.
+fn keep_root(old: Option<&Node>, new: Option<&mut Node>) {
+    if let (Some(old), Some(new)) = (old, new)
+        && old.contents_stamp == new.contents_stamp
+        && new.contents.root.is_none()
+    {
+        new.contents.root = old.contents.root;
+    }
+}
+
+fn node_row(write: &dyn Write, file: FileId) -> Result<NodeRow, Missing> {
+    match write.get(NODES, &rows::node_key(file))? {
+        Some(bytes) => Ok(NodeRow::decode(&bytes)?),
+        None => Ok(NodeRow::default()),
+    }
+}
+
+fn entry_row(write: &dyn Write, key: &[u8]) -> Result<EntryRow, Missing> {
+    match write.get(ENTRIES, key)? {
+        Some(bytes) => Ok(EntryRow::decode(&bytes)?),
+        None => Ok(EntryRow::default()),
+    }
+}
+
+fn put_node(write: &mut dyn Write, file: FileId, row: &NodeRow) -> Result<(), Missing> {
+    if row.up.is_none() && row.local.is_none() {
+        return Ok(write.delete(NODES, &rows::node_key(file))?);
+    }
+    Ok(write.put(NODES, &rows::node_key(file), &row.encode())?)
+}
+
+fn put_entry(write: &mut dyn Write, key: &[u8], row: &EntryRow) -> Result<(), Missing> {
+    if row.up.is_none() && row.local.is_none() {
+        return Ok(write.delete(ENTRIES, key)?);
+    }
+    Ok(write.put(ENTRIES, key, &row.encode())?)
+}

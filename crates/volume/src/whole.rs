@@ -1,0 +1,44 @@
+//! The whole tree of a volume, by version, as an origin keeps it.
+//! Holds: an update, its effects and its position are written together; what was current at a
+//! position that is kept can be read as it was then; the tables of current entries say the same
+//! as the last versions.
+//! Never: commits, or decides whether an update may be done.
+//! From: DESIGN, "Updates": files and entries by version, so that any position can be answered.
+
+mod commit;
+mod error;
+mod fuzz;
+mod history;
+mod keys;
+mod purge;
+mod record;
+mod view;
+mod writers;
+
+pub use commit::{Committer, Made, create};
+pub use error::Error;
+pub use fuzz::fuzz_records;
+pub use history::{Logged, Touched};
+pub use keys::VolumeId;
+pub use purge::{kept_contents, purge};
+pub use record::{decode, encode};
+pub use view::{EntryVersion, NodeVersion, Page, Whole};
+pub use writers::{KNOWN_MAX, Known, Writer};
+
+/// What is written here by `whole`, and by nobody else.
+mod table {
+    pub const HEAD: &str = "whole-head";
+    pub const NODES: &str = "whole-nodes";
+    pub const ENTRIES: &str = "whole-entries";
+    pub const ENTRIES_NOW: &str = "whole-entries-now";
+    pub const NAMES_NOW: &str = "whole-names-now";
+    pub const CONTENTS: &str = "whole-contents";
+    pub const LOG: &str = "whole-log";
+    pub const WRITERS: &str = "whole-writers";
+    pub const VERDICTS: &str = "whole-verdicts";
+
+    /// All of them, for a volume that goes away. `CONTENTS` is the last: it says which chunks
+    /// the volume has.
+    pub const ALL: [&str; 9] =
+        [HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, NODES, CONTENTS];
+}

@@ -1,0 +1,184 @@
+//! Writing the effects of updates, in the caller's transaction.
+
+use super::error::{Error, Result};
+use super::record::{ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, encode};
+use super::{VolumeId, Whole, keys, table};
+use model::{
+    COUNTER_MAX, Effects, FileId, Kind, Name, Node, REPLICA_MAX, ReplicaId, Seq, Update, View,
+};
+use store::{Read, Write};
+
+/// Makes a volume that has a root directory and nothing else.
+pub fn create(write: &mut dyn Write, volume: VolumeId, root: Node) -> Result<()> {
+    let record = NodeRecord { node: Some(root), was: None };
+    let key = keys::file_at(volume, FileId::ROOT, Seq::START);
+    write.put(table::NODES, &key, &encode(&record))?;
+    let head = Head {
+        position: Seq::START,
+        files: 1,
+        next_replica: ReplicaId::ORIGIN.0 + 1,
+        next_file: FileId::ROOT.counter() + 1,
+    };
+    write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
+    Ok(())
+}
+
+/// What is made of one volume within one transaction. `finish` writes where it then stands.
+pub struct Committer<'a> {
+    write: &'a mut dyn Write,
+    volume: VolumeId,
+    head: Head,
+    head_before: Head,
+}
+
+/// A committed update and the keys of what it touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    pub seq: Seq,
+    pub nodes: Vec<FileId>,
+    pub entries: Vec<(FileId, Name)>,
+}
+
+impl<'a> Committer<'a> {
+    pub fn begin(write: &'a mut dyn Write, volume: VolumeId) -> Result<Committer<'a>> {
+        let head = Whole::now(&*write, volume).head()?;
+        Ok(Committer { write, volume, head, head_before: head })
+    }
+
+    /// The volume with all that was applied so far. Its position is that of `position` here.
+    pub fn view(&self) -> Whole<'_> {
+        Whole::now(&*self.write, self.volume)
+    }
+
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    pub fn position(&self) -> Seq {
+        self.head.position
+    }
+
+    /// For rows that belong to the same transaction.
+    pub fn write(&mut self) -> &mut dyn Write {
+        &mut *self.write
+    }
+
+    pub fn read(&self) -> &dyn Read {
+        &*self.write
+    }
+
+    /// A replica id that was never given away.
+    pub fn fresh_replica(&mut self) -> Result<ReplicaId> {
+        if self.head.next_replica > REPLICA_MAX {
+            return Err(Error::NoneLeft("replica ids"));
+        }
+        let replica = ReplicaId(self.head.next_replica);
+        self.head.next_replica += 1;
+        Ok(replica)
+    }
+
+    /// The id of a file that the origin itself makes.
+    pub fn fresh_file(&mut self) -> Result<FileId> {
+        if self.head.next_file > COUNTER_MAX {
+            return Err(Error::NoneLeft("file ids"));
+        }
+        let file = FileId::new(ReplicaId::ORIGIN, self.head.next_file)
+            .map_err(|_| Error::NoneLeft("file ids"))?;
+        self.head.next_file += 1;
+        Ok(file)
+    }
+
+    /// Writes what the update does, as `model::judge` said, at the next position.
+    pub fn apply(&mut self, update: &Update, effects: &Effects) -> Result<Made> {
+        let seq = self.head.position.next();
+        for (file, node) in &effects.nodes {
+            self.put_node(seq, *file, node.as_ref(), effects)?;
+        }
+        for ((directory, name), file) in &effects.entries {
+            self.put_entry(seq, *directory, name, *file)?;
+        }
+        let made = Made {
+            seq,
+            nodes: effects.nodes.keys().copied().collect(),
+            entries: effects.entries.keys().cloned().collect(),
+        };
+        let record = LogRecord {
+            update: update.clone(),
+            nodes: made.nodes.clone(),
+            entries: made.entries.clone(),
+        };
+        self.write.put(table::LOG, &keys::log(self.volume, seq), &encode(&record))?;
+        self.head.position = seq;
+        Ok(made)
+    }
+
+    /// Writes where the volume stands, if it moved.
+    pub fn finish(self) -> Result<Seq> {
+        if self.head != self.head_before {
+            self.write.put(table::HEAD, &keys::volume(self.volume), &encode(&self.head))?;
+        }
+        Ok(self.head.position)
+    }
+
+    fn put_node(
+        &mut self,
+        seq: Seq,
+        file: FileId,
+        node: Option<&Node>,
+        effects: &Effects,
+    ) -> Result<()> {
+        let before = self.view().node(file)?;
+        match (&before, node) {
+            (None, Some(_)) => self.head.files += 1,
+            (Some(_), None) => self.head.files = self.head.files.saturating_sub(1),
+            _ => {}
+        }
+        // Entries are written after nodes, so the view still shows the name that goes away.
+        let was = if node.is_none() { self.name_that_goes(file, effects)? } else { None };
+        let record = NodeRecord { node: node.cloned(), was };
+        let key = keys::file_at(self.volume, file, seq);
+        self.write.put(table::NODES, &key, &encode(&record))?;
+        let Some(node) = node.filter(|node| node.kind == Kind::File) else { return Ok(()) };
+        if before.is_none_or(|before| before.contents_stamp != node.contents_stamp) {
+            let record = ContentsRecord { contents: node.contents, since: seq };
+            let key = keys::contents(self.volume, file, node.contents_stamp);
+            self.write.put(table::CONTENTS, &key, &encode(&record))?;
+        }
+        Ok(())
+    }
+
+    fn name_that_goes(&self, file: FileId, effects: &Effects) -> Result<Option<(FileId, Name)>> {
+        for ((directory, name), now) in &effects.entries {
+            if *now != Some(file) && self.view().entry(*directory, name)? == Some(file) {
+                return Ok(Some((*directory, name.clone())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn put_entry(
+        &mut self,
+        seq: Seq,
+        directory: FileId,
+        name: &Name,
+        file: Option<FileId>,
+    ) -> Result<()> {
+        let value = encode(&EntryRecord { file });
+        let now = keys::entry(self.volume, directory, name);
+        if let Some(before) = self.view().entry(directory, name)? {
+            let key = keys::name_of(self.volume, before, directory, name);
+            self.write.delete(table::NAMES_NOW, &key)?;
+        }
+        match file {
+            Some(file) => {
+                self.write.put(table::ENTRIES_NOW, &now, &value)?;
+                let key = keys::name_of(self.volume, file, directory, name);
+                self.write.put(table::NAMES_NOW, &key, &[])?;
+            }
+            None => self.write.delete(table::ENTRIES_NOW, &now)?,
+        }
+        let key = keys::entry_at(self.volume, directory, name, seq);
+        self.write.put(table::ENTRIES, &key, &value)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,355 @@
+//! The whole tree against a naive one: maps that are copied at every update.
+#![allow(clippy::unwrap_used, reason = "a history that cannot be written is a failed test")]
+
+use model::{
+    AttributeChange, Change, Contents, Effects, FileId, Kind, Name, Node, ReplicaId, Seq, Stamp,
+    Time, Update, View, judge,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use store::memory::MemoryTables;
+use store::{Durability, Tables};
+use volume::whole::{Committer, Touched, VolumeId, Whole, Writer, create, purge};
+
+const VOLUME: VolumeId = VolumeId(7);
+const NEIGHBOURS: [VolumeId; 2] = [VolumeId(6), VolumeId(8)];
+const NAMES: [&str; 4] = ["a", "ab", "b", "\u{1}"];
+/// Files that an update may be about, whether or not they are there.
+const FILES: u64 = 8;
+
+/// The tree as it was at one position.
+#[derive(Clone, Default)]
+struct Naive {
+    nodes: BTreeMap<FileId, Node>,
+    entries: BTreeMap<(FileId, Name), FileId>,
+}
+
+impl Naive {
+    fn new() -> Naive {
+        let mut naive = Naive::default();
+        naive.nodes.insert(FileId::ROOT, Node::root_directory(1, 2, Time::default()));
+        naive
+    }
+
+    fn apply(&mut self, effects: &Effects) {
+        for (file, node) in &effects.nodes {
+            match node {
+                Some(node) => self.nodes.insert(*file, node.clone()),
+                None => self.nodes.remove(file),
+            };
+        }
+        for (key, file) in &effects.entries {
+            match file {
+                Some(file) => self.entries.insert(key.clone(), *file),
+                None => self.entries.remove(key),
+            };
+        }
+    }
+
+    fn listed(&self, directory: FileId) -> Vec<(Name, FileId)> {
+        let own = self.entries.iter().filter(|((within, _), _)| *within == directory);
+        own.map(|((_, name), file)| (name.clone(), *file)).collect()
+    }
+}
+
+impl View for Naive {
+    type Error = Infallible;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Infallible> {
+        Ok(self.nodes.get(&file).cloned())
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Infallible> {
+        Ok(self.entries.get(&(directory, name.clone())).copied())
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Infallible> {
+        Ok(self.listed(directory).is_empty())
+    }
+}
+
+/// An update in terms of small numbers.
+#[derive(Clone, Debug)]
+enum Step {
+    Make { parent: u64, name: usize, file: u64, directory: bool },
+    Link { parent: u64, name: usize, file: u64 },
+    Unlink { parent: u64, name: usize },
+    Rename { from: u64, from_name: usize, to: u64, to_name: usize, exchange: bool },
+    Store { file: u64, size: u64 },
+    Mode { file: u64, mode: u16 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (file, name) = (0..FILES, 0..NAMES.len());
+    prop_oneof![
+        3 => (file.clone(), name.clone(), file.clone(), any::<bool>()).prop_map(
+            |(parent, name, file, directory)| Step::Make { parent, name, file, directory }
+        ),
+        1 => (file.clone(), name.clone(), file.clone())
+            .prop_map(|(parent, name, file)| Step::Link { parent, name, file }),
+        2 => (file.clone(), name.clone()).prop_map(|(parent, name)| Step::Unlink { parent, name }),
+        3 => (file.clone(), name.clone(), file.clone(), name, prop::bool::weighted(0.2)).prop_map(
+            |(from, from_name, to, to_name, exchange)| {
+                Step::Rename { from, from_name, to, to_name, exchange }
+            }
+        ),
+        2 => (file.clone(), 1..9u64).prop_map(|(file, size)| Step::Store { file, size }),
+        1 => (file, 0..0o7777u16).prop_map(|(file, mode)| Step::Mode { file, mode }),
+    ]
+}
+
+fn id(file: u64) -> FileId {
+    if file == 0 { FileId::ROOT } else { FileId::new(ReplicaId(1), file).unwrap() }
+}
+
+fn name(index: usize) -> Name {
+    Name::new(NAMES[index]).unwrap()
+}
+
+/// The update that a client would make of the step, knowing what there is.
+fn update(step: &Step, number: u64, now: &Naive) -> Update {
+    let entry = |directory, name| now.entries.get(&(directory, name)).copied();
+    let anything = id(FILES);
+    let time = Time { secs: i64::try_from(number).unwrap(), nanos: 0 };
+    let change = match *step {
+        Step::Make { parent, name: n, file, directory } => Change::Make {
+            parent: id(parent),
+            name: name(n),
+            file: id(file),
+            kind: if directory { Kind::Directory } else { Kind::File },
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            target: None,
+            rdev: None,
+        },
+        Step::Link { parent, name: n, file } => {
+            Change::Link { parent: id(parent), name: name(n), file: id(file) }
+        }
+        Step::Unlink { parent, name: n } => Change::Unlink {
+            parent: id(parent),
+            name: name(n),
+            file: entry(id(parent), name(n)).unwrap_or(anything),
+        },
+        Step::Rename { from, from_name, to, to_name, exchange } => Change::Rename {
+            from: id(from),
+            from_name: name(from_name),
+            to: id(to),
+            to_name: name(to_name),
+            file: entry(id(from), name(from_name)).unwrap_or(anything),
+            over: entry(id(to), name(to_name)),
+            exchange,
+        },
+        Step::Store { file, size } => Change::Store {
+            file: id(file),
+            expects: now.nodes.get(&id(file)).map(|n| n.contents_stamp).unwrap_or_default(),
+            contents: Contents { size, root: None },
+            mtime: time,
+        },
+        Step::Mode { file, mode } => Change::SetAttributes {
+            file: id(file),
+            expects: now.nodes.get(&id(file)).map(|n| n.attributes_stamp).unwrap_or_default(),
+            set: AttributeChange { mode: Some(mode), ..AttributeChange::default() },
+        },
+    };
+    Update { stamp: Stamp::new(ReplicaId(1), number), uid: 1, at: time, change }
+}
+
+/// What the tables say is what the maps say, at one position.
+fn assert_same(view: &Whole<'_>, naive: &Naive) {
+    for file in (0..FILES).map(id) {
+        assert_eq!(view.node(file).unwrap(), naive.node(file).unwrap(), "{file}");
+        let listed = naive.listed(file);
+        let page = view.entries(file, None, 100).unwrap();
+        assert_eq!((&page.entries, page.complete), (&listed, true), "entries of {file}");
+        assert_eq!(view.is_empty(file).unwrap(), listed.is_empty());
+        for name in (0..NAMES.len()).map(name) {
+            let entry = naive.entry(file, &name).unwrap();
+            assert_eq!(view.entry(file, &name).unwrap(), entry);
+            assert_eq!(view.entry_version(file, &name).unwrap().file, entry);
+        }
+        // A page stops where it is told to, and the next goes on there.
+        if let Some((first, _)) = listed.first() {
+            let page = view.entries(file, None, 1).unwrap();
+            assert_eq!((page.entries.len(), page.complete), (1, listed.len() == 1));
+            assert_eq!(view.entries(file, Some(first), 100).unwrap().entries, listed[1..]);
+        }
+    }
+}
+
+/// What is kept about the present alone.
+fn assert_present(view: &Whole<'_>, naive: &Naive) {
+    assert_eq!(view.files().unwrap(), naive.nodes.len() as u64);
+    for file in (0..FILES).map(id) {
+        let names: BTreeSet<_> = view.names(file, 100).unwrap().into_iter().collect();
+        let bears = naive.entries.iter().filter(|(_, named)| **named == file);
+        assert_eq!(names, bears.map(|(key, _)| key.clone()).collect(), "names of {file}");
+    }
+}
+
+fn volume_with_neighbours() -> MemoryTables {
+    let tables = MemoryTables::new();
+    let mut write = tables.write().unwrap();
+    for volume in [VOLUME, NEIGHBOURS[0], NEIGHBOURS[1]] {
+        create(&mut *write, volume, Node::root_directory(1, 2, Time::default())).unwrap();
+    }
+    write.commit(Durability::Now).unwrap();
+    tables
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_what_was_current_at_any_position_can_be_read(
+        steps in prop::collection::vec(step(), 1..60),
+        batch in 1..6usize,
+    ) {
+        let tables = volume_with_neighbours();
+        let mut naive = Naive::new();
+        let mut history = vec![naive.clone()];
+        let mut touched = Touched::default();
+        let mut number = 0;
+        for steps in steps.chunks(batch) {
+            let mut write = tables.write().unwrap();
+            let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+            for step in steps {
+                number += 1;
+                let update = update(step, number, &naive);
+                let judged = judge(&update, &committer.view()).unwrap();
+                prop_assert_eq!(&judged, &judge(&update, &naive).unwrap());
+                let Ok(effects) = judged else { continue };
+                let made = committer.apply(&update, &effects).unwrap();
+                naive.apply(&effects);
+                history.push(naive.clone());
+                prop_assert_eq!(made.seq, Seq(history.len() as u64 - 1));
+                touched.nodes.extend(made.nodes);
+                touched.entries.extend(made.entries);
+            }
+            committer.finish().unwrap();
+            write.commit(Durability::Now).unwrap();
+        }
+        let read = tables.read().unwrap();
+        let now = Whole::now(&*read, VOLUME);
+        prop_assert_eq!(now.position().unwrap(), Seq(history.len() as u64 - 1));
+        assert_same(&now, &naive);
+        assert_present(&now, &naive);
+        for (seq, naive) in history.iter().enumerate() {
+            assert_same(&Whole::as_of(&*read, VOLUME, Seq(seq as u64)), naive);
+        }
+        let all = now.touched_after(Seq::START, 1000, 1000, |_| true).unwrap().unwrap();
+        prop_assert_eq!(all, touched);
+        for volume in NEIGHBOURS {
+            let neighbour = Whole::now(&*read, volume);
+            prop_assert_eq!(neighbour.files().unwrap(), 1, "another volume is left alone");
+            prop_assert!(neighbour.is_empty(FileId::ROOT).unwrap());
+        }
+    }
+}
+
+/// Makes a file, stores its contents and removes it.
+fn short_life(tables: &MemoryTables) -> (FileId, Stamp) {
+    let steps = [
+        Step::Make { parent: 0, name: 0, file: 1, directory: false },
+        Step::Store { file: 1, size: 5 },
+        Step::Unlink { parent: 0, name: 0 },
+    ];
+    let mut naive = Naive::new();
+    let mut write = tables.write().unwrap();
+    let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+    for (index, step) in steps.iter().enumerate() {
+        let update = update(step, index as u64 + 1, &naive);
+        let effects = judge(&update, &naive).unwrap().unwrap();
+        committer.apply(&update, &effects).unwrap();
+        naive.apply(&effects);
+    }
+    committer.finish().unwrap();
+    write.commit(Durability::Now).unwrap();
+    (id(1), Stamp::new(ReplicaId(1), 2))
+}
+
+#[test]
+fn a_file_that_is_gone_leaves_its_last_name_and_its_contents() {
+    let tables = volume_with_neighbours();
+    let (file, stored) = short_life(&tables);
+    let read = tables.read().unwrap();
+    let view = Whole::now(&*read, VOLUME);
+    let gone = view.node_version(file).unwrap().unwrap();
+    assert_eq!((gone.seq, gone.node), (Seq(3), None));
+    assert_eq!(gone.was, Some((FileId::ROOT, name(0))));
+    assert_eq!(view.node_before(file, gone.seq).unwrap().unwrap().contents.size, 5);
+    let (contents, since) = view.contents(file, stored).unwrap().unwrap();
+    assert_eq!((contents.size, since), (5, Seq(2)));
+    assert_eq!(view.contents(file, Stamp::new(ReplicaId(1), 9)).unwrap(), None);
+}
+
+#[test]
+fn a_tail_that_is_too_long_is_none() {
+    let tables = volume_with_neighbours();
+    short_life(&tables);
+    let read = tables.read().unwrap();
+    let view = Whole::now(&*read, VOLUME);
+    let after = |seq, keys, records| {
+        view.touched_after(Seq(seq), keys, records, |_| true).unwrap().map(|t| t.len())
+    };
+    assert_eq!(after(0, 3, 3), Some(3));
+    assert_eq!(after(0, 2, 3), None);
+    assert_eq!(after(0, 3, 2), None);
+    assert_eq!(after(1, 3, 2), Some(3));
+    assert_eq!(after(3, 0, 0), Some(0));
+}
+
+#[test]
+fn a_transaction_that_is_dropped_leaves_nothing() {
+    let tables = volume_with_neighbours();
+    {
+        let mut write = tables.write().unwrap();
+        let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+        committer.fresh_replica().unwrap();
+        committer.put_writer(ReplicaId(1), &Writer::new(b"device")).unwrap();
+        committer.finish().unwrap();
+    }
+    let mut write = tables.write().unwrap();
+    let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+    assert_eq!(committer.view().writer(ReplicaId(1)).unwrap(), None);
+    assert_eq!(committer.fresh_replica().unwrap(), ReplicaId(1));
+    assert_eq!(committer.fresh_file().unwrap(), FileId(2), "after the root");
+}
+
+#[test]
+fn a_purged_volume_is_gone_and_its_neighbours_are_not() {
+    let tables = volume_with_neighbours();
+    short_life(&tables);
+    let mut rounds = 0;
+    loop {
+        let mut write = tables.write().unwrap();
+        let more = purge(&mut *write, VOLUME, 2).unwrap();
+        write.commit(Durability::Now).unwrap();
+        if !more {
+            break;
+        }
+        rounds += 1;
+    }
+    assert!(rounds > 3, "a few rows at a time");
+    let read = tables.read().unwrap();
+    assert!(Whole::now(&*read, VOLUME).position().is_err());
+    for volume in NEIGHBOURS {
+        assert_eq!(Whole::now(&*read, volume).files().unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_damaged_row_is_reported_with_its_place() {
+    let tables = volume_with_neighbours();
+    let mut write = tables.write().unwrap();
+    let (from, to) = VOLUME.range();
+    let (key, mut value) = write.scan("whole-nodes", &from, &to, 1).unwrap().remove(0);
+    let last = value.len() - 1;
+    value[last] ^= 1;
+    write.put("whole-nodes", &key, &value).unwrap();
+    write.commit(Durability::Now).unwrap();
+    let read = tables.read().unwrap();
+    let error = Whole::now(&*read, VOLUME).node(FileId::ROOT).unwrap_err().to_string();
+    assert!(error.contains("node 0.1 of v7") && error.contains("checksum"), "{error}");
+}
