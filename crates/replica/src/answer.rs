@@ -1,0 +1,125 @@
+//! Answers to the requests that change nothing in the tree.
+//! Holds: every state in an answer is as of the position of the reading that gave it, so of two
+//! states of one key the one with the higher position is the later; a callback is granted no
+//! later than what it is about is shown.
+
+mod attach;
+mod contents;
+mod list;
+
+pub(crate) use attach::{attach, leave, renew};
+pub(crate) use contents::{read, recipe};
+pub(crate) use list::{Wanted, inspect, list};
+
+use crate::callbacks::{Place, Showing};
+use crate::error::Result;
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use crate::weight;
+use model::{FileId, Seq, View};
+use protocol::{EntryState, NodeState, Refusal, States, Totals};
+use volume::whole::{Touched, Whole};
+
+/// Readings that are tried without holding up others; the next one holds them up.
+const TRIES_MAX: usize = 3;
+
+/// The state of nodes and entries, as of the position of the view.
+pub(crate) fn states(view: &Whole<'_>, touched: &Touched, at: Seq) -> Result<States> {
+    let mut states = States::default();
+    for file in &touched.nodes {
+        states.nodes.push(NodeState { file: *file, seq: at, node: view.node(*file)? });
+    }
+    for (directory, name) in &touched.entries {
+        states.entries.push(EntryState {
+            directory: *directory,
+            name: name.clone(),
+            seq: at,
+            file: view.entry(*directory, name)?,
+        });
+    }
+    Ok(states)
+}
+
+/// Those of the states that the keys name, as many as one message holds, and the keys of the rest.
+pub(crate) fn pick(showing: &Showing, keys: &Touched) -> (States, Touched) {
+    let (mut states, mut rest) = (States::default(), Touched::default());
+    let mut bytes = 0;
+    for file in &keys.nodes {
+        let Some(state) = showing.nodes.get(file) else { continue };
+        bytes += weight::of_node_state(state);
+        if bytes <= weight::STATES_BYTES_MAX {
+            states.nodes.push(state.clone());
+        } else {
+            rest.nodes.insert(*file);
+        }
+    }
+    for key in &keys.entries {
+        let Some(state) = showing.entries.get(key) else { continue };
+        bytes += weight::of_entry_state(state);
+        if bytes <= weight::STATES_BYTES_MAX {
+            states.entries.push(state.clone());
+        } else {
+            rest.entries.insert(key.clone());
+        }
+    }
+    (states, rest)
+}
+
+/// About how many bytes the states take.
+fn weigh(states: &States) -> usize {
+    let nodes = states.nodes.iter().map(weight::of_node_state);
+    let entries = states.entries.iter().map(weight::of_entry_state);
+    nodes.chain(entries).sum()
+}
+
+/// An answer, and what the asker may cache by it.
+pub(crate) struct Shows<T> {
+    pub answer: T,
+    pub files: Vec<FileId>,
+}
+
+/// Reads and grants callbacks on what is shown, so that no change falls between the two.
+pub(crate) fn show<T>(
+    inner: &Inner,
+    volume: &Volume,
+    place: &Place,
+    read: impl Fn(&Whole<'_>, Seq) -> Result<Result<Shows<T>, Refusal>>,
+) -> Result<Result<T, Refusal>> {
+    let reading = || -> Result<_> {
+        let tables = inner.tables.read()?;
+        let view = Whole::now(&*tables, volume.id);
+        let at = view.position()?;
+        Ok((read(&view, at)?, at))
+    };
+    for _ in 0..TRIES_MAX {
+        let (shows, at) = reading()?;
+        let mut holders = volume.holders();
+        if !holders.has_published_beyond(at) {
+            return Ok(shows.map(|shows| {
+                holders.show(place, shows.files, inner.limits.shown_max);
+                shows.answer
+            }));
+        }
+    }
+    // Nothing is published while this is held.
+    let mut holders = volume.holders();
+    let (shows, _) = reading()?;
+    Ok(shows.map(|shows| {
+        holders.show(place, shows.files, inner.limits.shown_max);
+        shows.answer
+    }))
+}
+
+/// What `statfs` shows of a volume.
+pub(crate) fn measure(inner: &Inner, volume: &Volume) -> Result<Totals> {
+    let tables = inner.tables.read()?;
+    let files = Whole::now(&*tables, volume.id).files()?;
+    let bytes = inner.blobs.bytes();
+    Ok(Totals {
+        bytes,
+        bytes_free: inner.limits.bytes_max.saturating_sub(bytes),
+        files,
+        // Ids are what bounds them: 40 bits for every replica id.
+        files_free: model::COUNTER_MAX.saturating_sub(files),
+    })
+}

@@ -1,0 +1,245 @@
+//! Attaching and renewing: who the client is, what it has missed, and its lease.
+//! Holds: a replica id belongs to one device; a client that was set back to an earlier state
+//! never makes updates under numbers that were taken; when it is told how far they were taken, no
+//! batch of an earlier session can still be; a lease that a client counts on is written down
+//! before the client hears of it.
+//! From: DESIGN, "Updates" and "The client".
+
+use super::{TRIES_MAX, states};
+use crate::callbacks::{Arrival, Holders, NoPlace, Place, Shown};
+use crate::catalog::{self, DeviceId, LeaseRow};
+use crate::error::Result;
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use crate::weight::STATES_BYTES_MAX;
+use model::{FileId, ReplicaId, Seq, Time};
+use protocol::{Attach, Notice, Refusal, States, Tail};
+use store::Durability;
+use volume::whole::{Committer, Whole, Writer};
+
+/// A lease is written down for so many times its length, so that most renewals write nothing.
+const LEASES_AHEAD: u64 = 3;
+/// So many updates of a client that was set back are taken for made before it attached.
+const RENUMBERED_MAX: u64 = 1000;
+
+/// A client that has been attached.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub place: Place,
+    pub taken: u64,
+    pub tail: Tail,
+}
+
+/// A session that is expected until this is dropped.
+struct Expected<'a> {
+    volume: &'a Volume,
+    place: Place,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.volume.holders().expect_no_more(&self.place);
+    }
+}
+
+/// Gives or confirms a replica id, and begins a session.
+pub(crate) fn attach(
+    inner: &Inner,
+    volume: &Volume,
+    device: DeviceId,
+    attach: &Attach,
+) -> Result<Result<Attached, Refusal>> {
+    let (expected, writer) = identify(inner, volume, device, attach)?;
+    let replica = expected.place.replica;
+    if attach.replica.is_some_and(|asked| asked != replica) {
+        // The client keeps its cache, and holds it under the new id from now on.
+        leave_behind(inner, volume, device, attach)?;
+    }
+    let is_new = attach.replica.is_none() && attach.seen == Seq::START;
+    let begin = |tail: &Tail, upto: Seq, holders: &mut Holders| {
+        let now = inner.world.clock.moment();
+        let arrival = Arrival {
+            place: expected.place.clone(),
+            starts_empty: is_new || matches!(tail, Tail::TooFar(_)),
+            seen: attach.seen.min(upto),
+            upto,
+            lease_end: now + inner.limits.lease,
+            holders_max: inner.limits.holders_max,
+        };
+        holders.attach(&arrival, now)
+    };
+    for attempt in 0..=TRIES_MAX {
+        // The last reading holds up whoever publishes, so that nothing is published meanwhile.
+        let held = (attempt == TRIES_MAX).then(|| volume.holders());
+        let (tail, upto) = tail(inner, volume, attach.seen, None)?;
+        let mut holders = held.unwrap_or_else(|| volume.holders());
+        if attempt < TRIES_MAX && holders.has_published_beyond(upto) {
+            continue;
+        }
+        match begin(&tail, upto, &mut holders) {
+            Ok(()) => {}
+            Err(NoPlace::TooMany) => break,
+            Err(NoPlace::Overtaken) => return Ok(Err(Refusal::NotAttached)),
+        }
+        let place = expected.place.clone();
+        holders.show(&place, files_in(&tail), inner.limits.shown_max);
+        drop(holders);
+        volume.grace.attached(replica);
+        return Ok(Ok(Attached { place, taken: writer.taken, tail }));
+    }
+    Ok(Err(Refusal::Failed("too many clients hold callbacks; try again in a minute".into())))
+}
+
+/// Prolongs the lease, and tells what the client was not told.
+pub(crate) fn renew(
+    inner: &Inner,
+    volume: &Volume,
+    place: &Place,
+    seen: Seq,
+) -> Result<Result<Tail, Refusal>> {
+    {
+        let mut write = inner.tables.write()?;
+        if write_lease(inner, volume, &mut *write, place.replica)? {
+            write.commit(Durability::Now)?;
+        }
+    }
+    for attempt in 0..=TRIES_MAX {
+        let held = (attempt == TRIES_MAX).then(|| volume.holders());
+        let shown = match &held {
+            Some(_) => None,
+            None => match volume.holders().at(place) {
+                Some(holder) => Some(holder.shown.clone()),
+                None => return Ok(Err(Refusal::NotAttached)),
+            },
+        };
+        let (tail, upto) = tail(inner, volume, seen, shown.as_ref())?;
+        let mut holders = held.unwrap_or_else(|| volume.holders());
+        if attempt < TRIES_MAX && holders.has_published_beyond(upto) {
+            continue;
+        }
+        let Some(holder) = holders.at(place) else { break };
+        let now = inner.world.clock.moment();
+        if matches!(tail, Tail::TooFar(_)) {
+            holder.shown = Shown::nothing();
+        }
+        holder.renew(seen.min(upto), upto, now + inner.limits.lease);
+        return Ok(Ok(tail));
+    }
+    Ok(Err(Refusal::NotAttached))
+}
+
+/// The id that the client makes updates with, in a transaction of its own. It ends the session
+/// before: batches look in their transactions whether theirs is the newest, so those that this
+/// one does not see come after it and change nothing.
+fn identify<'a>(
+    inner: &Inner,
+    volume: &'a Volume,
+    device: DeviceId,
+    attach: &Attach,
+) -> Result<(Expected<'a>, Writer)> {
+    let mut write = inner.tables.write()?;
+    let mut committer = Committer::begin(&mut *write, volume.id)?;
+    let known = match attach.replica {
+        Some(replica) => committer.view().writer(replica)?.map(|writer| (replica, writer)),
+        None => None,
+    };
+    let confirmed =
+        known.filter(|(_, writer)| *writer.device == device.0[..] && attach.made >= writer.taken);
+    let is_confirmed = confirmed.is_some();
+    let (replica, mut writer) = match confirmed {
+        Some(confirmed) => confirmed,
+        None => (committer.fresh_replica()?, Writer::new(&device.0)),
+    };
+    let place = volume.holders().expect(replica);
+    let expected = Expected { volume, place };
+    let before = writer.clone();
+    // Under a new id what is pending gets new numbers, from 1 up; how many is not known.
+    let made = if is_confirmed { attach.made } else { attach.made.min(RENUMBERED_MAX) };
+    writer.attached(made, attach.seen);
+    let mut changed = !is_confirmed || writer != before;
+    if changed {
+        committer.put_writer(replica, &writer)?;
+    }
+    committer.finish()?;
+    changed |= write_lease(inner, volume, &mut *write, replica)?;
+    if changed {
+        write.commit(Durability::Now)?;
+    }
+    Ok((expected, writer))
+}
+
+/// The id before: nobody holds callbacks under it any more, if it was this client's.
+fn leave_behind(inner: &Inner, volume: &Volume, device: DeviceId, attach: &Attach) -> Result<()> {
+    let Some(replica) = attach.replica else { return Ok(()) };
+    let mut write = inner.tables.write()?;
+    let writer = Whole::now(&*write, volume.id).writer(replica)?;
+    if writer.is_some_and(|writer| *writer.device == device.0[..]) {
+        catalog::remove_lease(&mut *write, volume.id, replica)?;
+        write.commit(Durability::Now)?;
+        volume.holders().forget(replica);
+        volume.grace.attached(replica);
+    }
+    Ok(())
+}
+
+/// Writes down that the client may hold callbacks, if what is written does not reach as far as
+/// the lease that begins now. True: there is something to commit.
+fn write_lease(
+    inner: &Inner,
+    volume: &Volume,
+    write: &mut dyn store::Write,
+    replica: ReplicaId,
+) -> Result<bool> {
+    let now = inner.world.clock.time();
+    let lease = inner.limits.lease.as_secs() + 1;
+    let written = catalog::lease(write, volume.id, replica)?;
+    if written.is_some_and(|row| row.until >= later(now, lease)) {
+        return Ok(false);
+    }
+    let row = LeaseRow { replica, until: later(now, lease.saturating_mul(LEASES_AHEAD)) };
+    catalog::put_lease(write, volume.id, &row)?;
+    Ok(true)
+}
+
+fn later(now: Time, secs: u64) -> Time {
+    Time { secs: now.secs.saturating_add_unsigned(secs), ..now }
+}
+
+/// What changed after `seen`, and the position that it shows. With `shown`, only what a client
+/// was shown of it.
+fn tail(inner: &Inner, volume: &Volume, seen: Seq, shown: Option<&Shown>) -> Result<(Tail, Seq)> {
+    let tables = inner.tables.read()?;
+    let view = Whole::now(&*tables, volume.id);
+    let at = view.position()?;
+    // A client that has seen more than there is saw a store that has been restored since; one
+    // that has seen nothing has nothing that could have changed.
+    if seen > at || (seen == Seq::START && at > Seq::START && shown.is_none()) {
+        return Ok((Tail::TooFar(at), at));
+    }
+    let limits = &inner.limits;
+    let wanted = |file: FileId| shown.is_none_or(|shown| shown.has(file));
+    let (keys_max, records_max) = (limits.tail_keys_max, limits.tail_records_max);
+    let touched = view.touched_after(seen, keys_max, records_max, wanted)?;
+    let Some(touched) = touched else { return Ok((Tail::TooFar(at), at)) };
+    let states = states(&view, &touched, at)?;
+    if super::weigh(&states) > STATES_BYTES_MAX {
+        return Ok((Tail::TooFar(at), at));
+    }
+    Ok((Tail::Changes(Notice { upto: at, states }), at))
+}
+
+/// What a client has cached, if a tail is of any use to it.
+fn files_in(tail: &Tail) -> Vec<FileId> {
+    let Tail::Changes(Notice { states: States { nodes, entries }, .. }) = tail else {
+        return Vec::new();
+    };
+    let nodes = nodes.iter().map(|state| state.file);
+    nodes.chain(entries.iter().map(|state| state.directory)).collect()
+}
+
+/// The client has gone: after a restart nobody waits for its lease to end.
+pub(crate) fn leave(inner: &Inner, volume: &Volume, replica: ReplicaId) -> Result<()> {
+    let mut write = inner.tables.write()?;
+    catalog::remove_lease(&mut *write, volume.id, replica)?;
+    Ok(write.commit(Durability::Later)?)
+}

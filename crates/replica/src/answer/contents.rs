@@ -1,0 +1,154 @@
+//! Recipes and chunks of a version of a file.
+//! Holds: chunks are read by file, version and range, never by a bare name; a chunk goes out
+//! only if its bytes bear its name.
+//! From: LBFS, GETHASH and READ.
+
+use crate::error::{ReplicaError, Result};
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use chunks::ChunksError;
+use minicbor::bytes::ByteVec;
+use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
+use protocol::{Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
+use store::StoreError;
+use volume::whole::{VolumeId, Whole};
+
+/// Pieces of a recipe in one answer. Who needs more asks for the rest of the range.
+const PIECES_MAX: usize = 30_000;
+/// Ranges in one request.
+const RANGES_MAX: usize = 10_000;
+
+/// The recipe chunks that cover a range, and the contents if there are few enough of them.
+pub(crate) fn recipe(
+    inner: &Inner,
+    volume: &Volume,
+    file: FileId,
+    version: Option<Stamp>,
+    range: Range,
+    eager_bytes: u64,
+) -> Result<Result<Fetched, Refusal>> {
+    let tables = inner.tables.read()?;
+    let view = Whole::now(&*tables, volume.id);
+    let (version, contents) = match version_of(&view, file, version)? {
+        Ok(found) => found,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let eager = contents.size <= eager_bytes.min(PAYLOAD_BYTES_MAX as u64);
+    let range = if eager { Range { offset: 0, length: contents.size } } else { range };
+    let cover = cover(inner, volume, &contents, range)?;
+    let bytes = if eager && contents.size > 0 {
+        let chunks: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
+        Some(payload(inner, volume, &chunks)?)
+    } else {
+        None
+    };
+    Ok(Ok(Fetched { version, contents, recipe: cover.recipe, bytes }))
+}
+
+/// The chunks of stretches of a version.
+pub(crate) fn read(
+    inner: &Inner,
+    volume: &Volume,
+    file: FileId,
+    version: Stamp,
+    ranges: &[Range],
+) -> Result<Result<Payload, Refusal>> {
+    let malformed = |what: String| Ok(Err(Refusal::Malformed(what)));
+    if ranges.len() > RANGES_MAX {
+        return malformed(format!("more than {RANGES_MAX} ranges"));
+    }
+    let tables = inner.tables.read()?;
+    let view = Whole::now(&*tables, volume.id);
+    let contents = match version_of(&view, file, Some(version))? {
+        Ok((_, contents)) => contents,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut pieces = Vec::new();
+    let mut bytes = 0u64;
+    for range in ranges {
+        let cover = cover(inner, volume, &contents, *range)?;
+        let from = cover.pieces.first().map(|placed| placed.offset);
+        let to = cover.pieces.last().map(chunks::Placed::end);
+        if from != Some(range.offset) || to != range.offset.checked_add(range.length) {
+            return malformed(format!(
+                "{} bytes from {} are not a whole number of chunks of {file}",
+                range.length, range.offset
+            ));
+        }
+        for placed in &cover.pieces {
+            if let Piece::Chunk { length, .. } = placed.piece {
+                bytes = bytes.saturating_add(length);
+            }
+            pieces.push(placed.piece);
+        }
+        if bytes > PAYLOAD_BYTES_MAX as u64 {
+            return malformed(format!("more than {PAYLOAD_BYTES_MAX} bytes at once"));
+        }
+    }
+    Ok(Ok(payload(inner, volume, &pieces)?))
+}
+
+/// The contents that a file has, or had in that version.
+fn version_of(
+    view: &Whole<'_>,
+    file: FileId,
+    version: Option<Stamp>,
+) -> Result<Result<(Stamp, Contents), Refusal>> {
+    if let Some(version) = version {
+        // A version that is not current may still be open somewhere.
+        let found = view.contents(file, version)?;
+        return Ok(match found {
+            Some((contents, _)) => Ok((version, contents)),
+            None => Err(Refusal::NoVersion(file, version)),
+        });
+    }
+    Ok(match view.node(file)? {
+        Some(node) if node.kind == Kind::File => Ok((node.contents_stamp, node.contents)),
+        Some(_) => Err(Refusal::Malformed(format!("{file} is no ordinary file"))),
+        None => Err(Refusal::NoFile(file)),
+    })
+}
+
+/// The pieces of a range, and the recipe chunks that were walked for it.
+struct Covered {
+    pieces: Vec<chunks::Placed>,
+    recipe: Vec<ByteVec>,
+}
+
+fn cover(inner: &Inner, volume: &Volume, contents: &Contents, range: Range) -> Result<Covered> {
+    let mut recipe = Vec::new();
+    let fetch = |name: &ChunkName| -> Result<Option<Vec<u8>>, StoreError> {
+        let bytes = inner.blobs.get(&volume.blob(name))?;
+        recipe.extend(bytes.clone().map(ByteVec::from));
+        Ok(bytes)
+    };
+    let cover = chunks::cover(&volume.secret, contents, range, PIECES_MAX, fetch)?;
+    match cover.missing.first() {
+        Some(name) => Err(lost(volume.id, name)),
+        None => Ok(Covered { pieces: cover.pieces, recipe }),
+    }
+}
+
+/// The chunks among the pieces. Each has the length that the recipe gives it, or whoever wrote
+/// the recipe lied; that bounds what is sent.
+fn payload(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Payload> {
+    let mut found = Vec::new();
+    for piece in pieces {
+        let Piece::Chunk { name, length } = piece else { continue };
+        let bytes = inner.blobs.get(&volume.blob(name))?.ok_or_else(|| lost(volume.id, name))?;
+        volume.secret.check(name, &bytes)?;
+        if bytes.len() as u64 != *length {
+            let what = format!("{name} has {} bytes, and {length} were expected", bytes.len());
+            return Err(ChunksError::BadRecipe(what).into());
+        }
+        found.push(bytes);
+    }
+    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+    Ok(chunks::pack(&found))
+}
+
+/// A chunk was here when the update that names it was taken.
+fn lost(volume: VolumeId, name: &ChunkName) -> ReplicaError {
+    let place = format!("chunk {name} of {volume}");
+    volume::whole::Error::Damaged { place, what: "it is not there any more".into() }.into()
+}

@@ -1,0 +1,43 @@
+//! Delivers a session's notices, one after another.
+
+use super::{Next, Place};
+use crate::volumes::Volume;
+use protocol::{Downstream, Notice};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A `Downstream` of any kind.
+pub(crate) trait Teller: Send + Sync {
+    fn tell(&self, notice: Notice) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+}
+
+impl<D: Downstream> Teller for D {
+    fn tell(&self, notice: Notice) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(Downstream::tell(self, notice))
+    }
+}
+
+/// Runs until the session is over.
+pub(crate) async fn deliver(volume: Arc<Volume>, place: Place, teller: Arc<dyn Teller>) {
+    loop {
+        let (next, wake) = {
+            let mut holders = volume.holders();
+            let Some(holder) = holders.at(&place) else { return };
+            let wake = holder.wake.clone();
+            (holders.next(&place), wake)
+        };
+        match next {
+            Next::Over => return,
+            Next::Nothing => wake.notified().await,
+            Next::Notice(notice) => {
+                let upto = notice.upto;
+                if !teller.tell(notice).await {
+                    volume.holders().leave(&place);
+                    return;
+                }
+                volume.holders().acknowledge(&place, upto);
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! One client as a holder of callbacks.
+//!
+//! ```text
+//!            attach                publish            next              acknowledge
+//!   (away) ----------> listening ----------> pending ------> on its way ------------> listening
+//!                          |  too much is pending
+//!                          +----------------------> behind --- renew or attach ---> listening
+//! ```
+
+use super::{Showing, Wake};
+use crate::weight::{self, STATES_BYTES_MAX};
+use model::{FileId, Name, Seq};
+use protocol::{EntryState, NodeState, Notice, States};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+use volume::whole::Touched;
+use world::Moment;
+
+/// What a client may have cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Not known, or too much to be counted: it is told of every change.
+    Everything,
+    /// Nodes, and directories with their entries.
+    These(BTreeSet<FileId>),
+}
+
+impl Shown {
+    pub fn nothing() -> Shown {
+        Shown::These(BTreeSet::new())
+    }
+
+    pub fn has(&self, file: FileId) -> bool {
+        match self {
+            Shown::Everything => true,
+            Shown::These(files) => files.contains(&file),
+        }
+    }
+
+    pub fn add(&mut self, more: impl IntoIterator<Item = FileId>, shown_max: usize) {
+        let Shown::These(files) = self else { return };
+        files.extend(more);
+        if files.len() > shown_max {
+            *self = Shown::Everything;
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub shown: Shown,
+    pub lease_end: Moment,
+    /// It let a lease end while somebody waited.
+    pub late: bool,
+    pub session: Option<u64>,
+    /// The last session that was expected or began.
+    pub newest: u64,
+    pub acknowledged: watch::Sender<Seq>,
+    pub wake: Wake,
+    behind: bool,
+    pending: Pending,
+    /// The position of the last notice that was sent.
+    told: Seq,
+}
+
+/// What a client has to be told: each key once, as it is now.
+#[derive(Debug, Default)]
+struct Pending {
+    nodes: BTreeMap<FileId, NodeState>,
+    entries: BTreeMap<(FileId, Name), EntryState>,
+    /// About what the states take. With more than one message holds, the client is told nothing
+    /// until it renews, which brings everything in one tail.
+    bytes: usize,
+    /// There is a notice to send even if it has no states.
+    position: bool,
+}
+
+impl Pending {
+    fn put_node(&mut self, state: &NodeState) {
+        self.bytes += weight::of_node_state(state);
+        if let Some(before) = self.nodes.insert(state.file, state.clone()) {
+            self.bytes = self.bytes.saturating_sub(weight::of_node_state(&before));
+        }
+    }
+
+    fn put_entry(&mut self, key: &(FileId, Name), state: &EntryState) {
+        self.bytes += weight::of_entry_state(state);
+        if let Some(before) = self.entries.insert(key.clone(), state.clone()) {
+            self.bytes = self.bytes.saturating_sub(weight::of_entry_state(&before));
+        }
+    }
+}
+
+/// What is to be sent next.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    Notice(Notice),
+    Nothing,
+    /// The session is over.
+    Over,
+}
+
+impl Holder {
+    pub fn new(shown: Shown, lease_end: Moment) -> Holder {
+        Holder {
+            shown,
+            lease_end,
+            late: false,
+            session: None,
+            newest: 0,
+            acknowledged: watch::Sender::new(Seq::START),
+            wake: Arc::new(Notify::new()),
+            behind: false,
+            pending: Pending::default(),
+            told: Seq::START,
+        }
+    }
+
+    /// A session begins: its tail brings all that was pending.
+    pub fn begin(&mut self, session: u64, seen: Seq, upto: Seq) {
+        self.wake.notify_one();
+        self.wake = Arc::new(Notify::new());
+        self.session = Some(session);
+        self.newest = session;
+        self.late = false;
+        self.behind = false;
+        self.told = self.told.max(upto);
+        self.acknowledge(seen);
+        // Who waits for this client hears of it as soon as it has taken in the tail.
+        let position = self.acknowledged.receiver_count() > 0;
+        self.pending = Pending { position, ..Pending::default() };
+    }
+
+    pub fn end(&mut self) {
+        self.session = None;
+        self.pending = Pending::default();
+        self.wake.notify_one();
+    }
+
+    /// A tail brings all that the client was not told, up to `upto`. What is pending goes out all
+    /// the same: somebody may wait for its acknowledgement.
+    pub fn renew(&mut self, seen: Seq, upto: Seq, lease_end: Moment) {
+        self.lease_end = self.lease_end.max(lease_end);
+        self.behind = false;
+        self.told = self.told.max(upto);
+        self.acknowledge(seen);
+    }
+
+    /// Notes what of the touched keys is the client's concern. False: none is.
+    pub fn note(&mut self, touched: &Touched, showing: &Showing) -> bool {
+        let nodes: Vec<FileId> =
+            touched.nodes.iter().copied().filter(|file| self.shown.has(*file)).collect();
+        let entries: Vec<&(FileId, Name)> =
+            touched.entries.iter().filter(|(directory, _)| self.shown.has(*directory)).collect();
+        if nodes.is_empty() && entries.is_empty() {
+            return false;
+        }
+        // Who is away or behind gets all of it with the next tail.
+        if self.session.is_none() || self.behind {
+            return true;
+        }
+        for file in nodes {
+            if let Some(state) = showing.nodes.get(&file) {
+                self.pending.put_node(state);
+            }
+        }
+        for key in entries {
+            if let Some(state) = showing.entries.get(key) {
+                self.pending.put_entry(key, state);
+            }
+        }
+        if self.pending.bytes > STATES_BYTES_MAX {
+            self.pending = Pending::default();
+            self.behind = true;
+            return true;
+        }
+        self.pending.position = true;
+        self.wake.notify_one();
+        true
+    }
+
+    /// Lets a notice go that only moves the position, if that lies far back.
+    pub fn note_position(&mut self, upto: Seq, lag_max: u64) {
+        let far = upto.0.saturating_sub(self.told.0) > lag_max;
+        if far && self.session.is_some() && !self.behind && !self.pending.position {
+            self.pending.position = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn next(&mut self, published: Seq) -> Next {
+        if !self.pending.position {
+            return Next::Nothing;
+        }
+        let Pending { nodes, entries, .. } = std::mem::take(&mut self.pending);
+        self.told = self.told.max(published);
+        Next::Notice(Notice {
+            upto: published,
+            states: States {
+                nodes: nodes.into_values().collect(),
+                entries: entries.into_values().collect(),
+            },
+        })
+    }
+
+    pub fn acknowledge(&mut self, upto: Seq) {
+        self.told = self.told.max(upto);
+        self.acknowledged.send_if_modified(|acknowledged| {
+            let further = upto > *acknowledged;
+            *acknowledged = upto.max(*acknowledged);
+            further
+        });
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong at an origin, and what a client is told of it.
+
+use protocol::Refusal;
+use store::StoreError;
+use tracing::{error, warn};
+use volume::whole;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tree(#[from] whole::Error),
+    #[error(transparent)]
+    Chunks(#[from] chunks::ChunksError),
+    #[error("there is a volume {0} already")]
+    VolumeExists(String),
+    #[error("there is no volume {0}; `farfs volume list` shows those that there are")]
+    NoVolume(String),
+    #[error("{0:?} is no name for a volume: 1 to 64 letters, digits, '-', '_' and '.'")]
+    BadVolumeName(String),
+    #[error("no device is known by {0:?}; `farfs device list` shows those that are")]
+    NoDevice(String),
+    #[error("{0:?} may mean {1} devices; give more of the id")]
+    AmbiguousDevice(String, usize),
+}
+
+pub(crate) type Result<T, E = ReplicaError> = std::result::Result<T, E>;
+
+impl ReplicaError {
+    /// What the asker is told. The cause is the server's own affair and goes to its log, once.
+    pub(crate) fn refuse(&self, volume: &str, doing: &'static str) -> Refusal {
+        match self {
+            ReplicaError::Store(StoreError::Full(_))
+            | ReplicaError::Tree(whole::Error::Store(StoreError::Full(_)))
+            | ReplicaError::Chunks(chunks::ChunksError::Store(StoreError::Full(_))) => {
+                warn!(volume, doing, error = %self, "the disk is full");
+                Refusal::NoSpace
+            }
+            ReplicaError::Tree(whole::Error::NoVolume) | ReplicaError::NoVolume(_) => {
+                Refusal::NoVolume
+            }
+            _ => {
+                error!(volume, doing, error = %self, "a request failed");
+                Refusal::Failed("its store failed; the server's log says how".into())
+            }
+        }
+    }
+}

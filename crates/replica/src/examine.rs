@@ -1,0 +1,98 @@
+//! Whether the contents that updates name are all here.
+//! Holds: a recipe is walked and checked before an update that names it is taken; a chunk gets
+//! its name here, from its bytes.
+//! From: LBFS, CONDWRITE and HASHNOTFOUND.
+
+use crate::error::Result;
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use chunks::ChunksError;
+use model::{Change, ChunkName, Contents, ReplicaId, Update};
+use protocol::{PAYLOAD_BYTES_MAX, Payload, Refusal};
+use std::collections::{BTreeSet, HashSet};
+use volume::whole::Whole;
+
+/// Missing chunks that are named in one answer.
+const MISSING_MAX: usize = 20_000;
+
+/// What was found of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Examined {
+    /// So many updates, from the first, have all their contents here.
+    pub whole: usize,
+    pub missing: Vec<ChunkName>,
+    /// Numbers of stores whose recipes make no sense.
+    pub bad: BTreeSet<u64>,
+}
+
+/// Looks for the contents of every update that is not taken yet.
+pub(crate) fn examine(
+    inner: &Inner,
+    volume: &Volume,
+    replica: ReplicaId,
+    updates: &[Update],
+) -> Result<Examined> {
+    let read = inner.tables.read()?;
+    let writer = Whole::now(&*read, volume.id).writer(replica)?;
+    let taken = writer.map_or(0, |writer| writer.taken);
+    let mut examined = Examined { whole: updates.len(), ..Examined::default() };
+    let mut named = HashSet::new();
+    for (index, update) in updates.iter().enumerate() {
+        let Change::Store { contents, .. } = &update.change else { continue };
+        if update.stamp.number <= taken {
+            continue;
+        }
+        let room = MISSING_MAX - examined.missing.len();
+        if room == 0 {
+            break;
+        }
+        match lacking(inner, volume, contents, room)? {
+            None => {
+                examined.bad.insert(update.stamp.number);
+            }
+            Some(names) if names.is_empty() => {}
+            Some(names) => {
+                examined.whole = examined.whole.min(index);
+                examined.missing.extend(names.into_iter().filter(|name| named.insert(*name)));
+            }
+        }
+    }
+    Ok(examined)
+}
+
+/// None: the recipe makes no sense.
+fn lacking(
+    inner: &Inner,
+    volume: &Volume,
+    contents: &Contents,
+    names_max: usize,
+) -> Result<Option<Vec<ChunkName>>> {
+    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
+    let has = |name: &ChunkName| inner.blobs.has(&volume.blob(name));
+    match chunks::lacking(&volume.secret, contents, names_max, fetch, has) {
+        Ok(names) => Ok(Some(names)),
+        Err(ChunksError::BadRecipe(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Keeps the chunks of a payload.
+pub(crate) fn put_payload(
+    inner: &Inner,
+    volume: &Volume,
+    payload: &Payload,
+) -> Result<(), Refusal> {
+    let chunks = chunks::unpack(payload, PAYLOAD_BYTES_MAX)
+        .map_err(|error| Refusal::Malformed(error.to_string()))?;
+    let more: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+    if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
+        return Err(Refusal::NoSpace);
+    }
+    for chunk in &chunks {
+        let name = volume.blob(&volume.secret.name(chunk));
+        inner.blobs.put(&name, chunk).map_err(|error| {
+            crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! A replica: serves volumes to those below it. So far it is the origin, with none above it.
+//! Holds: an update is taken once, durably, before it is answered; what a client was shown it is
+//! told of when it changes, for as long as its lease lasts; nothing that was stored is lost.
+//! Never: opens a socket, reads the machine's clock or draws chance but from `world`, or believes
+//! what a client says of chunks, recipes or numbers.
+
+mod answer;
+mod blocking;
+mod callbacks;
+mod catalog;
+mod error;
+mod examine;
+mod limits;
+mod origin;
+mod session;
+mod take;
+mod volumes;
+mod weight;
+
+pub use blocking::Blocking;
+pub use catalog::{Device, DeviceId, VolumeInfo};
+pub use error::ReplicaError;
+pub use limits::Limits;
+pub use origin::Origin;
+pub use session::OriginSession;
+pub use take::{Clash, Conflict};

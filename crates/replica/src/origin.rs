@@ -1,0 +1,261 @@
+//! The origin: the replica that has none above it, and what is done to it from outside.
+
+mod purge;
+
+use crate::callbacks::Grace;
+use crate::catalog::{self, Device, InvitationRow, VolumeInfo, VolumeRow, hex};
+use crate::error::{ReplicaError, Result};
+use crate::limits::Limits;
+use crate::session::OriginSession;
+use crate::take::{Conflict, conflicts};
+use crate::volumes::{Volume, locked};
+use model::Node;
+use protocol::{Access, Caller, Cutter, Downstream, Service, TurnedAway};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::{Blobs, Durability, Tables};
+use tracing::{error, info};
+use volume::whole::{self, VolumeId, Whole};
+use world::World;
+
+/// The longest name of a volume.
+const VOLUME_NAME_BYTES_MAX: usize = 64;
+/// Chance in the token of an invitation.
+const TOKEN_BYTES: usize = 20;
+
+/// An origin. Clones are the same one.
+#[derive(Clone)]
+pub struct Origin(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub tables: Arc<dyn Tables>,
+    pub blobs: Arc<dyn Blobs>,
+    pub world: World,
+    pub limits: Limits,
+    pub sessions: AtomicUsize,
+    volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
+}
+
+impl Origin {
+    /// Opens the origin whose volumes are in these stores. Volumes whose removal was interrupted
+    /// are removed first.
+    pub fn open(
+        tables: Arc<dyn Tables>,
+        blobs: Arc<dyn Blobs>,
+        world: World,
+        limits: Limits,
+    ) -> Result<Origin> {
+        let inner = Inner {
+            tables,
+            blobs,
+            world,
+            limits,
+            sessions: AtomicUsize::new(0),
+            volumes: Mutex::new(BTreeMap::new()),
+        };
+        purge::purge_removed(&*inner.tables, &*inner.blobs)?;
+        let rows = catalog::volumes(&*inner.tables.read()?)?;
+        for row in &rows {
+            let volume = inner.load(row)?;
+            locked(&inner.volumes).insert(volume.id, Arc::new(volume));
+        }
+        info!(volumes = rows.len(), "the origin is open");
+        Ok(Origin(Arc::new(inner)))
+    }
+
+    /// Makes a volume with nothing in it but a root directory that belongs to `root_uid`.
+    pub fn create_volume(
+        &self,
+        name: &str,
+        root_uid: u32,
+        root_gid: u32,
+        cutter: Cutter,
+    ) -> Result<VolumeInfo> {
+        if !is_volume_name(name) {
+            return Err(ReplicaError::BadVolumeName(name.to_owned()));
+        }
+        let inner = &self.0;
+        let now = inner.world.clock.time();
+        let mut secret = [0; 32];
+        inner.world.entropy.fill(&mut secret);
+        let mut write = inner.tables.write()?;
+        if catalog::volume(&*write, name)?.is_some() {
+            return Err(ReplicaError::VolumeExists(name.to_owned()));
+        }
+        let id = catalog::fresh_volume(&mut *write)?;
+        let row = VolumeRow { id: id.0, name: name.to_owned(), secret, cutter, created: now };
+        catalog::put_volume(&mut *write, &row)?;
+        whole::create(&mut *write, id, Node::root_directory(root_uid, root_gid, now))?;
+        write.commit(Durability::Now)?;
+        let volume = inner.load(&row)?;
+        locked(&inner.volumes).insert(id, Arc::new(volume));
+        info!(volume = name, "volume created");
+        inner.info(&row)
+    }
+
+    /// All volumes, in the order of their names.
+    pub fn volumes(&self) -> Result<Vec<VolumeInfo>> {
+        let rows = catalog::volumes(&*self.0.tables.read()?)?;
+        rows.iter().map(|row| self.0.info(row)).collect()
+    }
+
+    /// The volume goes away with all that it has, and whoever uses it is told so. The name is free
+    /// at once; an interrupted removal goes on when the origin is opened again.
+    pub fn remove_volume(&self, name: &str) -> Result<()> {
+        let inner = &self.0;
+        let mut write = inner.tables.write()?;
+        let row = inner.row(&*write, name)?;
+        catalog::remove_volume(&mut *write, &row)?;
+        write.commit(Durability::Now)?;
+        if let Some(volume) = locked(&inner.volumes).remove(&VolumeId(row.id)) {
+            volume.remove();
+        }
+        info!(volume = name, "volume removed");
+        purge::purge_removed(&*inner.tables, &*inner.blobs)
+    }
+
+    /// The token of an invitation: good for one device, and until it expires if `lasts` says so.
+    /// It is told once; only its hash is kept.
+    pub fn invite(&self, volume: &str, access: Access, lasts: Option<Duration>) -> Result<String> {
+        let inner = &self.0;
+        let mut secret = [0; TOKEN_BYTES];
+        inner.world.entropy.fill(&mut secret);
+        let token = hex(&secret);
+        let now = inner.world.clock.time();
+        let expires = lasts.map(|lasts| model::Time {
+            secs: now.secs.saturating_add_unsigned(lasts.as_secs()),
+            ..now
+        });
+        let mut write = inner.tables.write()?;
+        let row = inner.row(&*write, volume)?;
+        let invitation = InvitationRow { volume: row.id, access, expires };
+        catalog::put_invitation(&mut *write, &token, &invitation)?;
+        write.commit(Durability::Now)?;
+        Ok(token)
+    }
+
+    /// The devices that may use each volume.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let read = self.0.tables.read()?;
+        let mut devices = Vec::new();
+        for row in catalog::volumes(&*read)? {
+            devices.extend(catalog::devices(&*read, &row)?);
+        }
+        Ok(devices)
+    }
+
+    /// Shuts a device out of every volume, sessions that it has included. `which` is its name, or
+    /// the first letters of its id. Gives back what it was.
+    pub fn remove_device(&self, which: &str) -> Result<Vec<Device>> {
+        let found = catalog::find_device(self.devices()?, which)?;
+        let inner = &self.0;
+        let mut write = inner.tables.write()?;
+        let mut volumes = Vec::new();
+        for device in &found {
+            let row = inner.row(&*write, &device.volume)?;
+            catalog::remove_device(&mut *write, VolumeId(row.id), device.id)?;
+            volumes.push((VolumeId(row.id), device.id));
+        }
+        write.commit(Durability::Now)?;
+        for (volume, device) in volumes {
+            if let Some(volume) = locked(&inner.volumes).get(&volume) {
+                volume.turn_out(device);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Conflicts of a volume, oldest first, at most `conflicts_max`.
+    pub fn conflicts(&self, volume: &str, conflicts_max: usize) -> Result<Vec<Conflict>> {
+        let read = self.0.tables.read()?;
+        let row = self.0.row(&*read, volume)?;
+        conflicts(&*read, VolumeId(row.id), conflicts_max)
+    }
+}
+
+impl Service for Origin {
+    type Session = OriginSession;
+
+    async fn admit<D: Downstream>(
+        &self,
+        caller: Caller,
+        downstream: D,
+    ) -> Result<OriginSession, TurnedAway> {
+        let inner = self.0.clone();
+        let blocking = inner.limits.blocking;
+        let work = move || inner.admit(&caller);
+        let admitted =
+            blocking.run(work).await.map_err(|refusal| TurnedAway::Busy(refusal.to_string()))??;
+        OriginSession::begin(self.0.clone(), admitted.0, admitted.1, downstream)
+    }
+}
+
+impl Inner {
+    /// What is kept of a volume while the origin runs.
+    fn load(&self, row: &VolumeRow) -> Result<Volume> {
+        let id = VolumeId(row.id);
+        let read = self.tables.read()?;
+        let position = Whole::now(&*read, id).position()?;
+        let now = self.world.clock.time();
+        let leases = catalog::leases(&*read, id)?;
+        let unknown: BTreeSet<_> =
+            leases.iter().filter(|row| row.until > now).map(|row| row.replica).collect();
+        // No lease of an earlier life is longer than one that begins now.
+        let until = self.world.clock.moment() + self.limits.lease;
+        Ok(Volume::new(row, position, Grace::new(unknown, until)))
+    }
+
+    fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {
+        catalog::volume(read, name)?.ok_or_else(|| ReplicaError::NoVolume(name.to_owned()))
+    }
+
+    fn info(&self, row: &VolumeRow) -> Result<VolumeInfo> {
+        let read = self.tables.read()?;
+        let view = Whole::now(&*read, VolumeId(row.id));
+        Ok(VolumeInfo {
+            name: row.name.clone(),
+            id: VolumeId(row.id),
+            created: row.created,
+            cutter: row.cutter,
+            files: view.files()?,
+            position: view.position()?,
+        })
+    }
+
+    fn admit(&self, caller: &Caller) -> Result<(Arc<Volume>, catalog::Admitted), TurnedAway> {
+        let failed = |error: ReplicaError| {
+            error!(volume = caller.volume, error = %error, "a device could not be looked up");
+            TurnedAway::Busy("its store failed; the server's log says how".into())
+        };
+        let admitted = self.look_up(caller).map_err(failed)?;
+        let Some(admitted) = admitted else {
+            info!(volume = caller.volume, device = caller.name, "a caller was turned away");
+            return Err(TurnedAway::NotInvited);
+        };
+        let volume = locked(&self.volumes).get(&VolumeId(admitted.volume.id)).cloned();
+        let volume = volume.ok_or(TurnedAway::NotInvited)?;
+        volume.let_in(admitted.device);
+        if self.sessions.load(Ordering::Acquire) >= self.limits.sessions_max {
+            return Err(TurnedAway::Busy("it has as many sessions as it can have".into()));
+        }
+        Ok((volume, admitted))
+    }
+
+    fn look_up(&self, caller: &Caller) -> Result<Option<catalog::Admitted>> {
+        let mut write = self.tables.write()?;
+        let admitted = catalog::admit(&mut *write, caller, self.world.clock.time())?;
+        if admitted.as_ref().is_some_and(|admitted| admitted.changed) {
+            write.commit(Durability::Now)?;
+        }
+        Ok(admitted)
+    }
+}
+
+fn is_volume_name(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=VOLUME_NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(is_letter)
+        && !name.starts_with(['.', '-'])
+}

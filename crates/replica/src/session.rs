@@ -1,0 +1,194 @@
+//! One caller's session at an origin.
+
+use crate::answer::{self, Wanted};
+use crate::callbacks::{Place, Teller, deliver};
+use crate::catalog::Admitted;
+use crate::error::Result;
+use crate::examine::put_payload;
+use crate::origin::Inner;
+use crate::take::{Submitter, submit};
+use crate::volumes::{Volume, locked};
+use protocol::{
+    Access, Attach, Attached, Downstream, Refusal, Request, Response, Session, TurnedAway,
+};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use tokio::task::AbortHandle;
+
+/// A session. When it is dropped, what the client has cached stays under its lease.
+pub struct OriginSession {
+    inner: Arc<Inner>,
+    volume: Arc<Volume>,
+    caller: Admitted,
+    teller: Arc<dyn Teller>,
+    attached: Mutex<Option<Listening>>,
+}
+
+/// An attached session, and the task that delivers its notices.
+struct Listening {
+    place: Place,
+    delivery: AbortHandle,
+}
+
+impl OriginSession {
+    pub(crate) fn begin<D: Downstream>(
+        inner: Arc<Inner>,
+        volume: Arc<Volume>,
+        caller: Admitted,
+        downstream: D,
+    ) -> Result<OriginSession, TurnedAway> {
+        inner.sessions.fetch_add(1, Ordering::AcqRel);
+        let teller = Arc::new(downstream);
+        Ok(OriginSession { inner, volume, caller, teller, attached: Mutex::new(None) })
+    }
+
+    /// The session's place among the holders of callbacks.
+    fn place(&self) -> Result<Place, Refusal> {
+        let attached = locked(&self.attached);
+        let place = attached.as_ref().map(|listening| listening.place.clone());
+        let place = place.ok_or(Refusal::NotAttached)?;
+        // The same client may have another session by now.
+        match self.volume.holders().at(&place) {
+            Some(_) => Ok(place),
+            None => Err(Refusal::NotAttached),
+        }
+    }
+
+    async fn respond(&self, request: Request) -> Result<Response, Refusal> {
+        if self.volume.is_removed() {
+            return Err(Refusal::NoVolume);
+        }
+        if self.volume.has_turned_out(self.caller.device) {
+            let what = "this device has been removed; ask for a new invitation";
+            return Err(Refusal::Failed(what.into()));
+        }
+        match request {
+            Request::Attach(attach) => self.attach(attach).await.map(Response::Attached),
+            Request::Submit(updates) => {
+                let by = Submitter {
+                    place: self.place()?,
+                    device: self.caller.device,
+                    device_name: self.caller.name.clone(),
+                    access: self.caller.access,
+                };
+                submit(&self.inner, &self.volume, by, updates).await.map(Response::Submitted)
+            }
+            Request::Put { payload } => {
+                self.place()?;
+                if self.caller.access == Access::ReadOnly {
+                    return Err(Refusal::ReadOnly);
+                }
+                let put = move |inner: &Inner, volume: &Volume| {
+                    Ok(put_payload(inner, volume, &payload).map(|()| Response::Stored))
+                };
+                self.run("keep chunks", put).await
+            }
+            Request::Leave => {
+                let place = self.place()?;
+                self.volume.holders().give_up(&place);
+                self.run("let a client go", move |inner, volume| {
+                    answer::leave(inner, volume, place.replica)?;
+                    Ok(Ok(Response::Left))
+                })
+                .await
+            }
+            request => self.show(self.place()?, request).await,
+        }
+    }
+
+    /// Requests that only read.
+    async fn show(&self, place: Place, request: Request) -> Result<Response, Refusal> {
+        self.run("answer a request", move |inner, volume| {
+            answer_reading(inner, volume, &place, request)
+        })
+        .await
+    }
+
+    async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
+        let device = self.caller.device;
+        let work =
+            move |inner: &Inner, volume: &Volume| answer::attach(inner, volume, device, &attach);
+        let attached = self.run("attach a client", work).await?;
+        let place = attached.place;
+        let task = deliver(self.volume.clone(), place.clone(), self.teller.clone());
+        let listening =
+            Listening { place: place.clone(), delivery: tokio::spawn(task).abort_handle() };
+        if let Some(before) = locked(&self.attached).replace(listening) {
+            before.delivery.abort();
+        }
+        Ok(Attached {
+            replica: place.replica,
+            taken: attached.taken,
+            secret: self.volume.key,
+            cutter: self.volume.cutter,
+            lease_secs: u32::try_from(self.inner.limits.lease.as_secs()).unwrap_or(u32::MAX),
+            access: self.caller.access,
+            tail: attached.tail,
+        })
+    }
+
+    /// Works on the stores where such work is done.
+    async fn run<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Inner, &Volume) -> Result<Result<T, Refusal>> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (inner, volume) = (self.inner.clone(), self.volume.clone());
+        let blocking = inner.limits.blocking;
+        let work = move || {
+            work(&inner, &volume).unwrap_or_else(|error| Err(error.refuse(&volume.name, doing)))
+        };
+        blocking.run(work).await?
+    }
+}
+
+fn answer_reading(
+    inner: &Inner,
+    volume: &Volume,
+    place: &Place,
+    request: Request,
+) -> Result<Result<Response, Refusal>> {
+    let done = match request {
+        Request::Renew { seen } => {
+            answer::renew(inner, volume, place, seen)?.map(Response::Renewed)
+        }
+        Request::List { directory, after, entries_max, deep, also } => {
+            let entries_max = usize::try_from(entries_max).unwrap_or(usize::MAX);
+            let also = also.unwrap_or_default();
+            let wanted = Wanted { directory, after, entries_max, deep, also };
+            answer::show(inner, volume, place, |view, at| answer::list(view, at, &wanted))?
+                .map(Response::Listing)
+        }
+        Request::Inspect { nodes, entries } => answer::show(inner, volume, place, |view, at| {
+            answer::inspect(view, at, &nodes, &entries)
+        })?
+        .map(Response::Inspected),
+        Request::Recipe { file, version, range, eager_bytes } => {
+            answer::recipe(inner, volume, file, version, range, eager_bytes)?.map(Response::Recipe)
+        }
+        Request::Read { file, version, ranges } => {
+            answer::read(inner, volume, file, version, &ranges)?.map(Response::Bytes)
+        }
+        Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
+        Request::Attach(_) | Request::Put { .. } | Request::Submit(_) | Request::Leave => {
+            Err(Refusal::Malformed("a request that changes something".into()))
+        }
+    };
+    Ok(done)
+}
+
+impl Session for OriginSession {
+    async fn answer(&self, request: Request) -> Response {
+        self.respond(request).await.unwrap_or_else(Response::Refused)
+    }
+}
+
+impl Drop for OriginSession {
+    fn drop(&mut self) {
+        self.inner.sessions.fetch_sub(1, Ordering::AcqRel);
+        if let Some(listening) = locked(&self.attached).take() {
+            self.volume.holders().leave(&listening.place);
+            listening.delivery.abort();
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Takes updates: exactly once, in the order of their stamps, in transactions that concurrent
+//! submits share.
+//! Holds: all of a batch is in one transaction, durable before it is answered; chunks are safe
+//! from a power cut before an update that names them is; whoever has to be told is noted before
+//! anybody is answered.
+//! From: DESIGN, "Updates"; LBFS, CONDWRITE.
+
+mod aside;
+mod batch;
+mod conflict;
+mod decide;
+mod group;
+mod redirect;
+mod vet;
+
+pub(crate) use batch::Batch;
+pub(crate) use conflict::conflicts;
+pub use conflict::{Clash, Conflict};
+pub(crate) use group::Queue;
+pub(crate) use redirect::purge_redirects;
+
+use crate::callbacks::{Place, Wait};
+use crate::catalog::DeviceId;
+use crate::examine::{examine, put_payload};
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use model::{Change, ReplicaId, Seq, Update};
+use protocol::{Access, Refusal, States, Submit, Submitted, Verdict};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Updates in one submit.
+const UPDATES_MAX: usize = 10_000;
+
+/// Who submits.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitter {
+    pub place: Place,
+    pub device: DeviceId,
+    pub device_name: String,
+    pub access: Access,
+}
+
+/// What became of a batch that was committed.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub verdicts: Vec<Verdict>,
+    pub states: States,
+    pub upto: Seq,
+    /// Whom a strict writer waits for.
+    pub waits: Vec<Wait>,
+}
+
+/// Answers a submit: stores what came along, takes what can be taken, and waits for those who
+/// must know of it first.
+pub(crate) async fn submit(
+    inner: &Arc<Inner>,
+    volume: &Arc<Volume>,
+    by: Submitter,
+    submit: Submit,
+) -> Result<Submitted, Refusal> {
+    check_order(by.place.replica, &submit.updates)?;
+    let strict = submit.strict;
+    let (batch, missing) = {
+        let (inner, volume) = (inner.clone(), volume.clone());
+        let blocking = inner.limits.blocking;
+        blocking.run(move || prepare(&inner, &volume, by, submit)).await??
+    };
+    if batch.updates.is_empty() {
+        return Ok(Submitted { verdicts: Vec::new(), missing, states: States::default() });
+    }
+    let answer = enqueue(inner, volume, batch)?;
+    let gone = || Refusal::Failed("the server is going down".into());
+    let done = answer.await.map_err(|_| gone())??;
+    let changed = done.verdicts.iter().any(|verdict| !matches!(verdict, Verdict::Refused(_)));
+    if strict && changed {
+        await_holders(inner, volume, done.waits, done.upto).await;
+        volume.grace.over(&inner.world.clock).await;
+    }
+    Ok(Submitted { verdicts: done.verdicts, missing, states: done.states })
+}
+
+/// Updates are the writer's own, and their numbers grow: what was taken back leaves a gap.
+fn check_order(replica: ReplicaId, updates: &[Update]) -> Result<(), Refusal> {
+    let malformed = |what: String| Err(Refusal::Malformed(what));
+    if updates.len() > UPDATES_MAX {
+        return malformed(format!("{} updates at once, of {UPDATES_MAX}", updates.len()));
+    }
+    let mut last = 0;
+    for update in updates {
+        let stamp = update.stamp;
+        if stamp.replica != replica {
+            return malformed(format!("update {stamp} from {replica}"));
+        }
+        if stamp.number <= last {
+            return malformed(format!("update {stamp} after number {last}"));
+        }
+        last = stamp.number;
+    }
+    Ok(())
+}
+
+/// Takes in the chunks that came along, and cuts the batch off before the first update whose
+/// contents are not all here.
+fn prepare(
+    inner: &Inner,
+    volume: &Volume,
+    by: Submitter,
+    mut submit: Submit,
+) -> Result<(Batch, Vec<model::ChunkName>), Refusal> {
+    let writes = by.access == Access::ReadWrite;
+    if let Some(payload) = submit.payload.as_ref().filter(|_| writes) {
+        put_payload(inner, volume, payload)?;
+    }
+    let stores = submit.updates.iter().any(|u| matches!(u.change, Change::Store { .. }));
+    let mut missing = Vec::new();
+    let mut bad = std::collections::BTreeSet::new();
+    if writes && stores {
+        let examined = examine(inner, volume, by.place.replica, &submit.updates)
+            .map_err(|error| error.refuse(&volume.name, "look for the contents of updates"))?;
+        submit.updates.truncate(examined.whole);
+        (missing, bad) = (examined.missing, examined.bad);
+    }
+    let Submit { settled, strict, updates, .. } = submit;
+    Ok((Batch { by, settled, strict, updates, bad }, missing))
+}
+
+type Answer = oneshot::Receiver<Result<Done, Refusal>>;
+
+/// Puts the batch into the queue and sees to it that somebody works on it.
+fn enqueue(inner: &Arc<Inner>, volume: &Arc<Volume>, batch: Batch) -> Result<Answer, Refusal> {
+    let (sender, answer) = oneshot::channel();
+    let start = volume.queue().push(batch, sender)?;
+    if start {
+        // A task of its own: it must go on if the one who asked is gone.
+        tokio::spawn(group::work(inner.clone(), volume.clone()));
+    }
+    Ok(answer)
+}
+
+/// Every other holder has taken in the notice, or believes nothing any more.
+async fn await_holders(inner: &Inner, volume: &Volume, waits: Vec<Wait>, upto: Seq) {
+    let clock = &inner.world.clock;
+    for mut wait in waits {
+        let left = wait.until.since(clock.moment());
+        let acknowledged = wait.acknowledged.wait_for(|seen| *seen >= upto);
+        if clock.within(left, acknowledged).await.is_none() {
+            volume.holders().mark_late(wait.replica);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Group commit: whoever comes first takes all that wait for a volume into one transaction, so
+//! that they share its sync.
+//! Holds: a batch whose session another one of the same client has followed changes nothing.
+
+use super::batch::{Batch, Taken, take};
+use super::{Done, redirect::Redirects};
+use crate::answer::{pick, states};
+use crate::callbacks::{Showing, Touch};
+use crate::error::Result;
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use model::{Change, Seq};
+use protocol::Refusal;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::Durability;
+use tokio::sync::oneshot;
+use volume::whole::{Committer, Touched};
+
+/// Updates in one transaction, about.
+const GROUP_UPDATES_MAX: usize = 10_000;
+/// Batches that wait. Every session has one at a time or a few.
+const WAITING_MAX: usize = 8192;
+
+type Sender = oneshot::Sender<Result<Done, Refusal>>;
+
+/// Batches that wait for the transaction before theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: VecDeque<(Batch, Sender)>,
+    /// Somebody works on it.
+    worked_on: bool,
+}
+
+impl Queue {
+    /// True: nobody works on the queue, and the caller has to see to it.
+    pub fn push(&mut self, batch: Batch, sender: Sender) -> Result<bool, Refusal> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(Refusal::Failed("too many updates wait; send them again later".into()));
+        }
+        self.waiting.push_back((batch, sender));
+        Ok(!std::mem::replace(&mut self.worked_on, true))
+    }
+
+    /// What goes into the next transaction; nothing: the work is over.
+    fn group(&mut self) -> Vec<(Batch, Sender)> {
+        let mut group = Vec::new();
+        let mut updates = 0;
+        while updates < GROUP_UPDATES_MAX {
+            let Some(next) = self.waiting.pop_front() else { break };
+            updates += next.0.updates.len().max(1);
+            group.push(next);
+        }
+        self.worked_on = !group.is_empty();
+        group
+    }
+}
+
+/// Works until the queue is empty.
+pub(super) async fn work(inner: Arc<Inner>, volume: Arc<Volume>) {
+    loop {
+        let group = volume.queue().group();
+        if group.is_empty() {
+            return;
+        }
+        let (for_inner, for_volume) = (inner.clone(), volume.clone());
+        let work = move || commit_group(&for_inner, &for_volume, group);
+        // If the runtime goes down the askers see their senders dropped, and ask again later.
+        if inner.limits.blocking.run(work).await.is_err() {
+            volume.queue().worked_on = false;
+            return;
+        }
+    }
+}
+
+/// Answers every batch of the group. One that fails does not take the others with it.
+fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
+    let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
+    let refuse = |error: crate::ReplicaError| error.refuse(&volume.name, "take updates");
+    let outcomes = match commit(inner, volume, &batches) {
+        Ok(outcomes) => outcomes,
+        Err(error) if batches.len() == 1 => vec![Err(refuse(error))],
+        Err(_) => batches
+            .chunks(1)
+            .map(|one| match commit(inner, volume, one) {
+                Ok(mut outcomes) => outcomes.remove(0),
+                Err(error) => Err(refuse(error)),
+            })
+            .collect(),
+    };
+    for (sender, outcome) in senders.into_iter().zip(outcomes) {
+        // An asker that is gone asks again, and is answered from the kept verdicts.
+        let _ = sender.send(outcome);
+    }
+}
+
+/// One transaction, and then the word to all whom it concerns.
+fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
+    let updates = || batches.iter().flat_map(|batch| &batch.updates);
+    if updates().any(|update| matches!(update.change, Change::Store { .. })) {
+        inner.blobs.sync()?;
+    }
+    let now = inner.world.clock.time();
+    let mut write = inner.tables.write()?;
+    let mut committer = Committer::begin(&mut *write, volume.id)?;
+    let redirects = Redirects::of(committer.read(), volume.id)?;
+    let mut outcomes = Vec::with_capacity(batches.len());
+    for batch in batches {
+        // Sessions follow one another within transactions, so none does before this one ends.
+        let is_newest = volume.holders().is_newest(&batch.by.place);
+        outcomes.push(match is_newest {
+            true => take(&mut committer, batch, redirects, now)?,
+            false => Err(Refusal::NotAttached),
+        });
+    }
+    let showing = show(&committer, &outcomes)?;
+    let upto = committer.finish()?;
+    write.commit(Durability::Now)?;
+    Ok(publish(inner, volume, batches, outcomes, &showing, upto))
+}
+
+/// The state of all that the group touched, as its transaction leaves it.
+fn show(committer: &Committer<'_>, outcomes: &[Result<Taken, Refusal>]) -> Result<Showing> {
+    let mut touched = Touched::default();
+    for taken in outcomes.iter().flatten() {
+        touched.nodes.extend(&taken.shown.nodes);
+        touched.entries.extend(taken.shown.entries.iter().cloned());
+    }
+    Ok(Showing::of(states(&committer.view(), &touched, committer.position())?))
+}
+
+fn publish(
+    inner: &Inner,
+    volume: &Volume,
+    batches: &[Batch],
+    outcomes: Vec<Result<Taken, Refusal>>,
+    showing: &Showing,
+    upto: Seq,
+) -> Vec<Result<Done, Refusal>> {
+    let nothing = Touched::default();
+    let mut touches = Vec::with_capacity(batches.len());
+    let mut holders = volume.holders();
+    for (batch, outcome) in batches.iter().zip(&outcomes) {
+        let keys = outcome.as_ref().map_or(&nothing, |taken| &taken.changed);
+        touches.push(Touch { by: batch.by.place.replica, strict: batch.strict, keys });
+        if let Ok(taken) = outcome {
+            let directories = taken.shown.entries.iter().map(|(directory, _)| *directory);
+            let files = taken.shown.nodes.iter().copied().chain(directories);
+            holders.show(&batch.by.place, files, inner.limits.shown_max);
+        }
+    }
+    let now = inner.world.clock.moment();
+    let waits = holders.publish(&touches, showing, upto, now);
+    let mut answers = Vec::with_capacity(batches.len());
+    for ((batch, outcome), waits) in batches.iter().zip(outcomes).zip(waits) {
+        answers.push(outcome.map(|taken| {
+            let (states, rest) = pick(showing, &taken.shown);
+            holders.note(&batch.by.place, &rest, showing);
+            Done { verdicts: taken.verdicts, states, upto, waits }
+        }));
+    }
+    answers
+}

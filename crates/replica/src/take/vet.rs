@@ -1,0 +1,62 @@
+//! What no file system would do, whoever asks for it.
+//! From: the limits of Linux: path_resolution(7), xattr(7), inode(7).
+
+use model::{Change, FileId, Kind, Node, Time, Update};
+use protocol::Objection;
+
+const MODE_BITS: u16 = 0o7777;
+/// The longest path, less its NUL.
+const TARGET_BYTES_MAX: usize = 4095;
+const XATTR_NAME_BYTES_MAX: usize = 255;
+const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+/// All of a file's, names and values.
+const XATTRS_BYTES_MAX: usize = 128 << 10;
+const NANOS_PER_SEC: u32 = 1_000_000_000;
+
+/// What is wrong with the update, whatever it finds.
+pub(super) fn vet(update: &Update) -> Result<(), Objection> {
+    check(is_time(update.at))?;
+    match &update.change {
+        Change::Make { file, kind, mode, target, rdev, .. } => {
+            check(*file != FileId::ROOT && is_mode(*mode))?;
+            let is_link = *kind == Kind::Symlink;
+            let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+            check(target.is_some() == is_link && rdev.is_some() == is_device)?;
+            let is_path = |target: &[u8]| {
+                (1..=TARGET_BYTES_MAX).contains(&target.len()) && !target.contains(&0)
+            };
+            check(target.as_ref().is_none_or(|target| is_path(target)))
+        }
+        Change::Store { mtime, .. } => check(is_time(*mtime)),
+        Change::SetAttributes { set, .. } => {
+            let times = set.atime.into_iter().chain(set.mtime);
+            check(set.mode.is_none_or(is_mode) && times.into_iter().all(is_time))
+        }
+        Change::SetXattr { name, value, .. } => {
+            check((1..=XATTR_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(&0))?;
+            check(value.len() <= XATTR_VALUE_BYTES_MAX)
+        }
+        Change::Link { .. }
+        | Change::Unlink { .. }
+        | Change::Rename { .. }
+        | Change::RemoveXattr { .. } => Ok(()),
+    }
+}
+
+/// Whether a file has more extended attributes than it may.
+pub(super) fn has_too_much(node: &Node) -> bool {
+    let xattrs = node.xattrs.iter().flatten();
+    xattrs.map(|(name, value)| name.len() + value.len()).sum::<usize>() > XATTRS_BYTES_MAX
+}
+
+fn check(holds: bool) -> Result<(), Objection> {
+    if holds { Ok(()) } else { Err(Objection::Invalid) }
+}
+
+fn is_mode(mode: u16) -> bool {
+    mode & !MODE_BITS == 0
+}
+
+fn is_time(time: Time) -> bool {
+    time.nanos < NANOS_PER_SEC
+}

@@ -1,0 +1,89 @@
+//! What an origin knows of a volume while it runs, besides what is in its store.
+
+use crate::callbacks::{Grace, Holders};
+use crate::catalog::{DeviceId, VolumeRow};
+use crate::take::Queue;
+use chunks::Secret;
+use model::{ChunkName, Seq};
+use protocol::Cutter;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use volume::whole::VolumeId;
+
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub id: VolumeId,
+    pub name: String,
+    /// The key that names the volume's chunks.
+    pub key: [u8; 32],
+    pub secret: Secret,
+    pub cutter: Cutter,
+    pub grace: Grace,
+    holders: Mutex<Holders>,
+    queue: Mutex<Queue>,
+    removed: AtomicBool,
+    /// Devices that were removed while they had sessions.
+    turned_out: Mutex<BTreeSet<DeviceId>>,
+}
+
+impl Volume {
+    pub fn new(row: &VolumeRow, position: Seq, grace: Grace) -> Volume {
+        Volume {
+            id: VolumeId(row.id),
+            name: row.name.clone(),
+            key: row.secret,
+            secret: Secret::new(row.secret),
+            cutter: row.cutter,
+            grace,
+            holders: Mutex::new(Holders::new(position)),
+            queue: Mutex::new(Queue::default()),
+            removed: AtomicBool::new(false),
+            turned_out: Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    pub fn holders(&self) -> MutexGuard<'_, Holders> {
+        locked(&self.holders)
+    }
+
+    pub fn queue(&self) -> MutexGuard<'_, Queue> {
+        locked(&self.queue)
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub fn remove(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
+    pub fn turn_out(&self, device: DeviceId) {
+        locked(&self.turned_out).insert(device);
+    }
+
+    pub fn let_in(&self, device: DeviceId) {
+        locked(&self.turned_out).remove(&device);
+    }
+
+    pub fn has_turned_out(&self, device: DeviceId) -> bool {
+        locked(&self.turned_out).contains(&device)
+    }
+
+    /// What a chunk is called among the blobs: volumes share none, so that knowing a name of one
+    /// volume gives nothing in another.
+    pub fn blob(&self, chunk: &ChunkName) -> Vec<u8> {
+        blob_name(self.id, chunk)
+    }
+}
+
+pub(crate) fn blob_name(volume: VolumeId, chunk: &ChunkName) -> Vec<u8> {
+    [&volume.0.to_be_bytes()[..], &chunk.0].concat()
+}
+
+/// What a mutex guards, whether or not somebody panicked with it: every change under these
+/// mutexes leaves the state whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

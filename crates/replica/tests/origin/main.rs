@@ -1,0 +1,14 @@
+//! Scenarios: devices and an origin in one process, on stores in memory and a clock that is
+//! paused, through the traits that a link would carry.
+#![allow(clippy::unwrap_used, reason = "a scenario that cannot go on is a failed test")]
+
+mod admission;
+mod attaching;
+mod callbacks;
+mod conflicts;
+mod contents;
+mod crashes;
+mod party;
+mod restart;
+mod sessions;
+mod taking;
