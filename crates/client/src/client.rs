@@ -1,0 +1,453 @@
+//! The client itself: its parts, how it is opened and recovered, and the one way in which
+//! everything here changes the volume.
+//! Holds: a change is in the journal before it shows; locks are taken in the order core, files,
+//! tables; nothing that is cached needs the core's lock to be read.
+
+use crate::files::Files;
+use crate::meta::Meta;
+use crate::mode;
+use crate::plan::Plan;
+use crate::session::Connection;
+use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
+use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
+use protocol::{Access, NodeState, Objection, Upstream};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::{Containers, Durability, Journal, Read, StoreError, Tables, Write};
+use tokio::sync::{Notify, oneshot};
+use update_log::{LogError, UpdateLog};
+use volume::partial::{self, Missing, Tree};
+use world::World;
+
+/// Where a client keeps what it has.
+pub struct Stores<C> {
+    pub tables: Arc<dyn Tables>,
+    pub journal: Arc<dyn Journal>,
+    pub containers: C,
+}
+
+/// A client that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Nothing was ever logged before the tables knew this client's id.
+    #[error("the tables are empty, and the log has updates that were made with what was in them")]
+    TablesEmpty,
+    #[error("the cached tree cannot be read: {0}")]
+    Tree(#[from] Missing),
+    #[error("what the cache holds cannot be read: {0}")]
+    Contents(#[from] chunks::ChunksError),
+    #[error("what is pending could not be shown again: {0}")]
+    Rebuild(String),
+}
+
+/// A file system without the kernel. Clones share everything.
+pub struct Client<U, C: Containers> {
+    pub(crate) inner: Arc<Inner<U, C>>,
+}
+
+impl<U, C: Containers> Clone for Client<U, C> {
+    fn clone(&self) -> Self {
+        Client { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner<U, C: Containers> {
+    pub tables: Arc<dyn Tables>,
+    pub journal: Arc<dyn Journal>,
+    pub containers: C,
+    pub upstream: U,
+    pub world: World,
+    pub settings: Settings,
+    core: Mutex<Core>,
+    files: Mutex<Files<C::Container>>,
+    connection: Mutex<Connection>,
+    /// A copy of the meta row's, for readers that do not take the core's lock.
+    pub epoch: AtomicU32,
+    pub kernel: OnceLock<Arc<dyn Kernel>>,
+    /// The session or the mode has changed.
+    pub session_changed: Notify,
+    /// Verdicts have come.
+    pub settled: Notify,
+    /// There may be something to replay.
+    pub replay_wanted: Notify,
+    /// The log has grown since it was last synced.
+    pub sync_wanted: Notify,
+    pub stopping: std::sync::atomic::AtomicBool,
+    pub flights: Mutex<BTreeMap<Need, Vec<oneshot::Sender<()>>>>,
+    pub listings: Mutex<crate::names::Listings>,
+    pub counters: Counters,
+    pub held: crate::upkeep::Held,
+    pub unsynced: crate::durable::Unsynced,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub conflicts: AtomicU64,
+    /// Calls of any kind, to tell an idle mount from one in use.
+    pub calls: AtomicU64,
+}
+
+/// What changes the volume goes through here, one at a time.
+pub(crate) struct Core {
+    pub log: UpdateLog,
+    pub meta: Meta,
+    /// How the contents of pending stores are to be sent, by number of the update.
+    pub plans: BTreeMap<u64, Plan>,
+    /// Refused updates that somebody waits for.
+    pub refusals: BTreeMap<u64, Objection>,
+    /// Updates that somebody waits for. What was done without waiting for a verdict is kept aside
+    /// if it meets a change, whatever the mode is when it leaves.
+    pub awaited: BTreeSet<u64>,
+    /// Files that pending updates rest on and that are not known here, because a crash undid what
+    /// had been said of them: what is pending shows again when they are.
+    pub hidden: BTreeSet<FileId>,
+    pub totals: Option<(protocol::Totals, world::Moment)>,
+    /// Something has changed since the last checkpoint.
+    pub unsaved: bool,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Opens and recovers what is in the stores. Touches no network.
+    pub fn open(
+        stores: Stores<C>,
+        upstream: U,
+        world: World,
+        settings: Settings,
+    ) -> Result<Self, ClientError> {
+        let meta = Meta::load(&*stores.tables.read()?)?;
+        let (log, recovered) = UpdateLog::open(stores.journal.clone(), meta.settled, meta.applied)?;
+        if meta.replica.is_none() && log.last_number() > 0 {
+            return Err(ClientError::TablesEmpty);
+        }
+        let core = Core {
+            log,
+            meta,
+            plans: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            totals: None,
+            unsaved: true,
+        };
+        let epoch = core.meta.epoch;
+        let known = core.meta.replica.is_some();
+        let connection = Connection::new(settings.mode, world.clock.moment(), known);
+        let client = Client {
+            inner: Arc::new(Inner {
+                tables: stores.tables,
+                journal: stores.journal,
+                containers: stores.containers,
+                upstream,
+                world,
+                settings,
+                core: Mutex::new(core),
+                files: Mutex::new(Files::default()),
+                connection: Mutex::new(connection),
+                epoch: AtomicU32::new(epoch),
+                kernel: OnceLock::new(),
+                session_changed: Notify::new(),
+                settled: Notify::new(),
+                replay_wanted: Notify::new(),
+                sync_wanted: Notify::new(),
+                stopping: false.into(),
+                flights: Mutex::new(BTreeMap::new()),
+                listings: Mutex::default(),
+                counters: Counters::default(),
+                held: Default::default(),
+                unsynced: crate::durable::Unsynced::default(),
+            }),
+        };
+        client.recover(recovered)?;
+        Ok(client)
+    }
+
+    /// What the kernel must forget is told to `kernel` from now on. The first one stays.
+    pub fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
+        // A second mount of one client would be the caller's mistake, and harmless.
+        let _ = self.inner.kernel.set(kernel);
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.inner.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn files(&self) -> MutexGuard<'_, Files<C::Container>> {
+        self.inner.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.inner.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the tree, under a valid lease where the mode asks for one.
+    pub(crate) fn view<T>(&self, look: impl FnOnce(&Tree<'_>) -> Result<T, Missing>) -> Step<T> {
+        let epoch = self.epoch_that_counts()?;
+        let read = self.inner.tables.read().map_err(failed)?;
+        look(&Tree::new(&*read, epoch)).map_err(stop)
+    }
+
+    /// Since when what is cached counts; 0 takes everything. Stops where the lease has run out.
+    pub(crate) fn epoch_that_counts(&self) -> Step<u32> {
+        self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
+        let connection = self.connection();
+        if !connection.volume_known {
+            return Err(Stop::Need(Need::Volume));
+        }
+        if !mode::validates(connection.mode) {
+            return Ok(0);
+        }
+        if !connection.lease_holds(self.inner.world.clock.moment()) {
+            return Err(Stop::Need(Need::Lease));
+        }
+        Ok(self.inner.epoch.load(Ordering::Acquire))
+    }
+
+    /// Changes the volume: checks here what the replica above will check, logs the update, and
+    /// shows it. `build` makes the change from what is found; `also` writes what belongs to it.
+    pub(crate) fn change(
+        &self,
+        uid: u32,
+        build: impl FnOnce(&Tree<'_>, &mut Ids) -> Step<Change>,
+        also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
+    ) -> Step<Done<(Update, Effects)>> {
+        let epoch = self.epoch_that_counts()?;
+        let mut core = self.core();
+        let done = self.change_under(&mut core, epoch, uid, build, also)?;
+        drop(core);
+        self.after_change()?;
+        Ok(done)
+    }
+
+    /// As `change`, for whoever holds the core's lock; `after_change` must follow.
+    pub(crate) fn change_under(
+        &self,
+        core: &mut Core,
+        epoch: u32,
+        uid: u32,
+        build: impl FnOnce(&Tree<'_>, &mut Ids) -> Step<Change>,
+        also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
+    ) -> Step<Done<(Update, Effects)>> {
+        if core.meta.access == Access::ReadOnly {
+            return Err(Error::Objection(Objection::ReadOnly).into());
+        }
+        let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        let mut ids = Ids { replica, counter: core.meta.counter };
+        let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
+        let update = Update {
+            stamp: Stamp::new(replica, core.log.next_number()),
+            uid,
+            at: self.inner.world.clock.time(),
+            change,
+        };
+        let tree = Tree::new(&*write as &dyn Read, epoch);
+        let effects = effects_here(&update, &tree)
+            .map_err(stop)?
+            .map_err(|problem| Error::Objection(objection(&problem)))?;
+        let is_store = matches!(update.change, Change::Store { .. });
+        if effects.nodes.is_empty() && effects.entries.is_empty() && !is_store {
+            return Ok(Done { value: (update, effects), wait: None });
+        }
+        partial::apply_local(&mut *write, update.stamp.number, &effects, core.meta.epoch)
+            .map_err(stop)?;
+        also(&mut *write, &update).map_err(failed)?;
+        // The journal first: what shows must be there after a crash.
+        core.log.append(update.clone()).map_err(log_failed)?;
+        if let Err(error) = write.commit(Durability::Later) {
+            // Logged and not shown: take it back, so that both agree.
+            let cancelled = core.log.cancel(update.stamp.number);
+            tracing::error!(%error, ?cancelled, "a change could not be written to the cache");
+            return Err(failed(error));
+        }
+        core.meta.counter = ids.counter;
+        core.unsaved = true;
+        let waits = mode::waits_for_verdicts(self.connection().mode);
+        if waits {
+            core.awaited.insert(update.stamp.number);
+        }
+        let wait = waits.then_some(update.stamp.number);
+        Ok(Done { value: (update, effects), wait })
+    }
+
+    /// Wakes whoever carries a change on, and syncs the log where that is to be waited for.
+    pub(crate) fn after_change(&self) -> Step<()> {
+        self.inner.replay_wanted.notify_one();
+        if self.inner.settings.durability == crate::Durability::Sync {
+            self.sync_log().map_err(failed)?;
+        } else {
+            self.inner.sync_wanted.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Before the replica above is believed: of which files it says that they have other contents.
+    /// Whoever opens one from now on must not mix them with what the kernel has.
+    pub(crate) fn expect<'a>(
+        &self,
+        states: impl IntoIterator<Item = &'a NodeState>,
+    ) -> Result<(), Error> {
+        if self.inner.kernel.get().is_none() {
+            return Ok(());
+        }
+        let mut changed = Vec::new();
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let tree = Tree::new(&*read, 0);
+        for state in states {
+            let said = tree.said(state.file).map_err(|error| Error::Failed(error.to_string()))?;
+            let next = state.node.as_ref().map(|node| node.contents_stamp);
+            if said.is_some_and(|said| Some(said.contents_stamp) != next) {
+                changed.push(state.file);
+            }
+        }
+        self.files().doubt_sizes(&changed, self.inner.world.clock.moment());
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, changed: &[partial::Changed]) {
+        let Some(kernel) = self.inner.kernel.get() else { return };
+        for change in changed {
+            match change {
+                partial::Changed::Node { file, contents } => {
+                    kernel.forget_node(*file, *contents);
+                    if *contents {
+                        let now = self.inner.world.clock.moment();
+                        self.files().doubt_sizes(&[*file], now);
+                    }
+                }
+                partial::Changed::Entry(directory, name) => {
+                    kernel.forget_entry(*directory, name);
+                    // The kernel keeps listings with the directory's own pages.
+                    kernel.forget_node(*directory, true);
+                }
+            }
+        }
+    }
+}
+
+/// Gives ids to new files.
+pub(crate) struct Ids {
+    replica: ReplicaId,
+    counter: u64,
+}
+
+impl Ids {
+    pub fn next(&mut self) -> Result<FileId, Error> {
+        let id = FileId::new(self.replica, self.counter)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        self.counter += 1;
+        Ok(id)
+    }
+}
+
+/// What an update does here. A store is never turned away: if somebody else has stored or
+/// removed the file meanwhile, it is for the origin to keep both.
+pub(crate) fn effects_here(
+    update: &Update,
+    tree: &Tree<'_>,
+) -> Result<Result<Effects, Problem>, Missing> {
+    let unborn = match update.change {
+        Change::Make { file, .. } => Some(file),
+        _ => None,
+    };
+    let outcome = judge(update, &BeforeBirth { tree, unborn })?;
+    match (&update.change, outcome) {
+        (
+            Change::Store { file, contents, mtime, .. },
+            Err(Problem::ContentsChanged { found, .. }),
+        ) => {
+            let change =
+                Change::Store { file: *file, expects: found, contents: *contents, mtime: *mtime };
+            judge(&Update { change, ..update.clone() }, tree)
+        }
+        (Change::Store { .. }, Err(Problem::NoFile(_))) => Ok(Ok(Effects::default())),
+        (_, outcome) => Ok(outcome),
+    }
+}
+
+/// A tree in which one id has never been used. This client alone gives it, so nobody has to be
+/// asked whether it is free.
+struct BeforeBirth<'a> {
+    tree: &'a Tree<'a>,
+    unborn: Option<FileId>,
+}
+
+impl View for BeforeBirth<'_> {
+    type Error = Missing;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        match self.tree.node(file) {
+            Err(Missing::Node(_)) if self.unborn == Some(file) => Ok(None),
+            known => known,
+        }
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
+        self.tree.entry(directory, name)
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
+        self.tree.is_empty(directory)
+    }
+}
+
+/// What an application is told of a problem.
+pub(crate) fn objection(problem: &Problem) -> Objection {
+    match problem {
+        Problem::NoFile(_) => Objection::NoEntry,
+        Problem::NotADirectory(_) => Objection::NotADirectory,
+        Problem::IsADirectory(_) => Objection::IsADirectory,
+        Problem::NameTaken { .. } | Problem::IdTaken(_) => Objection::Exists,
+        Problem::NameChanged { now: None, .. } => Objection::NoEntry,
+        Problem::NameChanged { .. }
+        | Problem::ContentsChanged { .. }
+        | Problem::AttributesChanged { .. } => Objection::Changed,
+        Problem::NotEmpty(_) => Objection::NotEmpty,
+        Problem::Cycle(_) => Objection::Cycle,
+        Problem::TooManyLinks(_) => Objection::TooManyLinks,
+        Problem::NoXattr(_) => Objection::NoAttribute,
+        Problem::NotAFile(_) => Objection::Invalid,
+    }
+}
+
+pub(crate) fn stop(missing: Missing) -> Stop {
+    match missing {
+        Missing::Node(file) => Stop::Need(Need::Node(file)),
+        Missing::Entry(directory, name) => Stop::Need(Need::Entry(directory, name)),
+        Missing::Directory(directory) => Stop::Need(Need::Directory(directory)),
+        Missing::Store(error) => failed(error),
+        Missing::Row(error) => {
+            tracing::error!(%error, "the cache is damaged");
+            Error::Failed(error.to_string()).into()
+        }
+    }
+}
+
+pub(crate) fn failed(error: StoreError) -> Stop {
+    error_of(error).into()
+}
+
+pub(crate) fn error_of(error: StoreError) -> Error {
+    match error {
+        StoreError::Full(_) => Error::DiskFull,
+        error => {
+            tracing::error!(%error, "the client's store failed");
+            Error::Failed(error.to_string())
+        }
+    }
+}
+
+pub(crate) fn log_failed(error: LogError) -> Stop {
+    match error {
+        LogError::Store(error) => failed(error),
+        error => Error::Failed(error.to_string()).into(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Making a version of what was written: cut, name, log.
+//! Holds: nobody writes to the container while it is cut; the version is in the log before the
+//! close that made it returns.
+//! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
+
+use crate::client::{Client, Core, failed, log_failed};
+use crate::files::Grip;
+use crate::mode;
+use crate::plan::{Plan, describe_container};
+use crate::presence::{Dirty, Presence};
+use crate::types::{Error, Need, Step, Stop};
+use chunks::Described;
+use chunks::index::{self, Place};
+use model::{Change, FileId, Piece, Time};
+use protocol::Upstream;
+use std::sync::PoisonError;
+use store::{Container, Containers, Durability, StoreError, Write};
+use update_log::Record;
+
+/// An open file that has been written to.
+struct Written {
+    dirty: Dirty,
+    mtime: Option<Time>,
+    unlinked: bool,
+    used: i64,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Stores what was written to an open file since the last time, if anything was. Gives the
+    /// number of the update that must be waited for.
+    pub(crate) fn store(&self, grip: &Grip<C::Container>, uid: Option<u32>) -> Step<Option<u64>> {
+        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(written) = self.written(grip)? else { return Ok(self.unsettled(grip.file)) };
+        if written.unlinked {
+            return self.store_nothing(grip).map(|()| None);
+        }
+        let (secret, cutter) = self.secret();
+        let described = describe_container(&grip.container, &secret, cutter)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
+        let uid = uid.unwrap_or(written.dirty.uid);
+        let mut core = self.core();
+        let wait = self.log_store(&mut core, grip, &described, &written, mtime, uid)?;
+        drop(core);
+        self.after_change()?;
+        Ok(wait)
+    }
+
+    fn log_store(
+        &self,
+        core: &mut Core,
+        grip: &Grip<C::Container>,
+        described: &Described,
+        written: &Written,
+        mtime: Time,
+        uid: u32,
+    ) -> Step<Option<u64>> {
+        self.contents_written(grip.key());
+        let contents = described.tree.contents;
+        let change =
+            Change::Store { file: grip.file, expects: written.dirty.expects, contents, mtime };
+        let mut stored = None;
+        // What was open before the lease ran out may be stored: the origin looks at what it
+        // expects to find.
+        let everything = 0;
+        let done = self.change_under(
+            core,
+            everything,
+            uid,
+            |_, _| Ok(change),
+            |write, update| {
+                let mut presence =
+                    Presence::new(grip.generation, update.stamp, contents, written.used);
+                presence.add_all();
+                presence.save(write, grip.file)?;
+                note_places(write, grip.file, grip.generation, described)?;
+                stored = Some(presence);
+                Ok(())
+            },
+        )?;
+        let presence = stored.expect("a change that was done has been written");
+        self.became(grip, &presence);
+        let number = done.value.0.stamp.number;
+        core.plans.insert(number, Plan::new(grip.file, grip.generation, described));
+        Ok(done.wait)
+    }
+
+    fn written(&self, grip: &Grip<C::Container>) -> Step<Option<Written>> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        Ok(open.presence.dirty.map(|dirty| Written {
+            dirty,
+            mtime: open.mtime,
+            unlinked: open.unlinked.is_some(),
+            used: open.presence.used,
+        }))
+    }
+
+    /// A store that is still on its way, where the mode waits for it.
+    fn unsettled(&self, file: FileId) -> Option<u64> {
+        let waits = mode::waits_for_verdicts(self.connection().mode);
+        if waits { self.core().log.pending_store(file).map(|(number, _)| number) } else { None }
+    }
+
+    /// What was written to a file without a name goes nowhere, and stays readable while open.
+    fn store_nothing(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let mut core = self.core();
+        core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
+        core.unsaved = true;
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        open.presence.dirty = None;
+        open.presence.contents = crate::files::sized(grip.container.length().map_err(failed)?);
+        open.presence.add_all();
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        open.presence.save(&mut *write, grip.file).map_err(failed)?;
+        write.commit(Durability::Later).map_err(failed)
+    }
+
+    /// Stores what nobody has open any more and could not be stored when it was closed. Gives back
+    /// what that lacks.
+    pub(crate) fn store_left_over(&self) -> Vec<Need> {
+        let mut lacking = Vec::new();
+        // Bound first: the lock must not be held through the loop.
+        let left_over = self.files().left_over();
+        for (file, generation) in left_over {
+            let Some(grip) = self.grip_of(file, generation) else { continue };
+            match self.store(&grip, None) {
+                Ok(_) => self.files().close_left_over(file, generation),
+                Err(Stop::Need(need)) => lacking.push(need),
+                Err(Stop::Error(error)) => {
+                    tracing::warn!(%file, %error, "what was written is kept and not stored yet");
+                }
+            }
+        }
+        lacking
+    }
+}
+
+/// Notes where each chunk of a container is.
+pub(crate) fn note_places(
+    write: &mut dyn Write,
+    file: FileId,
+    generation: u32,
+    described: &Described,
+) -> Result<(), StoreError> {
+    for placed in &described.pieces {
+        let Piece::Chunk { name, length } = placed.piece else { continue };
+        let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
+        index::note(write, &name, Place { file, generation, offset: placed.offset, length })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! The order in which things reach the disk.
+//! Holds: contents are on the disk before the log or the tables say durably that they are here; the
+//! log says durably that a container changes before its old bytes do.
+//! From: DESIGN, "The client": `Logged` means on the disk.
+
+use crate::client::Client;
+use protocol::Upstream;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use store::container::Key;
+use store::{Container, Containers, StoreError};
+
+/// Containers that are synced one by one; of more, all of the disk's at once.
+const ONE_BY_ONE_MAX: usize = 32;
+
+/// Containers whose bytes may not be on the disk yet.
+#[derive(Default)]
+pub(crate) struct Unsynced {
+    keys: Mutex<BTreeSet<Key>>,
+    /// Containers of which the log has said durably, since the last checkpoint, that they change.
+    noted: Mutex<BTreeSet<Key>>,
+    /// Held while containers are being synced: who comes meanwhile must wait for those too.
+    syncing: Mutex<()>,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Bytes were written to a container, which nothing durable may speak of before they are on
+    /// the disk.
+    pub(crate) fn contents_written(&self, key: Key) {
+        self.unsynced().insert(key);
+    }
+
+    /// All contents that were written are on the disk when this returns.
+    pub(crate) fn sync_contents(&self) -> Result<(), StoreError> {
+        let _syncing = self.inner.unsynced.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = std::mem::take(&mut *self.unsynced());
+        let outcome = self.sync_keys(&keys);
+        if outcome.is_err() {
+            self.unsynced().extend(keys);
+        }
+        outcome
+    }
+
+    /// All that is in the log is on the disk when this returns, with the contents that it names.
+    pub(crate) fn sync_log(&self) -> Result<(), StoreError> {
+        self.sync_contents()?;
+        self.inner.journal.sync()
+    }
+
+    /// The contents of one container are on the disk when this returns.
+    pub(crate) fn sync_before_change(
+        &self,
+        key: Key,
+        container: &C::Container,
+    ) -> Result<(), StoreError> {
+        if self.unsynced().contains(&key) {
+            container.sync()?;
+        }
+        Ok(())
+    }
+
+    /// The log has just been told that the container of `key` changes. The tables may say durably
+    /// that it is a stored version, so the log must say durably that it is not. Once is enough
+    /// until the next checkpoint: who reads the log back looks at what it was told of.
+    pub(crate) fn sync_before_writing_over(&self, key: Key) -> Result<(), StoreError> {
+        let noted = || self.inner.unsynced.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !noted().contains(&key) {
+            self.sync_log()?;
+            noted().insert(key);
+        }
+        Ok(())
+    }
+
+    /// What the log was told before this is in the tables.
+    pub(crate) fn begin_noting_anew(&self) {
+        self.inner.unsynced.noted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn sync_keys(&self, keys: &BTreeSet<Key>) -> Result<(), StoreError> {
+        if keys.len() > ONE_BY_ONE_MAX {
+            return self.inner.containers.sync_all();
+        }
+        for key in keys {
+            // What was removed meanwhile is nobody's contents any more.
+            if let Some(container) = self.inner.containers.open(*key, false)? {
+                container.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unsynced(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
+        self.inner.unsynced.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

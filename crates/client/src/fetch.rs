@@ -1,0 +1,404 @@
+//! Fetching contents: from other files of the cache where they are there already, over the link
+//! where they are not.
+//! Holds: bytes are checked against the version's recipe before they reach the container, and
+//! nothing is written to a container that somebody has begun to change.
+//! From: LBFS, "Read protocol".
+
+use crate::client::{Client, error_of};
+use crate::plan::note_home;
+use crate::session::unexpected;
+use crate::types::Error;
+use chunks::index::{self, Place};
+use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, transfer, unpack};
+use model::{ChunkName, Contents, FileId, Piece, Stamp};
+use protocol::{Class, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Request, Response, Upstream};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use store::container::Key;
+use store::{Container, Containers, Durability};
+
+/// Files up to this size come with the first answer, and as a whole.
+const EAGER_BYTES: u64 = 64 << 10;
+/// Files up to this size are fetched as a whole.
+const WHOLE_BYTES: u64 = 1 << 20;
+/// A reader who goes on gets twice as much each time, between these.
+const WINDOW_BYTES_MIN: u64 = 128 << 10;
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// What one request may bring, by how long it takes at the measured rate.
+const REQUEST_BYTES_MIN: u64 = 32 << 10;
+const REQUEST_SECS: u64 = 2;
+/// Requests for one file that are under way at once.
+const REQUESTS_MAX: usize = 3;
+/// Pieces of one window: chunks of 2 KiB at the least.
+const PIECES_MAX: usize = 1 << 16;
+
+/// What to fetch, the size of the file, and the stretch.
+type Wanted<K> = (Target<K>, u64, Range);
+
+/// One version, while it is being fetched.
+struct Target<K> {
+    file: FileId,
+    generation: u32,
+    version: Stamp,
+    container: K,
+    still: std::sync::Arc<std::sync::RwLock<()>>,
+    secret: Secret,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) async fn fetch(
+        &self,
+        file: FileId,
+        generation: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
+        // A call without a handle, such as truncate(2), does not keep the file open while it waits.
+        let _held = self.hold(file, generation)?;
+        let fetching = {
+            let files = self.files();
+            match files.get(file, generation) {
+                Some(open) => open.fetching.clone(),
+                // Another version is current by now: the call looks again.
+                None => return Ok(()),
+            }
+        };
+        let _alone = fetching.lock().await;
+        let Some((target, size, range)) = self.target(file, generation, offset, length)? else {
+            return Ok(());
+        };
+        self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let request = Request::Recipe {
+            file,
+            version: Some(target.version),
+            range,
+            eager_bytes: EAGER_BYTES,
+        };
+        match self.ask(Class::Demand, request).await? {
+            Response::Recipe(fetched) => {
+                if fetched.version != target.version || fetched.contents.size != size {
+                    return Err(Error::Stale);
+                }
+                self.take(&target, fetched, range).await
+            }
+            other => Err(unexpected("recipe", &other)),
+        }
+    }
+
+    /// What to fetch, widened to what is worth a round trip. None: it is here already.
+    fn target(
+        &self,
+        file: FileId,
+        generation: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<Wanted<C::Container>>, Error> {
+        let secret = self.secret().0;
+        let rate = self.inner.upstream.quality().rate_down;
+        let mut files = self.files();
+        let open = files.get_mut(file, generation).ok_or(Error::BadHandle)?;
+        if open.presence.has(offset, length) {
+            return Ok(None);
+        }
+        let size = open.presence.contents.size;
+        let range = if size <= WHOLE_BYTES {
+            Range { offset: 0, length: size }
+        } else {
+            let most = rate.map_or(WINDOW_BYTES_MAX, |rate| {
+                (rate * REQUEST_SECS).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+            });
+            let goes_on = open.read_to == offset;
+            let window = if goes_on { open.window * 2 } else { WINDOW_BYTES_MIN };
+            open.window = window.clamp(WINDOW_BYTES_MIN, most);
+            Range { offset, length: length.max(open.window).min(size - offset) }
+        };
+        let target = Target {
+            file,
+            generation,
+            version: open.presence.version,
+            container: open.container.clone(),
+            still: open.still.clone(),
+            secret,
+        };
+        Ok(Some((target, size, range)))
+    }
+
+    async fn take(
+        &self,
+        target: &Target<C::Container>,
+        fetched: Fetched,
+        range: Range,
+    ) -> Result<(), Error> {
+        let contents = fetched.contents;
+        if let Some(payload) = &fetched.bytes {
+            return self.take_whole(target, contents, payload);
+        }
+        let pieces = pieces_of(target, &fetched, range)?;
+        let missing = self.take_from_cache(target, &pieces)?;
+        let mut waiting = self.requests(&pieces, &missing).into_iter();
+        let mut under_way = tokio::task::JoinSet::new();
+        loop {
+            while under_way.len() < REQUESTS_MAX {
+                let Some(ranges) = waiting.next() else { break };
+                let client = self.clone();
+                let (file, version) = (target.file, target.version);
+                under_way.spawn(async move {
+                    let request = Request::Read { file, version, ranges };
+                    client.ask(Class::Demand, request).await
+                });
+            }
+            match under_way.join_next().await {
+                None => break,
+                Some(Ok(Ok(Response::Bytes(payload)))) => {
+                    self.take_payload(target, &pieces, &payload)?;
+                }
+                Some(Ok(Ok(other))) => return Err(unexpected("read", &other)),
+                Some(Ok(Err(error))) => return Err(error),
+                Some(Err(error)) => return Err(Error::Failed(error.to_string())),
+            }
+        }
+        self.note_present(target, contents, &pieces)
+    }
+
+    /// All the contents came with the recipe's answer.
+    fn take_whole(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        payload: &Payload,
+    ) -> Result<(), Error> {
+        let bytes = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?.concat();
+        let cutter = self.secret().1;
+        let described = describe_bytes(&target.secret, cutter, &bytes);
+        if described.tree.contents != contents {
+            return Err(Error::Failed(format!(
+                "the contents of {} that the server sent are not those of version {}",
+                target.file, target.version
+            )));
+        }
+        self.fill(target, &[(0, &bytes)])?;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        crate::contents::note_places(&mut *write, target.file, target.generation, &described)
+            .map_err(error_of)?;
+        for (name, _) in &described.tree.chunks {
+            note_home(&mut *write, name).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)?;
+        self.note_present(target, contents, &described.pieces)
+    }
+
+    /// Fills in what is in the cache already, by any name. Gives back what is not.
+    fn take_from_cache(
+        &self,
+        target: &Target<C::Container>,
+        pieces: &[Placed],
+    ) -> Result<BTreeSet<ChunkName>, Error> {
+        let mut missing = BTreeSet::new();
+        let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
+        let mut containers = BTreeMap::new();
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            let places = {
+                let read = self.inner.tables.read().map_err(error_of)?;
+                index::find(&*read, &name).map_err(error_of)?
+            };
+            let mut bytes = None;
+            for place in places {
+                let key = Key { file: place.file.0, generation: place.generation };
+                let container = match containers.entry(key) {
+                    std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(entry) => {
+                        entry.insert(self.inner.containers.open(key, false).map_err(error_of)?)
+                    }
+                };
+                let Some(container) = container else {
+                    wrong.push((name, place));
+                    continue;
+                };
+                let found =
+                    container.read(place.offset, place.length as usize).map_err(error_of)?;
+                if found.len() as u64 == length && target.secret.check(&name, &found).is_ok() {
+                    bytes = Some(found);
+                    break;
+                }
+                wrong.push((name, place));
+            }
+            match bytes {
+                Some(bytes) => self.fill(target, &[(placed.offset, &bytes)])?,
+                None => {
+                    missing.insert(name);
+                }
+            }
+        }
+        if !wrong.is_empty() {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            for (name, place) in &wrong {
+                index::forget(&mut *write, name, place).map_err(error_of)?;
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+        }
+        Ok(missing)
+    }
+
+    /// What to ask for, in requests that each take a short while.
+    fn requests(&self, pieces: &[Placed], missing: &BTreeSet<ChunkName>) -> Vec<Vec<Range>> {
+        let rate = self.inner.upstream.quality().rate_down.unwrap_or(REQUEST_BYTES_MIN);
+        let most = (rate * REQUEST_SECS).clamp(REQUEST_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
+        let mut requests = Vec::new();
+        let mut asked = BTreeSet::new();
+        let mut group: Vec<Placed> = Vec::new();
+        let mut bytes = 0;
+        let have = |_: &ChunkName| false;
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            if !missing.contains(&name) || !asked.insert(name) {
+                continue;
+            }
+            if bytes + length > most && !group.is_empty() {
+                requests.extend(transfer::plan_fetch(&group, have));
+                group.clear();
+                bytes = 0;
+            }
+            group.push(*placed);
+            bytes += length;
+        }
+        requests.extend(transfer::plan_fetch(&group, have));
+        requests
+    }
+
+    fn take_payload(
+        &self,
+        target: &Target<C::Container>,
+        pieces: &[Placed],
+        payload: &Payload,
+    ) -> Result<(), Error> {
+        let chunks = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?;
+        let by_name: BTreeMap<ChunkName, Vec<u8>> =
+            chunks.into_iter().map(|bytes| (target.secret.name(&bytes), bytes)).collect();
+        let mut filling: Vec<(u64, &[u8])> = Vec::new();
+        let mut places = Vec::new();
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            // A recipe may lie about a length: the chunk would not fit where it says.
+            let fits = |bytes: &&Vec<u8>| bytes.len() as u64 == length;
+            let Some(bytes) = by_name.get(&name).filter(fits) else { continue };
+            filling.push((placed.offset, bytes));
+            let place = Place {
+                file: target.file,
+                generation: target.generation,
+                offset: placed.offset,
+                length: u32::try_from(length).expect("no chunk is longer than 1 MiB"),
+            };
+            places.push((name, place));
+        }
+        self.fill(target, &filling)?;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (name, place) in places {
+            index::note(&mut *write, &name, place).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)
+    }
+
+    /// Writes checked bytes, unless somebody has begun to change the file.
+    fn fill(&self, target: &Target<C::Container>, stretches: &[(u64, &[u8])]) -> Result<(), Error> {
+        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        let overtaken = self
+            .files()
+            .get(target.file, target.generation)
+            .is_none_or(|open| open.presence.dirty.is_some());
+        if overtaken {
+            return Ok(());
+        }
+        for (offset, bytes) in stretches {
+            target.container.write(*offset, bytes).map_err(error_of)?;
+        }
+        self.contents_written(Key { file: target.file.0, generation: target.generation });
+        Ok(())
+    }
+
+    /// The pieces are in the container now: checked piece by piece, so that what is missing
+    /// from an answer is not taken for present.
+    fn note_present(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        pieces: &[Placed],
+    ) -> Result<(), Error> {
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let bytes = target.container.read(placed.offset, length).map_err(error_of)?;
+            if target.secret.check(&name, &bytes).is_err() {
+                if self.is_overtaken(target) {
+                    return Ok(());
+                }
+                return Err(Error::Failed(format!(
+                    "the server did not send all that was asked of {}",
+                    target.file
+                )));
+            }
+        }
+        let older = {
+            let mut files = self.files();
+            let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
+            if open.presence.dirty.is_some() {
+                return Ok(());
+            }
+            open.presence.contents = contents;
+            for placed in pieces {
+                open.presence.add(placed.offset, placed.piece.length());
+            }
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            open.presence.save(&mut *write, target.file).map_err(error_of)?;
+            for placed in pieces {
+                if let Piece::Chunk { name, .. } = placed.piece {
+                    note_home(&mut *write, &name).map_err(error_of)?;
+                }
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+            open.presence.is_whole().then(|| target.generation.checked_sub(1)).flatten()
+        };
+        // The version before is not needed as a source any more.
+        if let Some(older) = older
+            && self.files().get(target.file, older).is_none()
+        {
+            let key = Key { file: target.file.0, generation: older };
+            self.inner.containers.remove(key).map_err(error_of)?;
+        }
+        Ok(())
+    }
+
+    fn is_overtaken(&self, target: &Target<C::Container>) -> bool {
+        self.files()
+            .get(target.file, target.generation)
+            .is_none_or(|open| open.presence.dirty.is_some())
+    }
+}
+
+/// The pieces that cover the range, from the recipe chunks that came.
+fn pieces_of<K>(target: &Target<K>, fetched: &Fetched, range: Range) -> Result<Vec<Placed>, Error> {
+    let recipe: BTreeMap<ChunkName, &[u8]> =
+        fetched.recipe.iter().map(|bytes| (target.secret.name(bytes), bytes.as_slice())).collect();
+    let found = cover(&target.secret, &fetched.contents, range, PIECES_MAX, |name| {
+        Ok(recipe.get(name).map(|bytes| bytes.to_vec()))
+    })
+    .map_err(bad)?;
+    if !found.missing.is_empty() || found.next.is_some() {
+        return Err(Error::Failed(format!(
+            "the recipe of {} that the server sent is not whole",
+            target.file
+        )));
+    }
+    Ok(found.pieces)
+}
+
+fn bad(error: ChunksError) -> Error {
+    match error {
+        ChunksError::Store(error) => error_of(error),
+        error => {
+            tracing::warn!(%error, "contents that arrived were not what they should be");
+            Error::Failed(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Open files: containers, handles, reading and writing.
+//! Holds: a reader that has a version open keeps it; who opens later gets the version that is
+//! current then; a container is noted in the log as opened before the first byte of it changes.
+//! From: AFS and LBFS (close-to-open); DESIGN, "The client".
+
+mod bytes;
+mod nameless;
+mod opening;
+
+pub(crate) use nameless::forget_written;
+pub(crate) use opening::has_length;
+
+use crate::presence::Presence;
+use crate::types::{Error, Handle, OpenFlags};
+use model::{Contents, FileId, Node, Stamp, Time};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+use store::container::Key;
+use store::{Container, Result as StoreResult};
+use world::Moment;
+
+/// How long a size that the kernel was told to forget may still be in use there.
+const SIZE_SETTLES: Duration = Duration::from_secs(1);
+/// The largest file, as the kernel has it.
+pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+pub(crate) struct Files<K> {
+    open: BTreeMap<(FileId, u32), OpenFile<K>>,
+    handles: BTreeMap<u64, HandleState>,
+    last_handle: u64,
+    /// The version whose pages the kernel may have cached.
+    shown: BTreeMap<FileId, Stamp>,
+    /// Files of which the kernel was told the size of an older version, and since when it has
+    /// been told to forget that, or is about to be.
+    size_told: BTreeMap<FileId, Option<Moment>>,
+}
+
+impl<K> Default for Files<K> {
+    fn default() -> Self {
+        Files {
+            open: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            last_handle: 0,
+            shown: BTreeMap::new(),
+            size_told: BTreeMap::new(),
+        }
+    }
+}
+
+/// One version of a file that somebody has open.
+pub(crate) struct OpenFile<K> {
+    pub container: K,
+    pub presence: Presence,
+    pub handles: u32,
+    /// Of the handles, those through which the kernel fills its cache.
+    cached_handles: u32,
+    /// Of the handles, those that may write.
+    writing_handles: u32,
+    /// The time of the last write, or what was set since.
+    pub mtime: Option<Time>,
+    /// The node as it was when the last name went.
+    pub unlinked: Option<Node>,
+    /// Written to since the last store.
+    pub written: bool,
+    /// Cut to nothing since the last store, and nothing else: a shell's redirection, which closes
+    /// a copy of the descriptor before the first byte is written.
+    pub only_cut: bool,
+    /// Writers share it; who makes a version of the container has it alone.
+    pub still: Arc<RwLock<()>>,
+    /// The first writer has it until the log knows that the container changes.
+    pub opening: Arc<Mutex<()>>,
+    /// The end of the last read, to see that a reader goes on.
+    pub read_to: u64,
+    /// Bytes that are fetched at once for a reader who goes on.
+    pub window: u64,
+    /// One fetch of a version at a time.
+    pub fetching: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl<K> OpenFile<K> {
+    fn new(container: K, presence: Presence) -> OpenFile<K> {
+        OpenFile {
+            container,
+            presence,
+            handles: 0,
+            cached_handles: 0,
+            writing_handles: 0,
+            mtime: None,
+            unlinked: None,
+            written: false,
+            only_cut: false,
+            still: Arc::default(),
+            opening: Arc::default(),
+            read_to: 0,
+            window: 0,
+            fetching: Arc::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct HandleState {
+    file: FileId,
+    generation: u32,
+    flags: OpenFlags,
+    direct: bool,
+}
+
+/// What a call needs of an open file, without the lock.
+pub(crate) struct Grip<K> {
+    pub file: FileId,
+    pub generation: u32,
+    pub container: K,
+    pub still: Arc<RwLock<()>>,
+    pub opening: Arc<Mutex<()>>,
+}
+
+impl<K> Grip<K> {
+    pub fn key(&self) -> Key {
+        Key { file: self.file.0, generation: self.generation }
+    }
+}
+
+impl<K: Container> Files<K> {
+    /// A node as it is seen here: with the size and time of what is being written, and still
+    /// there while it is open though its last name has gone.
+    pub fn show(&self, file: FileId, node: Option<Node>) -> StoreResult<Option<Node>> {
+        let mut node = node;
+        for open in self.generations(file) {
+            if let (None, Some(unlinked)) = (&node, &open.unlinked) {
+                node = Some(unlinked.clone());
+            }
+            if (open.presence.dirty.is_some() || open.unlinked.is_some())
+                && let Some(node) = &mut node
+            {
+                node.contents.size = open.container.length()?;
+                node.mtime = open.mtime.unwrap_or(node.mtime);
+            }
+        }
+        Ok(node)
+    }
+
+    /// The size that the kernel must be told while it caches an older version for somebody: it
+    /// cuts, or fills up with zeros, whatever it caches to the one size that it knows of a file.
+    /// What is opened beside that version is not cached, so its readers are not cut.
+    pub fn size_cached(&mut self, file: FileId, current: Stamp) -> StoreResult<Option<u64>> {
+        let cached = self.generations(file).find(|open| open.cached_handles > 0);
+        let Some(open) = cached.filter(|open| open.presence.version != current) else {
+            return Ok(None);
+        };
+        let size = open.container.length()?;
+        self.size_told.insert(file, None);
+        Ok(Some(size))
+    }
+
+    /// Whether the kernel may still go by the size of an older version.
+    fn size_is_in_doubt(&self, file: FileId, now: Moment) -> bool {
+        let told = self.size_told.get(&file);
+        told.is_some_and(|forgotten| forgotten.is_none_or(|at| now.since(at) < SIZE_SETTLES))
+    }
+
+    /// Files of which the kernel may go by the size of another version, until it has been told and
+    /// for a while after: what it reads meanwhile through its cache would be cut, or filled up with
+    /// zeros, to that size.
+    pub fn doubt_sizes(&mut self, files: &[FileId], now: Moment) {
+        for file in files {
+            let told = self.size_told.entry(*file).or_insert(Some(now));
+            *told = told.map(|_| now);
+        }
+        self.size_told.retain(|_, told| told.is_none_or(|at| now.since(at) < SIZE_SETTLES));
+    }
+
+    /// Whether nobody has the older version cached any more whose size the kernel was told.
+    fn size_may_settle(&self, file: FileId) -> bool {
+        self.size_told.get(&file) == Some(&None)
+            && self.generations(file).all(|open| open.cached_handles == 0)
+    }
+
+    /// The kernel has been told to ask for the size anew.
+    fn settle_size(&mut self, file: FileId, now: Moment) {
+        self.size_told.insert(file, Some(now));
+        self.doubt_sizes(&[], now);
+    }
+
+    pub fn set_mtime(&mut self, file: FileId, mtime: Time) {
+        for ((_, _), open) in self.open.range_mut((file, 0)..=(file, u32::MAX)) {
+            open.mtime = Some(mtime);
+        }
+    }
+
+    pub fn generations(&self, file: FileId) -> impl Iterator<Item = &OpenFile<K>> {
+        self.open.range((file, 0)..=(file, u32::MAX)).map(|(_, open)| open)
+    }
+
+    pub fn get(&self, file: FileId, generation: u32) -> Option<&OpenFile<K>> {
+        self.open.get(&(file, generation))
+    }
+
+    pub fn get_mut(&mut self, file: FileId, generation: u32) -> Option<&mut OpenFile<K>> {
+        self.open.get_mut(&(file, generation))
+    }
+
+    pub fn is_open(&self, file: FileId) -> bool {
+        self.generations(file).next().is_some()
+    }
+
+    /// Files that have been written to and not been stored.
+    pub fn written(&self) -> usize {
+        self.open.values().filter(|open| open.presence.dirty.is_some()).count()
+    }
+
+    /// Versions that nobody has open and that are not stored yet.
+    pub fn left_over(&self) -> Vec<(FileId, u32)> {
+        let waits = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_some();
+        self.open.iter().filter(|(_, open)| waits(open)).map(|(key, _)| *key).collect()
+    }
+
+    /// What was left over has been stored: nobody has it open.
+    pub fn close_left_over(&mut self, file: FileId, generation: u32) {
+        let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();
+        if self.open.get(&(file, generation)).is_some_and(idle) {
+            self.open.remove(&(file, generation));
+        }
+    }
+
+    /// A version that was being written to when the client died.
+    pub fn reopen(&mut self, file: FileId, container: K, presence: Presence) {
+        let generation = presence.generation;
+        let open = OpenFile::new(container, presence);
+        self.open.insert((file, generation), open);
+    }
+
+    pub fn shown(&mut self, file: FileId, version: Stamp) {
+        self.shown.insert(file, version);
+    }
+
+    fn newest(&self, file: FileId) -> Option<(u32, &OpenFile<K>)> {
+        self.open
+            .range((file, 0)..=(file, u32::MAX))
+            .next_back()
+            .map(|((_, generation), open)| (*generation, open))
+    }
+
+    fn grip(&self, handle: Handle) -> Result<(Grip<K>, OpenFlags), Error> {
+        let state = self.handles.get(&handle.0).ok_or(Error::BadHandle)?;
+        let open = self.open.get(&(state.file, state.generation)).ok_or(Error::BadHandle)?;
+        let grip = Grip {
+            file: state.file,
+            generation: state.generation,
+            container: open.container.clone(),
+            still: open.still.clone(),
+            opening: open.opening.clone(),
+        };
+        Ok((grip, state.flags))
+    }
+
+    fn appends_directly(&self, handle: Handle) -> bool {
+        self.handles.get(&handle.0).is_some_and(|state| state.direct && state.flags.append)
+    }
+
+    fn add_handle(&mut self, state: HandleState) -> Handle {
+        self.last_handle += 1;
+        self.handles.insert(self.last_handle, state);
+        if let Some(open) = self.open.get_mut(&(state.file, state.generation)) {
+            open.handles += 1;
+            open.cached_handles += u32::from(!state.direct);
+            open.writing_handles += u32::from(state.flags.write);
+        }
+        Handle(self.last_handle)
+    }
+}
+
+/// Contents of a size whose recipe is not known.
+pub(crate) fn sized(size: u64) -> Contents {
+    Contents { size, root: None }
+}

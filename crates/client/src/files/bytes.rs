@@ -1,0 +1,300 @@
+//! Reading and changing what is open.
+//! Holds: a container is noted in the log as opened before the first byte of it changes; old
+//! bytes that matter are all here before a new one is written.
+//! From: DESIGN, "The client".
+
+use super::{FILE_BYTES_MAX, Grip, OpenFile};
+use crate::client::{Client, failed, log_failed};
+use crate::presence::Dirty;
+use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
+use model::{FileId, Update};
+use protocol::{Objection, Upstream};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use store::{Container, Containers, Durability, Result as StoreResult};
+use update_log::Record;
+use volume::partial;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Reads; fewer bytes than asked for only at the end of the file.
+    pub fn read(&self, handle: Handle, offset: u64, length: usize) -> Step<Vec<u8>> {
+        let grip = {
+            let mut files = self.files();
+            let (grip, flags) = files.grip(handle)?;
+            if !flags.read {
+                return Err(Error::BadHandle.into());
+            }
+            let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+            if !open.presence.has(offset, length as u64) {
+                return Err(Stop::Need(need(&grip, offset, length as u64)));
+            }
+            open.read_to = offset + length as u64;
+            grip
+        };
+        self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
+        grip.container.read(offset, length).map_err(failed)
+    }
+
+    /// Writes all of `bytes`.
+    pub fn write(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Step<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Error::TooLarge.into());
+        }
+        let appends = self.files().appends_directly(handle);
+        let from = if appends { u64::MAX } else { offset };
+        self.alter(handle, 0, Some(from), |container| {
+            // The kernel's idea of the end may be that of another version.
+            let offset = if appends { container.length()? } else { offset };
+            container.write(offset, bytes)
+        })
+    }
+
+    /// fallocate(2).
+    pub fn allocate(
+        &self,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+        mode: crate::Allocate,
+    ) -> Step<()> {
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let Some(end) = end else { return Err(Error::TooLarge.into()) };
+        let from = match mode {
+            crate::Allocate::Keep | crate::Allocate::Extend => u64::MAX,
+            crate::Allocate::Punch | crate::Allocate::Zero => offset,
+        };
+        self.alter(handle, 0, Some(from), |container| match mode {
+            crate::Allocate::Keep => Ok(()),
+            crate::Allocate::Extend => container.allocate(offset, length),
+            crate::Allocate::Punch => {
+                let size = container.length()?;
+                let end = end.min(size);
+                if offset < end { container.punch(offset, end - offset) } else { Ok(()) }
+            }
+            crate::Allocate::Zero => {
+                if end > container.length()? {
+                    container.set_length(end)?;
+                }
+                container.punch(offset, length)
+            }
+        })
+    }
+
+    /// SEEK_DATA or SEEK_HOLE from `offset`; none if there is no such place (ENXIO).
+    pub fn seek(&self, handle: Handle, offset: u64, hole: bool) -> Step<Option<u64>> {
+        let (grip, _) = self.files().grip(handle)?;
+        let size = grip.container.length().map_err(failed)?;
+        if offset >= size {
+            return Ok(None);
+        }
+        self.want_whole(&grip)?;
+        let data = grip.container.data(offset, size - offset).map_err(failed)?;
+        if !hole {
+            return Ok(data.first().map(|(start, _)| (*start).max(offset)));
+        }
+        let mut at = offset;
+        for (start, length) in data {
+            if start > at {
+                break;
+            }
+            at = at.max(start + length);
+        }
+        Ok(Some(at.min(size)))
+    }
+
+    /// Copies a stretch from one open file to another; the bytes copied, at most 1 MiB.
+    pub fn copy(
+        &self,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        length: u64,
+    ) -> Step<u64> {
+        const STEP_BYTES_MAX: u64 = 1 << 20;
+        let length = usize::try_from(length.min(STEP_BYTES_MAX)).unwrap_or(1 << 20);
+        let bytes = self.read(from, from_offset, length)?;
+        if !bytes.is_empty() {
+            self.write(to, to_offset, &bytes)?;
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    /// close(2) of one descriptor: what was written becomes an update. Contents that were only cut
+    /// to nothing do so with the last close: a shell that redirects closes a copy first, and
+    /// nobody wants to see the file empty.
+    pub fn flush(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
+        let (grip, flags) = self.files().grip(handle)?;
+        let only_cut = |open: &OpenFile<_>| open.only_cut;
+        if !flags.write || self.files().get(grip.file, grip.generation).is_some_and(only_cut) {
+            return Ok(Done { value: (), wait: None });
+        }
+        let wait = self.store(&grip, Some(caller.uid))?;
+        Ok(Done { value: (), wait })
+    }
+
+    /// fsync(2): as `flush`, and safe from a power cut.
+    pub fn sync(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
+        let (grip, _) = self.files().grip(handle)?;
+        let wait = self.store(&grip, Some(caller.uid))?;
+        grip.container.sync().map_err(failed)?;
+        self.sync_log().map_err(failed)?;
+        Ok(Done { value: (), wait })
+    }
+
+    /// fsync(2) of a directory: what was done to names is safe from a power cut. In connected mode
+    /// each change has waited for its verdict already.
+    pub fn sync_names(&self) -> Step<()> {
+        self.sync_log().map_err(failed)
+    }
+
+    /// Cuts or grows the contents.
+    pub(crate) fn truncate(
+        &self,
+        caller: Caller,
+        file: FileId,
+        handle: Option<Handle>,
+        size: u64,
+    ) -> Step<Option<u64>> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::TooLarge.into());
+        }
+        if let Some(handle) = handle {
+            self.resize(handle, size, caller.uid)?;
+            return Ok(None);
+        }
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = self.open_file(caller, file, flags)?.value;
+        let outcome = self.resize(opened.handle, size, caller.uid).and_then(|()| {
+            let (grip, _) = self.files().grip(opened.handle)?;
+            self.store(&grip, Some(caller.uid))
+        });
+        self.release(opened.handle);
+        outcome
+    }
+
+    pub(super) fn resize(&self, handle: Handle, size: u64, uid: u32) -> Step<()> {
+        let (grip, _) = self.files().grip(handle)?;
+        if size == 0 {
+            // Nothing of what was there is needed.
+            let was_dirty = self.is_dirty(&grip);
+            self.alter(handle, uid, None, |container| container.set_length(0))?;
+            let mut files = self.files();
+            if let Some(open) = files.get_mut(grip.file, grip.generation) {
+                open.only_cut = !was_dirty || open.only_cut;
+            }
+            return Ok(());
+        }
+        if grip.container.length().map_err(failed)? == size && self.is_dirty(&grip) {
+            return Ok(());
+        }
+        self.alter(handle, uid, Some(size), |container| container.set_length(size))
+    }
+
+    fn is_dirty(&self, grip: &Grip<C::Container>) -> bool {
+        self.files()
+            .get(grip.file, grip.generation)
+            .is_some_and(|open| open.presence.dirty.is_some())
+    }
+
+    /// Changes a container: its bytes `from` there on, or all of it at once. What is left of the
+    /// old bytes must be here, and the log must know of the change before.
+    fn alter(
+        &self,
+        handle: Handle,
+        uid: u32,
+        from: Option<u64>,
+        change: impl FnOnce(&C::Container) -> StoreResult<()>,
+    ) -> Step<()> {
+        let (grip, flags) = self.files().grip(handle)?;
+        if !flags.write {
+            return Err(Error::BadHandle.into());
+        }
+        let still = grip.still.clone();
+        let _writing = still.read().unwrap_or_else(PoisonError::into_inner);
+        self.begin_to_alter(&grip, uid, from)?;
+        change(&grip.container).map_err(failed)?;
+        let now = self.inner.world.clock.time();
+        let mut files = self.files();
+        if let Some(open) = files.get_mut(grip.file, grip.generation) {
+            open.written = true;
+            open.only_cut = false;
+            open.mtime = Some(now);
+        }
+        Ok(())
+    }
+
+    fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, from: Option<u64>) -> Step<()> {
+        let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_dirty(grip) {
+            return Ok(());
+        }
+        let size = grip.container.length().map_err(failed)?;
+        if from.is_some() {
+            self.want_whole(grip)?;
+            // A crash may leave the new bytes half written, but not take the old ones.
+            self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;
+        }
+        self.note_opened(grip, uid)?;
+        if from.unwrap_or(0) < size {
+            self.sync_before_writing_over(grip.key()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn want_whole(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.presence.is_whole() {
+            return Ok(());
+        }
+        Err(Stop::Need(need(grip, 0, open.presence.contents.size)))
+    }
+
+    /// The log learns that the container is not what was stored, before it is so.
+    fn note_opened(&self, grip: &Grip<C::Container>, uid: u32) -> Step<()> {
+        let mut core = self.core();
+        if core.meta.access == protocol::Access::ReadOnly {
+            return Err(Objection::ReadOnly.into());
+        }
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.presence.dirty.is_some() {
+            return Ok(());
+        }
+        if open.unlinked.is_some() {
+            // It has no name to come back under: nothing of it is kept.
+            open.presence.dirty = Some(Dirty { expects: open.presence.version, uid });
+            return Ok(());
+        }
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        let mut expects = open.presence.version;
+        // A store that is pending is overtaken: its contents are about to change. If it was on
+        // its way and has been taken, the origin sees that the next one takes its place.
+        let overtaken = core.log.pending_store(grip.file);
+        if let Some((_, expected)) = overtaken {
+            expects = expected;
+        }
+        // Noted before the store is taken back: between the two, a crash loses neither.
+        core.log
+            .note(&Record::Opened { file: grip.file, generation: grip.generation, expects, uid })
+            .map_err(log_failed)?;
+        if let Some((number, _)) = overtaken {
+            core.log.overtake(number).map_err(log_failed)?;
+            core.plans.remove(&number);
+            let touches = |update: &&Update| update.touches().contains(&grip.file);
+            let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
+            partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
+                .map_err(crate::client::stop)?;
+        }
+        core.unsaved = true;
+        open.presence.dirty = Some(Dirty { expects, uid });
+        open.presence.save(&mut *write, grip.file).map_err(failed)?;
+        write.commit(Durability::Later).map_err(failed)
+    }
+}
+
+fn need<K>(grip: &Grip<K>, offset: u64, length: u64) -> Need {
+    Need::Contents { file: grip.file, generation: grip.generation, offset, length }
+}

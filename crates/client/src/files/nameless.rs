@@ -1,0 +1,72 @@
+//! Files whose last name has gone while they are open: they are this machine's affair.
+
+use crate::client::{Client, failed, log_failed};
+use crate::presence::Presence;
+use crate::types::Step;
+use model::{AttributeChange, Effects, FileId, Node, Time};
+use protocol::Upstream;
+use store::{Containers, Durability, StoreError, Write};
+use update_log::{Cancel, Record};
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// A name has gone, perhaps the last: who has the file open keeps it.
+    pub(crate) fn after_removal(&self, file: FileId, node: Node, effects: &Effects) -> Step<()> {
+        if effects.nodes.get(&file) != Some(&None) {
+            return Ok(());
+        }
+        let mut core = self.core();
+        // Contents that nobody will see need not travel.
+        if let Some((number, _)) = core.log.pending_store(file)
+            && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
+        {
+            core.plans.remove(&number);
+        }
+        let mut files = self.files();
+        let (mut open, mut written) = (false, false);
+        for (_, version) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
+            version.unlinked = Some(Node { links: 0, ..node.clone() });
+            open = true;
+            written |= version.presence.dirty.is_some();
+        }
+        if written {
+            // What was written to it is not to come back after a crash.
+            core.log.note(&Record::Closed { file }).map_err(log_failed)?;
+            let mut write = self.inner.tables.write().map_err(failed)?;
+            forget_written(&mut *write, file).map_err(failed)?;
+            write.commit(Durability::Later).map_err(failed)?;
+        }
+        drop(files);
+        drop(core);
+        if !open {
+            self.discard_if_unused(file, 0, true);
+        }
+        Ok(())
+    }
+
+    /// Attributes of an open file without a name are this machine's affair. Says whether it is one.
+    pub(crate) fn set_on_unlinked(&self, file: FileId, set: &AttributeChange, now: Time) -> bool {
+        let mut files = self.files();
+        let mut is_one = false;
+        for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
+            let Some(node) = &mut open.unlinked else { continue };
+            node.mode = set.mode.unwrap_or(node.mode);
+            node.uid = set.uid.unwrap_or(node.uid);
+            node.gid = set.gid.unwrap_or(node.gid);
+            node.atime = set.atime.unwrap_or(node.atime);
+            node.mtime = set.mtime.unwrap_or(node.mtime);
+            node.ctime = now;
+            open.mtime = set.mtime.or(open.mtime);
+            is_one = true;
+        }
+        is_one
+    }
+}
+
+/// What was written to the file's container needs no store any more.
+pub(crate) fn forget_written(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+    if let Some(mut presence) = Presence::load(&*write, file)? {
+        presence.dirty = None;
+        presence.save(write, file)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! Opening and closing: which container a version has, and when it is let go.
+//! Holds: a reader that has a version open keeps it; who opens later gets the version that is
+//! current then.
+//! From: AFS and LBFS, close-to-open.
+
+use super::{Files, Grip, HandleState, OpenFile};
+use crate::client::{Client, failed};
+use crate::presence::Presence;
+use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
+use model::{FileId, Kind, Node, View};
+use protocol::{Objection, Upstream};
+use store::container::Key;
+use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
+use volume::partial;
+
+/// Which of two containers was used later is told by no less.
+const USED_GRAIN_SECS: i64 = 30;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Opens an ordinary file as its current version.
+    pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        let node = self.view(|tree| tree.node(file))?;
+        let node = match node {
+            Some(node) => node,
+            // An unlinked file may be opened again through /proc/PID/fd.
+            None => self.found(file, None)?.node,
+        };
+        match node.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Objection::IsADirectory.into()),
+            _ => return Err(Error::NotSupported("opening what is not a file").into()),
+        }
+        let opened = self.open_version(file, &node, flags)?;
+        if flags.truncate
+            && flags.write
+            && let Err(stop) = self.resize(opened.handle, 0, caller.uid)
+        {
+            self.release(opened.handle);
+            return Err(stop);
+        }
+        Ok(Done { value: opened, wait: None })
+    }
+
+    pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
+        self.open_version(found.file, &found.node, flags)
+    }
+
+    fn open_version(&self, file: FileId, node: &Node, flags: OpenFlags) -> Step<Opened> {
+        let mut files = self.files();
+        let version = node.contents_stamp;
+        let generation = self.current_generation(&mut files, file, node)?;
+        // Pages of another version that is open too must not mix with this one's, nor must they
+        // be cut to its size.
+        let direct = files.generations(file).any(|open| open.presence.generation != generation)
+            || files.size_is_in_doubt(file, self.inner.world.clock.moment());
+        let keep_cache = !direct && files.shown.get(&file) == Some(&version);
+        if !direct {
+            files.shown.insert(file, version);
+        }
+        let handle = files.add_handle(HandleState { file, generation, flags, direct });
+        Ok(Opened { handle, keep_cache, direct })
+    }
+
+    /// The generation of the version that is current, open already or opened for this.
+    fn current_generation(
+        &self,
+        files: &mut Files<C::Container>,
+        file: FileId,
+        node: &Node,
+    ) -> Step<u32> {
+        let share = files.newest(file).and_then(|(generation, open)| {
+            let version = open.presence.version;
+            let current = open.presence.dirty.is_some() || version == node.contents_stamp;
+            (current || open.unlinked.is_some()).then_some(generation)
+        });
+        match share {
+            Some(generation) => Ok(generation),
+            None => self.open_container(files, file, node),
+        }
+    }
+
+    /// Keeps a file open while its contents are fetched, as `generation` if that is still there.
+    pub(crate) fn hold(&self, file: FileId, generation: u32) -> Result<Held<'_, U, C>, Error> {
+        let node = {
+            let read = self.inner.tables.read().map_err(crate::client::error_of)?;
+            partial::Tree::new(&*read, 0).node(file)
+        };
+        let mut files = self.files();
+        let generation = if files.get(file, generation).is_some() {
+            generation
+        } else {
+            let node = node.map_err(crate::client::stop)?;
+            let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+            self.current_generation(&mut files, file, &node)?
+        };
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let handle = files.add_handle(HandleState { file, generation, flags, direct: true });
+        Ok(Held { client: self, handle })
+    }
+
+    /// Finds or makes the container for a version that nobody has open.
+    fn open_container(
+        &self,
+        files: &mut Files<C::Container>,
+        file: FileId,
+        node: &Node,
+    ) -> Step<u32> {
+        let used = self.inner.world.clock.time().secs;
+        let row =
+            Presence::load(&*self.inner.tables.read().map_err(failed)?, file).map_err(failed)?;
+        let newest = files.newest(file).map(|(generation, _)| generation);
+        let mut found = None;
+        if let Some(row) = &row {
+            let current = row.version == node.contents_stamp || row.dirty.is_some();
+            if current && newest.is_none_or(|newest| newest < row.generation) {
+                let key = Key { file: file.0, generation: row.generation };
+                let container = self.inner.containers.open(key, false).map_err(failed)?;
+                found = match container {
+                    Some(container)
+                        if row.dirty.is_some()
+                            || has_length(&container, row.contents.size).map_err(failed)? =>
+                    {
+                        Some((container, row.clone()))
+                    }
+                    _ => None,
+                };
+            }
+        }
+        let (container, presence) = match found {
+            Some((container, mut presence)) => {
+                self.note_used(&mut presence, file, used)?;
+                (container, presence)
+            }
+            None => {
+                let last = row.map(|row| row.generation).max(newest);
+                let generation = last.map_or(0, |last| last.wrapping_add(1));
+                let (container, presence) = self.new_container(file, generation, node)?;
+                self.save(&presence, file).map_err(failed)?;
+                (container, presence)
+            }
+        };
+        let generation = presence.generation;
+        files.open.insert((file, generation), OpenFile::new(container, presence));
+        Ok(generation)
+    }
+
+    /// For the order in which containers are given up. What is here can be opened on a full disk.
+    fn note_used(&self, presence: &mut Presence, file: FileId, used: i64) -> Step<()> {
+        if (0..USED_GRAIN_SECS).contains(&used.saturating_sub(presence.used)) {
+            return Ok(());
+        }
+        presence.used = used;
+        match self.save(presence, file) {
+            Err(StoreError::Full(_)) => Ok(()),
+            outcome => outcome.map_err(failed),
+        }
+    }
+
+    fn save(&self, presence: &Presence, file: FileId) -> StoreResult<()> {
+        let mut write = self.inner.tables.write()?;
+        presence.save(&mut *write, file)?;
+        write.commit(Durability::Later)
+    }
+
+    fn new_container(
+        &self,
+        file: FileId,
+        generation: u32,
+        node: &Node,
+    ) -> Step<(C::Container, Presence)> {
+        let key = Key { file: file.0, generation };
+        let container = self.inner.containers.open(key, true).map_err(failed)?;
+        let container = container
+            .ok_or_else(|| Error::Failed(format!("no container could be made for {file}")))?;
+        // Whatever an earlier life left there is not this version.
+        container.set_length(0).map_err(failed)?;
+        container.set_length(node.contents.size).map_err(failed)?;
+        let used = self.inner.world.clock.time().secs;
+        let presence = Presence::new(generation, node.contents_stamp, node.contents, used);
+        Ok((container, presence))
+    }
+
+    /// The last close of a handle. What could not be stored before is stored now.
+    pub fn release(&self, handle: Handle) {
+        let grip = {
+            let files = self.files();
+            let Ok((grip, flags)) = files.grip(handle) else { return };
+            let open = files.get(grip.file, grip.generation);
+            // The kernel releases late. Who writes by then is not to have half of it stored, and
+            // will store it all.
+            let last = open.is_some_and(|open| open.writing_handles == 1);
+            (flags.write && last).then_some(grip)
+        };
+        if let Some(grip) = grip {
+            // Pages that were mapped may have been written after the last flush.
+            if let Err(stop) = self.store(&grip, None) {
+                tracing::warn!(file = %grip.file, ?stop, "what was written is not stored yet");
+            }
+        }
+        let mut files = self.files();
+        let Some(state) = files.handles.remove(&handle.0) else { return };
+        let key = (state.file, state.generation);
+        let Some(open) = files.open.get_mut(&key) else { return };
+        open.handles -= 1;
+        open.cached_handles -= u32::from(!state.direct);
+        open.writing_handles -= u32::from(state.flags.write);
+        let closed = open.handles == 0 && open.presence.dirty.is_none();
+        let gone = open.unlinked.is_some();
+        if closed {
+            files.open.remove(&key);
+        }
+        let settles = files.size_may_settle(state.file);
+        drop(files);
+        if closed {
+            self.discard_if_unused(state.file, state.generation, gone);
+        }
+        if let (true, Some(kernel)) = (settles, self.inner.kernel.get()) {
+            kernel.forget_node(state.file, false);
+            self.files().settle_size(state.file, self.inner.world.clock.moment());
+        }
+    }
+
+    /// Removes a container that nobody has open and that is not the current one.
+    pub(crate) fn discard_if_unused(&self, file: FileId, generation: u32, gone: bool) {
+        let outcome = (|| -> StoreResult<()> {
+            let pending = self.core().log.pending_store(file).is_some();
+            let files = self.files();
+            if files.is_open(file) || pending {
+                return Ok(());
+            }
+            let mut write = self.inner.tables.write()?;
+            let row = Presence::load(&*write, file)?;
+            let current = row.as_ref().map(|row| row.generation);
+            if gone {
+                Presence::remove(&mut *write, file)?;
+                write.commit(Durability::Later)?;
+                if let Some(current) = current {
+                    self.inner.containers.remove(Key { file: file.0, generation: current })?;
+                }
+            }
+            if current != Some(generation) {
+                self.inner.containers.remove(Key { file: file.0, generation })?;
+            }
+            Ok(())
+        })();
+        if let Err(error) = outcome {
+            tracing::warn!(%error, %file, "a container that is not needed could not be removed");
+        }
+    }
+
+    /// The contents have been stored as `version`: the open file is that version now.
+    pub(crate) fn became(&self, grip: &Grip<C::Container>, presence: &Presence) {
+        let mut files = self.files();
+        files.shown(grip.file, presence.version);
+        if let Some(open) = files.get_mut(grip.file, grip.generation) {
+            open.presence = presence.clone();
+            open.written = false;
+            open.only_cut = false;
+        }
+    }
+
+    /// Handles of one version as a grip, for recovery.
+    pub(crate) fn grip_of(&self, file: FileId, generation: u32) -> Option<Grip<C::Container>> {
+        let files = self.files();
+        let open = files.get(file, generation)?;
+        Some(Grip {
+            file,
+            generation,
+            container: open.container.clone(),
+            still: open.still.clone(),
+            opening: open.opening.clone(),
+        })
+    }
+}
+
+/// Whether a container has the length that it should have. What was appended to it before the
+/// power went, and is not in the log, is cut off; one that is shorter has been tampered with.
+pub(crate) fn has_length(container: &impl Container, length: u64) -> StoreResult<bool> {
+    let found = container.length()?;
+    if found > length {
+        container.set_length(length)?;
+    }
+    Ok(found >= length)
+}
+
+/// A file that stays open until this is dropped.
+pub(crate) struct Held<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    handle: Handle,
+}
+
+impl<U: Upstream, C: Containers> Drop for Held<'_, U, C> {
+    fn drop(&mut self) {
+        self.client.release(self.handle);
+    }
+}

@@ -1,0 +1,49 @@
+//! The entry point for a fuzzer of the client's own rows: arbitrary bytes in, no panic, and what
+//! was accepted is read back as the same.
+
+use crate::meta::Meta;
+use crate::presence::Presence;
+
+#[doc(hidden)]
+pub fn fuzz_rows(bytes: &[u8]) {
+    if let Ok(meta) = Meta::decode(bytes) {
+        assert_eq!(Meta::decode(&meta.encode()).expect("just encoded"), meta);
+    }
+    if let Ok(mut here) = Presence::decode(bytes) {
+        assert_eq!(Presence::decode(&here.encode()).expect("just encoded"), here);
+        let before = here.bytes();
+        let _ = here.is_whole();
+        here.add(here.used as u64, here.version.number);
+        assert!(here.bytes() >= before, "what was here stays here");
+        Presence::decode(&here.encode()).expect("what is added keeps the order");
+        here.add_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>) {
+            fuzz_rows(&bytes);
+            fuzz_rows(&[&[1], bytes.as_slice()].concat());
+        }
+
+        #[test]
+        fn prop_a_damaged_row_is_read_or_refused(at: prop::sample::Index, value: u8) {
+            let stamp = model::Stamp::new(model::ReplicaId(3), 9);
+            let contents = model::Contents { size: 100, root: None };
+            let mut here = Presence::new(2, stamp, contents, 30);
+            here.add(0, 10);
+            here.add(20, 5);
+            for mut row in [here.encode(), Meta::default().encode()] {
+                let at = at.index(row.len());
+                row[at] = value;
+                fuzz_rows(&row);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A file system without the kernel: caches a volume, logs what is changed here, keeps in step
+//! with the replica above.
+//! Holds: a call is tried at once and never waits; what it lacks is a value (`Need`), which who
+//! may wait satisfies before the call is tried again.
+//! Never: knows sockets, the kernel, errno or the terminal.
+//! From: partially connected operation; LBFS; AFS callbacks.
+
+mod client;
+mod contents;
+mod durable;
+mod fetch;
+mod files;
+mod fuzz;
+mod meta;
+mod mode;
+mod names;
+mod needs;
+mod plan;
+mod presence;
+mod recover;
+mod renumber;
+mod replay_log;
+mod session;
+mod status;
+mod supply;
+mod types;
+mod upkeep;
+
+pub use client::{Client, ClientError, Stores};
+pub use fuzz::fuzz_rows;
+pub use needs::complete;
+pub use types::{
+    Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
+    Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step, Stop,
+    WantedMode, XattrFlag,
+};

@@ -1,0 +1,157 @@
+//! What a client knows of itself and of its volume. One row; layout: docs/FORMATS.md.
+
+use minicbor::{Decode, Encode};
+use model::{ReplicaId, Seq};
+use protocol::{Access, Cutter};
+use store::{Read, StoreError, Write};
+
+const META: &str = "client-meta";
+const KEY: &[u8] = b"meta";
+const FORMAT: u8 = 1;
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Meta {
+    /// Given by the origin at the first attach.
+    #[n(0)]
+    pub replica: Option<ReplicaId>,
+    #[n(1)]
+    pub secret: [u8; 32],
+    #[n(2)]
+    pub cutter: Cutter,
+    #[n(3)]
+    pub access: Access,
+    /// Position up to which this client has seen what others did.
+    #[n(4)]
+    pub seen: Seq,
+    /// What was learnt in an earlier epoch must be inspected before it counts.
+    #[n(5)]
+    pub epoch: u32,
+    /// Verdicts of updates up to this number have arrived.
+    #[n(6)]
+    pub settled: u64,
+    /// Records of the journal up to this position are in the tables.
+    #[n(7)]
+    pub applied: u64,
+    /// The counter of the next file made here.
+    #[n(8)]
+    pub counter: u64,
+    /// Updates up to this number had been taken at the last attach: what they did is part of what
+    /// the replica above said then, though their verdicts may be still to come.
+    #[n(9)]
+    pub taken: Option<u64>,
+}
+
+impl Default for Meta {
+    fn default() -> Meta {
+        Meta {
+            replica: None,
+            secret: [0; 32],
+            cutter: Cutter::Gear,
+            access: Access::ReadWrite,
+            seen: Seq::START,
+            epoch: 1,
+            settled: 0,
+            applied: 0,
+            counter: 1,
+            taken: None,
+        }
+    }
+}
+
+impl Meta {
+    /// Whether what the replica above said includes what this update did.
+    pub fn is_taken(&self, number: u64) -> bool {
+        self.taken.is_some_and(|taken| number <= taken)
+    }
+
+    pub fn load(read: &dyn Read) -> Result<Meta, StoreError> {
+        match read.get(META, KEY)? {
+            None => Ok(Meta::default()),
+            Some(bytes) => Meta::decode(&bytes),
+        }
+    }
+
+    pub fn save(&self, write: &mut dyn Write) -> Result<(), StoreError> {
+        write.put(META, KEY, &self.encode())
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Meta, StoreError> {
+        let damaged = |what: String| StoreError::Damaged { place: META.into(), what };
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => {
+                minicbor::decode(rest).map_err(|source| damaged(source.to_string()))
+            }
+            Some((format, _)) => Err(damaged(format!("it has format {format}"))),
+            None => Err(damaged("it is empty".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::memory::MemoryTables;
+    use store::{Durability, Tables};
+
+    fn meta() -> Meta {
+        let mut secret = [0; 32];
+        (secret[0], secret[31]) = (0xff, 7);
+        Meta {
+            replica: Some(ReplicaId(3)),
+            secret,
+            cutter: Cutter::Rabin,
+            access: Access::ReadOnly,
+            seen: Seq(300),
+            epoch: 4,
+            settled: 5,
+            applied: 6,
+            counter: 70_000,
+            taken: None,
+        }
+    }
+
+    fn with_row(bytes: &[u8]) -> MemoryTables {
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        write.put(META, KEY, bytes).unwrap();
+        write.commit(Durability::Now).unwrap();
+        tables
+    }
+
+    /// The bytes of the row never change their meaning.
+    #[test]
+    fn a_golden_row_still_reads() {
+        let golden = [
+            &[1, 0x89, 3, 0x98, 32, 0x18, 0xff][..],
+            &[0; 30],
+            &[7, 1, 1, 0x19, 0x01, 0x2c, 4, 5, 6, 0x1a, 0x00, 0x01, 0x11, 0x70],
+        ]
+        .concat();
+        let tables = with_row(&golden);
+        assert_eq!(Meta::load(&*tables.read().unwrap()).unwrap(), meta());
+        let mut write = tables.write().unwrap();
+        meta().save(&mut *write).unwrap();
+        assert_eq!(write.get(META, KEY).unwrap(), Some(golden));
+    }
+
+    #[test]
+    fn a_client_that_was_never_attached_has_no_row() {
+        let tables = MemoryTables::default();
+        assert_eq!(Meta::load(&*tables.read().unwrap()).unwrap(), Meta::default());
+    }
+
+    #[test]
+    fn a_row_that_is_not_what_was_written_is_damage_and_never_a_new_client() {
+        for bytes in [&[][..], &[2, 0x80], &[1, 0xff], &[1, 0x81, 0xf6]] {
+            let tables = with_row(bytes);
+            let error = Meta::load(&*tables.read().unwrap()).unwrap_err();
+            assert!(matches!(error, StoreError::Damaged { .. }), "{bytes:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Names and attributes: what needs no contents.
+
+use crate::client::Client;
+use crate::types::{
+    Caller, DirectoryEntry, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened,
+    RenameFlag, SetTime, Setting, Step, Stop, XattrFlag,
+};
+use model::{AttributeChange, Change, FileId, Kind, Name, Node, Time, View};
+use protocol::{Objection, Totals, Upstream};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use store::Containers;
+
+/// Directories whose order of reading is kept in memory.
+const LISTINGS_MAX: usize = 64;
+/// The largest value of an extended attribute, as Linux has it.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+/// How long totals are believed.
+const TOTALS_KEPT: Duration = Duration::from_secs(30);
+/// Cookies below this are left to the caller, for "." and "..".
+const COOKIE_MIN: u64 = 16;
+
+/// One directory: cookies with names and files, ascending.
+type Order = Arc<Vec<(u64, Name, FileId)>>;
+
+/// The order in which directories are being read: cookies with names, ascending.
+#[derive(Default)]
+pub(crate) struct Listings {
+    by_directory: BTreeMap<FileId, Order>,
+    order: std::collections::VecDeque<FileId>,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What `stat` shows of a file.
+    pub fn attributes(&self, file: FileId) -> Step<Found> {
+        let node = self.view(|tree| tree.node(file))?;
+        self.found(file, node)
+    }
+
+    /// The file of a name, or none if the directory has no such name.
+    pub fn lookup(&self, parent: FileId, name: &Name) -> Step<Option<Found>> {
+        let found = self.view(|tree| {
+            let Some(file) = tree.entry(parent, name)? else { return Ok(None) };
+            Ok(Some((file, tree.node(file)?)))
+        });
+        let found = match found {
+            Err(Stop::Need(need)) => {
+                self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
+                return Err(Stop::Need(need));
+            }
+            other => other?,
+        };
+        self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
+        found.map(|(file, node)| self.found(file, node)).transpose()
+    }
+
+    /// Entries after a cookie (0: from the start), without "." and "..". None left: the end.
+    pub fn list(
+        &self,
+        directory: FileId,
+        after_cookie: u64,
+        entries_max: usize,
+    ) -> Step<Vec<DirectoryEntry>> {
+        let order = self.order_of(directory, after_cookie == 0)?;
+        let start = order.partition_point(|(cookie, ..)| *cookie <= after_cookie);
+        let mut entries = Vec::new();
+        for (cookie, name, file) in order.iter().skip(start) {
+            if entries.len() >= entries_max {
+                break;
+            }
+            let node = self.view(|tree| {
+                // Gone since the reading began: passed over.
+                Ok(match tree.entry(directory, name)? {
+                    Some(now) if now == *file => tree.node(*file)?,
+                    _ => None,
+                })
+            })?;
+            if node.is_some() {
+                let found = self.found(*file, node)?;
+                entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The directory that a directory is in; of the root, itself.
+    pub fn parent(&self, directory: FileId) -> Step<FileId> {
+        let node = self.view(|tree| tree.node(directory))?;
+        let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+        node.parent.ok_or(Error::Objection(Objection::NotADirectory).into())
+    }
+
+    /// A new file of any kind.
+    pub fn make(
+        &self,
+        caller: Caller,
+        parent: FileId,
+        name: &Name,
+        making: &Making,
+    ) -> Step<Done<Found>> {
+        let done = self.change(
+            caller.uid,
+            |_, ids| {
+                Ok(Change::Make {
+                    parent,
+                    name: name.clone(),
+                    file: ids.next()?,
+                    kind: making.kind,
+                    mode: making.mode & 0o7777,
+                    uid: making.uid,
+                    gid: making.gid,
+                    target: making.target.clone().map(Into::into),
+                    rdev: making.rdev,
+                })
+            },
+            |_, _| Ok(()),
+        )?;
+        let (update, effects) = done.value;
+        let Change::Make { file, .. } = update.change else {
+            unreachable!("a Make was built above")
+        };
+        let node = effects.nodes.get(&file).cloned().flatten();
+        Ok(Done { value: self.found(file, node)?, wait: done.wait })
+    }
+
+    /// A new ordinary file, open.
+    pub fn create(
+        &self,
+        caller: Caller,
+        parent: FileId,
+        name: &Name,
+        making: &Making,
+        flags: OpenFlags,
+    ) -> Step<Done<(Found, Opened)>> {
+        let made = self.make(caller, parent, name, making)?;
+        let opened = self.open_new(&made.value, flags)?;
+        Ok(Done { value: (made.value, opened), wait: made.wait })
+    }
+
+    /// One more name for a file.
+    pub fn link(
+        &self,
+        caller: Caller,
+        file: FileId,
+        parent: FileId,
+        name: &Name,
+    ) -> Step<Done<Found>> {
+        let change = Change::Link { parent, name: name.clone(), file };
+        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        let node = done.value.1.nodes.get(&file).cloned().flatten();
+        Ok(Done { value: self.found(file, node)?, wait: done.wait })
+    }
+
+    /// Takes a name away: of a directory if `directory` says so, of anything else if not.
+    pub fn unlink(
+        &self,
+        caller: Caller,
+        parent: FileId,
+        name: &Name,
+        directory: bool,
+    ) -> Step<Done<()>> {
+        let mut before = None;
+        let done = self.change(
+            caller.uid,
+            |tree, _| {
+                let (file, node) = entry(tree, parent, name)?;
+                match (directory, node.kind == Kind::Directory) {
+                    (true, false) => return Err(Objection::NotADirectory.into()),
+                    (false, true) => return Err(Objection::IsADirectory.into()),
+                    _ => before = Some((file, node)),
+                }
+                Ok(Change::Unlink { parent, name: name.clone(), file })
+            },
+            |_, _| Ok(()),
+        )?;
+        if let Some((file, node)) = before {
+            self.after_removal(file, node, &done.value.1)?;
+        }
+        Ok(Done { value: (), wait: done.wait })
+    }
+
+    /// Moves a name, over another or in exchange for it.
+    pub fn rename(
+        &self,
+        caller: Caller,
+        from: FileId,
+        from_name: &Name,
+        to: FileId,
+        to_name: &Name,
+        flag: RenameFlag,
+    ) -> Step<Done<()>> {
+        let mut replaced = None;
+        let done = self.change(
+            caller.uid,
+            |tree, _| {
+                let (file, _) = entry(tree, from, from_name)?;
+                let over = tree.entry(to, to_name).map_err(crate::client::stop)?;
+                match (flag, over) {
+                    (RenameFlag::NoReplace, Some(_)) => return Err(Objection::Exists.into()),
+                    (RenameFlag::Exchange, None) => return Err(Objection::NoEntry.into()),
+                    (RenameFlag::Replace, Some(over)) if over != file => {
+                        let node = tree.node(over).map_err(crate::client::stop)?;
+                        replaced = node.map(|node| (over, node));
+                    }
+                    _ => {}
+                }
+                Ok(Change::Rename {
+                    from,
+                    from_name: from_name.clone(),
+                    to,
+                    to_name: to_name.clone(),
+                    file,
+                    over,
+                    exchange: flag == RenameFlag::Exchange,
+                })
+            },
+            |_, _| Ok(()),
+        )?;
+        if let Some((over, node)) = replaced {
+            self.after_removal(over, node, &done.value.1)?;
+        }
+        Ok(Done { value: (), wait: done.wait })
+    }
+
+    /// What a symbolic link says.
+    pub fn read_link(&self, file: FileId) -> Step<Vec<u8>> {
+        let node = self.node(file)?;
+        node.target.map(Vec::from).ok_or(Objection::Invalid.into())
+    }
+
+    /// Sets attributes; a new size cuts or grows the contents.
+    pub fn set_attributes(
+        &self,
+        caller: Caller,
+        file: FileId,
+        handle: Option<Handle>,
+        setting: &Setting,
+    ) -> Step<Done<Found>> {
+        let mut wait = None;
+        if let Some(size) = setting.size {
+            wait = self.truncate(caller, file, handle, size)?;
+        }
+        let now = self.inner.world.clock.time();
+        let set = AttributeChange {
+            mode: setting.mode.map(|mode| mode & 0o7777),
+            uid: setting.uid,
+            gid: setting.gid,
+            atime: setting.atime.map(|time| time_of(time, now)),
+            mtime: setting.mtime.map(|time| time_of(time, now)),
+        };
+        if set == AttributeChange::default() {
+            return Ok(Done { value: self.attributes(file)?, wait });
+        }
+        if self.set_on_unlinked(file, &set, now) {
+            return Ok(Done { value: self.attributes(file)?, wait });
+        }
+        let mtime = set.mtime;
+        let done = self.change(
+            caller.uid,
+            |tree, _| {
+                let node = tree.node(file).map_err(crate::client::stop)?;
+                let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+                Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set })
+            },
+            |_, _| Ok(()),
+        )?;
+        if let Some(mtime) = mtime {
+            self.files().set_mtime(file, mtime);
+        }
+        Ok(Done { value: self.attributes(file)?, wait: done.wait.or(wait) })
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&self, file: FileId, name: &[u8]) -> Step<Vec<u8>> {
+        let xattrs = self.node(file)?.xattrs.unwrap_or_default();
+        let value = xattrs.get(&minicbor::bytes::ByteVec::from(name.to_vec()));
+        value.map(|value| value.to_vec()).ok_or(Objection::NoAttribute.into())
+    }
+
+    /// The names of all extended attributes.
+    pub fn xattrs(&self, file: FileId) -> Step<Vec<Vec<u8>>> {
+        let xattrs = self.node(file)?.xattrs.unwrap_or_default();
+        Ok(xattrs.into_keys().map(Vec::from).collect())
+    }
+
+    pub fn set_xattr(
+        &self,
+        caller: Caller,
+        file: FileId,
+        name: &[u8],
+        value: &[u8],
+        flag: XattrFlag,
+    ) -> Step<Done<()>> {
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(Error::AttributeTooLarge.into());
+        }
+        match (flag, self.xattr(file, name)) {
+            (XattrFlag::Create, Ok(_)) => return Err(Error::AttributeExists.into()),
+            (_, Err(Stop::Need(need))) => return Err(Stop::Need(need)),
+            (XattrFlag::Replace, Err(error)) => return Err(error),
+            _ => {}
+        }
+        let change =
+            Change::SetXattr { file, name: name.to_vec().into(), value: value.to_vec().into() };
+        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        Ok(Done { value: (), wait: done.wait })
+    }
+
+    pub fn remove_xattr(&self, caller: Caller, file: FileId, name: &[u8]) -> Step<Done<()>> {
+        let change = Change::RemoveXattr { file, name: name.to_vec().into() };
+        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        Ok(Done { value: (), wait: done.wait })
+    }
+
+    /// What `statfs` shows: the origin's totals as last told.
+    pub fn totals(&self) -> Step<Totals> {
+        let now = self.inner.world.clock.moment();
+        let known = self.core().totals;
+        let mode = self.connection().mode;
+        match known {
+            Some((totals, at)) if now.since(at) < TOTALS_KEPT => Ok(totals),
+            // Without a link the last known will do, and nothing at all is better than a wait.
+            known if !crate::mode::fetches(mode) => {
+                Ok(known.map(|(totals, _)| totals).unwrap_or_default())
+            }
+            _ => Err(Stop::Need(Need::Totals)),
+        }
+    }
+
+    pub(crate) fn node(&self, file: FileId) -> Step<Node> {
+        Ok(self.attributes(file)?.node)
+    }
+
+    /// A node with what is open and written here over it.
+    pub(crate) fn found(&self, file: FileId, node: Option<Node>) -> Step<Found> {
+        let mut files = self.files();
+        let node = files.show(file, node).map_err(crate::client::failed)?;
+        let mut node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+        if self.inner.kernel.get().is_some() {
+            let told = files.size_cached(file, node.contents_stamp);
+            node.contents.size = told.map_err(crate::client::failed)?.unwrap_or(node.contents.size);
+        }
+        Ok(Found { file, node })
+    }
+
+    fn order_of(&self, directory: FileId, anew: bool) -> Step<Order> {
+        let listings = || self.inner.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !anew && let Some(order) = listings().by_directory.get(&directory) {
+            return Ok(order.clone());
+        }
+        let entries = self.view(|tree| {
+            let entries = tree.entries(directory)?;
+            // All nodes are needed soon: learn of a missing one before the first is shown.
+            for (_, file) in &entries {
+                tree.node(*file)?;
+            }
+            Ok(entries)
+        })?;
+        let mut order: Vec<_> =
+            entries.into_iter().map(|(name, file)| (cookie(&name), name, file)).collect();
+        order.sort_unstable();
+        let order = Arc::new(order);
+        let mut listings = listings();
+        if listings.by_directory.insert(directory, order.clone()).is_none() {
+            listings.order.push_back(directory);
+        }
+        if listings.order.len() > LISTINGS_MAX
+            && let Some(oldest) = listings.order.pop_front()
+        {
+            listings.by_directory.remove(&oldest);
+        }
+        Ok(order)
+    }
+}
+
+impl From<Objection> for Stop {
+    fn from(objection: Objection) -> Stop {
+        Stop::Error(Error::Objection(objection))
+    }
+}
+
+fn entry(tree: &volume::partial::Tree<'_>, parent: FileId, name: &Name) -> Step<(FileId, Node)> {
+    let stop = crate::client::stop;
+    let file = tree.entry(parent, name).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
+    let node = tree.node(file).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
+    Ok((file, node))
+}
+
+fn time_of(time: SetTime, now: Time) -> Time {
+    match time {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    }
+}
+
+/// Where a name stands in the order of reading: the same on every reading, whatever else is
+/// made or removed meanwhile.
+fn cookie(name: &Name) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    (hasher.finish() >> 2).max(COOKIE_MIN)
+}

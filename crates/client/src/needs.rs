@@ -1,0 +1,279 @@
+//! Getting what a call lacks.
+//! Holds: what several callers lack at once is asked for once; every wait has a bound.
+
+use crate::client::{Client, error_of};
+use crate::mode;
+use crate::session::unexpected;
+use crate::types::{Error, Need, Step, Stop};
+use model::{FileId, Kind, Name, View};
+use protocol::{Class, Request, Response, States, Upstream};
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+use std::time::Duration;
+use store::{Containers, Durability};
+use tokio::sync::oneshot;
+use volume::partial;
+
+/// How often a call is tried before it is given up: more needs than any call has.
+const TRIES_MAX: usize = 4096;
+/// Entries of the first listing after a pause, and of the largest.
+const LIST_ENTRIES_FIRST: u32 = 256;
+const LIST_ENTRIES_MAX: u32 = 8192;
+/// Listings that follow each other within this are a walk, and ask for more each time.
+const WALK_PAUSE_MAX: Duration = Duration::from_secs(3);
+/// Directories that a walk asks for beside the one it is at.
+const ALSO_MAX: usize = 256;
+/// Pages of one directory: a million entries, and then some.
+const PAGES_MAX: usize = 1 << 16;
+
+/// Tries, gets what is missing, and tries again.
+pub async fn complete<U: Upstream, C: Containers, T>(
+    client: &Client<U, C>,
+    mut attempt: impl FnMut(&Client<U, C>) -> Step<T>,
+) -> Result<T, Error> {
+    for _ in 0..TRIES_MAX {
+        match attempt(client) {
+            Ok(value) => return Ok(value),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Need(need)) => client.satisfy(need).await?,
+        }
+    }
+    Err(Error::Failed("the call needs more and more, and was given up".into()))
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Gets what a call lacks, within the bound of the settings.
+    pub async fn satisfy(&self, need: Need) -> Result<(), Error> {
+        let Some(_flight) = self.take_off(&need).await else { return Ok(()) };
+        let checked = mode::validates(self.connection().mode);
+        match self.get(need).await {
+            // The next try asks again, over the next session.
+            Err(Error::Retry) => self.attached().await,
+            // The link has gone meanwhile: what is cached may do now.
+            Err(Error::Unreachable(_)) if checked && !mode::validates(self.connection().mode) => {
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn get(&self, need: Need) -> Result<(), Error> {
+        match need {
+            Need::Volume => self.attached().await,
+            Need::Lease => self.renew().await,
+            Need::Totals => self.get_totals().await,
+            Need::Node(file) => self.inspect(vec![file], Vec::new()).await,
+            Need::Directory(directory) => self.get_directory(directory, None).await,
+            Need::Entry(directory, name) => self.get_directory(directory, Some(name)).await,
+            Need::Contents { file, generation, offset, length } => {
+                self.fetch(file, generation, offset, length).await
+            }
+        }
+    }
+
+    /// The first to lack something gets it; the others wait until it has it, and look again.
+    async fn take_off(&self, need: &Need) -> Option<Flight<'_, U, C>> {
+        let others = {
+            let mut flights = self.flights();
+            match flights.get_mut(need) {
+                None => {
+                    flights.insert(need.clone(), Vec::new());
+                    None
+                }
+                Some(waiting) => {
+                    let (sender, receiver) = oneshot::channel();
+                    waiting.push(sender);
+                    Some(receiver)
+                }
+            }
+        };
+        match others {
+            None => Some(Flight { client: self, need: need.clone() }),
+            Some(landed) => {
+                // However the flight ended, the call has to look for itself.
+                let _ = landed.await;
+                None
+            }
+        }
+    }
+
+    fn flights(
+        &self,
+    ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<Need, Vec<oneshot::Sender<()>>>> {
+        self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn get_totals(&self) -> Result<(), Error> {
+        match self.ask(Class::Interactive, Request::Measure).await? {
+            Response::Measured(totals) => {
+                let now = self.inner.world.clock.moment();
+                self.core().totals = Some((totals, now));
+                Ok(())
+            }
+            other => Err(unexpected("measure", &other)),
+        }
+    }
+
+    async fn inspect(&self, nodes: Vec<FileId>, entries: Vec<(FileId, Name)>) -> Result<(), Error> {
+        let request = Request::Inspect { nodes, entries };
+        match self.ask(Class::Interactive, request).await? {
+            Response::Inspected(states) => {
+                let changed = {
+                    let mut core = self.core();
+                    self.expect(&states.nodes)?;
+                    let mut write = self.inner.tables.write().map_err(error_of)?;
+                    let changed = partial::take_states(&mut *write, &states, core.meta.epoch)
+                        .map_err(|error| Error::Failed(error.to_string()))?;
+                    write.commit(Durability::Later).map_err(error_of)?;
+                    self.show_hidden(&mut core, files_of(&states))?;
+                    changed
+                };
+                self.forget(&changed);
+                Ok(())
+            }
+            other => Err(unexpected("inspect", &other)),
+        }
+    }
+
+    /// Lists a directory, all of it, or until `name` is known.
+    async fn get_directory(&self, directory: FileId, name: Option<Name>) -> Result<(), Error> {
+        let mut after: Option<Name> = None;
+        for _ in 0..PAGES_MAX {
+            let entries_max = self.entries_to_list();
+            let request = Request::List {
+                directory,
+                after: after.clone(),
+                entries_max,
+                deep: after.is_none(),
+                also: (after.is_none() && entries_max > LIST_ENTRIES_FIRST)
+                    .then(|| self.next_on_a_walk(directory)),
+            };
+            let listing = match self.ask(Class::Interactive, request).await {
+                Ok(Response::Listing(listing)) => listing,
+                // It is gone: say so by its node, which the call will look at next.
+                Err(Error::Objection(_)) => return self.inspect_gone(directory, name).await,
+                Ok(other) => return Err(unexpected("list", &other)),
+                Err(error) => return Err(error),
+            };
+            let first = listing.directories.first().filter(|first| first.directory == directory);
+            let Some(first) = first else {
+                return Err(Error::Failed("the server listed another directory".into()));
+            };
+            let (complete, last) = (first.complete, first.entries.last().cloned());
+            self.take_listing(&listing, after.as_ref())?;
+            if complete {
+                return Ok(());
+            }
+            let Some((last, _)) = last else {
+                return Err(Error::Failed("the server listed nothing of a directory".into()));
+            };
+            if after.as_ref().is_some_and(|after| last <= *after) {
+                return Err(Error::Failed("the server lists a directory in circles".into()));
+            }
+            // One name of a large directory is asked for by itself.
+            if let Some(name) = name {
+                return self.inspect(vec![], vec![(directory, name)]).await;
+            }
+            after = Some(last);
+        }
+        Err(Error::Failed(format!("directory {directory} has too many entries")))
+    }
+
+    /// The directories beside this one that are not known yet, in the order in which a walk
+    /// comes to them.
+    fn next_on_a_walk(&self, directory: FileId) -> Vec<FileId> {
+        let siblings = self.view(|tree| {
+            let node = tree.node(directory)?;
+            let Some(parent) = node.and_then(|node| node.parent) else { return Ok(Vec::new()) };
+            let entries = tree.entries(parent)?;
+            let here = entries.iter().position(|(_, file)| *file == directory).unwrap_or(0);
+            let (before, after) = entries.split_at(here);
+            let mut unknown = Vec::new();
+            for (_, file) in after.iter().chain(before) {
+                let is_directory = |node: model::Node| node.kind == Kind::Directory;
+                if *file != directory
+                    && tree.node(*file)?.is_some_and(is_directory)
+                    && !tree.is_complete(*file)?
+                {
+                    unknown.push(*file);
+                    if unknown.len() == ALSO_MAX {
+                        break;
+                    }
+                }
+            }
+            Ok(unknown)
+        });
+        // What is not known of the parent costs the walk a round trip, and nothing else.
+        siblings.unwrap_or_default()
+    }
+
+    async fn inspect_gone(&self, directory: FileId, name: Option<Name>) -> Result<(), Error> {
+        let entries = name.into_iter().map(|name| (directory, name)).collect();
+        self.inspect(vec![directory], entries).await?;
+        // A directory that is gone has no entries.
+        Err(Error::Objection(protocol::Objection::NoEntry))
+    }
+
+    fn take_listing(&self, listing: &protocol::Listing, after: Option<&Name>) -> Result<(), Error> {
+        let changed = {
+            let mut core = self.core();
+            self.expect(&listing.nodes)?;
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            let changed = partial::take_listing(&mut *write, listing, after, core.meta.epoch)
+                .map_err(|error| Error::Failed(error.to_string()))?;
+            write.commit(Durability::Later).map_err(error_of)?;
+            let nodes = listing.nodes.iter().map(|state| state.file);
+            let listed = listing.directories.iter().map(|listed| listed.directory);
+            self.show_hidden(&mut core, nodes.chain(listed))?;
+            changed
+        };
+        // Directories that the kernel asks for now cannot be in its cache.
+        let listed: BTreeSet<FileId> =
+            listing.directories.iter().map(|listed| listed.directory).collect();
+        let stale: Vec<_> = changed
+            .into_iter()
+            .filter(|change| match change {
+                partial::Changed::Node { file, .. } => !listed.contains(file),
+                partial::Changed::Entry(..) => true,
+            })
+            .collect();
+        self.forget(&stale);
+        Ok(())
+    }
+
+    /// A walk asks for more at each step; after a pause, for little again.
+    fn entries_to_list(&self) -> u32 {
+        let now = self.inner.world.clock.moment();
+        let mut connection = self.connection();
+        let walking = connection.listed_at.is_some_and(|at| now.since(at) < WALK_PAUSE_MAX);
+        connection.list_entries_max = if walking {
+            (connection.list_entries_max * 2).clamp(LIST_ENTRIES_FIRST, LIST_ENTRIES_MAX)
+        } else {
+            LIST_ENTRIES_FIRST
+        };
+        connection.listed_at = Some(now);
+        connection.list_entries_max
+    }
+}
+
+/// The files that states speak of.
+pub(crate) fn files_of(states: &States) -> impl Iterator<Item = FileId> {
+    let nodes = states.nodes.iter().map(|state| state.file);
+    nodes.chain(states.entries.iter().map(|state| state.directory))
+}
+
+/// Something is being got. Whoever waits for it is woken when this is dropped.
+struct Flight<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    need: Need,
+}
+
+impl<U: Upstream, C: Containers> Drop for Flight<'_, U, C> {
+    fn drop(&mut self) {
+        let waiting = self.client.flights().remove(&self.need).unwrap_or_default();
+        for waiter in waiting {
+            // Who does not wait any more need not be told.
+            let _ = waiter.send(());
+        }
+    }
+}

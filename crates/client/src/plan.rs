@@ -1,0 +1,111 @@
+//! How the contents of a pending store are to be sent: which chunks it has, and where they are.
+//! Holds: a chunk is hashed again before it is sent, so a container that was changed since can
+//! cost time and never sends what is not the version.
+//! From: LBFS, "Update protocol".
+
+use crate::client::Client;
+use chunks::{ChunksError, Described, Found, Secret, describe};
+use model::{ChunkName, FileId, Piece};
+use protocol::{Cutter, Upstream};
+use std::collections::BTreeMap;
+use store::container::Key;
+use store::{Container, Containers, Read, StoreError, Write};
+
+/// Chunks that the origin has been seen to have. Not trusted: the origin says what it lacks.
+const HOME: &str = "client-home";
+/// Bytes that are read from a container at once.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// The chunks of one version.
+pub(crate) struct Plan {
+    pub file: FileId,
+    pub generation: u32,
+    pub recipe: BTreeMap<ChunkName, Vec<u8>>,
+    /// Offset and length in the container.
+    pub data: BTreeMap<ChunkName, (u64, u32)>,
+}
+
+impl Plan {
+    pub fn new(file: FileId, generation: u32, described: &Described) -> Plan {
+        let recipe = described.tree.chunks.iter().cloned().collect();
+        let data = described
+            .pieces
+            .iter()
+            .filter_map(|placed| match placed.piece {
+                Piece::Chunk { name, length } => {
+                    let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
+                    Some((name, (placed.offset, length)))
+                }
+                Piece::Zeros { .. } => None,
+            })
+            .collect();
+        Plan { file, generation, recipe, data }
+    }
+
+    /// Every chunk's name, recipe chunks first.
+    pub fn names(&self) -> impl Iterator<Item = &ChunkName> {
+        self.recipe.keys().chain(self.data.keys())
+    }
+
+    pub fn length(&self, name: &ChunkName) -> Option<u64> {
+        let recipe = self.recipe.get(name).map(|bytes| bytes.len() as u64);
+        recipe.or_else(|| self.data.get(name).map(|(_, length)| u64::from(*length)))
+    }
+}
+
+pub(crate) fn is_home(read: &dyn Read, name: &ChunkName) -> Result<bool, StoreError> {
+    Ok(read.get(HOME, &name.0)?.is_some())
+}
+
+pub(crate) fn note_home(write: &mut dyn Write, name: &ChunkName) -> Result<(), StoreError> {
+    write.put(HOME, &name.0, &[])
+}
+
+pub(crate) fn forget_home(write: &mut dyn Write, name: &ChunkName) -> Result<(), StoreError> {
+    write.delete(HOME, &name.0)
+}
+
+/// Cuts and names what a container holds. Holes are not read.
+pub(crate) fn describe_container(
+    container: &impl Container,
+    secret: &Secret,
+    cutter: Cutter,
+) -> Result<Described, ChunksError> {
+    let size = container.length()?;
+    let mut data = container.data(0, size)?.into_iter().peekable();
+    describe(secret, cutter, size, |offset, buffer| {
+        while data.next_if(|(start, length)| start + length <= offset).is_some() {}
+        let Some((start, length)) = data.peek() else { return Ok(Found::Hole(size - offset)) };
+        if *start > offset {
+            return Ok(Found::Hole(start - offset));
+        }
+        let left = usize::try_from(start + length - offset).unwrap_or(usize::MAX);
+        let bytes = container.read(offset, buffer.len().min(left).min(READ_BYTES_MAX))?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok::<_, ChunksError>(Found::Bytes(bytes.len()))
+    })
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn secret(&self) -> (Secret, Cutter) {
+        let core = self.core();
+        (Secret::new(core.meta.secret), core.meta.cutter)
+    }
+
+    /// The bytes of a chunk of a version, if the container still has them.
+    pub(crate) fn chunk_of(
+        &self,
+        plan: &Plan,
+        secret: &Secret,
+        name: &ChunkName,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(bytes) = plan.recipe.get(name) {
+            return Ok(Some(bytes.clone()));
+        }
+        let Some((offset, length)) = plan.data.get(name) else { return Ok(None) };
+        let key = Key { file: plan.file.0, generation: plan.generation };
+        let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
+        let bytes = container.read(*offset, *length as usize)?;
+        Ok(secret.check(name, &bytes).is_ok().then_some(bytes))
+    }
+}

@@ -1,0 +1,270 @@
+//! Coming up after a crash: the tables as of the last checkpoint, and the log after it.
+//! Holds: what the log says was done is shown and pending again; what was written to a file and
+//! not stored is stored as if it had been closed at the crash.
+//! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
+
+use crate::client::{Client, ClientError, effects_here, error_of};
+use crate::files::{forget_written, sized};
+use crate::meta::Meta;
+use crate::plan::describe_container;
+use crate::presence::{Dirty, Presence};
+use crate::types::Error;
+use chunks::Secret;
+use model::{Change, Contents, FileId, Stamp, Update};
+use protocol::Upstream;
+use std::collections::{BTreeMap, BTreeSet};
+use store::container::Key;
+use store::{Container, Containers, Durability, Read, StoreError, Write};
+use update_log::{Record, Recovered};
+use volume::partial::{self, Tree};
+
+/// What became of a record that is done once more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Redone {
+    Done,
+    /// It rests on a file that is not known here any more: it is pending, and does not show.
+    Hidden(FileId),
+    /// A store whose contents are not there.
+    Torn(u64),
+}
+
+/// Files that are looked at in one reading.
+const PAGE_FILES: usize = 1024;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn recover(&self, recovered: Recovered) -> Result<(), ClientError> {
+        {
+            let mut core = self.core();
+            let mut write = self.inner.tables.write()?;
+            for file in &recovered.files_made {
+                if Some(file.replica()) == core.meta.replica {
+                    core.meta.counter = core.meta.counter.max(file.counter() + 1);
+                }
+            }
+            let meta = core.meta.clone();
+            let mut torn = Vec::new();
+            for record in &recovered.replayed {
+                match self.redo(&mut *write, record, &meta)? {
+                    Redone::Done => {}
+                    Redone::Hidden(file) => drop(core.hidden.insert(file)),
+                    Redone::Torn(number) => torn.push(number),
+                }
+            }
+            for number in torn {
+                core.log.cancel(number)?;
+            }
+            // Written down at once: redoing twice would be right too, and longer.
+            core.meta.applied = core.log.last_position();
+            core.meta.save(&mut *write)?;
+            // What outlived the process may not be on the disk yet.
+            self.sync_log()?;
+            write.commit(Durability::Now)?;
+            if !recovered.cancelled.is_empty() {
+                self.rebuild(&mut core, &recovered.cancelled)
+                    .map_err(|error| ClientError::Rebuild(error.to_string()))?;
+            }
+        }
+        if !recovered.replayed.is_empty() {
+            tracing::info!(records = recovered.replayed.len(), "recovered from the log");
+        }
+        self.reopen_written()?;
+        self.sweep_containers()?;
+        self.store_left_over();
+        Ok(())
+    }
+
+    fn redo(
+        &self,
+        write: &mut dyn Write,
+        record: &Record,
+        meta: &Meta,
+    ) -> Result<Redone, ClientError> {
+        match record {
+            Record::Update(update) => {
+                if self.is_torn(&*write, update, meta)? {
+                    return Ok(Redone::Torn(update.stamp.number));
+                }
+                if let Change::Store { file, contents, .. } = &update.change {
+                    self.redo_store(write, update, *file, *contents)?;
+                }
+                if meta.is_taken(update.stamp.number) {
+                    return Ok(Redone::Done);
+                }
+                let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
+                    Ok(Ok(effects)) => effects,
+                    // The origin will say what becomes of it.
+                    Ok(Err(_)) => return Ok(Redone::Done),
+                    Err(missing) => {
+                        let file = missing.file().ok_or(missing)?;
+                        return Ok(Redone::Hidden(file));
+                    }
+                };
+                partial::apply_local(write, update.stamp.number, &effects, meta.epoch)?;
+                for (file, node) in &effects.nodes {
+                    if node.is_none() {
+                        forget_written(write, *file)?;
+                    }
+                }
+            }
+            Record::Opened { file, generation, expects, uid } => {
+                let dirty = Dirty { expects: *expects, uid: *uid };
+                self.mark_written(write, *file, *generation, dirty)?;
+            }
+            Record::Closed { file } => forget_written(write, *file)?,
+            Record::Cancelled { .. } => {}
+        }
+        Ok(Redone::Done)
+    }
+
+    fn redo_store(
+        &self,
+        write: &mut dyn Write,
+        update: &Update,
+        file: FileId,
+        contents: Contents,
+    ) -> Result<(), StoreError> {
+        let row = Presence::load(&*write, file)?;
+        let (generation, used) = row.map_or((0, update.at.secs), |row| (row.generation, row.used));
+        let mut presence = Presence::new(generation, update.stamp, contents, used);
+        presence.add_all();
+        presence.save(write, file)?;
+        self.contents_written(Key { file: file.0, generation });
+        Ok(())
+    }
+
+    /// The log says that these contents were stored, and the container holds others: the power
+    /// went before they were on the disk, or they were written over since. Then it is still being
+    /// written to, as the log has said before, and what it holds is stored anew.
+    fn is_torn(&self, read: &dyn Read, update: &Update, meta: &Meta) -> Result<bool, ClientError> {
+        let Change::Store { file, contents, .. } = &update.change else { return Ok(false) };
+        let Some(presence) = Presence::load(read, *file)?.filter(|row| row.dirty.is_some()) else {
+            return Ok(false);
+        };
+        let key = Key { file: file.0, generation: presence.generation };
+        let Some(container) = self.inner.containers.open(key, false)? else { return Ok(false) };
+        let described = describe_container(&container, &Secret::new(meta.secret), meta.cutter)?;
+        Ok(described.tree.contents != *contents)
+    }
+
+    fn mark_written(
+        &self,
+        write: &mut dyn Write,
+        file: FileId,
+        generation: u32,
+        dirty: Dirty,
+    ) -> Result<(), ClientError> {
+        let row = Presence::load(&*write, file)?.filter(|row| row.generation == generation);
+        let mut presence =
+            row.unwrap_or_else(|| Presence::new(generation, dirty.expects, sized(0), 0));
+        presence.dirty = Some(dirty);
+        presence.save(write, file)?;
+        Ok(())
+    }
+
+    /// Files that were being written to are open again, for `store_left_over` to store.
+    fn reopen_written(&self) -> Result<(), ClientError> {
+        let mut after = None;
+        loop {
+            let page = {
+                let read = self.inner.tables.read()?;
+                Presence::page(&*read, after, PAGE_FILES)?
+            };
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(*last);
+            for (file, presence) in page {
+                if presence.dirty.is_none() {
+                    continue;
+                }
+                let key = Key { file: file.0, generation: presence.generation };
+                match self.inner.containers.open(key, false)? {
+                    Some(container) => self.files().reopen(file, container, presence),
+                    None => {
+                        tracing::warn!(%file, "a file that was being written to has no container");
+                        let mut write = self.inner.tables.write()?;
+                        Presence::remove(&mut *write, file)?;
+                        write.commit(Durability::Later)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Containers that no row speaks of are left from before the crash.
+    fn sweep_containers(&self) -> Result<(), ClientError> {
+        let pending: BTreeSet<u64> = {
+            let core = self.core();
+            core.log
+                .pending()
+                .filter_map(|update| match update.change {
+                    Change::Store { file, .. } => Some(file.0),
+                    _ => None,
+                })
+                .collect()
+        };
+        for (key, _) in self.inner.containers.list()? {
+            let row = Presence::load(&*self.inner.tables.read()?, FileId(key.file))?;
+            let current = row.is_some_and(|row| row.generation == key.generation);
+            if !current && !pending.contains(&key.file) {
+                self.inner.containers.remove(key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the containers of files that were made here new ids.
+    pub(crate) fn move_containers(
+        &self,
+        ids: &BTreeMap<FileId, FileId>,
+        stamps: &BTreeMap<Stamp, Stamp>,
+    ) -> Result<usize, Error> {
+        let mut moved = 0;
+        let mut after = None;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        loop {
+            let page = Presence::page(&*write, after, PAGE_FILES).map_err(error_of)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (file, mut presence) in page {
+                let version = stamps.get(&presence.version).copied();
+                presence.version = version.unwrap_or(presence.version);
+                let Some(id) = ids.get(&file) else {
+                    if version.is_some() {
+                        presence.save(&mut *write, file).map_err(error_of)?;
+                    }
+                    continue;
+                };
+                self.copy_container(file, *id, presence.generation).map_err(error_of)?;
+                Presence::remove(&mut *write, file).map_err(error_of)?;
+                presence.save(&mut *write, *id).map_err(error_of)?;
+                moved += 1;
+            }
+        }
+        write.commit(Durability::Now).map_err(error_of)?;
+        Ok(moved)
+    }
+
+    fn copy_container(&self, from: FileId, to: FileId, generation: u32) -> Result<(), StoreError> {
+        const STEP_BYTES: usize = 1 << 20;
+        let source = Key { file: from.0, generation };
+        let Some(old) = self.inner.containers.open(source, false)? else { return Ok(()) };
+        let Some(new) = self.inner.containers.open(Key { file: to.0, generation }, true)? else {
+            return Ok(());
+        };
+        let length = old.length()?;
+        new.set_length(length)?;
+        for (start, length) in old.data(0, length)? {
+            let mut offset = start;
+            while offset < start + length {
+                let step = STEP_BYTES.min((start + length - offset) as usize);
+                let bytes = old.read(offset, step)?;
+                if bytes.is_empty() {
+                    break;
+                }
+                new.write(offset, &bytes)?;
+                offset += bytes.len() as u64;
+            }
+        }
+        new.sync()?;
+        self.inner.containers.remove(source)
+    }
+}

@@ -1,0 +1,492 @@
+//! The session with the replica above: attaching, notices, the lease of callbacks, the mode.
+//! Holds: a notice is acknowledged only after what it says is in the cache and the kernel has
+//! been told; the lease is counted from before the request for it was sent.
+//! From: AFS callbacks; DESIGN, "The client".
+
+use crate::client::{Client, error_of};
+use crate::mode::{self, LinkView};
+use crate::needs::files_of;
+use crate::types::{Error, Need, Stop, WantedMode};
+use model::FileId;
+use protocol::{
+    Attach, Attached, Class, Event, Mode, Notice, Request, Response, Tail, Unreachable, Upstream,
+};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::{Containers, Durability};
+use volume::partial;
+use world::Moment;
+
+/// The lease is given up so long before the replica above does: clocks drift.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
+/// A lease with less than this left is renewed, if the mount is in use.
+const RENEW_BELOW: Duration = Duration::from_secs(12);
+/// How long after an attach that failed the next one is tried over the same session.
+const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// How often the mode and the lease are looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// The kernel's time-outs where callbacks do not hold.
+const UNCHECKED_FOR: Duration = Duration::from_secs(2);
+
+/// What is known of the session.
+pub(crate) struct Connection {
+    pub wanted: WantedMode,
+    pub mode: Mode,
+    /// This client has been given the volume's secret and a replica id, now or earlier.
+    pub volume_known: bool,
+    /// Requests may be sent.
+    pub attached: bool,
+    /// Counts the sessions that were attached.
+    sessions: u64,
+    /// There is a session to attach over.
+    pub up: bool,
+    /// What keeps this client from attaching over it, in words for the user.
+    pub obstacle: Option<String>,
+    pub down_since: Option<Moment>,
+    pub trouble: Option<Unreachable>,
+    lease_until: Option<Moment>,
+    lease: Duration,
+    /// A tail is on its way: what notices say beyond it must not be taken for all there is.
+    tail_due: bool,
+    calls_at_renewal: u64,
+    /// Entries that the next listing asks for.
+    pub list_entries_max: u32,
+    pub listed_at: Option<Moment>,
+}
+
+impl Connection {
+    pub fn new(wanted: WantedMode, now: Moment, volume_known: bool) -> Connection {
+        let mode = match wanted {
+            WantedMode::Fixed(mode) => mode,
+            WantedMode::Auto => Mode::Partial,
+        };
+        Connection {
+            wanted,
+            mode,
+            volume_known,
+            attached: false,
+            sessions: 0,
+            up: false,
+            obstacle: None,
+            down_since: Some(now),
+            trouble: None,
+            lease_until: None,
+            lease: Duration::ZERO,
+            tail_due: false,
+            calls_at_renewal: 0,
+            list_entries_max: 0,
+            listed_at: None,
+        }
+    }
+
+    pub fn lease_holds(&self, now: Moment) -> bool {
+        self.lease_until.is_some_and(|until| now < until)
+    }
+
+    pub fn lease_left(&self, now: Moment) -> Duration {
+        self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Drives everything that goes on by itself, until `shut_down`.
+    pub async fn run(&self) {
+        tokio::join!(
+            self.run_events(),
+            self.run_replay(),
+            self.run_syncs(),
+            self.run_upkeep(),
+            self.run_watch(),
+        );
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.inner.stopping.load(Ordering::Acquire)
+    }
+
+    async fn run_events(&self) {
+        while !self.is_stopping() {
+            let stopped = self.until_stopping();
+            let event = tokio::select! {
+                biased;
+                event = self.inner.upstream.event() => event,
+                () = stopped => return,
+            };
+            match event {
+                None => return,
+                Some(Event::Up) => self.up().await,
+                Some(Event::Down(why)) => self.down(why),
+                Some(Event::Notice(notice, done)) => {
+                    if let Err(error) = self.take_notice(&notice) {
+                        tracing::error!(?error, "a notice could not be taken in");
+                        self.distrust_cache();
+                    }
+                    // The other side may have gone meanwhile; then nobody waits.
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn until_stopping(&self) {
+        while !self.is_stopping() {
+            self.inner.world.clock.sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn up(&self) {
+        self.connection().up = true;
+        let outcome = self.attach().await;
+        self.connection().obstacle = outcome.as_ref().err().map(ToString::to_string);
+        match outcome {
+            Ok(()) => {
+                self.choose_mode();
+                let mode = self.connection().mode;
+                tracing::info!(?mode, "attached");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the volume could not be attached; it is tried again");
+            }
+        }
+        self.inner.session_changed.notify_waiters();
+        self.inner.replay_wanted.notify_one();
+    }
+
+    /// What kept this client from attaching may be gone: a full disk, a volume that was busy.
+    async fn attach_again(&self) {
+        let due = {
+            let connection = self.connection();
+            connection.up && !connection.attached && connection.obstacle.is_some()
+        };
+        if due {
+            self.up().await;
+        }
+    }
+
+    fn down(&self, why: Unreachable) {
+        let now = self.inner.world.clock.moment();
+        {
+            let mut connection = self.connection();
+            connection.attached = false;
+            connection.up = false;
+            connection.down_since.get_or_insert(now);
+            connection.trouble = Some(why.clone());
+        }
+        tracing::info!(%why, "the session is down");
+        self.inner.session_changed.notify_waiters();
+    }
+
+    async fn attach(&self) -> Result<(), Error> {
+        let sent = self.inner.world.clock.moment();
+        let request = {
+            let core = self.core();
+            Attach {
+                replica: core.meta.replica,
+                made: core.log.last_number(),
+                seen: core.meta.seen,
+            }
+        };
+        let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
+        match answer {
+            Ok(Response::Attached(attached)) => self.take_attached(attached, sent),
+            Ok(Response::Refused(refusal)) => {
+                let text = refusal.to_string();
+                self.connection().trouble = Some(Unreachable::TurnedAway(text.clone()));
+                Err(Error::Unreachable(text))
+            }
+            Ok(other) => Err(unexpected("attach", &other)),
+            Err(error) => Err(Error::Unreachable(error.to_string())),
+        }
+    }
+
+    fn take_attached(&self, attached: Attached, sent: Moment) -> Result<(), Error> {
+        let lease = Duration::from_secs(u64::from(attached.lease_secs));
+        {
+            let mut core = self.core();
+            let before = core.meta.replica.replace(attached.replica);
+            core.meta.secret = attached.secret;
+            core.meta.cutter = attached.cutter;
+            core.meta.access = attached.access;
+            if before.is_some_and(|before| before != attached.replica) {
+                tracing::warn!(
+                    replica = %attached.replica,
+                    pending = core.log.pending_len(),
+                    "this client was set back to an earlier state: what is pending is renumbered"
+                );
+                drop(core);
+                self.renumber(attached.replica)?;
+                core = self.core();
+            }
+            // What was submitted and not taken is waiting again.
+            let waiting: Vec<u64> = core
+                .log
+                .pending()
+                .map(|update| update.stamp.number)
+                .filter(|number| *number > attached.taken)
+                .collect();
+            core.log.returned(&waiting);
+            core.unsaved = true;
+        }
+        let says_all = matches!(attached.tail, Tail::Changes(_));
+        self.take_tail(attached.tail)?;
+        if says_all {
+            self.core().meta.taken = Some(attached.taken);
+        }
+        // The secret and the replica id must survive before anything is named with them.
+        if !self.connection().volume_known {
+            self.checkpoint()?;
+        }
+        {
+            let mut connection = self.connection();
+            connection.attached = true;
+            connection.sessions += 1;
+            connection.tail_due = false;
+            connection.volume_known = true;
+            connection.down_since = None;
+            connection.trouble = None;
+            connection.lease = lease.saturating_sub(LEASE_MARGIN);
+            connection.lease_until = Some(sent + connection.lease);
+        }
+        self.checkpoint()
+    }
+
+    pub(crate) fn take_tail(&self, tail: Tail) -> Result<(), Error> {
+        match tail {
+            Tail::Changes(notice) => self.take_states(&notice, true),
+            Tail::TooFar(seq) => {
+                let mut core = self.core();
+                core.meta.seen = seq;
+                core.meta.epoch += 1;
+                core.unsaved = true;
+                self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+
+    /// Something said by the replica above was lost: nothing cached counts before it is asked
+    /// for again.
+    fn distrust_cache(&self) {
+        let mut core = self.core();
+        core.meta.epoch += 1;
+        core.unsaved = true;
+        self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+    }
+
+    fn take_notice(&self, notice: &Notice) -> Result<(), Error> {
+        // A notice may overtake the tail of a renewal, which has what came before it.
+        let advance = {
+            let connection = self.connection();
+            connection.attached && !connection.tail_due
+        };
+        self.take_states(notice, advance)
+    }
+
+    fn take_states(&self, notice: &Notice, advance: bool) -> Result<(), Error> {
+        let changed = {
+            let mut core = self.core();
+            let changed = if notice.states.is_empty() {
+                Vec::new()
+            } else {
+                self.expect(&notice.states.nodes)?;
+                let mut write = self.inner.tables.write().map_err(error_of)?;
+                let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
+                    .map_err(|error| Error::Failed(error.to_string()))?;
+                write.commit(Durability::Later).map_err(error_of)?;
+                self.show_hidden(&mut core, files_of(&notice.states))?;
+                changed
+            };
+            if advance {
+                core.meta.seen = core.meta.seen.max(notice.upto);
+            }
+            core.unsaved = true;
+            changed
+        };
+        self.forget(&changed);
+        Ok(())
+    }
+
+    /// Renews the lease of all callbacks.
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        let sent = self.inner.world.clock.moment();
+        let (seen, lease_before) = {
+            let seen = self.core().meta.seen;
+            let mut connection = self.connection();
+            // Until the tail is here: also if the answer is lost and the session goes on.
+            connection.tail_due = true;
+            connection.calls_at_renewal = self.inner.counters.calls.load(Ordering::Relaxed);
+            (seen, connection.lease_until)
+        };
+        match self.ask(Class::Interactive, Request::Renew { seen }).await? {
+            Response::Renewed(tail) => {
+                self.take_tail(tail)?;
+                let mut connection = self.connection();
+                connection.tail_due = false;
+                // A session that was lost meanwhile has taken its lease with it.
+                if connection.attached && connection.lease_until == lease_before {
+                    connection.lease_until = Some(sent + connection.lease);
+                }
+                Ok(())
+            }
+            other => Err(unexpected("renew", &other)),
+        }
+    }
+
+    async fn run_watch(&self) {
+        while !self.is_stopping() {
+            self.inner.world.clock.sleep(WATCH_EVERY).await;
+            self.choose_mode();
+            let waiting = {
+                let connection = self.connection();
+                connection.up && connection.obstacle.is_some()
+            };
+            if waiting {
+                self.inner.world.clock.sleep(ATTACH_AGAIN_AFTER).await;
+                self.attach_again().await;
+            }
+            let now = self.inner.world.clock.moment();
+            let (attached, left, before) = {
+                let connection = self.connection();
+                let left = connection.lease_left(now);
+                (connection.attached, left, connection.calls_at_renewal)
+            };
+            let in_use = self.inner.counters.calls.load(Ordering::Relaxed) != before;
+            let due = !left.is_zero() && left < RENEW_BELOW;
+            if attached
+                && due
+                && in_use
+                && let Err(error) = self.satisfy(Need::Lease).await
+            {
+                tracing::debug!(%error, "the lease could not be renewed");
+            }
+        }
+    }
+
+    /// Looks at the link and changes the mode if it has to be changed.
+    pub(crate) fn choose_mode(&self) {
+        let now = self.inner.world.clock.moment();
+        let quality = self.inner.upstream.quality();
+        let mut connection = self.connection();
+        let link = LinkView {
+            down_for: connection.down_since.map(|since| now.since(since)),
+            round_trip_min: quality.round_trip_min,
+        };
+        let mode = mode::choose(connection.wanted, link, connection.mode);
+        if mode != connection.mode {
+            tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
+            connection.mode = mode;
+            drop(connection);
+            self.inner.session_changed.notify_waiters();
+            self.inner.settled.notify_waiters();
+            self.inner.replay_wanted.notify_one();
+        }
+    }
+
+    /// What the user wants from now on.
+    pub fn set_mode(&self, wanted: WantedMode) {
+        self.connection().wanted = wanted;
+        self.choose_mode();
+    }
+
+    /// How long the kernel may keep names and attributes from now.
+    pub fn cache_for(&self) -> Duration {
+        let now = self.inner.world.clock.moment();
+        let connection = self.connection();
+        if mode::validates(connection.mode) { connection.lease_left(now) } else { UNCHECKED_FOR }
+    }
+
+    /// Asks the replica above, once attached, within the bound of the settings.
+    pub(crate) async fn ask(&self, class: Class, request: Request) -> Result<Response, Error> {
+        self.attached().await?;
+        let session = self.connection().sessions;
+        let within = self.inner.settings.answer_within;
+        let asked = self.inner.upstream.ask(class, request);
+        match self.inner.world.clock.within(within, asked).await {
+            None => Err(Error::TimedOut(within)),
+            Some(Err(Unreachable::Lost | Unreachable::NoLink)) => {
+                // Its event is still to come: who asks again now would be told the same at once.
+                let mut connection = self.connection();
+                connection.attached &= connection.sessions != session;
+                Err(Error::Retry)
+            }
+            Some(Err(error)) => Err(Error::Unreachable(error.to_string())),
+            Some(Ok(Response::Refused(refusal))) => Err(refused(refusal)),
+            Some(Ok(response)) => Ok(response),
+        }
+    }
+
+    /// Waits for a session, unless the mode forbids to, or the bound is reached.
+    pub(crate) async fn attached(&self) -> Result<(), Error> {
+        let within = self.inner.settings.answer_within;
+        let wait = async {
+            loop {
+                let changed = self.inner.session_changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                {
+                    let connection = self.connection();
+                    if connection.attached {
+                        return Ok(());
+                    }
+                    let why = connection.trouble.clone().unwrap_or(Unreachable::NoLink);
+                    let turned_away = matches!(why, Unreachable::TurnedAway(_));
+                    // Who has nothing at all waits on: there is nothing to fall back to.
+                    let gone = connection.volume_known && !mode::fetches(connection.mode);
+                    if turned_away || gone {
+                        return Err(Error::Unreachable(why.to_string()));
+                    }
+                }
+                changed.await;
+            }
+        };
+        match self.inner.world.clock.within(within, wait).await {
+            Some(outcome) => outcome,
+            None => {
+                let why = self.connection().trouble.clone().unwrap_or(Unreachable::NoLink);
+                Err(Error::Unreachable(why.to_string()))
+            }
+        }
+    }
+
+    /// Ready when the root can be shown.
+    pub async fn ready(&self, within: Duration) -> Result<(), Error> {
+        let attempt = crate::complete(self, |client| client.attributes(FileId::ROOT));
+        match self.inner.world.clock.within(within, attempt).await {
+            Some(outcome) => outcome.map(drop),
+            None => {
+                let why = self.connection().trouble.clone();
+                Err(why.map_or(Error::TimedOut(within), |why| Error::Unreachable(why.to_string())))
+            }
+        }
+    }
+}
+
+pub(crate) fn unexpected(to: &str, answer: &Response) -> Error {
+    tracing::error!(to, ?answer, "the server's answer does not fit the request");
+    Error::Failed(format!("the server's answer to {to} makes no sense"))
+}
+
+fn refused(refusal: protocol::Refusal) -> Error {
+    use protocol::{Objection, Refusal};
+    match refusal {
+        Refusal::NoFile(_) => Error::Objection(Objection::NoEntry),
+        Refusal::NotADirectory(_) => Error::Objection(Objection::NotADirectory),
+        Refusal::NoVersion(..) => Error::Stale,
+        Refusal::ReadOnly => Error::Objection(Objection::ReadOnly),
+        Refusal::NoSpace => Error::Objection(Objection::NoSpace),
+        Refusal::NotAttached => Error::Retry,
+        other => {
+            tracing::warn!(%other, "the server refused a request");
+            Error::Failed(other.to_string())
+        }
+    }
+}
+
+impl From<Stop> for Error {
+    fn from(stop: Stop) -> Error {
+        match stop {
+            Stop::Error(error) => error,
+            Stop::Need(need) => Error::Failed(format!("{need:?} is not here")),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What people and programs are shown of a client.
+
+use crate::client::Client;
+use crate::presence::Presence;
+use crate::types::{Error, Explanation, Step, WantedMode};
+use model::{Change, FileId, Update};
+use protocol::{
+    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status, Upstream,
+};
+use std::sync::atomic::Ordering;
+use store::Containers;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// A snapshot of everything.
+    pub fn status(&self) -> Status {
+        let inner = &*self.inner;
+        let quality = inner.upstream.quality();
+        let traffic = inner.upstream.traffic();
+        let (mode, wanted, attached, trouble) = {
+            let connection = self.connection();
+            let trouble = connection.trouble.as_ref().map(ToString::to_string);
+            let trouble = connection.obstacle.clone().or(trouble);
+            (connection.mode, connection.wanted, connection.attached, trouble)
+        };
+        let millis = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+        let traffic_rows = Class::ALL
+            .iter()
+            .zip(traffic.sent.iter().zip(&traffic.received))
+            .map(|(class, (sent, received))| ClassBytes {
+                class: format!("{class:?}").to_lowercase(),
+                sent: *sent,
+                received: *received,
+            })
+            .collect();
+        let pending = self.pending();
+        let core = self.core();
+        Status {
+            volume: inner.settings.volume.clone(),
+            server: inner.settings.server.clone(),
+            mountpoint: inner.settings.mountpoint.display().to_string(),
+            state_directory: inner.settings.state_directory.display().to_string(),
+            pid: std::process::id(),
+            mode,
+            mode_wanted: match wanted {
+                WantedMode::Auto => "auto".into(),
+                WantedMode::Fixed(mode) => name_of(mode).into(),
+            },
+            read_only: core.meta.access == protocol::Access::ReadOnly,
+            replica: core.meta.replica.map(|replica| replica.0),
+            seen: core.meta.seen.0,
+            link: LinkStatus {
+                connected: attached,
+                trouble,
+                round_trip_ms: quality.round_trip.map(millis),
+                round_trip_min_ms: quality.round_trip_min.map(millis),
+                rate_up: quality.rate_up,
+                rate_down: quality.rate_down,
+            },
+            cache: CacheStatus {
+                files: inner.held.files.load(Ordering::Relaxed),
+                bytes: inner.held.bytes.load(Ordering::Relaxed),
+                bytes_max: inner.settings.cache_bytes_max,
+                hits: inner.counters.hits.load(Ordering::Relaxed),
+                misses: inner.counters.misses.load(Ordering::Relaxed),
+            },
+            pending,
+            traffic: traffic_rows,
+            wire_bytes_sent: traffic.wire_sent,
+            wire_bytes_received: traffic.wire_received,
+            conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
+        }
+    }
+
+    fn pending(&self) -> Pending {
+        let now = self.inner.world.clock.time();
+        let (written, left_over) = {
+            let files = self.files();
+            (files.written() as u64, files.left_over().len() as u64)
+        };
+        let core = self.core();
+        let bytes = core
+            .log
+            .pending()
+            .map(|update| match update.change {
+                Change::Store { contents, .. } => contents.size,
+                _ => 0,
+            })
+            .sum();
+        let oldest = core.log.pending().next().map(|update| update.at.secs);
+        Pending {
+            // What was closed and could not be stored yet is an update to come.
+            updates: core.log.pending_len() as u64 + left_over,
+            bytes,
+            oldest_secs: oldest.map(|at| u64::try_from(now.secs - at).unwrap_or(0)),
+            open_for_writing: written - left_over,
+        }
+    }
+
+    /// Where a file's contents are, which version is shown, and why.
+    pub fn explain(&self, file: FileId, path: &str) -> Step<Explanation> {
+        let node = self.node(file)?;
+        let (said, presence) = self.view(|tree| {
+            let read = self.inner.tables.read()?;
+            Ok((tree.said(file)?, Presence::load(&*read, file)?))
+        })?;
+        let pending: Vec<Update> = {
+            let core = self.core();
+            core.log.pending().filter(|update| update.touches().contains(&file)).cloned().collect()
+        };
+        let mode = self.connection().mode;
+        let version_at_origin = said.map(|node| node.contents_stamp);
+        let here = presence
+            .as_ref()
+            .filter(|presence| presence.version == node.contents_stamp || presence.dirty.is_some());
+        let mut why = Vec::new();
+        match here {
+            Some(presence) if presence.dirty.is_some() => {
+                why.push(
+                    "It is being written to; what is written is stored when it is closed.".into(),
+                );
+            }
+            Some(presence) if presence.is_whole() => {
+                why.push("All its contents are in the cache: reading needs no link.".into());
+            }
+            Some(presence) => why.push(format!(
+                "{} of {} bytes are in the cache; the rest is fetched when it is read.",
+                presence.bytes(),
+                node.contents.size
+            )),
+            None if node.contents.size > 0 => {
+                why.push("Its contents are at the origin and are fetched when it is read.".into());
+            }
+            None => {}
+        }
+        why.push(match mode {
+            Mode::Connected | Mode::Partial => {
+                "The origin tells this client when it changes (callback).".into()
+            }
+            Mode::FetchOnly | Mode::Disconnected => {
+                "There is no callback now: it may have changed elsewhere.".into()
+            }
+        });
+        if !pending.is_empty() {
+            why.push(format!("{} changes of it are not at the origin yet.", pending.len()));
+        }
+        if node.links == 0 {
+            return Err(Error::Objection(Objection::NoEntry).into());
+        }
+        Ok(Explanation {
+            path: path.into(),
+            file: file.0,
+            kind: format!("{:?}", node.kind).to_lowercase(),
+            size: node.size(),
+            version: node.contents_stamp.to_string(),
+            version_at_origin: version_at_origin.map(|stamp| stamp.to_string()),
+            bytes_here: here.map_or(0, |presence| {
+                if presence.dirty.is_some() { node.contents.size } else { presence.bytes() }
+            }),
+            reach: if pending.is_empty() { Reach::Home } else { Reach::Logged },
+            pending: pending.iter().map(describe).collect(),
+            why,
+        })
+    }
+}
+
+fn name_of(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Connected => "connected",
+        Mode::Partial => "partial",
+        Mode::FetchOnly => "fetch-only",
+        Mode::Disconnected => "disconnected",
+    }
+}
+
+fn describe(update: &Update) -> String {
+    let what = match &update.change {
+        Change::Make { name, .. } => format!("made as {name}"),
+        Change::Link { name, .. } => format!("linked as {name}"),
+        Change::Unlink { name, .. } => format!("name {name} removed"),
+        Change::Rename { from_name, to_name, .. } => format!("renamed {from_name} to {to_name}"),
+        Change::Store { contents, .. } => format!("contents of {} bytes stored", contents.size),
+        Change::SetAttributes { .. } => "attributes set".into(),
+        Change::SetXattr { .. } => "extended attribute set".into(),
+        Change::RemoveXattr { .. } => "extended attribute removed".into(),
+    };
+    format!("{} {what}", update.stamp)
+}

@@ -1,0 +1,240 @@
+//! What a caller of the client gives and gets.
+
+use model::{FileId, Kind, Name, Node, Time};
+use protocol::Objection;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The outcome of one try of a call: done, or stopped for want of something.
+pub type Step<T> = Result<T, Stop>;
+
+/// Why a call did not go through at once.
+#[derive(Debug)]
+pub enum Stop {
+    /// Something is not here: `Client::satisfy` it and try again.
+    Need(Need),
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+/// What a call lacks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The lease of all callbacks has run out.
+    Lease,
+    /// The attributes of a file.
+    Node(FileId),
+    /// What one name of a directory is.
+    Entry(FileId, Name),
+    /// All entries of a directory.
+    Directory(FileId),
+    /// A stretch of a file's contents.
+    Contents { file: FileId, generation: u32, offset: u64, length: u64 },
+    /// The volume itself: this client has never been attached.
+    Volume,
+    /// Totals for `statfs`.
+    Totals,
+}
+
+/// What went wrong with a call, as far as a program can tell the difference.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Objection(Objection),
+    #[error("it is not in the cache, and there is no link to fetch it: {0}")]
+    Unreachable(String),
+    #[error("the server did not answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("the name is longer than 255 bytes")]
+    NameTooLong,
+    #[error("the file would be larger than a file can be")]
+    TooLarge,
+    #[error("the handle is not open, or not for this")]
+    BadHandle,
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    #[error("the version that was open is not kept any more")]
+    Stale,
+    #[error("the attribute does not fit the buffer or the limit")]
+    AttributeTooLarge,
+    #[error("the extended attribute exists already")]
+    AttributeExists,
+    #[error("the client's own disk is full")]
+    DiskFull,
+    /// The link was lost on the way; what was asked for may be asked for again.
+    #[error("the link was lost before the server answered")]
+    Retry,
+    /// Logged where it happened.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A value, and the update whose verdict must be waited for before it may be told.
+#[derive(Debug)]
+pub struct Done<T> {
+    pub value: T,
+    /// Give it to `Client::settled`. None: nothing to wait for.
+    pub wait: Option<u64>,
+}
+
+/// A file with what `stat` shows of it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub file: FileId,
+    /// With the size and times of what is open and written here.
+    pub node: Node,
+}
+
+/// Who calls, as the kernel tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u64);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenFlags {
+    pub read: bool,
+    pub write: bool,
+    pub truncate: bool,
+    pub append: bool,
+}
+
+#[derive(Debug)]
+pub struct Opened {
+    pub handle: Handle,
+    /// What the kernel has cached of the contents is still right.
+    pub keep_cache: bool,
+    /// The kernel must not cache: another version of the file is open here too.
+    pub direct: bool,
+}
+
+/// What a new file is to be.
+#[derive(Clone, Debug)]
+pub struct Making {
+    pub kind: Kind,
+    /// Permission bits, the umask applied.
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    /// Of a symbolic link, what it says.
+    pub target: Option<Vec<u8>>,
+    /// Of a device.
+    pub rdev: Option<u64>,
+}
+
+/// Attributes to set; none stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting {
+    pub mode: Option<u16>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum SetTime {
+    Now,
+    At(Time),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameFlag {
+    Replace,
+    NoReplace,
+    Exchange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrFlag {
+    Either,
+    Create,
+    Replace,
+}
+
+/// One entry of a directory, in the order of cookies.
+#[derive(Clone, Debug)]
+pub struct DirectoryEntry {
+    /// Where a reader goes on after this entry: positive, below 2^63, the same while it lasts.
+    pub cookie: u64,
+    pub name: Name,
+    pub found: Found,
+}
+
+/// What the user wants; `Auto` goes by the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedMode {
+    Auto,
+    Fixed(protocol::Mode),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The log is synced as fast as the disk can, without holding the caller.
+    Prompt,
+    /// An update is on the disk before the call returns.
+    Sync,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub mode: WantedMode,
+    pub durability: Durability,
+    pub cache_bytes_max: u64,
+    /// How long a call may wait for the link before it fails.
+    pub answer_within: Duration,
+    /// For `status` alone.
+    pub volume: String,
+    pub server: String,
+    pub mountpoint: PathBuf,
+    pub state_directory: PathBuf,
+}
+
+/// What the kernel must forget. The client tells; the mount carries out.
+pub trait Kernel: Send + Sync + 'static {
+    /// Attributes; with `contents`, cached pages too; of a directory, its cached entries.
+    fn forget_node(&self, file: FileId, contents: bool);
+    fn forget_entry(&self, directory: FileId, name: &Name);
+}
+
+/// `farfs explain`.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Explanation {
+    pub path: String,
+    pub file: u64,
+    pub kind: String,
+    pub size: u64,
+    /// The update that stored the contents shown, `replica.number`.
+    pub version: String,
+    /// The version that is current at the origin as far as is known here.
+    pub version_at_origin: Option<String>,
+    pub bytes_here: u64,
+    pub reach: protocol::Reach,
+    /// Pending updates of this file, oldest first, in words.
+    pub pending: Vec<String>,
+    /// Sentences for people: where the contents are, which version, why.
+    pub why: Vec<String>,
+}
+
+/// What fallocate(2) is to do with a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Room is set aside beyond what can be seen: nothing to do for a cached file.
+    Keep,
+    /// The file grows to the end of the stretch, with room.
+    Extend,
+    /// The stretch becomes a hole.
+    Punch,
+    /// The stretch reads as zeros, and the file grows to its end.
+    Zero,
+}

@@ -1,0 +1,244 @@
+//! What goes on beside the calls: syncing the log, checkpoints, keeping the cache to its size.
+//! Holds: what is not at the origin, what is open and what is pending never leaves the cache;
+//! the log is cut off only behind a checkpoint that is on the disk.
+//! From: LBFS, "Implementation"; DESIGN, "The client".
+
+use crate::client::{Client, error_of};
+use crate::presence::Presence;
+use crate::types::{Error, WantedMode};
+use model::{FileId, View};
+use protocol::{Class, Request, Upstream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use store::container::Key;
+use store::{Containers, Durability};
+use volume::partial::Tree;
+
+/// How long a change may stay out of a checkpoint: what a restart has to read from the log.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// How long a client that stops waits for the answer to its leave.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+/// How often the cache is measured, in checkpoints.
+const MEASURE_EVERY: u32 = 6;
+/// Files that are looked at in one reading.
+const PAGE_FILES: usize = 1024;
+
+/// What the cache held when it was last measured.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub files: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Syncs the log as fast as the disk can, one sync for all that has gathered.
+    pub(crate) async fn run_syncs(&self) {
+        while !self.is_stopping() {
+            tokio::select! {
+                biased;
+                () = self.inner.sync_wanted.notified() => {}
+                () = self.until_stopping() => break,
+            }
+            let client = self.clone();
+            let synced = self.off_the_runtime(move || client.sync_log()).await;
+            if let Err(error) = synced {
+                tracing::error!(%error, "the log could not be synced to the disk");
+                self.inner.world.clock.sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    /// Runs what waits for the disk where it holds up nobody, if there is such a place.
+    pub(crate) async fn off_the_runtime<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, store::StoreError> + Send + 'static,
+    ) -> Result<T, store::StoreError> {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        match Handle::current().runtime_flavor() {
+            RuntimeFlavor::MultiThread => match tokio::task::spawn_blocking(work).await {
+                Ok(outcome) => outcome,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+            _ => work(),
+        }
+    }
+
+    pub(crate) async fn run_upkeep(&self) {
+        let mut round = 0u32;
+        while !self.is_stopping() {
+            tokio::select! {
+                biased;
+                () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
+                () = self.until_stopping() => break,
+            }
+            self.get_what_left_over_lacks().await;
+            let client = self.clone();
+            let outcome = if self.core().unsaved {
+                self.off_the_runtime(move || Ok(client.checkpoint())).await.unwrap_or(Ok(()))
+            } else {
+                Ok(())
+            };
+            if let Err(error) = outcome {
+                tracing::error!(%error, "the cache could not be written to the disk");
+            }
+            if round.is_multiple_of(MEASURE_EVERY)
+                && let Err(error) = self.keep_to_size()
+            {
+                tracing::warn!(%error, "the cache could not be kept to its size");
+            }
+            round = round.wrapping_add(1);
+        }
+    }
+
+    /// A crash may have undone what was known of a file that was being written to.
+    async fn get_what_left_over_lacks(&self) {
+        let lacking = self.store_left_over();
+        if lacking.is_empty() || !self.connection().attached {
+            return;
+        }
+        for need in lacking {
+            if let Err(error) = self.satisfy(need).await {
+                tracing::debug!(%error, "what was written cannot be stored yet");
+                return;
+            }
+        }
+        self.store_left_over();
+    }
+
+    /// Puts the tables on the disk, and lets the log drop what is in them.
+    pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        // Most of it before anybody has to wait for a lock.
+        self.sync_contents().map_err(error_of)?;
+        let applied = {
+            let mut core = self.core();
+            core.meta.applied = core.log.last_position();
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            core.meta.save(&mut *write).map_err(error_of)?;
+            self.begin_noting_anew();
+            // Nobody can write to the tables now, so this is all that they speak of.
+            self.sync_log().map_err(error_of)?;
+            write.commit(Durability::Now).map_err(error_of)?;
+            core.unsaved = false;
+            core.meta.applied
+        };
+        let core = self.core();
+        core.log.truncate(applied).map_err(|error| Error::Failed(error.to_string()))
+    }
+
+    /// Lets go of what was used least lately, until the rest fits.
+    pub(crate) fn keep_to_size(&self) -> Result<(), Error> {
+        let mut kept: Vec<(i64, FileId, u64)> = Vec::new();
+        let (mut files, mut bytes) = (0, 0);
+        let mut after = None;
+        loop {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            let page = Presence::page(&*read, after, PAGE_FILES).map_err(error_of)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            let tree = Tree::new(&*read, 0);
+            for (file, presence) in &page {
+                let holds_bytes = presence.dirty.is_some() || !presence.ranges.is_empty();
+                files += u64::from(holds_bytes);
+                bytes += presence.bytes();
+                if presence.dirty.is_some() {
+                    continue;
+                }
+                if let Ok(None) = tree.node(*file) {
+                    self.discard_if_unused(*file, presence.generation, true);
+                    continue;
+                }
+                if holds_bytes {
+                    kept.push((presence.used, *file, presence.bytes()));
+                }
+            }
+        }
+        self.inner.held.files.store(files, Ordering::Relaxed);
+        self.inner.held.bytes.store(bytes, Ordering::Relaxed);
+        if bytes <= self.inner.settings.cache_bytes_max {
+            return Ok(());
+        }
+        kept.sort_unstable();
+        for (_, file, size) in kept {
+            if bytes <= self.inner.settings.cache_bytes_max {
+                break;
+            }
+            if self.evict(file)? {
+                bytes -= size;
+                files -= 1;
+            }
+        }
+        self.inner.held.files.store(files, Ordering::Relaxed);
+        self.inner.held.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn evict(&self, file: FileId) -> Result<bool, Error> {
+        let core = self.core();
+        let files = self.files();
+        if files.is_open(file) || core.log.pending_store(file).is_some() {
+            return Ok(false);
+        }
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let Some(presence) = Presence::load(&*write, file).map_err(error_of)? else {
+            return Ok(false);
+        };
+        if presence.dirty.is_some() {
+            return Ok(false);
+        }
+        // The row stays, for the generation that it counts: a crash may undo this, and then no
+        // other container may bear the name of the one that the row speaks of.
+        let evicted = Presence {
+            generation: presence.generation.wrapping_add(1),
+            ranges: Vec::new(),
+            ..presence.clone()
+        };
+        evicted.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        let key = Key { file: file.0, generation: presence.generation };
+        self.inner.containers.remove(key).map_err(error_of)?;
+        Ok(true)
+    }
+
+    /// Tells the replica above that nobody has to wait for this client any more.
+    async fn leave(&self) {
+        let attached = std::mem::take(&mut self.connection().attached);
+        if attached {
+            let asked = self.inner.upstream.ask(Class::Interactive, Request::Leave);
+            // Without an answer the lease ends by itself.
+            let left = self.inner.world.clock.within(LEAVE_WITHIN, asked).await;
+            tracing::debug!(answered = left.is_some(), "left");
+        }
+    }
+
+    /// Stops: what is pending is sent for at most `patience`, and kept if that is too short.
+    /// Gives the number of updates that are still pending.
+    pub async fn shut_down(&self, patience: Duration) -> u64 {
+        self.store_left_over();
+        let emptied = async {
+            loop {
+                let settled = self.inner.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                if self.core().log.pending_len() == 0 {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        let replays = {
+            let connection = self.connection();
+            connection.attached && crate::mode::replays(connection.mode)
+                || matches!(connection.wanted, WantedMode::Auto) && !patience.is_zero()
+        };
+        if replays {
+            // Too little time is no failure: the log keeps what is pending.
+            let _ = self.inner.world.clock.within(patience, emptied).await;
+        }
+        self.leave().await;
+        self.inner.stopping.store(true, Ordering::Release);
+        if let Err(error) = self.checkpoint() {
+            tracing::error!(%error, "the last checkpoint failed; the log has everything");
+        }
+        self.core().log.pending_len() as u64
+    }
+}
