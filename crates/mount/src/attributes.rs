@@ -1,0 +1,228 @@
+//! What `stat` shows, and what the kernel asks to set, in the client's words and back.
+
+use client::{Found, OpenFlags, SetTime};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use model::{FileId, Kind, Time};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What programs are told to read and write at a time. Every write is a round trip to this
+/// program, so what buffers by this size should buffer much.
+const IO_BYTES: u32 = 128 << 10;
+/// `st_blocks` counts these, whatever the file system.
+const BLOCK_BYTES: u64 = 512;
+/// The permission bits, with setuid, setgid and sticky.
+const MODE_BITS: u32 = 0o7777;
+
+pub(crate) fn shown(found: &Found) -> FileAttr {
+    let node = &found.node;
+    let size = node.size();
+    FileAttr {
+        ino: INodeNo(found.file.0),
+        size,
+        blocks: size.div_ceil(BLOCK_BYTES),
+        atime: time_shown(node.atime),
+        mtime: time_shown(node.mtime),
+        ctime: time_shown(node.ctime),
+        crtime: UNIX_EPOCH,
+        kind: kind_shown(node.kind),
+        perm: node.mode,
+        nlink: node.links,
+        uid: node.uid,
+        gid: node.gid,
+        // The kernel's 32 bits are the low 32 of `makedev` for every number that it knows.
+        rdev: node.rdev.unwrap_or(0) as u32,
+        blksize: IO_BYTES,
+        flags: 0,
+    }
+}
+
+/// What stands for a name that nothing bears: the kernel takes inode 0 for that.
+pub(crate) fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: IO_BYTES,
+        flags: 0,
+    }
+}
+
+/// A directory of which only the number is of interest: `.` and `..` of a listing.
+pub(crate) fn bare_directory(file: FileId) -> FileAttr {
+    FileAttr { ino: INodeNo(file.0), kind: FileType::Directory, perm: 0o755, ..nothing() }
+}
+
+pub(crate) fn kind_shown(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// The kind in a mode given to `mknod`. None: not one that mknod makes.
+pub(crate) fn kind_asked(mode: u32) -> Option<Kind> {
+    match mode & libc::S_IFMT {
+        // POSIX takes no type for a regular file.
+        libc::S_IFREG | 0 => Some(Kind::File),
+        libc::S_IFIFO => Some(Kind::Fifo),
+        libc::S_IFSOCK => Some(Kind::Socket),
+        libc::S_IFCHR => Some(Kind::CharDevice),
+        libc::S_IFBLK => Some(Kind::BlockDevice),
+        _ => None,
+    }
+}
+
+pub(crate) fn mode_asked(mode: u32) -> u16 {
+    (mode & MODE_BITS) as u16
+}
+
+pub(crate) fn flags_asked(flags: i32) -> OpenFlags {
+    let access = flags & libc::O_ACCMODE;
+    OpenFlags {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        truncate: flags & libc::O_TRUNC != 0,
+        append: flags & libc::O_APPEND != 0,
+    }
+}
+
+/// A moment outside of what SystemTime holds shows as 1970.
+fn time_shown(time: Time) -> SystemTime {
+    let secs = Duration::from_secs(time.secs.unsigned_abs());
+    let whole = match time.secs {
+        0.. => UNIX_EPOCH.checked_add(secs),
+        _ => UNIX_EPOCH.checked_sub(secs),
+    };
+    whole
+        .and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into())))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+pub(crate) fn time_asked(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::At(time_given(time)),
+    }
+}
+
+/// The kernel's seconds and nanoseconds, from what the library made of them: of a moment before
+/// 1970 it counts both backwards, though nanoseconds always go forward.
+fn time_given(time: SystemTime) -> Time {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Time {
+            secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            nanos: after.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let secs = 0_i64.checked_sub_unsigned(before.as_secs()).unwrap_or(i64::MIN);
+            Time { secs, nanos: before.subsec_nanos() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Contents, Node};
+    use proptest::prelude::*;
+
+    fn found(node: Node) -> Found {
+        Found { file: FileId(77), node }
+    }
+
+    fn file(size: u64) -> Node {
+        let contents = Contents { size, root: None };
+        let directory = Node::root_directory(1000, 100, Time::default());
+        Node { kind: Kind::File, mode: 0o4755, links: 1, contents, ..directory }
+    }
+
+    /// What the kernel is sent for a moment: whole seconds, rounded down, and what is left.
+    fn as_sent(time: SystemTime) -> (i64, u32) {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
+            Err(before) => {
+                let nanos = -(before.duration().as_nanos() as i128);
+                let whole = nanos.div_euclid(1_000_000_000);
+                (whole as i64, nanos.rem_euclid(1_000_000_000) as u32)
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_counted_by_512_bytes_and_rounded_up() {
+        let blocks = [0, 1, 512, 513, 1 << 40].map(|size| shown(&found(file(size))).blocks);
+        assert_eq!(blocks, [0, 1, 1, 2, 1 << 31]);
+    }
+
+    #[test]
+    fn the_inode_number_is_the_file_id_and_the_mode_keeps_setuid() {
+        let attributes = shown(&found(file(3)));
+        assert_eq!((attributes.ino, attributes.perm, attributes.nlink), (INodeNo(77), 0o4755, 1));
+        assert_eq!((attributes.uid, attributes.gid), (1000, 100));
+    }
+
+    #[test]
+    fn moments_before_1970_and_after_2038_are_shown_as_they_are() {
+        let moments = [(-2, 800_000_000), (-1, 0), (0, 1), (1 << 33, 999_999_999), (i64::MIN, 5)];
+        for (secs, nanos) in moments {
+            assert_eq!(as_sent(time_shown(Time { secs, nanos })), (secs, nanos));
+        }
+    }
+
+    #[test]
+    fn devices_keep_their_numbers() {
+        let rdev = libc::makedev(8, 17);
+        let node = Node { kind: Kind::BlockDevice, rdev: Some(rdev), ..file(0) };
+        let attributes = shown(&found(node));
+        assert_eq!(attributes.kind, FileType::BlockDevice);
+        assert_eq!((attributes.rdev >> 8, attributes.rdev & 0xff), (8, 17));
+    }
+
+    #[test]
+    fn mknod_makes_all_kinds_but_directories_and_links() {
+        assert_eq!(kind_asked(0o644), Some(Kind::File));
+        assert_eq!(kind_asked(libc::S_IFSOCK | 0o600), Some(Kind::Socket));
+        assert_eq!(kind_asked(libc::S_IFDIR | 0o755), None);
+        assert_eq!(mode_asked(libc::S_IFIFO | 0o2664), 0o2664);
+    }
+
+    #[test]
+    fn open_flags_say_read_write_or_both() {
+        let read = flags_asked(libc::O_RDONLY);
+        assert!(read.read && !read.write && !read.truncate);
+        let write = flags_asked(libc::O_WRONLY | libc::O_TRUNC | libc::O_APPEND);
+        assert!(!write.read && write.write && write.truncate && write.append);
+        let both = flags_asked(libc::O_RDWR);
+        assert!(both.read && both.write);
+    }
+
+    proptest! {
+        #[test]
+        fn prop_a_time_that_is_set_is_the_time_that_is_shown(
+            secs in -(1_i64 << 40)..(1_i64 << 40), nanos in 0_u32..1_000_000_000,
+        ) {
+            // As the library hands it over.
+            let moved = Duration::new(secs.unsigned_abs(), nanos);
+            let handed = if secs >= 0 { UNIX_EPOCH + moved } else { UNIX_EPOCH - moved };
+            let given = time_given(handed);
+            prop_assert_eq!(given, Time { secs, nanos });
+            prop_assert_eq!(as_sent(time_shown(given)), (secs, nanos));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Calls that are more than one call of the client's. Each is one try: it stops where the client
+//! stops, and doing it again from the start is safe.
+
+use crate::privileges::{drop_privileges, inherited, without_privileges, writing_takes};
+use client::{
+    Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
+    Step,
+};
+use fuser::RenameFlags;
+use model::{FileId, Kind, Name};
+use protocol::Upstream;
+use store::Containers;
+
+/// An open file that is closed again unless its handle reaches the kernel.
+pub(crate) struct Held<U: Upstream, C: Containers> {
+    client: Client<U, C>,
+    opened: Option<Opened>,
+}
+
+impl<U: Upstream, C: Containers> Held<U, C> {
+    fn new(client: &Client<U, C>, opened: Opened) -> Self {
+        Held { client: client.clone(), opened: Some(opened) }
+    }
+
+    pub(crate) fn hand_over(mut self) -> Opened {
+        self.opened.take().expect("only this takes it, and it ends here")
+    }
+}
+
+impl<U: Upstream, C: Containers> Drop for Held<U, C> {
+    fn drop(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.client.release(opened.handle);
+        }
+    }
+}
+
+/// Looks a name up, and the two names that every directory has: the kernel asks for those when a
+/// file is opened by handle.
+pub(crate) fn lookup<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    directory: FileId,
+    name: &LookedUp,
+) -> Step<Option<Found>> {
+    match name {
+        LookedUp::Itself => client.attributes(directory).map(Some),
+        LookedUp::Parent => client.attributes(client.parent(directory)?).map(Some),
+        LookedUp::Entry(name) => client.lookup(directory, name),
+    }
+}
+
+pub(crate) enum LookedUp {
+    Itself,
+    Parent,
+    Entry(Name),
+}
+
+pub(crate) fn make<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    caller: Caller,
+    directory: FileId,
+    name: &Name,
+    making: &Making,
+) -> Step<Done<Found>> {
+    let making = as_inherited(client, directory, making)?;
+    client.make(caller, directory, name, &making)
+}
+
+pub(crate) fn create<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    caller: Caller,
+    directory: FileId,
+    name: &Name,
+    making: &Making,
+    flags: OpenFlags,
+) -> Step<Done<(Found, Held<U, C>)>> {
+    let making = as_inherited(client, directory, making)?;
+    let Done { value: (found, opened), wait } =
+        client.create(caller, directory, name, &making, flags)?;
+    Ok(Done { value: (found, Held::new(client, opened)), wait })
+}
+
+fn as_inherited<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    directory: FileId,
+    making: &Making,
+) -> Step<Making> {
+    let node = client.attributes(directory)?.node;
+    let (mode, gid) = inherited(&node, making.kind, making.mode, making.gid);
+    Ok(Making { mode, gid, ..making.clone() })
+}
+
+pub(crate) fn open<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    caller: Caller,
+    file: FileId,
+    flags: OpenFlags,
+) -> Step<Done<Held<U, C>>> {
+    let dropped = match flags.truncate && writing_takes(caller) {
+        true => drop_privileges(client, file, None)?,
+        false => None,
+    };
+    let Done { value, wait } = client.open_file(caller, file, flags)?;
+    Ok(Done { value: Held::new(client, value), wait: wait.or(dropped) })
+}
+
+/// Sets attributes. A change of owner takes privileges away whoever makes it, a change of size
+/// as a write does.
+pub(crate) fn set_attributes<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    caller: Caller,
+    file: FileId,
+    handle: Option<Handle>,
+    setting: &Setting,
+) -> Step<Done<Found>> {
+    let owner_changes = setting.uid.is_some() || setting.gid.is_some();
+    let mut setting = *setting;
+    let mut dropped = None;
+    if setting.size.is_some() && writing_takes(caller) {
+        dropped = drop_privileges(client, file, handle)?;
+    } else if owner_changes && setting.mode.is_none() {
+        // One update for both where it can be.
+        setting.mode = without_privileges(&client.attributes(file)?.node);
+    }
+    let Done { value, wait } = client.set_attributes(caller, file, handle, &setting)?;
+    Ok(Done { value, wait: wait.or(dropped) })
+}
+
+pub(crate) fn write<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    target: Target,
+    offset: u64,
+    bytes: &[u8],
+) -> Step<Done<()>> {
+    let wait = target.before_writing(client)?;
+    client.write(target.handle, offset, bytes)?;
+    Ok(Done { value: (), wait })
+}
+
+/// An open file that is written to.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) file: FileId,
+    pub(crate) handle: Handle,
+    /// Whether this write takes privileges away.
+    pub(crate) takes: bool,
+}
+
+impl Target {
+    fn before_writing<U: Upstream, C: Containers>(
+        &self,
+        client: &Client<U, C>,
+    ) -> Step<Option<u64>> {
+        if self.takes { drop_privileges(client, self.file, Some(self.handle)) } else { Ok(None) }
+    }
+}
+
+pub(crate) fn allocate<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    target: Target,
+    offset: u64,
+    length: u64,
+    mode: Allocate,
+) -> Step<Done<()>> {
+    let wait = target.before_writing(client)?;
+    client.allocate(target.handle, offset, length, mode)?;
+    Ok(Done { value: (), wait })
+}
+
+pub(crate) fn copy<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    (from, from_offset): (Handle, u64),
+    (target, offset): (Target, u64),
+    length: u64,
+) -> Step<Done<u64>> {
+    let wait = target.before_writing(client)?;
+    let value = client.copy(from, from_offset, target.handle, offset, length)?;
+    Ok(Done { value, wait })
+}
+
+/// What `renameat2` asks for. None: what only some file systems do.
+pub(crate) fn rename_asked(flags: RenameFlags) -> Option<RenameFlag> {
+    if flags.is_empty() {
+        Some(RenameFlag::Replace)
+    } else if flags == RenameFlags::RENAME_NOREPLACE {
+        Some(RenameFlag::NoReplace)
+    } else if flags == RenameFlags::RENAME_EXCHANGE {
+        Some(RenameFlag::Exchange)
+    } else {
+        None
+    }
+}
+
+/// What `fallocate` asks for. None: what is not done here.
+pub(crate) fn allocation_asked(mode: i32) -> Option<Allocate> {
+    const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+    const ZERO_WITHIN: i32 = ZERO | KEEP;
+    match mode {
+        0 => Some(Allocate::Extend),
+        KEEP => Some(Allocate::Keep),
+        // A hole reads as zeros, and leaves the size alone.
+        PUNCH | ZERO_WITHIN => Some(Allocate::Punch),
+        ZERO => Some(Allocate::Zero),
+        _ => None,
+    }
+}
+
+/// What is made of a file, directory, link or device, before the directory has its say.
+pub(crate) fn making(caller: Caller, kind: Kind, mode: u16) -> Making {
+    Making { kind, mode, uid: caller.uid, gid: caller.gid, target: None, rdev: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rename_takes_one_flag_at_most() {
+        let both = RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_EXCHANGE;
+        let asked = [
+            RenameFlags::empty(),
+            RenameFlags::RENAME_NOREPLACE,
+            RenameFlags::RENAME_EXCHANGE,
+            both,
+            RenameFlags::RENAME_WHITEOUT,
+        ]
+        .map(rename_asked);
+        let (replace, keep, exchange) =
+            (RenameFlag::Replace, RenameFlag::NoReplace, RenameFlag::Exchange);
+        assert_eq!(asked, [Some(replace), Some(keep), Some(exchange), None, None]);
+    }
+
+    #[test]
+    fn zeroing_without_growing_is_punching_a_hole() {
+        let asked = [0, 1, 3, 16, 17, 2, 8, 32].map(allocation_asked);
+        let wanted = [
+            Some(Allocate::Extend),
+            Some(Allocate::Keep),
+            Some(Allocate::Punch),
+            Some(Allocate::Zero),
+            Some(Allocate::Punch),
+            None,
+            None,
+            None,
+        ];
+        assert_eq!(asked, wanted);
+    }
+}

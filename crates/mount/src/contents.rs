@@ -1,0 +1,240 @@
+//! Open files: reading, writing, and what else is done to contents.
+
+use crate::attributes::{flags_asked, mode_asked, shown};
+use crate::calls::{self, Held, Target, making};
+use crate::driver::{Call, Driver, at_once};
+use crate::errno;
+use crate::privileges::writing_takes;
+use crate::replies::{GENERATION, answer_data, answer_empty, caller, file};
+use client::{Client, Handle, Opened};
+use fuser::{
+    FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
+    ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+use model::{Kind, Name};
+use protocol::Upstream;
+use store::Containers;
+
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// A request about a file that is open.
+pub(crate) struct OpenFile<'a> {
+    request: &'a Request,
+    ino: INodeNo,
+    handle: Handle,
+}
+
+impl<'a> OpenFile<'a> {
+    pub(crate) fn of(request: &'a Request, ino: INodeNo, fh: FileHandle) -> Self {
+        OpenFile { request, ino, handle: Handle(fh.0) }
+    }
+
+    fn call(&self, what: &'static str) -> Call {
+        Call::of(what, self.request, self.ino)
+    }
+
+    fn target(&self, takes: bool) -> Target {
+        Target { file: file(self.ino), handle: self.handle, takes }
+    }
+}
+
+/// What `open` with O_CREAT names.
+pub(crate) struct Made {
+    pub(crate) parent: INodeNo,
+    pub(crate) name: Name,
+    pub(crate) mode: u32,
+    pub(crate) flags: i32,
+}
+
+/// What the kernel is to do about an open file.
+fn open_flags(opened: &Opened, writes: bool) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    if opened.keep_cache {
+        flags |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    if opened.direct {
+        flags |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    }
+    if !writes {
+        // Closing what was only read changes nothing: one round trip less.
+        flags |= FopenFlags::FOPEN_NOFLUSH;
+    }
+    flags
+}
+
+pub(crate) fn open<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    request: &Request,
+    ino: INodeNo,
+    flags: OpenFlags,
+    reply: ReplyOpen,
+) {
+    let (caller, flags) = (caller(request), flags_asked(flags.0));
+    driver.serve(
+        Call::of("open", request, ino),
+        move |client| calls::open(client, caller, file(ino), flags),
+        move |outcome| match outcome.map(Held::hand_over) {
+            Ok(opened) => {
+                reply.opened(FileHandle(opened.handle.0), open_flags(&opened, flags.write));
+            }
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+pub(crate) fn create<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    request: &Request,
+    Made { parent, name, mode, flags }: Made,
+    reply: ReplyCreate,
+) {
+    let exclusive = flags & libc::O_EXCL != 0;
+    let (caller, flags) = (caller(request), flags_asked(flags));
+    let making = making(caller, Kind::File, mode_asked(mode));
+    driver.serve_kept(
+        Call::within("create", request, parent),
+        move |client| calls::create(client, caller, file(parent), &name, &making, flags),
+        move |outcome| match outcome {
+            Ok(((found, held), keep)) => {
+                let opened = held.hand_over();
+                let (attributes, fh) = (shown(&found), FileHandle(opened.handle.0));
+                let flags = open_flags(&opened, flags.write);
+                reply.created(&keep, &attributes, GENERATION, fh, flags);
+            }
+            Err(errno) => reply.error(errno::refused_create(errno, exclusive)),
+        },
+    );
+}
+
+pub(crate) fn read<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    offset: u64,
+    size: u32,
+    reply: ReplyData,
+) {
+    let handle = open.handle;
+    driver.serve(
+        open.call("read"),
+        move |client| client.read(handle, offset, size as usize).map(at_once),
+        move |outcome| answer_data(reply, outcome),
+    );
+}
+
+pub(crate) fn write<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    offset: u64,
+    data: &[u8],
+    flags: WriteFlags,
+    reply: ReplyWrite,
+) {
+    let target = open.target(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+    // The bytes lie in the thread's buffer: only a write that must wait copies them.
+    let first = calls::write(driver.client(), target, offset, data);
+    let written = data.len() as u32;
+    driver.go_on(
+        open.call("write"),
+        first,
+        || {
+            let bytes = data.to_vec();
+            move |client: &Client<U, C>| calls::write(client, target, offset, &bytes)
+        },
+        move |outcome| match outcome {
+            Ok(()) => reply.written(written),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+pub(crate) fn flush<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    reply: ReplyEmpty,
+) {
+    let (caller, handle) = (caller(open.request), open.handle);
+    driver.serve(
+        open.call("flush"),
+        move |client| client.flush(caller, handle),
+        move |outcome| answer_empty(reply, outcome),
+    );
+}
+
+pub(crate) fn fsync<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    reply: ReplyEmpty,
+) {
+    let (caller, handle) = (caller(open.request), open.handle);
+    driver.serve(
+        open.call("fsync"),
+        move |client| client.sync(caller, handle),
+        move |outcome| answer_empty(reply, outcome),
+    );
+}
+
+pub(crate) fn allocate<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    offset: u64,
+    length: u64,
+    mode: i32,
+    reply: ReplyEmpty,
+) {
+    if offset.checked_add(length).is_none_or(|end| end > OFFSET_MAX) {
+        return reply.error(errno::FILE_TOO_LARGE);
+    }
+    let Some(mode) = calls::allocation_asked(mode) else { return reply.error(errno::NOT_KEPT) };
+    let target = open.target(writing_takes(caller(open.request)));
+    driver.serve(
+        open.call("fallocate"),
+        move |client| calls::allocate(client, target, offset, length, mode),
+        move |outcome| answer_empty(reply, outcome),
+    );
+}
+
+pub(crate) fn seek<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    open: OpenFile<'_>,
+    offset: i64,
+    whence: i32,
+    reply: ReplyLseek,
+) {
+    // The kernel moves by itself, but for these two.
+    let hole = match whence {
+        libc::SEEK_DATA => false,
+        libc::SEEK_HOLE => true,
+        _ => return reply.error(errno::INVALID),
+    };
+    let Ok(offset) = u64::try_from(offset) else { return reply.error(errno::PAST_THE_END) };
+    let handle = open.handle;
+    driver.serve(
+        open.call("lseek"),
+        move |client| client.seek(handle, offset, hole).map(at_once),
+        move |outcome| match outcome.map(|found| found.and_then(|at| i64::try_from(at).ok())) {
+            Ok(Some(at)) => reply.offset(at),
+            Ok(None) => reply.error(errno::PAST_THE_END),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+pub(crate) fn copy<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    from: (Handle, u64),
+    (open, offset): (OpenFile<'_>, u64),
+    length: u64,
+    reply: ReplyWrite,
+) {
+    // A reply can tell of so many; the client copies fewer at a time.
+    let length = length.min(u32::MAX.into());
+    let target = open.target(writing_takes(caller(open.request)));
+    driver.serve(
+        open.call("copy_file_range"),
+        move |client| calls::copy(client, from, (target, offset), length),
+        move |outcome| match outcome {
+            Ok(copied) => reply.written(copied as u32),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}

@@ -1,0 +1,128 @@
+//! Listing a directory: where a reader stands, and what comes next.
+//! Holds: positions are 1 after `.`, 2 after `..`, then the client's cookies moved up by 2, so a
+//! reader goes on where it stopped whatever comes and goes.
+
+use crate::attributes::{bare_directory, shown};
+use crate::driver::{Call, Driver, at_once};
+use crate::replies::{GENERATION, file};
+use client::{Client, DirectoryEntry, Step};
+use fuser::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
+use model::{FileId, Name};
+use protocol::Upstream;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use store::Containers;
+
+/// Positions before the first entry of the client's: the start, after `.`, after `..`.
+const DOTS: u64 = 2;
+/// The kernel's positions are signed.
+const POSITION_MAX: u64 = i64::MAX as u64;
+/// Entries that fill a reply of the usual 32 KiB, with attributes and without.
+const PLUS_ROWS_MAX: usize = 192;
+const ROWS_MAX: usize = 1024;
+
+/// One line of a listing.
+struct Row {
+    name: RowName,
+    attributes: FileAttr,
+    /// Where a reader goes on after it.
+    position: u64,
+}
+
+enum RowName {
+    Dots(&'static str),
+    Entry(Name),
+}
+
+impl Row {
+    fn name(&self) -> &OsStr {
+        match &self.name {
+            RowName::Dots(dots) => OsStr::new(dots),
+            RowName::Entry(name) => OsStr::from_bytes(name.as_bytes()),
+        }
+    }
+
+    fn of(entry: DirectoryEntry) -> Row {
+        let position = entry.cookie.saturating_add(DOTS).min(POSITION_MAX);
+        Row { attributes: shown(&entry.found), name: RowName::Entry(entry.name), position }
+    }
+}
+
+/// What follows a position, at most `rows_max` entries and the two dots.
+fn rows<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    directory: FileId,
+    position: u64,
+    rows_max: usize,
+) -> Step<Vec<Row>> {
+    let mut rows = Vec::new();
+    if position < 1 {
+        let attributes = bare_directory(directory);
+        rows.push(Row { name: RowName::Dots("."), attributes, position: 1 });
+    }
+    if position < DOTS {
+        let attributes = bare_directory(client.parent(directory)?);
+        rows.push(Row { name: RowName::Dots(".."), attributes, position: DOTS });
+    }
+    let entries = client.list(directory, position.saturating_sub(DOTS), rows_max)?;
+    rows.extend(entries.into_iter().map(Row::of));
+    Ok(rows)
+}
+
+pub(crate) fn list<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    request: &Request,
+    ino: INodeNo,
+    position: u64,
+    reply: ReplyDirectory,
+) {
+    driver.serve(
+        Call::of("readdir", request, ino),
+        move |client| rows(client, file(ino), position, ROWS_MAX).map(at_once),
+        move |outcome| match outcome {
+            Ok(rows) => answer(&rows, reply),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+/// Lists with attributes, so that the kernel need not ask for each.
+pub(crate) fn list_plus<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    request: &Request,
+    ino: INodeNo,
+    position: u64,
+    reply: ReplyDirectoryPlus,
+) {
+    driver.serve_kept(
+        Call::of("readdirplus", request, ino),
+        move |client| rows(client, file(ino), position, PLUS_ROWS_MAX).map(at_once),
+        move |outcome| match outcome {
+            Ok((rows, keep)) => answer_plus(&rows, keep, reply),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+/// As many rows as fit.
+fn answer(rows: &[Row], mut reply: ReplyDirectory) {
+    for row in rows {
+        let FileAttr { ino, kind, .. } = row.attributes;
+        if reply.add(ino, row.position, kind, row.name()) {
+            break;
+        }
+    }
+    reply.ok();
+}
+
+/// As many rows as fit, with attributes, which the kernel may keep for so long.
+fn answer_plus(rows: &[Row], keep: Duration, mut reply: ReplyDirectoryPlus) {
+    for row in rows {
+        let (ino, name) = (row.attributes.ino, row.name());
+        if reply.add(ino, row.position, name, &keep, &row.attributes, GENERATION) {
+            break;
+        }
+    }
+    reply.ok();
+}

@@ -1,0 +1,187 @@
+//! Carries one request to its answer: at once if it can be, or by a task that waits.
+//! Holds: the thread that brought the request never waits for the link; every wait is bounded
+//! by the client and ends early when the waiting process is to end.
+
+use crate::errno::{self, Named};
+use crate::kernel::Told;
+use crate::watch::{Waiting, Watch};
+use client::{Client, Done, Error, Step, Stop, complete};
+use fuser::{Errno, INodeNo, Request};
+use model::FileId;
+use protocol::Upstream;
+use std::future::Future;
+use std::time::Duration;
+use store::Containers;
+use tokio::runtime::Handle;
+
+pub(crate) struct Driver<U, C: Containers> {
+    client: Client<U, C>,
+    runtime: Handle,
+    watch: Watch,
+    told: Told,
+}
+
+/// What must be known of a request to wait for it and to log it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    what: &'static str,
+    file: FileId,
+    /// The thread that waits for the answer.
+    thread: u32,
+    named: Named,
+}
+
+impl Call {
+    /// A request about a file that the kernel knows by its id.
+    pub(crate) fn of(what: &'static str, request: &Request, file: INodeNo) -> Call {
+        Call { what, file: FileId(file.0), thread: request.pid(), named: Named::ById }
+    }
+
+    /// A request about a name in a directory.
+    pub(crate) fn within(what: &'static str, request: &Request, directory: INodeNo) -> Call {
+        Call { named: Named::ByName, ..Call::of(what, request, directory) }
+    }
+
+    fn seen<T>(&self, outcome: Result<T, Error>) -> Result<T, Errno> {
+        outcome.map_err(|error| {
+            let errno = errno::errno(&error, self.named);
+            tracing::debug!(what = self.what, file = %self.file, %error, "answered with an error");
+            errno
+        })
+    }
+}
+
+/// For calls that have nothing to wait for once they are done.
+pub(crate) fn at_once<T>(value: T) -> Done<T> {
+    Done { value, wait: None }
+}
+
+impl<U: Upstream, C: Containers> Driver<U, C> {
+    pub(crate) fn new(client: Client<U, C>, runtime: Handle, watch: Watch, told: Told) -> Self {
+        Driver { client, runtime, watch, told }
+    }
+
+    pub(crate) fn client(&self) -> &Client<U, C> {
+        &self.client
+    }
+
+    /// Tries, waits for what is missing and tries again, waits for the verdict, answers.
+    pub(crate) fn serve<T, A, F>(&self, call: Call, mut attempt: A, answer: F)
+    where
+        T: Send + 'static,
+        A: FnMut(&Client<U, C>) -> Step<Done<T>> + Send + 'static,
+        F: FnOnce(Result<T, Errno>) + Send + 'static,
+    {
+        let first = attempt(&self.client);
+        self.go_on(call, first, || attempt, answer);
+    }
+
+    /// As `serve`; the answer also learns how long the kernel may keep what it is told.
+    pub(crate) fn serve_kept<T, A, F>(&self, call: Call, mut attempt: A, answer: F)
+    where
+        T: Send + 'static,
+        A: FnMut(&Client<U, C>) -> Step<Done<T>> + Send + 'static,
+        F: FnOnce(Result<(T, Duration), Errno>) + Send + 'static,
+    {
+        let (told, told_then) = (self.told.clone(), self.told.clone());
+        let client = self.client.clone();
+        let attempt = move |client: &Client<U, C>| {
+            let count = told_then.count();
+            let Done { value, wait } = attempt(client)?;
+            Ok(Done { value: (value, count), wait })
+        };
+        self.serve(call, attempt, move |outcome| {
+            answer(outcome.map(|(value, count)| {
+                // What was forgotten since may be what was found.
+                let fresh = told.count() == count;
+                (value, if fresh { client.cache_for() } else { Duration::ZERO })
+            }));
+        });
+    }
+
+    /// As `serve`, from a first try that has been made. `again` makes what further tries need;
+    /// a request that is answered at once never does.
+    pub(crate) fn go_on<T, A, F>(
+        &self,
+        call: Call,
+        first: Step<Done<T>>,
+        again: impl FnOnce() -> A,
+        answer: F,
+    ) where
+        T: Send + 'static,
+        A: FnMut(&Client<U, C>) -> Step<Done<T>> + Send + 'static,
+        F: FnOnce(Result<T, Errno>) + Send + 'static,
+    {
+        tracing::debug!(what = call.what, file = %call.file, thread = call.thread, "asked");
+        let (done, attempt) = match first {
+            Ok(Done { value, wait: None }) => return answer(Ok(value)),
+            Err(Stop::Error(error)) => return answer(call.seen(Err(error))),
+            Ok(done) => (Some(done), None),
+            Err(Stop::Need(need)) => {
+                tracing::debug!(what = call.what, file = %call.file, ?need, "waits");
+                (None, Some(again()))
+            }
+        };
+        let client = self.client.clone();
+        let waiting = self.watch.waiting(call.thread);
+        self.runtime.spawn(async move {
+            let work = async {
+                let done = match (done, attempt) {
+                    (Some(done), _) => done,
+                    (None, Some(attempt)) => complete(&client, attempt).await?,
+                    (None, None) => unreachable!("without a value there is an attempt, above"),
+                };
+                if let Some(number) = done.wait {
+                    client.settled(number).await?;
+                }
+                Ok(done.value)
+            };
+            answer(unless_interrupted(call, work, waiting).await);
+        });
+    }
+}
+
+async fn unless_interrupted<T>(
+    call: Call,
+    work: impl Future<Output = Result<T, Error>>,
+    mut waiting: Waiting,
+) -> Result<T, Errno> {
+    tokio::select! {
+        biased;
+        outcome = work => call.seen(outcome),
+        () = waiting.interrupted() => {
+            tracing::debug!(what = call.what, file = %call.file, "whoever waited is to end");
+            Err(errno::INTERRUPTED)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn call(thread: u32) -> Call {
+        Call { what: "test", file: FileId::ROOT, thread, named: Named::ById }
+    }
+
+    #[tokio::test]
+    async fn a_wait_without_an_end_ends_with_the_process_that_waits() {
+        let watch = Watch::start().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let never = std::future::pending::<Result<(), Error>>();
+        let outcome = unless_interrupted(call(child.id()), never, watch.waiting(child.id())).await;
+        assert_eq!(outcome, Err(Errno::EINTR));
+    }
+
+    #[tokio::test]
+    async fn what_is_done_is_answered_even_if_the_process_is_to_end() {
+        let watch = Watch::start().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let work = std::future::ready(Ok(7));
+        let outcome = unless_interrupted(call(child.id()), work, watch.waiting(child.id())).await;
+        assert_eq!(outcome, Ok(7));
+    }
+}

@@ -1,0 +1,488 @@
+//! The kernel's requests, each turned into a call of the client's and its outcome into a reply.
+//! Never: waits; that is the driver's.
+
+use crate::attributes::{kind_asked, mode_asked, nothing, shown, time_asked};
+use crate::calls::{self, LookedUp, making};
+use crate::contents::{self, OFFSET_MAX, OpenFile};
+use crate::driver::{Call, Driver, at_once};
+use crate::replies::{
+    GENERATION, answer_attributes, answer_data, answer_empty, answer_entry, caller, file,
+};
+use crate::{directory, errno, options, xattrs};
+use client::{Caller, Handle, Making, Setting};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use model::{Kind, NAME_BYTES_MAX, Name};
+use protocol::Upstream;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+use store::Containers;
+
+/// The unit in which `statfs` counts.
+const STATFS_BLOCK_BYTES: u32 = 4096;
+const SYMLINK_MODE: u16 = 0o777;
+
+pub(crate) struct Fuse<U, C: Containers> {
+    driver: Driver<U, C>,
+}
+
+/// A name that the kernel gave, or the reply that it is none.
+macro_rules! name_or_error {
+    ($name:expr, $reply:expr) => {
+        match errno::name($name) {
+            Ok(name) => name,
+            Err(errno) => return $reply.error(errno),
+        }
+    };
+}
+
+impl<U: Upstream, C: Containers> Fuse<U, C> {
+    pub(crate) fn new(driver: Driver<U, C>) -> Self {
+        Fuse { driver }
+    }
+
+    fn make(&self, call: Call, directory: INodeNo, name: Name, making: Making, reply: ReplyEntry) {
+        let caller = Caller { uid: making.uid, gid: making.gid };
+        self.driver.serve_kept(
+            call,
+            move |client| calls::make(client, caller, file(directory), &name, &making),
+            move |outcome| answer_entry(reply, outcome),
+        );
+    }
+
+    fn remove(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: Name,
+        is_dir: bool,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller(request);
+        self.driver.serve(
+            Call::within("unlink", request, parent),
+            move |client| client.unlink(caller, file(parent), &name, is_dir),
+            move |outcome| answer_empty(reply, outcome),
+        );
+    }
+}
+
+impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
+    fn init(&mut self, _: &Request, kernel: &mut KernelConfig) -> io::Result<()> {
+        options::configure(kernel);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = match name.as_bytes() {
+            b"." => LookedUp::Itself,
+            b".." => LookedUp::Parent,
+            _ => LookedUp::Entry(name_or_error!(name, reply)),
+        };
+        self.driver.serve_kept(
+            Call::within("lookup", request, parent),
+            move |client| calls::lookup(client, file(parent), &name).map(at_once),
+            move |outcome| match outcome {
+                Ok((Some(found), keep)) => reply.entry(&keep, &shown(&found), GENERATION),
+                // The kernel remembers that there is nothing, too.
+                Ok((None, keep)) => reply.entry(&keep, &nothing(), GENERATION),
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.driver.serve_kept(
+            Call::of("getattr", request, ino),
+            move |client| client.attributes(file(ino)).map(at_once),
+            move |outcome| answer_attributes(reply, outcome),
+        );
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if size.is_some_and(|size| size > OFFSET_MAX) {
+            return reply.error(errno::FILE_TOO_LARGE);
+        }
+        let setting = Setting {
+            mode: mode.map(mode_asked),
+            uid,
+            gid,
+            size,
+            atime: atime.map(time_asked),
+            mtime: mtime.map(time_asked),
+        };
+        let (caller, fh) = (caller(request), fh.map(|fh| Handle(fh.0)));
+        self.driver.serve_kept(
+            Call::of("setattr", request, ino),
+            move |client| calls::set_attributes(client, caller, file(ino), fh, &setting),
+            move |outcome| answer_attributes(reply, outcome),
+        );
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        self.driver.serve(
+            Call::of("readlink", request, ino),
+            move |client| client.read_link(file(ino)).map(at_once),
+            move |outcome| answer_data(reply, outcome),
+        );
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let name = name_or_error!(name, reply);
+        let Some(kind) = kind_asked(mode) else { return reply.error(errno::INVALID) };
+        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let rdev = is_device.then_some(u64::from(rdev));
+        let making = Making { rdev, ..making(caller(request), kind, mode_asked(mode)) };
+        self.make(Call::within("mknod", request, parent), parent, name, making, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let name = name_or_error!(name, reply);
+        let making = making(caller(request), Kind::Directory, mode_asked(mode));
+        self.make(Call::within("mkdir", request, parent), parent, name, making, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name_or_error!(name, reply);
+        self.remove(request, parent, name, false, reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name_or_error!(name, reply);
+        self.remove(request, parent, name, true, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let name = name_or_error!(name, reply);
+        let target = Some(target.as_os_str().as_bytes().to_vec());
+        let making = Making { target, ..making(caller(request), Kind::Symlink, SYMLINK_MODE) };
+        self.make(Call::within("symlink", request, parent), parent, name, making, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let name = name_or_error!(name, reply);
+        let to_name = name_or_error!(to_name, reply);
+        let Some(flag) = calls::rename_asked(flags) else { return reply.error(errno::INVALID) };
+        let caller = caller(request);
+        self.driver.serve(
+            Call::within("rename", request, parent),
+            move |client| client.rename(caller, file(parent), &name, file(to), &to_name, flag),
+            move |outcome| answer_empty(reply, outcome),
+        );
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let name = name_or_error!(name, reply);
+        let caller = caller(request);
+        self.driver.serve_kept(
+            Call::within("link", request, parent),
+            move |client| client.link(caller, file(ino), file(parent), &name),
+            move |outcome| answer_entry(reply, outcome),
+        );
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        contents::open(&self.driver, request, ino, flags, reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = name_or_error!(name, reply);
+        let made = contents::Made { parent, name, mode, flags };
+        contents::create(&self.driver, request, made, reply);
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        contents::read(&self.driver, OpenFile::of(request, ino, fh), offset, size, reply);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let open = OpenFile::of(request, ino, fh);
+        contents::write(&self.driver, open, offset, data, write_flags, reply);
+    }
+
+    fn flush(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        contents::flush(&self.driver, OpenFile::of(request, ino, fh), reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.driver.client().release(Handle(fh.0));
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        contents::fsync(&self.driver, OpenFile::of(request, ino, fh), reply);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(errno::KERNEL_OPENS);
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        directory::list(&self.driver, request, ino, offset, reply);
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        directory::list_plus(&self.driver, request, ino, offset, reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.driver.serve(
+            Call::of("fsyncdir", request, ino),
+            |client| client.sync_names().map(at_once),
+            move |outcome| answer_empty(reply, outcome),
+        );
+    }
+
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        self.driver.serve(
+            Call::of("statfs", request, ino),
+            |client| client.totals().map(at_once),
+            move |outcome| match outcome {
+                Ok(totals) => {
+                    let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK_BYTES);
+                    let free = blocks(totals.bytes_free);
+                    reply.statfs(
+                        // The origin tells what there is and what there is room for.
+                        blocks(totals.bytes).saturating_add(free),
+                        free,
+                        free,
+                        totals.files.saturating_add(totals.files_free),
+                        totals.files_free,
+                        STATFS_BLOCK_BYTES,
+                        NAME_BYTES_MAX as u32,
+                        STATFS_BLOCK_BYTES,
+                    );
+                }
+                Err(errno) => reply.error(errno),
+            },
+        );
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        xattrs::set(&self.driver, request, ino, (name, value, flags), reply);
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        xattrs::get(&self.driver, request, ino, name, size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        xattrs::list(&self.driver, request, ino, size, reply);
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        xattrs::remove(&self.driver, request, ino, name, reply);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(errno::NO_COMMAND);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let open = OpenFile::of(request, ino, fh);
+        contents::allocate(&self.driver, open, offset, length, mode, reply);
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        contents::seek(&self.driver, OpenFile::of(request, ino, fh), offset, whence, reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = (Handle(fh_in.0), offset_in);
+        let to = OpenFile::of(request, ino_out, fh_out);
+        contents::copy(&self.driver, from, (to, offset_out), length, reply);
+    }
+}

@@ -1,0 +1,386 @@
+//! Carries out what the client wants the kernel to forget.
+//!
+//! The kernel takes a lock for it that a request of ours may hold while it waits for the link,
+//! or waits for a page that such a request is filling. So threads of their own do it, and who
+//! asks waits for them only so long.
+//! Holds: whatever is asked is carried out, or it is logged that it was not; what concerns one
+//! file is carried out in order, and holds up what concerns others only if many are held.
+//! Never: runs on a thread that answers requests.
+
+use client::Kernel;
+use fuser::{INodeNo, Notifier};
+use model::{FileId, Name};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long who asks waits until it is carried out. After that it is carried out later.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// What may be waiting to be carried out.
+const QUEUE_MAX: usize = 65_536;
+/// So many files can be held by requests that wait before the rest has to wait too.
+const THREADS: usize = 4;
+
+/// Of a notice: see FUSE_NOTIFY_INVAL_ENTRY in the kernel's `linux/fuse.h`.
+const NOTIFY_ENTRY: i32 = 3;
+/// The name is asked for again before it is used again. Without this the kernel unhooks the
+/// directory from its tree even if it turns out to be the same, and a shell in it loses its way.
+const EXPIRE_ONLY: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Forget {
+    Attributes(FileId),
+    Contents(FileId),
+    Entry(FileId, Name),
+}
+
+impl Forget {
+    /// The file whose lock it takes.
+    fn of(&self) -> FileId {
+        match self {
+            Forget::Attributes(file) | Forget::Contents(file) | Forget::Entry(file, _) => *file,
+        }
+    }
+}
+
+struct Job {
+    forget: Forget,
+    done: SyncSender<()>,
+}
+
+/// What is to be done to one file, in order, by one thread at a time.
+#[derive(Default)]
+struct Line {
+    jobs: VecDeque<Job>,
+    /// Since when a thread has been at the job before these.
+    at_work: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: HashMap<FileId, Line>,
+    /// Files with jobs that no thread is at.
+    ready: VecDeque<FileId>,
+    jobs: usize,
+    /// The mount is gone: there is nothing left to forget.
+    closed: bool,
+}
+
+/// How often the kernel has been told to forget something. An answer found before must not be
+/// kept by the kernel after.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<AtomicU64>);
+
+impl Told {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Who carries it out, one notice at a time.
+trait Carry: Send + Sync + 'static {
+    fn carry_out(&self, forget: &Forget) -> io::Result<()>;
+}
+
+/// The kernel's ear.
+struct Device {
+    notifier: Notifier,
+    device: File,
+}
+
+pub(crate) struct Forgetter {
+    shared: Arc<Shared>,
+    told: Told,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Forgetter {
+    pub(crate) fn start(notifier: Notifier, device: File, told: Told) -> io::Result<Forgetter> {
+        Forgetter::carried_out_by(Device { notifier, device }, told)
+    }
+
+    fn carried_out_by(carrier: impl Carry, told: Told) -> io::Result<Forgetter> {
+        let shared = Arc::new(Shared::default());
+        let carrier = Arc::new(carrier);
+        for _ in 0..THREADS {
+            let (carrier, shared) = (Arc::clone(&carrier), Arc::clone(&shared));
+            std::thread::Builder::new()
+                .name("farfs-forget".into())
+                .spawn(move || shared.work_off(&*carrier))?;
+        }
+        Ok(Forgetter { shared, told })
+    }
+
+    /// Takes no more, and lets the threads and the device go.
+    pub(crate) fn close(&self) {
+        let mut queue = self.shared.queue();
+        *queue = Queue { closed: true, ..Queue::default() };
+        drop(queue);
+        self.shared.changed.notify_all();
+    }
+
+    fn ask(&self, forget: Forget) {
+        self.told.add();
+        let (done, carried_out) = sync_channel(1);
+        let mut queue = self.shared.queue();
+        let held = queue.is_held(forget.of());
+        if !queue.add(Job { forget, done }) {
+            return;
+        }
+        drop(queue);
+        self.shared.changed.notify_one();
+        // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
+        if held || carried_out.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::debug!("the kernel is busy; it is told later");
+        }
+    }
+}
+
+impl Queue {
+    /// Whether a thread has been at this file for longer than anybody waits.
+    fn is_held(&self, file: FileId) -> bool {
+        let since = self.lines.get(&file).and_then(|line| line.at_work);
+        since.is_some_and(|since| since.elapsed() >= PATIENCE)
+    }
+
+    /// False if it will not be carried out.
+    fn add(&mut self, job: Job) -> bool {
+        if self.closed {
+            return false;
+        }
+        if self.jobs >= QUEUE_MAX {
+            let forget = job.forget;
+            tracing::warn!(?forget, "too much to forget; the kernel may show this for a while");
+            return false;
+        }
+        let file = job.forget.of();
+        let line = self.lines.entry(file).or_default();
+        if line.jobs.is_empty() && line.at_work.is_none() {
+            self.ready.push_back(file);
+        }
+        line.jobs.push_back(job);
+        self.jobs += 1;
+        true
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        let file = self.ready.pop_front()?;
+        let line = self.lines.get_mut(&file)?;
+        let job = line.jobs.pop_front()?;
+        line.at_work = Some(Instant::now());
+        self.jobs -= 1;
+        Some(job)
+    }
+
+    /// The job that was taken of this file is done.
+    fn finish(&mut self, file: FileId) {
+        let Some(line) = self.lines.get_mut(&file) else { return };
+        line.at_work = None;
+        if line.jobs.is_empty() {
+            self.lines.remove(&file);
+        } else {
+            self.ready.push_back(file);
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work_off(&self, carrier: &impl Carry) {
+        let mut queue = self.queue();
+        while !queue.closed {
+            let Some(Job { forget, done }) = queue.take() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(queue);
+            match carrier.carry_out(&forget) {
+                Ok(()) => tracing::trace!(?forget, "forgotten"),
+                // The mount is going away, and all that the kernel keeps with it.
+                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => (),
+                Err(error) => tracing::warn!(?forget, %error, "the kernel did not forget"),
+            }
+            // Who asked may have gone on already.
+            let _ = done.send(());
+            queue = self.queue();
+            queue.finish(forget.of());
+        }
+    }
+}
+
+impl Kernel for Forgetter {
+    fn forget_node(&self, file: FileId, contents: bool) {
+        self.ask(if contents { Forget::Contents(file) } else { Forget::Attributes(file) });
+    }
+
+    fn forget_entry(&self, directory: FileId, name: &Name) {
+        self.ask(Forget::Entry(directory, name.clone()));
+    }
+}
+
+impl Carry for Device {
+    fn carry_out(&self, forget: &Forget) -> io::Result<()> {
+        match forget {
+            Forget::Attributes(file) => self.notifier.inval_inode(INodeNo(file.0), -1, 0),
+            Forget::Contents(file) => self.notifier.inval_inode(INodeNo(file.0), 0, 0),
+            Forget::Entry(directory, name) => {
+                // The listing first: the kernel forgets it with a name only if it knows the name.
+                self.notifier.inval_inode(INodeNo(directory.0), 0, 0)?;
+                self.expire(*directory, name)
+            }
+        }
+    }
+}
+
+impl Device {
+    fn expire(&self, directory: FileId, name: &Name) -> io::Result<()> {
+        let notice = entry_notice(directory, name);
+        match (&self.device).write_vectored(&[IoSlice::new(&notice)]) {
+            // The kernel does not have the name.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            outcome => outcome.map(|_| ()),
+        }
+    }
+}
+
+/// A notice as the kernel reads it: length, code and 0 in place of a request's number; then the
+/// directory, the length of the name and flags; then the name and a NUL.
+fn entry_notice(directory: FileId, name: &Name) -> Vec<u8> {
+    const HEAD_BYTES: usize = 16 + 16;
+    let name = name.as_bytes();
+    let length = HEAD_BYTES + name.len() + 1;
+    let mut notice = Vec::with_capacity(length);
+    notice.extend((length as u32).to_ne_bytes());
+    notice.extend(NOTIFY_ENTRY.to_ne_bytes());
+    notice.extend(0_u64.to_ne_bytes());
+    notice.extend(directory.0.to_ne_bytes());
+    notice.extend((name.len() as u32).to_ne_bytes());
+    notice.extend(EXPIRE_ONLY.to_ne_bytes());
+    notice.extend(name);
+    notice.push(0);
+    notice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    /// Reports what is carried out; what concerns `stuck` waits until it is let go.
+    struct Slow {
+        stuck: FileId,
+        held: Mutex<Option<Receiver<()>>>,
+        seen: Mutex<Sender<Forget>>,
+    }
+
+    impl Carry for Slow {
+        fn carry_out(&self, forget: &Forget) -> io::Result<()> {
+            if matches!(forget, Forget::Entry(directory, _) if *directory == self.stuck)
+                && let Some(held) = self.held.lock().unwrap().take()
+            {
+                let _ = held.recv();
+            }
+            self.seen.lock().unwrap().send(forget.clone()).map_err(io::Error::other)
+        }
+    }
+
+    fn slow() -> (Forgetter, Sender<()>, Receiver<Forget>, Told) {
+        let (let_go, held) = channel();
+        let (seen, carried_out) = channel();
+        let carrier =
+            Slow { stuck: FileId(9), held: Mutex::new(Some(held)), seen: Mutex::new(seen) };
+        let told = Told::default();
+        let forgetter = Forgetter::carried_out_by(carrier, told.clone()).unwrap();
+        (forgetter, let_go, carried_out, told)
+    }
+
+    #[test]
+    fn who_asks_goes_on_when_it_is_done() {
+        let (forgetter, _let_go, carried_out, told) = slow();
+        forgetter.forget_node(FileId(5), false);
+        assert_eq!(carried_out.try_recv(), Ok(Forget::Attributes(FileId(5))));
+        forgetter.forget_node(FileId(5), true);
+        assert_eq!(carried_out.try_recv(), Ok(Forget::Contents(FileId(5))));
+        assert_eq!(told.count(), 2);
+    }
+
+    #[test]
+    fn a_directory_that_is_held_holds_nobody_else_and_is_forgotten_later() {
+        let (forgetter, let_go, carried_out, _) = slow();
+        let start = Instant::now();
+        forgetter.forget_entry(FileId(9), &name("a"));
+        let waited = start.elapsed();
+        assert!(waited >= PATIENCE && waited < 10 * PATIENCE, "{waited:?}");
+
+        // More of the same waits for nothing, and leaves the other threads alone.
+        let start = Instant::now();
+        for number in 0..100 {
+            forgetter.forget_entry(FileId(9), &name(&number.to_string()));
+        }
+        forgetter.forget_node(FileId(5), true);
+        assert!(start.elapsed() < PATIENCE);
+        assert_eq!(carried_out.try_recv(), Ok(Forget::Contents(FileId(5))));
+
+        let_go.send(()).unwrap();
+        let late: Vec<_> =
+            (0..101).map(|_| carried_out.recv_timeout(10 * PATIENCE).unwrap()).collect();
+        assert_eq!(late[0], Forget::Entry(FileId(9), name("a")));
+        assert_eq!(late[100], Forget::Entry(FileId(9), name("99")));
+    }
+
+    #[test]
+    fn a_full_queue_takes_no_more_until_there_is_room() {
+        let mut queue = Queue::default();
+        let (done, _) = sync_channel(1);
+        let add = |queue: &mut Queue, file| {
+            queue.add(Job { forget: Forget::Attributes(FileId(file)), done: done.clone() })
+        };
+        for file in 0..QUEUE_MAX as u64 {
+            assert!(add(&mut queue, file));
+        }
+        assert!(!add(&mut queue, 0));
+        assert!(queue.take().is_some());
+        assert!(add(&mut queue, 0));
+    }
+
+    #[test]
+    fn after_the_mount_nothing_is_carried_out_and_nobody_waits() {
+        let (forgetter, _let_go, carried_out, _) = slow();
+        forgetter.close();
+        let start = Instant::now();
+        forgetter.forget_entry(FileId(9), &name("a"));
+        assert!(start.elapsed() < PATIENCE);
+        let silence = carried_out.recv_timeout(10 * PATIENCE);
+        assert_eq!(silence, Err(RecvTimeoutError::Disconnected), "the threads are gone");
+    }
+
+    #[test]
+    fn a_notice_has_the_kernels_layout() {
+        let notice = entry_notice(FileId(0x0102), &name("ab"));
+        assert_eq!(notice.len(), 35);
+        assert_eq!(notice[..4], 35_u32.to_ne_bytes());
+        assert_eq!(notice[16..24], 0x0102_u64.to_ne_bytes());
+        assert_eq!(notice[24..28], 2_u32.to_ne_bytes());
+        assert_eq!(&notice[32..], b"ab\0");
+    }
+}

@@ -1,0 +1,188 @@
+//! A mount, from the moment it is there until it is gone.
+//! Holds: dropped, it is unmounted; if something is open below it, it leaves the tree at once
+//! and ends with the last use.
+
+use crate::driver::Driver;
+use crate::fuse::Fuse;
+use crate::kernel::{Forgetter, Told};
+use crate::options::{MountError, MountOptions, check_mountpoint, config, refused};
+use crate::readahead;
+use crate::table;
+use crate::watch::Watch;
+use client::Client;
+use fuser::Session;
+use protocol::Upstream;
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Containers;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// None while it lasts.
+type Ended = Option<Result<(), Arc<io::Error>>>;
+
+#[derive(Debug)]
+pub struct Mounted {
+    mountpoint: PathBuf,
+    ended: watch::Receiver<Ended>,
+    /// As the table of mounts has it, `major:minor`.
+    device: Option<String>,
+}
+
+/// How often the table of mounts is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Whether what is in use may be taken out of the tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Respected,
+    CutOff,
+}
+
+/// Mounts what `client` shows. Requests are answered from here on; those that must wait for the
+/// link wait as tasks of `runtime`.
+pub fn mount<U: Upstream, C: Containers>(
+    client: Client<U, C>,
+    mountpoint: &Path,
+    options: MountOptions,
+    runtime: Handle,
+) -> Result<Mounted, MountError> {
+    let mountpoint = check_mountpoint(mountpoint)?;
+    let failed = |source| MountError::Failed { mountpoint: mountpoint.clone(), source };
+    let told = Told::default();
+    let watch = Watch::start().map_err(failed)?;
+    let fuse = Fuse::new(Driver::new(client.clone(), runtime, watch, told.clone()));
+    let session = Session::new(fuse, &mountpoint, &config(&options))
+        .map_err(|source| refused(&mountpoint, source))?;
+    let device = File::from(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    let forgetter = Forgetter::start(session.notifier(), device, told).map_err(failed)?;
+    let forgetter = Arc::new(forgetter);
+    client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
+
+    let (sender, ended) = watch::channel(None);
+    std::thread::Builder::new()
+        .name("farfs-mount".into())
+        .spawn(move || {
+            let outcome = session.run();
+            forgetter.close();
+            sender.send_replace(Some(outcome.map_err(Arc::new)));
+        })
+        .map_err(failed)?;
+    readahead::widen(&mountpoint);
+    tracing::info!(mountpoint = %mountpoint.display(), "mounted");
+    let device = table::read()
+        .ok()
+        .and_then(|table| table::device_of(&table, &mountpoint).map(str::to_owned));
+    Ok(Mounted { mountpoint, ended, device })
+}
+
+impl Mounted {
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Unmounts, unless something is in use below the mountpoint. `wait` tells when the last
+    /// request has been answered.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        if self.has_ended() { Ok(()) } else { take_down(&self.mountpoint, Use::Respected) }
+    }
+
+    /// Ready when it has been unmounted, here or from outside. Whoever has a copy of the mount in
+    /// a mount table of its own does not keep it alive: with the process it is cut off there.
+    pub async fn wait(&self) -> Result<(), MountError> {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(Option::is_some) => {}
+            () = self.gone_here() => return Ok(()),
+        }
+        match ended.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Err(source))) => {
+                let (mountpoint, source) = (self.mountpoint.clone(), Arc::clone(source));
+                Err(MountError::BrokeDown { mountpoint, source })
+            }
+            // Without a word the thread is gone, and the mount with it.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Ready when the mount is in the table no more, though requests may still come.
+    async fn gone_here(&self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let (Some(device), Ok(table)) = (&self.device, table::read()) else { continue };
+            if !table::is_mounted(&table, device) {
+                // The kernel says so by itself, if nobody has a copy.
+                tokio::time::sleep(LOOK_EVERY).await;
+                return;
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        let outcome = match take_down(&self.mountpoint, Use::Respected) {
+            Err(MountError::InUse(_)) => take_down(&self.mountpoint, Use::CutOff),
+            outcome => outcome,
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "the mount stays behind");
+        }
+    }
+}
+
+fn take_down(mountpoint: &Path, in_use: Use) -> Result<(), MountError> {
+    let lazily = match in_use {
+        Use::Respected => UnmountFlags::empty(),
+        Use::CutOff => UnmountFlags::DETACH,
+    };
+    match unmount(mountpoint, lazily | UnmountFlags::NOFOLLOW) {
+        // Somebody was faster.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(MountError::InUse(mountpoint.into())),
+        Err(rustix::io::Errno::PERM) => take_down_as_user(mountpoint, in_use),
+        Err(errno) => {
+            Err(MountError::Failed { mountpoint: mountpoint.into(), source: errno.into() })
+        }
+    }
+}
+
+/// The helper, which has an older name on older systems, wherever it may be when PATH does not
+/// lead to it: who could mount by it must be able to unmount.
+const HELPERS: [&str; 4] = ["fusermount3", "fusermount", "/bin/fusermount3", "/bin/fusermount"];
+
+/// Only root may unmount without the helper.
+fn take_down_as_user(mountpoint: &Path, in_use: Use) -> Result<(), MountError> {
+    let failed = |source| MountError::Failed { mountpoint: mountpoint.into(), source };
+    let lazily: &[&str] = if in_use == Use::CutOff { &["-z"] } else { &[] };
+    for program in HELPERS {
+        let mut command = Command::new(program);
+        match command.arg("-u").args(lazily).arg("--").arg(mountpoint).output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                if said.contains("busy") {
+                    return Err(MountError::InUse(mountpoint.into()));
+                }
+                return Err(failed(io::Error::other(said)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(MountError::NoFusermount)
+}

@@ -1,0 +1,118 @@
+//! What the directory gives to what is made in it, and what a write or a change of owner takes
+//! from a program's setuid and setgid bits and capabilities. The kernel leaves both to us: it
+//! would ask for `security.capability` before every write otherwise.
+
+use client::{Caller, Client, Done, Handle, Setting, Step};
+use model::{FileId, Kind, Node};
+use protocol::Upstream;
+use store::Containers;
+
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o0010;
+/// What a program may do besides what its user may.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Mode and group of what is made in `directory`: a setgid directory hands its group down, and
+/// to directories the bit as well.
+pub(crate) fn inherited(directory: &Node, kind: Kind, mode: u16, gid: u32) -> (u16, u32) {
+    if directory.mode & SETGID == 0 {
+        return (mode, gid);
+    }
+    let bit = if kind == Kind::Directory { SETGID } else { 0 };
+    (mode | bit, directory.gid)
+}
+
+/// The mode without what a write takes away. None: nothing to take. Setgid without execution by
+/// the group is not a privilege.
+pub(crate) fn without_privileges(node: &Node) -> Option<u16> {
+    if node.kind != Kind::File {
+        return None;
+    }
+    let mut mode = node.mode & !SETUID;
+    if mode & GROUP_EXECUTE != 0 {
+        mode &= !SETGID;
+    }
+    (mode != node.mode).then_some(mode)
+}
+
+fn has_capability(node: &Node) -> bool {
+    node.xattrs
+        .as_ref()
+        .is_some_and(|xattrs| xattrs.keys().any(|name| name.as_slice() == CAPABILITY))
+}
+
+/// Takes the privileges from a file that is about to be written to. The wait is of the last
+/// update that this made, if it made one.
+pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    file: FileId,
+    handle: Option<Handle>,
+) -> Step<Option<u64>> {
+    let node = client.attributes(file)?.node;
+    // It happens on behalf of the system, whoever writes: only the owner may change a mode.
+    let owner = Caller { uid: node.uid, gid: node.gid };
+    let mut wait = None;
+    if let Some(mode) = without_privileges(&node) {
+        let setting = Setting { mode: Some(mode), ..Setting::default() };
+        wait = client.set_attributes(owner, file, handle, &setting)?.wait;
+    }
+    if has_capability(&node) {
+        let Done { wait: later, .. } = client.remove_xattr(owner, file, CAPABILITY)?;
+        wait = later.or(wait);
+    }
+    Ok(wait)
+}
+
+/// Whether a change of contents by this user takes privileges away. Only the superuser has the
+/// capability that keeps them, as far as a request tells.
+pub(crate) fn writing_takes(caller: Caller) -> bool {
+    caller.uid != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use minicbor::bytes::ByteVec;
+    use model::Time;
+
+    fn node(kind: Kind, mode: u16) -> Node {
+        Node { kind, mode, ..Node::root_directory(7, 70, Time::default()) }
+    }
+
+    #[test]
+    fn a_plain_directory_leaves_mode_and_group_to_the_caller() {
+        let plain = node(Kind::Directory, 0o1777);
+        assert_eq!(inherited(&plain, Kind::File, 0o640, 100), (0o640, 100));
+    }
+
+    #[test]
+    fn a_setgid_directory_hands_its_group_down_and_to_directories_the_bit() {
+        let shared = node(Kind::Directory, 0o2775);
+        assert_eq!(inherited(&shared, Kind::File, 0o640, 100), (0o640, 70));
+        assert_eq!(inherited(&shared, Kind::Symlink, 0o777, 100), (0o777, 70));
+        assert_eq!(inherited(&shared, Kind::Directory, 0o755, 100), (0o2755, 70));
+    }
+
+    #[test]
+    fn a_write_takes_setuid_and_the_setgid_of_programs() {
+        let left = [0o4755, 0o2755, 0o6711, 0o2644, 0o755, 0o4644]
+            .map(|mode| without_privileges(&node(Kind::File, mode)));
+        assert_eq!(left, [Some(0o755), Some(0o755), Some(0o711), None, None, Some(0o644)]);
+    }
+
+    #[test]
+    fn directories_keep_their_bits() {
+        assert_eq!(without_privileges(&node(Kind::Directory, 0o6755)), None);
+    }
+
+    #[test]
+    fn a_capability_is_seen_among_other_attributes() {
+        let mut program = node(Kind::File, 0o755);
+        assert!(!has_capability(&program));
+        let names = [b"user.comment".to_vec(), CAPABILITY.to_vec()];
+        let xattrs = names.map(|name| (ByteVec::from(name), ByteVec::from(vec![1])));
+        program.xattrs = Some(xattrs.into_iter().collect());
+        assert!(has_capability(&program));
+    }
+}

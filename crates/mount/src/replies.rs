@@ -1,0 +1,46 @@
+//! Outcomes as the replies that the kernel waits for, where more than one call has the same.
+
+use crate::attributes::shown;
+use client::{Caller, Found};
+use fuser::{Errno, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
+use model::FileId;
+use std::time::Duration;
+
+/// File ids are never used again, so there is one generation.
+pub(crate) const GENERATION: Generation = Generation(0);
+
+pub(crate) fn caller(request: &Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid() }
+}
+
+pub(crate) fn file(ino: INodeNo) -> FileId {
+    FileId(ino.0)
+}
+
+pub(crate) fn answer_entry(reply: ReplyEntry, outcome: Result<(Found, Duration), Errno>) {
+    match outcome {
+        Ok((found, keep)) => reply.entry(&keep, &shown(&found), GENERATION),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(crate) fn answer_attributes(reply: ReplyAttr, outcome: Result<(Found, Duration), Errno>) {
+    match outcome {
+        Ok((found, keep)) => reply.attr(&keep, &shown(&found)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(crate) fn answer_empty(reply: ReplyEmpty, outcome: Result<(), Errno>) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(crate) fn answer_data(reply: ReplyData, outcome: Result<Vec<u8>, Errno>) {
+    match outcome {
+        Ok(bytes) => reply.data(&bytes),
+        Err(errno) => reply.error(errno),
+    }
+}

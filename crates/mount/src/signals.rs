@@ -1,0 +1,165 @@
+//! Whether a process that waits for us is to stop waiting, told from what /proc shows of it.
+//!
+//! The library answers the kernel's own notice of a signal with ENOSYS, after which the kernel
+//! sends no more of them and not even SIGKILL ends the wait. The signal stays pending, though,
+//! and that can be seen.
+//! Holds: SIGKILL always ends a wait, and so does every signal by which the process would end.
+//! From the signals that a program catches only those do by which people ask it to stop: a
+//! program that times itself, or draws a progress bar by SIGALRM, does not expect a `stat` that
+//! fails with EINTR.
+
+/// Signals of a thread, each a set of bits in which signal n is bit n - 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signals {
+    /// Pending for the thread or for its process.
+    pub pending: u64,
+    pub blocked: u64,
+    pub ignored: u64,
+    pub caught: u64,
+}
+
+/// What one look at a waiting thread found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It ended while its request was on the way.
+    Gone,
+    Alive(Signals),
+}
+
+const fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+const KILL: u64 = bit(libc::SIGKILL);
+/// By these people and supervisors ask a program to stop.
+const ASK_TO_STOP: u64 =
+    bit(libc::SIGHUP) | bit(libc::SIGINT) | bit(libc::SIGQUIT) | bit(libc::SIGTERM);
+/// These end no process, even if it does nothing about them.
+const HARMLESS: u64 = bit(libc::SIGCHLD)
+    | bit(libc::SIGCONT)
+    | bit(libc::SIGURG)
+    | bit(libc::SIGWINCH)
+    | bit(libc::SIGSTOP)
+    | bit(libc::SIGTSTP)
+    | bit(libc::SIGTTIN)
+    | bit(libc::SIGTTOU);
+
+/// Whether the wait is to end with EINTR.
+pub(crate) fn ends_the_wait(look: Look) -> bool {
+    let Look::Alive(signals) = look else { return true };
+    if signals.pending & KILL != 0 {
+        return true;
+    }
+    let felt = signals.pending & !signals.blocked & !signals.ignored;
+    let fatal = !signals.caught & !HARMLESS;
+    felt & (ASK_TO_STOP | fatal) != 0
+}
+
+/// Reads `/proc/TID/status`. None: it does not look as it should, and says nothing.
+pub(crate) fn read_status(status: &str) -> Option<Look> {
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+    };
+    let set = |name: &str| u64::from_str_radix(field(name)?, 16).ok();
+    if field("State")?.starts_with(['Z', 'X']) {
+        return Some(Look::Gone);
+    }
+    Some(Look::Alive(Signals {
+        pending: set("SigPnd")? | set("ShdPnd")?,
+        blocked: set("SigBlk")?,
+        ignored: set("SigIgn")?,
+        caught: set("SigCgt")?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pending(signal: libc::c_int) -> Signals {
+        Signals { pending: bit(signal), ..Signals::default() }
+    }
+
+    fn ends(signals: Signals) -> bool {
+        ends_the_wait(Look::Alive(signals))
+    }
+
+    #[test]
+    fn a_status_of_a_thread_is_read_with_both_sets_of_pending_signals() {
+        let status = "Name:\tcat\nUmask:\t0022\nState:\tD (disk sleep)\nTgid:\t17\n\
+                      SigQ:\t1/7000\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000004002\n\
+                      SigBlk:\t0000000000010000\nSigIgn:\t0000000000001000\n\
+                      SigCgt:\t0000000180000002\nCapInh:\t0\n";
+        let wanted =
+            Signals { pending: 0x4102, blocked: 0x10000, ignored: 0x1000, caught: 0x1_8000_0002 };
+        assert_eq!(read_status(status), Some(Look::Alive(wanted)));
+    }
+
+    #[test]
+    fn this_very_thread_can_be_read_and_nothing_ends_its_wait() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let look = read_status(&status).unwrap();
+        assert!(matches!(look, Look::Alive(_)));
+        assert!(!ends_the_wait(look));
+    }
+
+    #[test]
+    fn a_status_that_is_cut_short_says_nothing_and_a_dead_thread_is_gone() {
+        assert_eq!(read_status("Name:\tcat\nState:\tS (sleeping)\nSigPnd:\t00"), None);
+        assert_eq!(read_status(""), None);
+        assert_eq!(read_status("State:\tZ (zombie)\n"), Some(Look::Gone));
+        assert!(ends_the_wait(Look::Gone));
+    }
+
+    #[test]
+    fn sigkill_ends_every_wait() {
+        let all = !0;
+        let signals = Signals { pending: KILL, blocked: all, ignored: all, caught: all };
+        assert!(ends(signals));
+    }
+
+    #[test]
+    fn what_is_blocked_or_ignored_ends_no_wait() {
+        let term = pending(libc::SIGTERM);
+        assert!(ends(term));
+        assert!(!ends(Signals { blocked: term.pending, ..term }));
+        assert!(!ends(Signals { ignored: term.pending, ..term }));
+    }
+
+    #[test]
+    fn being_asked_to_stop_ends_the_wait_of_a_program_that_catches_it() {
+        let interrupt = pending(libc::SIGINT);
+        assert!(ends(Signals { caught: interrupt.pending, ..interrupt }));
+    }
+
+    #[test]
+    fn a_programs_own_alarm_ends_its_wait_only_if_it_ends_the_program() {
+        let alarm = pending(libc::SIGALRM);
+        assert!(!ends(Signals { caught: alarm.pending, ..alarm }));
+        assert!(ends(alarm));
+    }
+
+    #[test]
+    fn a_program_that_is_stopped_or_loses_a_child_goes_on_waiting() {
+        for signal in [libc::SIGTSTP, libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT] {
+            assert!(!ends(pending(signal)), "signal {signal}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prop_any_text_is_read_without_a_panic(status in ".{0,300}") {
+            let _ = read_status(&status);
+        }
+
+        #[test]
+        fn prop_a_signal_more_never_makes_a_wait_longer(
+            pending: u64, more in 1_i32..65, blocked: u64, ignored: u64, caught: u64,
+        ) {
+            let signals = Signals { pending, blocked, ignored, caught };
+            let with_more = Signals { pending: pending | bit(more), ..signals };
+            prop_assert!(!ends(signals) || ends(with_more));
+        }
+    }
+}

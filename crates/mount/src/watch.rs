@@ -1,0 +1,177 @@
+//! One thread that looks after all requests that wait, for signals to those who sent them.
+//! Holds: it sleeps while nothing waits; a wait that is over is not looked at again.
+
+use crate::signals::{Look, ends_the_wait, read_status};
+use rustix::process::{Pid, test_kill_process};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How often it looks: short for whoever pressed Ctrl-C, long against what a look costs.
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+/// The watcher. Its thread ends when this is dropped.
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+}
+
+/// One request that waits. Dropped, it is not looked after any more.
+pub(crate) struct Waiting {
+    shared: Arc<Shared>,
+    key: Option<u64>,
+    signal: Option<oneshot::Receiver<()>>,
+}
+
+struct Shared {
+    list: Mutex<List>,
+    changed: Condvar,
+}
+
+/// As many as the kernel has requests under way: each holds a thread of some program.
+#[derive(Default)]
+struct List {
+    next: u64,
+    waiting: HashMap<u64, (u32, oneshot::Sender<()>)>,
+    closed: bool,
+}
+
+impl Shared {
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    pub(crate) fn start() -> io::Result<Watch> {
+        let shared =
+            Arc::new(Shared { list: Mutex::new(List::default()), changed: Condvar::new() });
+        let watched = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("farfs-signals".into())
+            .spawn(move || look_after(&watched))?;
+        Ok(Watch { shared })
+    }
+
+    /// Looks after a request of that thread from now on. 0 stands for a thread that cannot be
+    /// seen from here: of the kernel, or of another container.
+    pub(crate) fn waiting(&self, thread: u32) -> Waiting {
+        let shared = Arc::clone(&self.shared);
+        if thread == 0 {
+            return Waiting { shared, key: None, signal: None };
+        }
+        let (sender, receiver) = oneshot::channel();
+        let mut list = shared.list();
+        let key = list.next;
+        list.next += 1;
+        list.waiting.insert(key, (thread, sender));
+        drop(list);
+        shared.changed.notify_one();
+        Waiting { shared, key: Some(key), signal: Some(receiver) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.list().closed = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Waiting {
+    /// Ready when whoever waits is to stop waiting; otherwise never.
+    pub(crate) async fn interrupted(&mut self) {
+        if let Some(signal) = self.signal.take()
+            && signal.await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.shared.list().waiting.remove(&key);
+        }
+    }
+}
+
+fn look_after(shared: &Shared) {
+    let mut list = shared.list();
+    while !list.closed {
+        if list.waiting.is_empty() {
+            list = shared.changed.wait(list).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        // First the pause: most waits are over by then, and nobody has looked at /proc.
+        let paused = shared.changed.wait_timeout_while(list, LOOK_EVERY, |list| !list.closed);
+        list = paused.unwrap_or_else(PoisonError::into_inner).0;
+        let threads: HashSet<u32> = list.waiting.values().map(|(thread, _)| *thread).collect();
+        drop(list);
+        let ended: HashSet<u32> =
+            threads.into_iter().filter(|thread| look(*thread).is_some_and(ends_the_wait)).collect();
+        list = shared.list();
+        for (_, (_, sender)) in list.waiting.extract_if(|_, (thread, _)| ended.contains(thread)) {
+            // Who does not listen any more has been answered already.
+            let _ = sender.send(());
+        }
+    }
+}
+
+/// None: it cannot be told.
+fn look(thread: u32) -> Option<Look> {
+    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
+        Ok(status) => read_status(&status),
+        // /proc may hide the processes of others, so it alone does not prove that one is gone.
+        Err(_) => {
+            let pid = Pid::from_raw(i32::try_from(thread).ok()?)?;
+            (test_kill_process(pid) == Err(rustix::io::Errno::SRCH)).then_some(Look::Gone)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn a_wait_ends_when_the_process_is_gone() {
+        let watch = Watch::start().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut waiting = watch.waiting(child.id());
+        let early = tokio::time::timeout(3 * LOOK_EVERY, waiting.interrupted()).await;
+        assert!(early.is_err(), "nothing has happened to the process yet");
+
+        let mut waiting = watch.waiting(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn waits_of_one_process_do_not_end_those_of_another() {
+        let watch = Watch::start().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut gone = watch.waiting(child.id());
+        let mut mine = watch.waiting(std::process::id());
+        let mut unseen = watch.waiting(0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        tokio::time::timeout(SOON, gone.interrupted()).await.unwrap();
+        assert!(tokio::time::timeout(2 * LOOK_EVERY, mine.interrupted()).await.is_err());
+        assert!(tokio::time::timeout(LOOK_EVERY, unseen.interrupted()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_over_is_forgotten() {
+        let watch = Watch::start().unwrap();
+        drop(watch.waiting(std::process::id()));
+        assert!(watch.shared.list().waiting.is_empty());
+    }
+}
