@@ -1,0 +1,112 @@
+//! The daemon behind `farfs mount`: a new process of this program, started before any thread.
+//! It gets its plan through its standard input and says on its standard output whether the mount
+//! is usable.
+//! Holds: the command returns when the mount is usable, or with the daemon's own error.
+
+use crate::exit::{self, Exit, OrExit, fail};
+use crate::plan::Plan;
+use crate::{daemon, logging};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Beyond the bound for the server: opening and recovering what is on the disk.
+const RECOVERY: Duration = Duration::from_secs(120);
+const PLAN_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Report {
+    Usable,
+    Failed { message: String, exit: u8 },
+}
+
+/// Starts the daemon and waits until it can be used.
+pub fn start(plan: &Plan) -> Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut child = Command::new(program)
+        .arg("daemon")
+        .arg(&plan.mountpoint)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the farfs daemon")?;
+    let sent = child.stdin.take().context("the daemon has a standard input")?;
+    // A daemon that died at once tells more by its end than by the broken pipe.
+    let _ = serde_json::to_writer(sent, plan);
+    let report = child.stdout.take().context("the daemon has a standard output")?;
+    match heard(report, plan.answer_within + RECOVERY) {
+        Some(Report::Usable) => Ok(()),
+        Some(Report::Failed { message, exit }) => {
+            let _ = child.wait();
+            Err(fail(Exit::from_code(exit), message))
+        }
+        None => Err(silent(child, plan)),
+    }
+}
+
+fn heard(report: ChildStdout, within: Duration) -> Option<Report> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(report).read_line(&mut line);
+        let _ = sender.send(line);
+    });
+    serde_json::from_str(&receiver.recv_timeout(within).ok()?).ok()
+}
+
+fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {
+    let ended = match child.try_wait() {
+        Ok(Some(status)) => format!("ended with {status}"),
+        _ => {
+            let _ = child.kill();
+            let _ = child.wait();
+            "did not become ready".into()
+        }
+    };
+    let state = plan.state.display();
+    fail(
+        Exit::Failure,
+        format!("the farfs daemon {ended}; the journal or {state}/farfs.log may say why"),
+    )
+}
+
+/// The daemon's own beginning, before any thread.
+pub fn child() -> Result<()> {
+    // Fails if it leads a session already, which is as good.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let mut said = Vec::new();
+    std::io::stdin().take(PLAN_BYTES_MAX).read_to_end(&mut said)?;
+    let plan: Plan = serde_json::from_slice(&said)
+        .or_exit(Exit::Usage, "this command is farfs's own; use `farfs mount`")?;
+    let mut told = false;
+    let result = daemon::run(&plan, logging::to_journal_or_file, || {
+        told = true;
+        say(&Report::Usable)
+    });
+    match &result {
+        Ok(()) => {}
+        Err(error) if told => {
+            tracing::error!(error = exit::words(error), "the mount ended");
+        }
+        Err(error) => {
+            let exit = exit::code(error) as u8;
+            say(&Report::Failed { message: exit::words(error), exit })?;
+        }
+    }
+    result
+}
+
+fn say(report: &Report) -> Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout();
+    out.write_all(&line)?;
+    out.flush().context("the command that started the daemon is gone")
+}

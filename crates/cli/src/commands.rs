@@ -1,0 +1,16 @@
+//! One file per command.
+
+pub mod completions;
+pub mod conflicts;
+pub mod device;
+pub mod explain;
+pub mod invite;
+pub mod man;
+pub mod mode;
+pub mod mount;
+pub mod mount_farfs;
+pub mod serve;
+pub mod status;
+pub mod umount;
+pub mod volume;
+pub mod wait;

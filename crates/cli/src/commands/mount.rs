@@ -1,0 +1,75 @@
+//! `farfs mount`.
+
+use crate::exit::{self, Exit, fail};
+use crate::wishes::{self, Wishes};
+use crate::{background, config, daemon, logging, plan};
+use anyhow::Result;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Mount a volume
+///
+/// Returns when the mount can be used. The first time, the URL is the one that `farfs invite`
+/// printed; it is good once. Later the device is known, and neither the invitation nor a
+/// connection is needed to mount a volume that is cached.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "farfs mount [OPTIONS] [URL] MOUNTPOINT",
+    after_help = exit::after(
+        "farfs mount 'farfs://files.example.org:7440/main?key=...&invite=...' ~/work
+         farfs mount ~/work        (again: the same volume as last time)
+         farfs mount --mode partial --cache-size 50G URL ~/work
+         In /etc/fstab:  farfs://files.example.org:7440/main?key=... /work farfs _netdev,nofail 0 0",
+        &[Exit::Unreachable, Exit::TurnedAway, Exit::Busy, Exit::Damaged, Exit::NotFound],
+    )
+)]
+pub struct Mount {
+    /// farfs://HOST:PORT/VOLUME?key=...[&invite=...]; without it, what the configuration says of
+    /// the mount point, or what was mounted there last
+    // Which of the two is missing is told by their number: so options may stand between them.
+    #[arg(value_name = "URL")]
+    first: OsString,
+    /// A directory that exists
+    #[arg(value_name = "MOUNTPOINT")]
+    second: Option<PathBuf>,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Options as mount(8) writes them: state=DIR,cache_size=10G,mode=auto,ro,...
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground and write messages to the terminal
+    #[arg(long, short = 'f')]
+    foreground: bool,
+}
+
+/// The last of one or two words is the mount point.
+fn parted(first: OsString, second: Option<PathBuf>) -> Result<(Option<String>, PathBuf)> {
+    let Some(mountpoint) = second else { return Ok((None, first.into())) };
+    let url = first
+        .into_string()
+        .map_err(|url| fail(Exit::Usage, format!("{} is no URL", url.display())))?;
+    Ok((Some(url), mountpoint))
+}
+
+impl Mount {
+    pub fn run(self) -> Result<()> {
+        let options = wishes::from_options(&self.options, false)?;
+        let configs = config::read()?;
+        let wishes = self.wishes.or(options);
+        let (url, mountpoint) = parted(self.first, self.second)?;
+        let plan = plan::decide(&configs, url, &mountpoint, wishes)?;
+        if !self.foreground {
+            return background::start(&plan);
+        }
+        let ready = || {
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            eprintln!("farfs: mounted at {}", plan.mountpoint.display());
+            Ok(())
+        };
+        let log = |_: &std::path::Path| {
+            logging::to_stderr();
+            Ok(())
+        };
+        daemon::run(&plan, log, ready)
+    }
+}

@@ -1,0 +1,107 @@
+//! `farfs serve`.
+
+use crate::data::{self, Data, MAIN_VOLUME};
+use crate::exit::{self, Exit, fail};
+use crate::orders::{self, Order, Place};
+use crate::{control, logging, processes};
+use anyhow::{Context, Result};
+use link::Listener;
+use sd_notify::NotifyState;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use world::World;
+
+/// How long tasks may take to end after the listener is closed.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Run a server
+///
+/// Makes what is missing in the data directory, with a volume `main` that belongs to the caller.
+/// When it is ready it prints one line: `HOST:PORT key=FINGERPRINT`. It runs until it gets
+/// SIGTERM or SIGINT.
+#[derive(clap::Args)]
+#[command(after_help = exit::after(
+    "farfs serve --data /srv/farfs
+     farfs serve --data /srv/farfs --listen 0.0.0.0:7440 --advertise files.example.org:7440",
+    &[Exit::Busy, Exit::Damaged],
+))]
+pub struct Serve {
+    /// Where everything is kept
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Where to listen (UDP) [default: 0.0.0.0:7440]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// What invitations call this server [default: the address it listens on]
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// It always stays in the foreground
+    #[arg(long, hide = true)]
+    foreground: bool,
+}
+
+impl Serve {
+    pub fn run(self) -> Result<()> {
+        logging::to_stderr();
+        processes::raise_open_files();
+        let data = Data::open_or_create(&self.data)?.ok_or_else(|| {
+            let shown = self.data.display();
+            fail(Exit::Busy, format!("{shown} is in use by another farfs process"))
+        })?;
+        let settings = data::settings(&self.data)?;
+        let listen = data::listen_address(self.listen.or(settings.listen).as_deref())?;
+        let advertise = self.advertise.or(settings.advertise);
+        if data.origin.volumes()?.is_empty() {
+            let order = Order::CreateVolume {
+                name: MAIN_VOLUME.into(),
+                uid: rustix::process::getuid().as_raw(),
+                gid: rustix::process::getgid().as_raw(),
+            };
+            let nowhere = Place { address: String::new(), key: String::new() };
+            orders::carry_out(&data.origin, &nowhere, &order)?;
+        }
+        let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+        let served = runtime.block_on(serve(data, listen, advertise));
+        runtime.shutdown_timeout(ENDING);
+        served
+    }
+}
+
+async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Result<()> {
+    // Before anything is told to be ready: a signal from then on ends it cleanly.
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let key = data.identity.fingerprint().to_string();
+    let service = Arc::new(data.origin.clone());
+    let listener = Listener::bind(listen, &data.identity, service, World::real())?;
+    let listening = listener.local_addr()?;
+    let address = data::advertised(advertise, listening)?;
+    data.remember_address(&address)?;
+    let (origin, place) =
+        (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
+    let _control = control::serve(&data.directory, move |order: Order| {
+        let (origin, place) = (origin.clone(), place.clone());
+        async move {
+            tokio::task::spawn_blocking(move || orders::carry_out(&origin, &place, &order)).await?
+        }
+    })?;
+    {
+        let mut out = std::io::stdout();
+        // Whoever started it may not listen; it serves all the same.
+        let _ = writeln!(out, "{address} key={key}").and_then(|()| out.flush());
+    }
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    tracing::info!(%address, %listening, "serving");
+    let ended = tokio::select! {
+        _ = term.recv() => true,
+        _ = int.recv() => true,
+        () = listener.serve() => false,
+    };
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    listener.close().await;
+    tracing::info!("stopped serving");
+    if ended { Ok(()) } else { Err(fail(Exit::Failure, "the network socket failed")) }
+}

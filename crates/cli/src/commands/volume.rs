@@ -1,0 +1,88 @@
+//! `farfs volume`.
+
+use crate::data::Data;
+use crate::exit::{self, Exit, fail};
+use crate::orders::{self, Order};
+use anyhow::Result;
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// Make, list and remove the volumes of a server
+#[derive(clap::Args)]
+#[command(after_help = exit::after(
+    "farfs volume create --data /srv/farfs docs
+     farfs volume create --data /srv/farfs --owner 1000:1000 ann
+     farfs volume list --data /srv/farfs
+     farfs volume remove --data /srv/farfs --yes docs",
+    &[Exit::Busy, Exit::Damaged, Exit::NotFound],
+))]
+pub struct Volume {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make an empty volume
+    Create {
+        /// The server's data directory; it is made if it is missing
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Who owns the root directory [default: the caller]
+        #[arg(long, value_name = "UID:GID", value_parser = owner)]
+        owner: Option<(u32, u32)>,
+        /// What the volume is called: it is in the URLs of its invitations
+        name: String,
+    },
+    /// List the volumes
+    List {
+        /// The server's data directory
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Remove a volume with all that is in it
+    Remove {
+        /// The server's data directory
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Do not ask: nothing of the volume can be had back
+        #[arg(long)]
+        yes: bool,
+        /// The volume
+        name: String,
+    },
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let (uid, gid) = text.split_once(':').ok_or("write UID:GID, in numbers")?;
+    match (uid.parse(), gid.parse()) {
+        (Ok(uid), Ok(gid)) => Ok((uid, gid)),
+        _ => Err("write UID:GID, in numbers".into()),
+    }
+}
+
+impl Volume {
+    pub fn run(self) -> Result<()> {
+        let (data, order) = match self.command {
+            Command::Create { data, owner, name } => {
+                let caller = || {
+                    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+                    (uid.as_raw(), gid.as_raw())
+                };
+                let (uid, gid) = owner.unwrap_or_else(caller);
+                // Dropped at once: it only makes what is missing.
+                drop(Data::open_or_create(&data)?);
+                (data, Order::CreateVolume { name, uid, gid })
+            }
+            Command::List { data } => (data, Order::ListVolumes),
+            Command::Remove { yes: false, name, .. } => {
+                return Err(fail(
+                    Exit::Usage,
+                    format!("this removes {name:?} with all its files for good; say --yes"),
+                ));
+            }
+            Command::Remove { data, name, .. } => (data, Order::RemoveVolume { name }),
+        };
+        orders::print(&orders::give(&data, &order)?)
+    }
+}

@@ -1,0 +1,118 @@
+//! The configuration file: defaults for `farfs mount`, for all mounts and for single ones.
+//! Holds: an unknown key is an error that names its line.
+//!
+//! ```toml
+//! [mount]                               # every mount
+//! cache-size = "20G"
+//!
+//! [mounts."/home/ann/work"]             # one, by mount point or by URL without what follows ?
+//! url = "farfs://files.example.org:7440/main?key=…"
+//! mode = "partial"
+//! ```
+
+use crate::exit::{Exit, fail};
+use crate::wishes::Wishes;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    mount: Wishes,
+    mounts: BTreeMap<String, Wishes>,
+}
+
+/// The files that are read, the first wins. `FARFS_CONFIG` names one that stands for all.
+fn paths() -> Vec<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = set("FARFS_CONFIG") {
+        return vec![path];
+    }
+    let users = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    let users = users.map(|directory| directory.join("farfs/config.toml"));
+    users.into_iter().chain(["/etc/farfs/config.toml".into()]).collect()
+}
+
+pub fn read() -> Result<Vec<Config>> {
+    let mut configs = Vec::new();
+    for path in paths() {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => configs.push(parse(&text, &path)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        }
+    }
+    Ok(configs)
+}
+
+fn parse(text: &str, path: &Path) -> Result<Config> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        fail(Exit::Usage, format!("{}: {}", path.display(), error.to_string().trim_end()))
+    };
+    let config: Config = toml::from_str(text).map_err(|error| wrong(&error))?;
+    if config.mount.url.is_some() || config.mount.state.is_some() {
+        return Err(wrong(&"url and state belong in a [mounts.\"/MOUNT/POINT\"] section"));
+    }
+    Ok(config)
+}
+
+/// What the section of a mount point says is mounted there.
+pub fn url_of(configs: &[Config], mountpoint: &Path) -> Option<String> {
+    let name = mountpoint.to_str()?;
+    configs.iter().find_map(|config| config.mounts.get(name)?.url.clone())
+}
+
+/// What the files say of a mount; closer sections and earlier files win.
+pub fn wishes(configs: &[Config], mountpoint: &Path, url: &str) -> Wishes {
+    let place = url.split('?').next().unwrap_or(url);
+    let names = mountpoint.to_str().into_iter().chain([place]);
+    let sections = names.flat_map(|name| configs.iter().filter_map(|c| c.mounts.get(name)));
+    let for_all = configs.iter().map(|config| &config.mount);
+    sections.chain(for_all).cloned().fold(Wishes::default(), Wishes::or)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Size;
+    use crate::wishes::ModeName;
+
+    fn read(text: &str) -> Result<Config> {
+        parse(text, Path::new("config.toml"))
+    }
+
+    #[test]
+    fn the_closer_section_wins_and_the_nearer_file() {
+        let users = read("[mounts.'/mnt']\nmode = 'partial'\nurl = 'farfs://h/v?key=k'").unwrap();
+        let machines = read(
+            "[mount]\nmode = 'connected'\ncache-size = '1G'\n\
+             [mounts.'farfs://h/v']\ncache-size = '2G'",
+        )
+        .unwrap();
+        let configs = [users, machines];
+        assert_eq!(url_of(&configs, Path::new("/mnt")).as_deref(), Some("farfs://h/v?key=k"));
+        let found = wishes(&configs, Path::new("/mnt"), "farfs://h/v?key=k");
+        assert_eq!(found.mode, Some(ModeName::Partial));
+        assert_eq!(found.cache_size, Some(Size(2 << 30)));
+        let other = wishes(&configs, Path::new("/else"), "farfs://h/w");
+        assert_eq!(other.cache_size, Some(Size(1 << 30)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        for section in ["[mount]", "[mounts.'/mnt']"] {
+            let error = read(&format!("{section}\nmode = 'auto'\ncolour = 'red'\n")).unwrap_err();
+            assert_eq!(crate::exit::code(&error), Exit::Usage);
+            let message = error.to_string();
+            for part in ["config.toml", "line 3", "colour"] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+        assert!(read("[mount]\nmode = 'sometimes'").is_err());
+        assert!(read("[mount]\nurl = 'farfs://h/v'").is_err());
+    }
+}

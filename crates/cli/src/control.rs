@@ -1,0 +1,194 @@
+//! The control socket of a running server or mount: one question and one answer per connection,
+//! each a line of JSON.
+//! Holds: only the owner of the directory can connect; a question is bounded in length and time.
+//! Never: knows what is asked.
+
+use crate::exit::{self, Exit, OrExit, fail};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+
+const NAME: &str = "control.sock";
+const QUESTION_BYTES_MAX: u64 = 64 << 10;
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Connections served at once.
+const ASKERS_MAX: usize = 16;
+/// How long an asker may take to say its line, and to take the answer.
+const ASKER_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer<A> {
+    Done(A),
+    Failed { message: String, exit: u8 },
+}
+
+/// A socket's path may have 107 bytes, a directory's more: so the directory is opened, and the
+/// socket reached through it.
+fn through(directory: &Path) -> Result<(File, PathBuf)> {
+    let opened =
+        File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd()));
+    Ok((opened, path))
+}
+
+/// Asks whoever serves the directory. None: nobody does.
+pub fn ask<Q: Serialize, A: DeserializeOwned>(
+    directory: &Path,
+    question: &Q,
+    within: Duration,
+) -> Result<Option<A>> {
+    let (_opened, path) = through(directory)?;
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(fail(
+                Exit::Failure,
+                format!("{} belongs to another user; ask as that user", directory.display()),
+            ));
+        }
+        Err(_) => return Ok(None),
+    };
+    stream.set_read_timeout(Some(within))?;
+    stream.set_write_timeout(Some(within))?;
+    let silent = || format!("the farfs process of {} does not answer", directory.display());
+    let mut line = serde_json::to_vec(question)?;
+    line.push(b'\n');
+    stream.write_all(&line).or_exit(Exit::Failure, silent())?;
+    let mut answer = String::new();
+    BufReader::new(stream)
+        .take(ANSWER_BYTES_MAX)
+        .read_line(&mut answer)
+        .or_exit(Exit::Failure, silent())?;
+    match serde_json::from_str(&answer).or_exit(Exit::Failure, silent())? {
+        Answer::Done(answer) => Ok(Some(answer)),
+        Answer::Failed { message, exit } => Err(fail(Exit::from_code(exit), message)),
+    }
+}
+
+/// Served while it lives.
+pub struct Served {
+    task: tokio::task::JoinHandle<()>,
+    path: PathBuf,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Answers questions with `answer`. The caller holds the directory's lock, so a socket that is
+/// there already is a dead process's.
+pub fn serve<Q, A, F, W>(directory: &Path, answer: F) -> Result<Served>
+where
+    Q: DeserializeOwned + Send + 'static,
+    A: Serialize + Send + 'static,
+    F: Fn(Q) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<A>> + Send + 'static,
+{
+    let (opened, path) = through(directory)?;
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path)
+        .with_context(|| format!("cannot make {}", directory.join(NAME).display()))?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    let answer = Arc::new(answer);
+    let places = Arc::new(Semaphore::new(ASKERS_MAX));
+    let task = tokio::spawn(async move {
+        // The path through which others came lives as long as the descriptor.
+        let _opened = opened;
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a control connection could not be taken");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let answer = Arc::clone(&answer);
+            tokio::spawn(async move {
+                let _place = place;
+                if let Err(error) = one(stream, &*answer).await {
+                    tracing::debug!(%error, "a control connection ended early");
+                }
+            });
+        }
+    });
+    Ok(Served { task, path: directory.join(NAME) })
+}
+
+async fn one<Q, A, F, W>(stream: tokio::net::UnixStream, answer: &F) -> Result<()>
+where
+    Q: DeserializeOwned,
+    A: Serialize,
+    F: Fn(Q) -> W,
+    W: Future<Output = Result<A>>,
+{
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    let mut read = tokio::io::BufReader::new(read.take(QUESTION_BYTES_MAX));
+    tokio::time::timeout(ASKER_PATIENCE, read.read_line(&mut line)).await??;
+    let outcome = match serde_json::from_str(&line) {
+        Ok(question) => answer(question).await,
+        Err(error) => Err(fail(
+            Exit::Usage,
+            format!("this farfs process does not know the question ({error}); is it older?"),
+        )),
+    };
+    let outcome = match outcome {
+        Ok(answer) => Answer::Done(answer),
+        Err(error) => {
+            Answer::Failed { message: exit::words(&error), exit: exit::code(&error) as u8 }
+        }
+    };
+    let mut bytes = serde_json::to_vec(&outcome)?;
+    bytes.push(b'\n');
+    tokio::time::timeout(ASKER_PATIENCE, write.write_all(&bytes)).await??;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    async fn double(number: u32) -> Result<u32> {
+        number.checked_mul(2).ok_or_else(|| fail(Exit::NotFound, "too large"))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_question_gets_its_answer_or_its_error_with_the_code() {
+        let long = tempfile::tempdir().unwrap();
+        let directory = long.path().join("d".repeat(150));
+        std::fs::create_dir(&directory).unwrap();
+        let served = serve(&directory, double).unwrap();
+        let here = directory.clone();
+        let (fine, failed, foreign) = tokio::task::spawn_blocking(move || {
+            (
+                ask::<_, u32>(&here, &21_u32, SOON),
+                ask::<_, u32>(&here, &u32::MAX, SOON),
+                ask::<_, u32>(&here, &"word", SOON),
+            )
+        })
+        .await
+        .unwrap();
+        assert_eq!(fine.unwrap(), Some(42));
+        assert_eq!(exit::code(&failed.unwrap_err()), Exit::NotFound);
+        assert_eq!(exit::code(&foreign.unwrap_err()), Exit::Usage);
+        drop(served);
+        assert_eq!(ask::<_, u32>(&directory, &1_u32, SOON).unwrap(), None);
+    }
+}

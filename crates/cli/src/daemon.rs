@@ -1,0 +1,314 @@
+//! One mount at work: wires the link into a client and the client into the kernel, and answers
+//! through the control socket, until it is unmounted.
+//! Holds: nothing is mounted before it can be used; whatever ends it, what is pending is on the
+//! disk.
+
+use crate::exit::{Exit, OrExit, fail};
+use crate::plan::Plan;
+use crate::processes;
+use crate::questions::{Question, Reply};
+use crate::state::{Known, State};
+use crate::uplink::Uplink;
+use crate::{control, exit};
+use crate::{mounts, places};
+use anyhow::{Context, Result};
+use client::{Client, Settings, Stop, Stores};
+use link::{Identity, RemoteConfig};
+use model::FileId;
+use mount::{MountOptions, Mounted};
+use protocol::{Class, Request, Status, Unreachable, Upstream};
+use sd_notify::NotifyState;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use store::container::DirectoryContainers;
+use store::embedded::Database;
+use store::journal::FileJournal;
+use tokio::signal::unix::{SignalKind, signal};
+use world::World;
+
+type Volume = Client<Uplink, DirectoryContainers>;
+
+/// How long to go on sending when the volume is unmounted by others than `farfs umount`.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long tasks may take to end after that.
+const ENDING: Duration = Duration::from_secs(5);
+/// The least time for a mount to come up: so long it takes to settle that there is no link.
+const SETTLING: Duration = Duration::from_secs(8);
+/// How often `farfs explain` fetches what it lacks before it gives up.
+const TRIES_MAX: usize = 8;
+
+/// What the parts of a running mount share.
+#[derive(Clone)]
+struct Shared {
+    volume: Volume,
+    uplink: Uplink,
+    patience: Arc<Mutex<Duration>>,
+}
+
+impl Shared {
+    fn status(&self) -> Status {
+        let mut status = self.volume.status();
+        if !status.link.connected {
+            status.link.trouble = status.link.trouble.or_else(|| self.uplink.trouble());
+        }
+        status
+    }
+}
+
+/// Mounts, calls `ready` when it can be used, and returns when it is unmounted. `log` is told the
+/// state directory once it is this mount's own.
+pub fn run(
+    plan: &Plan,
+    log: impl FnOnce(&Path) -> Result<()>,
+    ready: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let state = State::open(&plan.state)?;
+    log(&state.directory)?;
+    let known = state.recognise(plan.known.clone())?;
+    processes::raise_open_files();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let outcome = runtime.block_on(mounted(plan, &state, known, ready));
+    runtime.shutdown_timeout(ENDING);
+    outcome
+}
+
+async fn mounted(
+    plan: &Plan,
+    state: &State,
+    known: Known,
+    ready: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let signals = Signals::new()?;
+    let shared = open(plan, state, &known)?;
+    let driver = tokio::spawn({
+        let volume = shared.volume.clone();
+        async move { volume.run().await }
+    });
+    let served = serve(plan, state, known, &shared, signals, ready).await;
+    let patience = match served {
+        Ok(()) => *shared.patience.lock().unwrap_or_else(PoisonError::into_inner),
+        Err(_) => Duration::ZERO,
+    };
+    let pending = shared.volume.shut_down(patience).await;
+    driver.abort();
+    shared.uplink.close();
+    tracing::info!(pending, "unmounted");
+    served
+}
+
+/// Everything below the kernel. Touches no network yet but to connect in the background.
+fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
+    let world = World::real();
+    let identity = Identity::load_or_create(&state.device_key())?;
+    let damage = || {
+        format!(
+            "cannot use the state directory {}; what was changed here and not yet sent is in it: \
+             keep a copy, then mount with another --state and a new invitation",
+            state.directory.display()
+        )
+    };
+    let stores = || -> Result<Stores<DirectoryContainers>> {
+        Ok(Stores {
+            tables: Arc::new(Database::open(&state.tables())?),
+            journal: Arc::new(FileJournal::open(&state.log())?),
+            containers: DirectoryContainers::open(&state.cache())?,
+        })
+    };
+    let explained = |error: anyhow::Error| match exit::code(&error) {
+        Exit::Damaged => error.context(damage()),
+        _ => error.context(format!("cannot use {}", state.directory.display())),
+    };
+    let stores = stores().map_err(explained)?;
+    let mut address: link::Address = known.url.parse()?;
+    address.invitation.clone_from(&known.invitation);
+    let server = format!("{}:{}", address.host, address.port);
+    let config = RemoteConfig::new(address, identity, device_name(), world.clone());
+    let uplink = Uplink::connect(config)?;
+    let settings = Settings {
+        mode: plan.mode.wanted(),
+        durability: plan.durability.wanted(),
+        cache_bytes_max: plan.cache_bytes_max,
+        answer_within: plan.answer_within,
+        volume: known.volume.clone(),
+        server,
+        mountpoint: plan.mountpoint.clone(),
+        state_directory: state.directory.clone(),
+    };
+    let volume = Client::open(stores, uplink.clone(), world, settings)
+        .map_err(|error| explained(error.into()))?;
+    state.bind(known, volume.status().replica.is_some())?;
+    Ok(Shared { volume, uplink, patience: Arc::new(Mutex::new(PATIENCE)) })
+}
+
+/// What the server calls this device in lists: the machine's name.
+fn device_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+async fn serve(
+    plan: &Plan,
+    state: &State,
+    known: Known,
+    shared: &Shared,
+    mut signals: Signals,
+    ready: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let came = tokio::select! {
+        came = shared.volume.ready(plan.answer_within.max(SETTLING)) => match came {
+            Ok(()) => Ok(()),
+            Err(error) => Err(not_ready(shared, &known, &error).await),
+        },
+        () = signals.end() => Err(fail(Exit::Failure, "stopped before it was mounted")),
+    };
+    let status = shared.volume.status();
+    let attached = status.replica.is_some();
+    // A first mount that came too late has been let in all the same.
+    if came.is_ok() || (known.unattached && attached) {
+        // An invitation whose answer was lost is good for this device again.
+        let invitation = known.invitation.clone().filter(|_| !attached);
+        let unattached = known.unattached && !attached;
+        state.remember(&Known { invitation, unattached, ..known.clone() })?;
+    }
+    came?;
+    let options = MountOptions {
+        allow_other: plan.allow_other,
+        read_only: plan.read_only || status.read_only,
+        fs_name: format!("{}@{}", status.volume, status.server),
+        threads: None,
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let mounted = mount::mount(shared.volume.clone(), &plan.mountpoint, options, runtime)?;
+    let _control = control::serve(&state.directory, {
+        let shared = shared.clone();
+        move |question| answer(shared.clone(), question)
+    })?;
+    let _registered = mounts::register(&plan.mountpoint, &state.directory)?;
+    if let Err(error) = places::note(&state.directory) {
+        let error = exit::words(&error);
+        tracing::warn!(error, "the next mount needs its URL or --state again");
+    }
+    ready()?;
+    tracing::info!(mountpoint = %plan.mountpoint.display(), volume = known.volume, "mounted");
+    until_unmounted(mounted, shared, &mut signals).await
+}
+
+/// Why the volume cannot be shown, with the exit code that says it.
+async fn not_ready(shared: &Shared, known: &Known, error: &client::Error) -> anyhow::Error {
+    let why = shared.uplink.trouble().unwrap_or_else(|| error.to_string());
+    // It answers at once: the session is gone, or there never was one.
+    let asked = shared.uplink.ask(Class::Interactive, Request::Measure);
+    let exit = match tokio::time::timeout(Duration::from_secs(1), asked).await {
+        Ok(Err(Unreachable::TurnedAway(_))) => Exit::TurnedAway,
+        _ => Exit::Unreachable,
+    };
+    fail(exit, format!("cannot mount {}: {why}{}", known.url, advice(exit)))
+}
+
+/// What the user can look at.
+fn advice(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Unreachable => {
+            ". Look whether `farfs serve` runs there, whether a firewall lets UDP through to its \
+             port, and whether the URL names the address at which this machine reaches it \
+             (`farfs serve --advertise HOST:PORT` sets what invitations name)"
+        }
+        _ => "",
+    }
+}
+
+async fn until_unmounted(mounted: Mounted, shared: &Shared, signals: &mut Signals) -> Result<()> {
+    loop {
+        tokio::select! {
+            ended = mounted.wait() => {
+                ended?;
+                break;
+            }
+            told = signals.next() => match told {
+                Told::HurryUp => shared.uplink.nudge(),
+                Told::End => {
+                    match mounted.unmount() {
+                        // The last requests are answered.
+                        Ok(()) => drop(tokio::time::timeout(ENDING, mounted.wait()).await),
+                        // Dropped, the mount is taken from under whoever uses it.
+                        Err(error) => tracing::warn!(%error, "ended all the same"),
+                    }
+                    break;
+                }
+            },
+        }
+    }
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    Ok(())
+}
+
+async fn answer(shared: Shared, question: Question) -> Result<Reply> {
+    match question {
+        Question::Status => Ok(Reply::Status(Box::new(shared.status()))),
+        Question::Explain { file, path } => explain(&shared.volume, FileId(file), &path).await,
+        Question::Mode(mode) => {
+            shared.volume.set_mode(mode.wanted());
+            shared.uplink.nudge();
+            Ok(Reply::Done)
+        }
+        Question::Hurry => {
+            shared.uplink.nudge();
+            Ok(Reply::Done)
+        }
+        Question::Leave { patience } => {
+            *shared.patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
+            Ok(Reply::Done)
+        }
+    }
+}
+
+/// Fetches what it lacks, a bounded number of times.
+async fn explain(volume: &Volume, file: FileId, path: &str) -> Result<Reply> {
+    for _ in 0..TRIES_MAX {
+        match volume.explain(file, path) {
+            Ok(explanation) => return Ok(Reply::Explanation(Box::new(explanation))),
+            Err(Stop::Need(need)) => {
+                volume.satisfy(need).await.or_exit(Exit::Unreachable, path)?;
+            }
+            Err(Stop::Error(error)) => return Err(error).or_exit(Exit::Failure, path),
+        }
+    }
+    Err(fail(Exit::Failure, format!("{path} changes faster than it can be looked at")))
+}
+
+/// Caught from the first moment, so that none ends the process half-way.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.hang_up.recv() => Told::HurryUp,
+        }
+    }
+
+    async fn end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+}
+
+/// What a signal asks for.
+#[derive(PartialEq, Eq)]
+enum Told {
+    End,
+    /// Connect now.
+    HurryUp,
+}

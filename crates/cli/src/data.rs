@@ -1,0 +1,211 @@
+//! A server's data directory: the server's key, the stores, and what the server is called.
+//! Holds: one process uses it at a time; what `invite` prints is what `serve` listens on.
+//! Draws: `lock`, `server.pem`, `tables.redb`, `chunks/`, `address`, `control.sock`, and
+//! `farfs.toml` if somebody wrote one.
+
+use crate::exit::{Exit, OrExit, fail};
+use crate::lock::{Lock, try_lock};
+use anyhow::{Context, Result};
+use link::Identity;
+use replica::Origin;
+use serde::Deserialize;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::embedded::Database;
+use store::packs::Packs;
+use world::World;
+
+pub const PORT: u16 = 7440;
+pub const MAIN_VOLUME: &str = "main";
+const TABLES: &str = "tables.redb";
+const ADDRESS: &str = "address";
+
+/// `farfs.toml`: what `farfs serve` would be told by flags.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    pub listen: Option<String>,
+    pub advertise: Option<String>,
+}
+
+/// A data directory that this process alone uses.
+pub struct Data {
+    pub directory: PathBuf,
+    pub identity: Identity,
+    pub origin: Origin,
+    _lock: Lock,
+}
+
+impl Data {
+    /// Makes what is missing. None: another process has it.
+    pub fn open_or_create(directory: &Path) -> Result<Option<Data>> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        let Some(lock) = try_lock(directory)? else { return Ok(None) };
+        let shown = directory.display();
+        let identity = Identity::load_or_create(&directory.join("server.pem"))
+            .with_context(|| format!("cannot use the server's key in {shown}"))?;
+        let chunks = directory.join("chunks");
+        std::fs::create_dir_all(&chunks)
+            .with_context(|| format!("cannot make {}", chunks.display()))?;
+        tables_are_there(directory)?;
+        let tables = Database::open(&directory.join(TABLES))?;
+        let blobs = Packs::open(&chunks)?;
+        let world = World::real();
+        let origin = Origin::open(Arc::new(tables), Arc::new(blobs), world, Default::default())
+            .with_context(|| format!("cannot use the volumes in {shown}"))?;
+        Ok(Some(Data { directory: directory.into(), identity, origin, _lock: lock }))
+    }
+
+    /// None: another process has it.
+    pub fn open(directory: &Path) -> Result<Option<Data>> {
+        exists(directory)?;
+        Data::open_or_create(directory)
+    }
+
+    /// The address that invitations show.
+    pub fn address(&self) -> Result<String> {
+        let path = self.directory.join(ADDRESS);
+        match std::fs::read_to_string(&path) {
+            Ok(address) if !address.trim().is_empty() => return Ok(address.trim().to_owned()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        }
+        let settings = settings(&self.directory)?;
+        advertised(settings.advertise, listen_address(settings.listen.as_deref())?)
+    }
+
+    /// Remembered, so that an invitation can be made while the server does not run.
+    pub fn remember_address(&self, address: &str) -> Result<()> {
+        let path = self.directory.join(ADDRESS);
+        let fresh = self.directory.join("address.new");
+        std::fs::write(&fresh, format!("{address}\n"))
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Where a server has run before there are tables, and without them it would be another server.
+fn tables_are_there(directory: &Path) -> Result<()> {
+    let tables = directory.join(TABLES);
+    let empty = std::fs::metadata(&tables).map_or(true, |metadata| metadata.len() == 0);
+    if !empty || !directory.join(ADDRESS).exists() {
+        return Ok(());
+    }
+    let shown = tables.display();
+    Err(fail(
+        Exit::Damaged,
+        format!("{shown} is missing or empty, and a server has run here: restore it from a backup"),
+    ))
+}
+
+/// A mistyped path must not become an empty server.
+pub fn exists(directory: &Path) -> Result<()> {
+    if directory.join(TABLES).exists() {
+        return Ok(());
+    }
+    let shown = directory.display();
+    Err(fail(Exit::NotFound, format!("{shown} holds no farfs server; `farfs serve` makes one")))
+}
+
+pub fn settings(directory: &Path) -> Result<Settings> {
+    let path = directory.join("farfs.toml");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => toml::from_str(&text)
+            .map_err(|error| fail(Exit::Usage, format!("{}: {error}", path.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// `ADDR:PORT`, or one of both.
+pub fn listen_address(text: Option<&str>) -> Result<SocketAddr> {
+    let Some(text) = text else { return Ok(SocketAddr::from(([0, 0, 0, 0], PORT))) };
+    let address: Option<SocketAddr> = text.parse().ok();
+    let with_default_port = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));
+    let with_default_host =
+        || Some(SocketAddr::from(([0, 0, 0, 0], text.trim_start_matches(':').parse().ok()?)));
+    address.or_else(with_default_port).or_else(with_default_host).ok_or_else(|| {
+        fail(
+            Exit::Usage,
+            format!("{text:?} is not an address to listen on, such as 0.0.0.0:{PORT}"),
+        )
+    })
+}
+
+/// What clients are told: as the user says, else where the server listens; if that is everywhere,
+/// the machine's own address.
+pub fn advertised(said: Option<String>, listening: SocketAddr) -> Result<String> {
+    if let Some(said) = said {
+        // The rest of an invitation's URL is only there to have it checked.
+        let key = link::Fingerprint::of(b"");
+        format!("farfs://{said}/{MAIN_VOLUME}?key={key}")
+            .parse::<link::Address>()
+            .or_exit(Exit::Usage, format!("{said:?} is no HOST:PORT to advertise"))?;
+        return Ok(said);
+    }
+    if !listening.ip().is_unspecified() {
+        return Ok(listening.to_string());
+    }
+    let port = listening.port();
+    Ok(match own_address() {
+        Some(address) => SocketAddr::new(address, port).to_string(),
+        None => format!("{}:{port}", rustix::system::uname().nodename().to_string_lossy()),
+    })
+}
+
+/// The address from which this machine would speak to the rest of the world. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    // Addresses kept for documentation: they are routed like any other.
+    [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].iter().find_map(|(own, far)| {
+        let socket = UdpSocket::bind(own).ok()?;
+        socket.connect(far).ok()?;
+        let address = socket.local_addr().ok()?.ip();
+        (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_may_lack_its_port_or_its_host() {
+        let read = |text| listen_address(text).map(|address| address.to_string()).ok();
+        assert_eq!(read(None).as_deref(), Some("0.0.0.0:7440"));
+        assert_eq!(read(Some("10.0.0.1:9")).as_deref(), Some("10.0.0.1:9"));
+        assert_eq!(read(Some("10.0.0.1")).as_deref(), Some("10.0.0.1:7440"));
+        assert_eq!(read(Some("::1")).as_deref(), Some("[::1]:7440"));
+        assert_eq!(read(Some(":9")).as_deref(), Some("0.0.0.0:9"));
+        assert_eq!(read(Some("nowhere")), None);
+    }
+
+    #[test]
+    fn clients_are_told_an_address_that_they_can_use() {
+        let everywhere = listen_address(None).unwrap();
+        let said = advertised(Some("files.example.org:9".into()), everywhere).unwrap();
+        assert_eq!(said, "files.example.org:9");
+        assert!(advertised(Some("files.example.org".into()), everywhere).is_err());
+        let one: SocketAddr = "[::1]:9".parse().unwrap();
+        assert_eq!(advertised(None, one).unwrap(), "[::1]:9");
+        let own = advertised(None, everywhere).unwrap();
+        assert!(own.ends_with(":7440") && !own.starts_with("0.0.0.0"), "{own}");
+    }
+
+    #[test]
+    fn a_settings_file_with_an_unknown_key_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("farfs.toml"), "listen = '::'\nlisen = ''").unwrap();
+        let error = settings(directory.path()).unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+        assert_eq!(crate::exit::code(&error), Exit::Usage);
+    }
+}

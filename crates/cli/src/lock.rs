@@ -1,0 +1,74 @@
+//! One process per directory: a lock that the kernel gives up when the process ends.
+//! Holds: who has a `Lock` is the only farfs process in that directory.
+
+use crate::exit::{Exit, fail};
+use anyhow::{Context, Result};
+use rustix::fs::FlockOperation;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const NAME: &str = "lock";
+
+/// Dropped, it is free again.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// None: another process has it.
+pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
+    let path = directory.join(NAME);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    // Only for the message that another process shows; the lock itself is the kernel's.
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(Some(Lock { _file: file }))
+}
+
+pub fn lock(directory: &Path) -> Result<Lock> {
+    try_lock(directory)?.ok_or_else(|| {
+        let holder = holder(directory).map_or(String::new(), |pid| format!(" (process {pid})"));
+        let directory = directory.display();
+        fail(Exit::Busy, format!("{directory} is in use by another farfs process{holder}"))
+    })
+}
+
+/// Who wrote its id into the lock last.
+fn holder(directory: &Path) -> Option<u32> {
+    let mut text = String::new();
+    File::open(directory.join(NAME)).ok()?.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_is_refused_until_the_first_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = lock(directory.path()).unwrap();
+        let error = lock(directory.path()).unwrap_err();
+        assert_eq!(crate::exit::code(&error), Exit::Busy);
+        assert!(error.to_string().contains(&std::process::id().to_string()));
+        drop(first);
+        lock(directory.path()).unwrap();
+    }
+}

@@ -1,0 +1,44 @@
+//! The one program, `farfs`: reads the command line, carries out one command, and says how it
+//! ended.
+//! Never: decides what a file system does; it wires a link into a client or a replica.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the program stands at the edge: it opens directories, sockets and processes"
+)]
+
+mod arguments;
+mod background;
+mod commands;
+mod config;
+mod control;
+mod daemon;
+mod data;
+mod exit;
+mod lock;
+mod logging;
+mod mounts;
+mod orders;
+mod output;
+mod places;
+mod plan;
+mod processes;
+mod questions;
+mod show;
+mod state;
+mod units;
+mod uplink;
+mod wishes;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match arguments::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("farfs: {}", exit::words(&error));
+            ExitCode::from(exit::code(&error) as u8)
+        }
+    }
+}

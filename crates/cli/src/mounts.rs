@@ -1,0 +1,373 @@
+//! The mounts of this machine: a file for each in the runtime directory, beside what the kernel
+//! says is mounted.
+//! Holds: a mount is live if the very process that registered it still runs.
+//! Never: touches a mounted file system, which might wait for the link.
+
+use crate::exit::{Exit, fail};
+use crate::processes;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// What the daemon writes of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub mountpoint: PathBuf,
+    pub state_directory: PathBuf,
+    pub pid: u32,
+    /// When the process began: a later process may have its id.
+    pub started: u64,
+}
+
+impl Entry {
+    fn live(&self) -> bool {
+        processes::started(self.pid) == Some(self.started)
+    }
+}
+
+/// Registered while it lives.
+pub struct Registered(PathBuf);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Of the caller: /run/farfs, $XDG_RUNTIME_DIR/farfs, or a directory of the user's below /tmp.
+fn runtime_directory() -> PathBuf {
+    let uid = rustix::process::getuid();
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        _ if uid.is_root() => "/run/farfs".into(),
+        Some(directory) if !directory.is_empty() => Path::new(&directory).join("farfs"),
+        _ => format!("/tmp/farfs-{}", uid.as_raw()).into(),
+    }
+}
+
+/// Where mounts are looked for: one's own; root sees those of all who are logged in.
+fn directories() -> Vec<PathBuf> {
+    let mut directories = vec![runtime_directory(), "/run/farfs".into()];
+    if rustix::process::getuid().is_root() {
+        let users = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
+        directories.extend(users.map(|user| user.path().join("farfs")));
+    }
+    directories.dedup();
+    directories
+}
+
+pub fn register(mountpoint: &Path, state_directory: &Path) -> Result<Registered> {
+    let pid = std::process::id();
+    let entry = Entry {
+        mountpoint: mountpoint.into(),
+        state_directory: state_directory.into(),
+        pid,
+        started: processes::started(pid).context("/proc does not show this process")?,
+    };
+    let directory = runtime_directory();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    for stale in entries_of(&directory).into_iter().filter(|(_, entry)| !entry.live()) {
+        let _ = std::fs::remove_file(stale.0);
+    }
+    let path = directory.join(format!("{pid}.json"));
+    let fresh = directory.join(format!("{pid}.new"));
+    std::fs::write(&fresh, serde_json::to_vec(&entry)?)
+        .and_then(|()| std::fs::rename(&fresh, &path))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Registered(path))
+}
+
+/// A directory below /tmp may be anybody's: an ordinary user believes nobody else but root.
+fn trusted(directory: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::getuid();
+    let owner = std::fs::metadata(directory).map(|metadata| metadata.uid());
+    owner.is_ok_and(|owner| own.is_root() || owner == 0 || owner == own.as_raw())
+}
+
+fn entries_of(directory: &Path) -> Vec<(PathBuf, Entry)> {
+    if !trusted(directory) {
+        return Vec::new();
+    }
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    files
+        .map(|file| file.path())
+        .filter(|path| path.extension() == Some(OsStr::new("json")))
+        .filter_map(|path| {
+            let entry = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+            Some((path, entry))
+        })
+        .collect()
+}
+
+/// All live mounts, by mount point.
+pub fn live() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = directories()
+        .iter()
+        .flat_map(|directory| entries_of(directory))
+        .map(|(_, entry)| entry)
+        .filter(Entry::live)
+        .collect();
+    entries.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
+    entries.dedup();
+    entries
+}
+
+/// Whether a live mount keeps its state there.
+pub fn uses(state_directory: &Path) -> bool {
+    live().iter().any(|entry| entry.state_directory == state_directory)
+}
+
+/// What a path lies in.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Live(Entry),
+    /// A mount whose process has died.
+    Dead(PathBuf),
+    Outside,
+}
+
+/// The live mount in which `path` lies: the innermost.
+pub fn holding(path: &Path) -> Result<Entry> {
+    let path = absolute(path)?;
+    match innermost(live(), own_farfs_mountpoints(), &path) {
+        Place::Live(entry) => Ok(entry),
+        Place::Dead(mountpoint) => Err(fail(Exit::Failure, died(&mountpoint))),
+        Place::Outside => Err(fail(
+            Exit::NotFound,
+            format!("{} is not in a farfs mount (farfs status lists them)", path.display()),
+        )),
+    }
+}
+
+fn innermost(live: Vec<Entry>, in_kernel: Vec<PathBuf>, path: &Path) -> Place {
+    let depth = |mountpoint: &Path| mountpoint.components().count();
+    let entry = live
+        .into_iter()
+        .filter(|entry| path.starts_with(&entry.mountpoint))
+        .max_by_key(|entry| depth(&entry.mountpoint));
+    let mounted = in_kernel
+        .into_iter()
+        .filter(|mountpoint| path.starts_with(mountpoint))
+        .max_by_key(|mountpoint| depth(mountpoint));
+    match (entry, mounted) {
+        (Some(entry), Some(mounted)) if depth(&mounted) > depth(&entry.mountpoint) => {
+            Place::Dead(mounted)
+        }
+        (Some(entry), _) => Place::Live(entry),
+        (None, Some(mounted)) => Place::Dead(mounted),
+        (None, None) => Place::Outside,
+    }
+}
+
+/// What to say of a mount whose process has died.
+pub fn died(mountpoint: &Path) -> String {
+    let shown = mountpoint.display();
+    format!(
+        "the farfs process that was mounted at {shown} has died; `farfs umount {shown}` clears \
+         the mount point, and `farfs mount {shown}` goes on from what is on this machine's disk"
+    )
+}
+
+/// The live mount that was meant: the one of that path, or the only one.
+pub fn meant(path: Option<&Path>) -> Result<Entry> {
+    if let Some(path) = path {
+        return holding(path);
+    }
+    let mut all = live();
+    match all.len() {
+        0 => Err(match own_farfs_mountpoints().first() {
+            Some(dead) => fail(Exit::Failure, died(dead)),
+            None => fail(Exit::NotFound, "no farfs volume is mounted"),
+        }),
+        1 => Ok(all.remove(0)),
+        _ => {
+            let list: Vec<_> = all.iter().map(|e| e.mountpoint.display().to_string()).collect();
+            Err(fail(Exit::Usage, format!("say which mount is meant: {}", list.join(", "))))
+        }
+    }
+}
+
+/// As many symbolic links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// The path without `.`, `..` and symbolic links. What lies in a farfs mount is not looked at.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path).context("there is no current directory")?;
+    let mounted = farfs_mountpoints();
+    let link = |path: &Path| {
+        let inside = mounted.iter().any(|mountpoint| path.starts_with(mountpoint));
+        if inside { None } else { std::fs::read_link(path).ok() }
+    };
+    Ok(resolve(&path, link))
+}
+
+fn resolve(path: &Path, link: impl Fn(&Path) -> Option<PathBuf>) -> PathBuf {
+    let backwards = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|component| component.as_os_str().into()).collect()
+    };
+    let mut ahead = backwards(path);
+    let mut resolved = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(component) = ahead.pop() {
+        if component == ".." {
+            resolved.pop();
+        } else if component != "." {
+            // An absolute link starts over: pushing "/" replaces what was there.
+            resolved.push(component);
+            if let Some(target) = link(&resolved).filter(|_| links < LINKS_MAX) {
+                links += 1;
+                resolved.pop();
+                ahead.extend(backwards(&target));
+            }
+        }
+    }
+    resolved
+}
+
+/// Where the kernel has farfs mounted, also if the daemon is dead.
+pub fn farfs_mountpoints() -> Vec<PathBuf> {
+    farfs_in_kernel().map(|mounted| mounted.at).collect()
+}
+
+/// Where the kernel has farfs mounted for this user; root sees all.
+pub fn own_farfs_mountpoints() -> Vec<PathBuf> {
+    let own = rustix::process::getuid();
+    let owned = |mounted: &InKernel| own.is_root() || mounted.owner == Some(own.as_raw());
+    farfs_in_kernel().filter(owned).map(|mounted| mounted.at).collect()
+}
+
+fn farfs_in_kernel() -> impl Iterator<Item = InKernel> {
+    table().into_iter().filter(|mounted| mounted.kind == b"fuse.farfs")
+}
+
+/// Whether the kernel has anything mounted there.
+pub fn is_mounted(mountpoint: &Path) -> bool {
+    table().iter().any(|mounted| mounted.at == mountpoint)
+}
+
+/// A line of the kernel's table.
+#[derive(Debug, PartialEq, Eq)]
+struct InKernel {
+    at: PathBuf,
+    kind: Vec<u8>,
+    /// Who mounted it, if it is FUSE.
+    owner: Option<u32>,
+}
+
+fn table() -> Vec<InKernel> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|byte| *byte == b'\n').filter_map(in_kernel).collect()
+}
+
+/// Of one line of mountinfo: `36 35 98:0 /root /mountpoint options … - type source options`.
+fn in_kernel(line: &[u8]) -> Option<InKernel> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let at = unescape(fields.nth(4)?);
+    let mut fields = fields.skip_while(|field| *field != b"-");
+    let kind = fields.nth(1)?.to_vec();
+    let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok());
+    let owner = options.and_then(|options| {
+        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    });
+    Some(InKernel { at, kind, owner })
+}
+
+/// Blanks and the like stand as `\040`.
+fn unescape(bytes: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        if let Some(byte) = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            plain.push(byte);
+            rest = &tail[3..];
+        } else {
+            plain.push(*first);
+            rest = tail;
+        }
+    }
+    OsString::from_vec(plain).into()
+}
+
+/// The file system's id of a path as the kernel tells a program: its inode number.
+pub fn inode(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::symlink_metadata(path).map_err(|error| {
+        let exit = match error.kind() {
+            std::io::ErrorKind::NotFound => Exit::NotFound,
+            std::io::ErrorKind::HostUnreachable | std::io::ErrorKind::TimedOut => Exit::Unreachable,
+            _ => Exit::Failure,
+        };
+        fail(exit, format!("cannot look at {}: {error}", path.display()))
+    })?;
+    Ok(metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(mountpoint: &str) -> Entry {
+        Entry { mountpoint: mountpoint.into(), state_directory: "/s".into(), pid: 1, started: 1 }
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_innermost_mount_above_it() {
+        let mounts = ["/mnt", "/mnt/a", "/mnt/ab"];
+        let holds = |path: &str| {
+            let in_kernel = mounts.map(PathBuf::from).to_vec();
+            innermost(mounts.map(entry).to_vec(), in_kernel, Path::new(path))
+        };
+        assert_eq!(holds("/mnt/a/x"), Place::Live(entry("/mnt/a")));
+        assert_eq!(holds("/mnt/ac"), Place::Live(entry("/mnt")));
+        assert_eq!(holds("/home"), Place::Outside);
+    }
+
+    #[test]
+    fn a_path_in_a_mount_whose_process_has_died_is_told_from_one_outside() {
+        let holds = |path: &str| {
+            let in_kernel = vec!["/mnt".into(), "/mnt/dead".into(), "/dead".into()];
+            innermost(vec![entry("/mnt")], in_kernel, Path::new(path))
+        };
+        assert_eq!(holds("/dead/file"), Place::Dead("/dead".into()));
+        assert_eq!(holds("/mnt/dead/file"), Place::Dead("/mnt/dead".into()));
+        assert_eq!(holds("/mnt/file"), Place::Live(entry("/mnt")));
+        let said = died(Path::new("/dead"));
+        for command in ["`farfs umount /dead`", "`farfs mount /dead`"] {
+            assert!(said.contains(command), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_s_table_is_read_with_its_escapes() {
+        let line = br"36 35 0:50 / /mnt/my\040files rw shared:1 - fuse.farfs a@b rw,user_id=9";
+        let (at, kind) = ("/mnt/my files".into(), b"fuse.farfs".to_vec());
+        assert_eq!(in_kernel(line), Some(InKernel { at, kind, owner: Some(9) }));
+        let (at, kind) = ("/".into(), b"ext4".to_vec());
+        let root = b"25 1 8:1 / / rw - ext4 /dev/sda1 rw";
+        assert_eq!(in_kernel(root), Some(InKernel { at, kind, owner: None }));
+        assert_eq!(in_kernel(b"36 35 0:50 / /mnt rw"), None);
+        assert_eq!(in_kernel(b""), None);
+        assert_eq!(unescape(br"a\"), PathBuf::from(r"a\"));
+    }
+
+    #[test]
+    fn a_path_through_a_symbolic_link_is_resolved() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        std::fs::create_dir(base.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", base.join("link")).unwrap();
+        std::os::unix::fs::symlink("loop", base.join("loop")).unwrap();
+        assert_eq!(absolute(&base.join("link/../link/x")).unwrap(), base.join("real/x"));
+        assert_eq!(absolute(&base.join("missing/y")).unwrap(), base.join("missing/y"));
+        assert_eq!(absolute(&base.join("loop/y")).unwrap(), base.join("loop/y"));
+    }
+}

@@ -1,0 +1,162 @@
+//! What one can order of a server's data directory, whether the server runs or not: a running
+//! server is asked through its control socket, else the stores are opened here.
+
+use crate::control;
+use crate::data::{self, Data};
+use crate::exit::{Exit, fail};
+use crate::output;
+use crate::units;
+use anyhow::{Context, Result};
+use link::Address;
+use protocol::{Access, Cutter};
+use replica::{Clash, Conflict, Device, Origin};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// The most that one list shows; the oldest come first.
+const CONFLICTS_MAX: usize = 10_000;
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    CreateVolume { name: String, uid: u32, gid: u32 },
+    ListVolumes,
+    RemoveVolume { name: String },
+    Invite { volume: String, read_only: bool, lasts: Option<Duration> },
+    ListDevices,
+    RemoveDevice { device: String },
+    ListConflicts { volume: String },
+}
+
+/// Lines for people; the first field of each is what other commands take.
+pub type Answer = Vec<String>;
+
+/// What a carried-out order needs besides the origin.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// HOST:PORT.
+    pub address: String,
+    pub key: String,
+}
+
+pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
+    data::exists(directory)?;
+    if let Some(answer) = control::ask(directory, order, ANSWER_WITHIN)? {
+        return Ok(answer);
+    }
+    let data = Data::open(directory)?.ok_or_else(|| {
+        fail(
+            Exit::Busy,
+            format!("{} is in use by a farfs process that does not listen", directory.display()),
+        )
+    })?;
+    let place = Place { address: data.address()?, key: data.identity.fingerprint().to_string() };
+    carry_out(&data.origin, &place, order)
+}
+
+pub fn print(answer: &Answer) -> Result<()> {
+    output::text(&answer.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer> {
+    match order {
+        Order::CreateVolume { name, uid, gid } => {
+            origin.create_volume(name, *uid, *gid, Cutter::Gear)?;
+            Ok(Vec::new())
+        }
+        Order::ListVolumes => Ok(origin.volumes()?.into_iter().map(|volume| volume.name).collect()),
+        Order::RemoveVolume { name } => {
+            origin.remove_volume(name)?;
+            Ok(Vec::new())
+        }
+        Order::Invite { volume, read_only, lasts } => {
+            let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
+            let token = origin.invite(volume, access, *lasts)?;
+            Ok(vec![invitation(place, volume, token)?])
+        }
+        Order::ListDevices => Ok(origin.devices()?.iter().map(device_line).collect()),
+        Order::RemoveDevice { device } => {
+            let removed = origin.remove_device(device)?;
+            Ok(removed.iter().map(|device| format!("removed {}", device_line(device))).collect())
+        }
+        Order::ListConflicts { volume } => {
+            Ok(origin.conflicts(volume, CONFLICTS_MAX)?.iter().map(conflict_line).collect())
+        }
+    }
+}
+
+fn invitation(place: &Place, volume: &str, token: String) -> Result<String> {
+    let bare = format!("farfs://{}/x?key={}", place.address, place.key);
+    let address: Address = bare.parse().context("the server's own address")?;
+    let url = Address { volume: volume.into(), invitation: Some(token), ..address };
+    Ok(url.to_string())
+}
+
+fn device_line(device: &Device) -> String {
+    let access = match device.access {
+        Access::ReadWrite => "read-write",
+        Access::ReadOnly => "read-only",
+    };
+    let since = units::show_time(device.since);
+    format!("{}  {}  {access}  since {since}  {}", device.id, device.volume, device.name)
+}
+
+fn conflict_line(conflict: &Conflict) -> String {
+    let what = match conflict.clash {
+        Clash::Contents => "stored contents over newer ones: both are kept",
+        Clash::Removed => "stored into a file that had been removed: it is back",
+        Clash::Name => "used a name that was taken: both are kept",
+        Clash::Directory => "made something in a directory that was gone: it is kept",
+        Clash::Merged => "made a directory that was there: they are one",
+        Clash::Replaced => "removed or replaced what had been changed: it stays",
+        Clash::Cycle => "moved a directory into itself: it stays where it was",
+    };
+    let mut line = format!(
+        "{}  {:?}  {} {what}",
+        units::show_time(conflict.at),
+        conflict.name,
+        conflict.device
+    );
+    if let Some((_, _, aside)) = &conflict.aside {
+        let _ = write!(line, "; see {aside:?}");
+    }
+    let _ = write!(line, "  ({}", conflict.update);
+    for (word, stamp) in [("met", conflict.found), ("from", conflict.base)] {
+        if let Some(stamp) = stamp {
+            let _ = write!(line, ", {word} {stamp}");
+        }
+    }
+    line.push(')');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{FileId, Name, ReplicaId, Stamp, Time};
+
+    #[test]
+    fn a_conflict_is_told_in_one_line() {
+        let stamp = |number| Stamp::new(ReplicaId(3), number);
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let conflict = Conflict {
+            clash: Clash::Contents,
+            update: stamp(7),
+            found: Some(stamp(6)),
+            base: None,
+            file: FileId::ROOT,
+            directory: FileId::ROOT,
+            name: name("notes"),
+            aside: Some((FileId::ROOT, FileId::ROOT, name("notes (conflict)"))),
+            device: "laptop".into(),
+            at: Time { secs: 951_782_399, nanos: 0 },
+            seq: None,
+        };
+        let expected = "2000-02-28 23:59:59 UTC  \"notes\"  laptop stored contents over newer ones: \
+                        both are kept; see \"notes (conflict)\"  (r3.7, met r3.6)";
+        assert_eq!(conflict_line(&conflict), expected);
+    }
+}

@@ -1,0 +1,205 @@
+//! What is known of a mount, in words for people.
+
+use crate::units::{count, show_secs, show_size};
+use client::Explanation;
+use protocol::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
+use std::fmt::Write;
+
+pub fn status(status: &Status) -> String {
+    let mut text = format!("{}: {} at {}\n", status.mountpoint, status.volume, status.server);
+    let mut line = |name: &str, what: &str| {
+        let _ = writeln!(text, "  {name:<9} {what}");
+    };
+    line("mode", &mode(status));
+    line("link", &link(&status.link));
+    line("cache", &cache(&status.cache));
+    line("pending", &pending(&status.pending));
+    line("traffic", &traffic(&status.traffic));
+    line("wire", &up_and_down(status.wire_bytes_sent, status.wire_bytes_received));
+    if status.conflicts > 0 {
+        line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
+    }
+    line("state", &format!("{} (process {})", status.state_directory, status.pid));
+    text
+}
+
+pub fn mode(status: &Status) -> String {
+    let mode = match status.mode {
+        Mode::Connected => "connected",
+        Mode::Partial => "partial",
+        Mode::FetchOnly => "fetch-only",
+        Mode::Disconnected => "disconnected",
+    };
+    let chosen = match status.mode_wanted.as_str() {
+        "auto" => " (chosen by the link)",
+        wanted if wanted == mode => " (as set)",
+        _ => " (the mode that is set needs the link)",
+    };
+    let read_only = if status.read_only { ", read-only" } else { "" };
+    format!("{mode}{chosen}{read_only}")
+}
+
+fn link(link: &LinkStatus) -> String {
+    if !link.connected {
+        let why = link.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        return format!("down{why}");
+    }
+    let mut text = String::from("up");
+    if let Some(delay) = link.round_trip_ms {
+        let _ = write!(text, ", round trip {delay:.0} ms");
+    }
+    if let Some(least) = link.round_trip_min_ms {
+        let _ = write!(text, " (least {least:.0} ms)");
+    }
+    for (rate, way) in [(link.rate_up, "up"), (link.rate_down, "down")] {
+        if let Some(rate) = rate {
+            let _ = write!(text, ", {}/s {way}", show_size(rate));
+        }
+    }
+    text
+}
+
+fn cache(cache: &CacheStatus) -> String {
+    let calls = cache.hits + cache.misses;
+    // A share of calls is below 100 by construction.
+    let share = (cache.hits * 100).checked_div(calls);
+    let answered =
+        share.map_or(String::new(), |share| format!("; answered {share} % of {calls} calls"));
+    format!(
+        "{}, {} of {}{answered}",
+        count(cache.files, "file"),
+        show_size(cache.bytes),
+        show_size(cache.bytes_max)
+    )
+}
+
+pub fn pending(pending: &Pending) -> String {
+    // What is written to such a file is on its way only when it is closed or synced.
+    let written = (pending.open_for_writing > 0).then(|| {
+        let verb = if pending.open_for_writing == 1 { "is" } else { "are" };
+        format!("{} {verb} open and written to", count(pending.open_for_writing, "file"))
+    });
+    if pending.updates == 0 {
+        return match written {
+            Some(written) => format!("{written}; otherwise all is at the server"),
+            None => "nothing: all is at the server".into(),
+        };
+    }
+    let mut text =
+        format!("{}, {} of contents", count(pending.updates, "update"), show_size(pending.bytes));
+    if let Some(oldest) = pending.oldest_secs {
+        let _ = write!(text, ", the oldest for {}", show_secs(oldest));
+    }
+    if let Some(written) = written {
+        let _ = write!(text, "; {written}");
+    }
+    text
+}
+
+fn traffic(classes: &[ClassBytes]) -> String {
+    let used = classes.iter().filter(|class| class.sent + class.received > 0);
+    let texts: Vec<_> = used
+        .map(|class| format!("{} {}", class.class, up_and_down(class.sent, class.received)))
+        .collect();
+    if texts.is_empty() { String::from("none yet") } else { texts.join("; ") }
+}
+
+fn up_and_down(sent: u64, received: u64) -> String {
+    format!("{} sent, {} received", show_size(sent), show_size(received))
+}
+
+pub fn explanation(explained: &Explanation) -> String {
+    let mut text = format!(
+        "{}: {} of {}, {} here, version {}\n",
+        explained.path,
+        explained.kind,
+        show_size(explained.size),
+        show_size(explained.bytes_here),
+        explained.version
+    );
+    if let Some(version) = &explained.version_at_origin {
+        let _ = writeln!(text, "  at the server: version {version}");
+    }
+    let reach = match explained.reach {
+        Reach::Logged => "on this machine alone",
+        Reach::Safe => "safe on another machine",
+        Reach::Visible => "seen by all who are connected",
+        Reach::Home => "at the server",
+    };
+    let _ = writeln!(text, "  its latest change is {reach}");
+    for sentence in &explained.why {
+        let _ = writeln!(text, "  {sentence}");
+    }
+    for update in &explained.pending {
+        let _ = writeln!(text, "  waits to be sent: {update}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Status {
+        Status {
+            volume: "main".into(),
+            server: "host:7440".into(),
+            mountpoint: "/mnt".into(),
+            state_directory: "/state".into(),
+            pid: 7,
+            mode: Mode::Partial,
+            mode_wanted: "auto".into(),
+            read_only: false,
+            replica: Some(3),
+            seen: 9,
+            link: LinkStatus {
+                connected: true,
+                round_trip_ms: Some(82.4),
+                round_trip_min_ms: Some(60.0),
+                rate_up: Some(43_500),
+                ..LinkStatus::default()
+            },
+            cache: CacheStatus { files: 1, bytes: 2_048, bytes_max: 1 << 30, hits: 3, misses: 1 },
+            pending: Pending {
+                updates: 2,
+                bytes: 512,
+                oldest_secs: Some(130),
+                open_for_writing: 1,
+            },
+            traffic: vec![ClassBytes { class: "replay".into(), sent: 10, received: 2 }],
+            wire_bytes_sent: 100,
+            wire_bytes_received: 50,
+            conflicts: 0,
+        }
+    }
+
+    #[test]
+    fn a_status_reads_like_sentences() {
+        let expected = "\
+/mnt: main at host:7440
+  mode      partial (chosen by the link)
+  link      up, round trip 82 ms (least 60 ms), 42.5 KiB/s up
+  cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
+  pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
+  traffic   replay 10 bytes sent, 2 bytes received
+  wire      100 bytes sent, 50 bytes received
+  state     /state (process 7)
+";
+        assert_eq!(status(&example()), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_written_to_is_not_called_nothing() {
+        let said = |open_for_writing| pending(&Pending { open_for_writing, ..Pending::default() });
+        assert_eq!(said(0), "nothing: all is at the server");
+        assert_eq!(said(1), "1 file is open and written to; otherwise all is at the server");
+        assert_eq!(said(2), "2 files are open and written to; otherwise all is at the server");
+    }
+
+    #[test]
+    fn a_link_that_is_down_says_why() {
+        let trouble = Some("no route".into());
+        assert_eq!(link(&LinkStatus { trouble, ..LinkStatus::default() }), "down: no route");
+        assert_eq!(cache(&CacheStatus::default()), "0 files, 0 bytes of 0 bytes");
+    }
+}

@@ -1,0 +1,269 @@
+//! A mount's state directory: the device's key, what is known of the server, and the stores.
+//! Holds: once it has been let in it belongs to one volume of one server for good; one mount uses
+//! it at a time.
+//! Draws: `lock`, `device.pem`, `server.toml`, `tables.redb`, `log/`, `cache/`, `control.sock`,
+//! `farfs.log`.
+
+use crate::exit::{Exit, fail};
+use crate::lock::{Lock, lock, try_lock};
+use crate::mounts;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a process that has no mount any more may take to end.
+const ENDING: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const FORMAT: u32 = 1;
+
+/// What is known of the server and the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Known {
+    pub format: u32,
+    /// `farfs://HOST:PORT/VOLUME?key=…`, without an invitation.
+    pub url: String,
+    /// The fingerprint of the server's key.
+    pub key: String,
+    pub volume: String,
+    /// An invitation that has not let this device in yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invitation: Option<String>,
+    pub mountpoint: PathBuf,
+    /// No server has let this device in with this yet, so nothing is kept here that another
+    /// volume could be taken for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattached: bool,
+}
+
+impl Known {
+    pub fn new(url: String, key: String, volume: String, mountpoint: PathBuf) -> Known {
+        Known { format: FORMAT, url, key, volume, invitation: None, mountpoint, unattached: true }
+    }
+}
+
+pub struct State {
+    pub directory: PathBuf,
+    _lock: Lock,
+}
+
+impl State {
+    /// Makes what is missing. A mount that has just been unmounted may still be ending there: it
+    /// is waited for.
+    pub fn open(directory: &Path) -> Result<State> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("cannot make the state directory {}", directory.display()))?;
+        let until = Instant::now() + ENDING;
+        while Instant::now() < until && !mounts::uses(directory) {
+            if let Some(lock) = try_lock(directory)? {
+                return Ok(State { directory: directory.into(), _lock: lock });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let lock = lock(directory)?;
+        Ok(State { directory: directory.into(), _lock: lock })
+    }
+
+    pub fn device_key(&self) -> PathBuf {
+        self.directory.join("device.pem")
+    }
+
+    pub fn tables(&self) -> PathBuf {
+        self.directory.join("tables.redb")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    pub fn cache(&self) -> PathBuf {
+        self.directory.join("cache")
+    }
+
+    /// Compares what is known with what the user says, and joins them. What is said in place of
+    /// what is known is kept only when it has proved right: see `bind` and `remember`.
+    pub fn recognise(&self, wanted: Known) -> Result<Known> {
+        match known(&self.directory)? {
+            Some(before) => join(before, wanted, &self.directory),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Before the first request: makes a directory that belongs to nobody this volume's.
+    /// `attached`: the stores say that this device has been let in.
+    pub fn bind(&self, wanted: &Known, attached: bool) -> Result<()> {
+        match known(&self.directory)? {
+            // A process that was killed had no time to note that it was let in.
+            Some(before) if attached => strange(&before, wanted, &self.directory),
+            Some(before) if before.volume == wanted.volume && before.key == wanted.key => Ok(()),
+            _ => self.remember(wanted),
+        }
+    }
+
+    pub fn remember(&self, known: &Known) -> Result<()> {
+        let path = self.directory.join(SERVER);
+        let fresh = self.directory.join("server.new");
+        let write = || -> Result<()> {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&fresh)?;
+            file.write_all(toml::to_string(known)?.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, &path)?;
+            std::fs::File::open(&self.directory)?.sync_all()?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+pub const SERVER: &str = "server.toml";
+
+/// None: the directory is not there, or has not been used yet.
+pub fn known(directory: &Path) -> Result<Option<Known>> {
+    let path = directory.join(SERVER);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(damaged(&path, "it is not text"));
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+    };
+    let known: Known = toml::from_str(&text).map_err(|error| damaged(&path, error.message()))?;
+    if known.format != FORMAT {
+        return Err(fail(
+            Exit::Damaged,
+            format!(
+                "{} has format {}, this farfs knows {FORMAT}: use a newer farfs",
+                path.display(),
+                known.format
+            ),
+        ));
+    }
+    Ok(Some(known))
+}
+
+fn damaged(path: &Path, what: &str) -> anyhow::Error {
+    let directory = path.parent().unwrap_or(path).display();
+    fail(
+        Exit::Damaged,
+        format!(
+            "{} is damaged ({what}). What was changed here and not yet sent is in {directory}: \
+             keep a copy of it, then mount with another --state and a new invitation",
+            path.display()
+        ),
+    )
+}
+
+/// What is to be used from now on: the new address of the same server and volume.
+fn join(before: Known, wanted: Known, directory: &Path) -> Result<Known> {
+    match strange(&before, &wanted, directory) {
+        Ok(()) => {
+            let invitation = wanted.invitation.or(before.invitation);
+            Ok(Known { invitation, unattached: before.unattached, ..wanted })
+        }
+        Err(_) if before.unattached => Ok(wanted),
+        Err(error) => Err(error),
+    }
+}
+
+/// An error if it is another volume, or one of another server.
+fn strange(before: &Known, wanted: &Known, directory: &Path) -> Result<()> {
+    if before.volume != wanted.volume {
+        return Err(fail(
+            Exit::Usage,
+            format!(
+                "{} belongs to the volume {:?}, not {:?}; give another --state",
+                directory.display(),
+                before.volume,
+                wanted.volume
+            ),
+        ));
+    }
+    if before.key != wanted.key {
+        return Err(fail(
+            Exit::TurnedAway,
+            format!(
+                "{} belongs to a server with the key {}, and the URL names the key {}. If the \
+                 server was set up anew on purpose, give another --state; else somebody may be \
+                 in its place",
+                directory.display(),
+                before.key,
+                wanted.key
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(host: &str, key: &str) -> Known {
+        let url = format!("farfs://{host}:1/main?key={key}");
+        Known::new(url, key.into(), "main".into(), "/mnt".into())
+    }
+
+    #[test]
+    fn a_server_may_move_but_not_become_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let first = Known { invitation: Some("once".into()), ..wanted("a", "k") };
+        assert_eq!(state.recognise(first.clone()).unwrap(), first);
+        state.remember(&Known { unattached: false, ..first }).unwrap();
+        let moved = state.recognise(wanted("b", "k")).unwrap();
+        assert_eq!(
+            (moved.url.as_str(), moved.invitation.as_deref()),
+            ("farfs://b:1/main?key=k", Some("once"))
+        );
+        state.remember(&moved).unwrap();
+        assert_eq!(known(directory.path()).unwrap(), Some(moved));
+        let error = state.recognise(wanted("b", "other")).unwrap_err();
+        assert_eq!(crate::exit::code(&error), Exit::TurnedAway);
+        let other = Known { volume: "docs".into(), ..wanted("b", "k") };
+        assert_eq!(crate::exit::code(&state.recognise(other).unwrap_err()), Exit::Usage);
+    }
+
+    #[test]
+    fn a_directory_that_was_never_let_in_is_bound_to_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let wrong = Known { invitation: Some("once".into()), ..wanted("a", "k") };
+        state.bind(&state.recognise(wrong.clone()).unwrap(), false).unwrap();
+        assert_eq!(known(directory.path()).unwrap(), Some(wrong));
+        let right = Known { volume: "docs".into(), ..wanted("a", "other") };
+        assert_eq!(state.recognise(right.clone()).unwrap(), right);
+        // Unless it was let in without having noted it.
+        assert_eq!(crate::exit::code(&state.bind(&right, true).unwrap_err()), Exit::Usage);
+        state.bind(&right, false).unwrap();
+        assert_eq!(known(directory.path()).unwrap(), Some(right.clone()));
+        // Once let in, it is bound.
+        state.remember(&Known { unattached: false, ..right }).unwrap();
+        let error = state.recognise(wanted("a", "k")).unwrap_err();
+        assert_eq!(crate::exit::code(&error), Exit::Usage);
+    }
+
+    #[test]
+    fn a_damaged_server_file_is_an_error_that_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for bytes in [&b"format = "[..], b"\xff\xfe", b"", b"format = 7\nurl=''"] {
+            std::fs::write(directory.path().join(SERVER), bytes).unwrap();
+            let error = known(directory.path()).unwrap_err();
+            assert_eq!(crate::exit::code(&error), Exit::Damaged);
+            assert!(error.to_string().contains("server.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a user can wish of a mount: by flags, by `-o`, by a configuration file. What none of
+//! them says has a default.
+
+use crate::exit::{Exit, OrExit, fail};
+use crate::units::{Patience, Size};
+use anyhow::Result;
+use clap::ValueEnum;
+use client::{Durability, WantedMode};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub const CACHE_BYTES_MAX: u64 = 10 << 30;
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// None: not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Wishes {
+    /// In the configuration file alone: what is mounted there.
+    #[arg(skip)]
+    pub url: Option<String>,
+
+    /// Where the device's key, the cache and what is not yet sent are kept [default:
+    /// $XDG_STATE_HOME/farfs/VOLUME-KEY, or /var/lib/farfs/VOLUME-KEY for root]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+
+    /// The most that cached files may take on the local disk [default: 10G]
+    #[arg(long, value_name = "SIZE")]
+    pub cache_size: Option<Size>,
+
+    /// How to work with the link; auto goes by how good it is [default: auto]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeName>,
+
+    /// prompt: what is written is put on the local disk as fast as it can, without waiting for
+    /// it; sync: every call waits for the disk [default: prompt]
+    #[arg(long, value_enum)]
+    pub durability: Option<DurabilityName>,
+
+    /// How long a call may wait for the server before it fails [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub answer_within: Option<Patience>,
+
+    /// Let other users of this machine see the mount
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub allow_other: Option<bool>,
+
+    /// Mount read-only
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub read_only: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// By the link as it is measured
+    Auto,
+    /// A change is done when the server has taken it
+    Connected,
+    /// A change is done when it is in the local log; sent in the background
+    Partial,
+    /// Changes are held back; what is missing is fetched
+    FetchOnly,
+    /// The link is not used
+    Disconnected,
+}
+
+impl ModeName {
+    pub fn wanted(self) -> WantedMode {
+        match self {
+            ModeName::Auto => WantedMode::Auto,
+            ModeName::Connected => WantedMode::Fixed(protocol::Mode::Connected),
+            ModeName::Partial => WantedMode::Fixed(protocol::Mode::Partial),
+            ModeName::FetchOnly => WantedMode::Fixed(protocol::Mode::FetchOnly),
+            ModeName::Disconnected => WantedMode::Fixed(protocol::Mode::Disconnected),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DurabilityName {
+    Prompt,
+    Sync,
+}
+
+impl DurabilityName {
+    pub fn wanted(self) -> Durability {
+        match self {
+            DurabilityName::Prompt => Durability::Prompt,
+            DurabilityName::Sync => Durability::Sync,
+        }
+    }
+}
+
+impl Wishes {
+    /// These wishes, and where they say nothing, the others.
+    pub fn or(self, others: Wishes) -> Wishes {
+        Wishes {
+            url: self.url.or(others.url),
+            state: self.state.or(others.state),
+            cache_size: self.cache_size.or(others.cache_size),
+            mode: self.mode.or(others.mode),
+            durability: self.durability.or(others.durability),
+            answer_within: self.answer_within.or(others.answer_within),
+            allow_other: self.allow_other.or(others.allow_other),
+            read_only: self.read_only.or(others.read_only),
+        }
+    }
+}
+
+/// What `mount` and fstab pass to every file system, and what does not concern this one.
+const OF_MOUNT: [&str; 35] = [
+    "rw",
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "async",
+    "sync",
+    "dirsync",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
+    "default_permissions",
+];
+
+/// The options after `-o`, comma after comma. With `sloppy` unknown ones are passed over.
+pub fn from_options(options: &[String], sloppy: bool) -> Result<Wishes> {
+    let mut wishes = Wishes::default();
+    for option in options.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        set(&mut wishes, name, value, sloppy)?;
+    }
+    Ok(wishes)
+}
+
+fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Result<()> {
+    let said =
+        || value.ok_or_else(|| fail(Exit::Usage, format!("the mount option {name} needs a value")));
+    let wrong = || format!("in the mount option {name}");
+    let choice = |error: String| fail(Exit::Usage, format!("in the mount option {name}: {error}"));
+    match name.replace('_', "-").as_str() {
+        "state" => wishes.state = Some(said()?.into()),
+        "cache-size" => wishes.cache_size = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "answer-within" => {
+            wishes.answer_within = Some(said()?.parse().or_exit(Exit::Usage, wrong())?);
+        }
+        "mode" => wishes.mode = Some(ModeName::from_str(said()?, false).map_err(choice)?),
+        "durability" => {
+            wishes.durability = Some(DurabilityName::from_str(said()?, false).map_err(choice)?);
+        }
+        "allow-other" => wishes.allow_other = Some(true),
+        "ro" | "read-only" => wishes.read_only = Some(true),
+        _ if OF_MOUNT.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
+        "comment" => {}
+        _ if sloppy => {}
+        _ => {
+            return Err(fail(
+                Exit::Usage,
+                format!("farfs does not know the mount option {name} (farfs mount --help)"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<Wishes> {
+        from_options(&[text.to_owned()], false)
+    }
+
+    #[test]
+    fn options_of_mount_are_passed_over_and_ours_are_taken() {
+        let wishes =
+            options("rw,_netdev,noauto,x-systemd.automount,cache_size=2G,mode=fetch-only,ro")
+                .unwrap();
+        assert_eq!(wishes.cache_size, Some(Size(2 << 30)));
+        assert_eq!(wishes.mode, Some(ModeName::FetchOnly));
+        assert_eq!(wishes.read_only, Some(true));
+        assert_eq!(wishes.allow_other, None);
+    }
+
+    #[test]
+    fn a_misspelt_option_is_an_error_unless_sloppy() {
+        for wrong in ["cachesize=2G", "mode=sometimes", "mode", "answer-within=soon"] {
+            assert_eq!(crate::exit::code(&options(wrong).unwrap_err()), Exit::Usage, "{wrong}");
+        }
+        assert!(from_options(&["cachesize=2G".into()], true).is_ok());
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file() {
+        let flag = options("mode=connected").unwrap();
+        let file = options("mode=partial,cache-size=1G").unwrap();
+        let both = flag.or(file);
+        assert_eq!(both.mode, Some(ModeName::Connected));
+        assert_eq!(both.cache_size, Some(Size(1 << 30)));
+    }
+}

@@ -1,0 +1,161 @@
+//! What `farfs mount` and its relatives say before anything is mounted.
+
+use crate::program::{farfs, farfs_called, farfs_configured};
+use std::path::Path;
+
+const KEY: &str = "abcdefghijklmnopqrstuvwxyz234567";
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Nobody listens on the port of discard.
+fn url() -> String {
+    format!("farfs://127.0.0.1:9/main?key={KEY}")
+}
+
+#[test]
+fn a_wrong_url_is_called_wrong_and_says_what_is() {
+    let mountpoint = tempfile::tempdir().unwrap();
+    let place = format!("farfs://host:1/main?key={KEY}");
+    for (url, part) in [
+        ("http://host:1/main", "farfs://"),
+        ("farfs://host:1/main", "key"),
+        ("farfs://host:1/main?key=short", "short"),
+        ("farfs://host/main?key=short", "port"),
+        (&place.replace("main", ""), "volume"),
+        (&format!("{place}&colour=red"), "colour"),
+    ] {
+        let said = farfs(&["mount", url, text(mountpoint.path())]).fails_with(2);
+        assert!(said.contains(part), "{url}: {said}");
+    }
+}
+
+#[test]
+fn options_may_stand_anywhere_among_the_url_and_the_mount_point() {
+    let (url, missing) = (url(), "/nonexistent/mount/point");
+    for arguments in [
+        ["mount", "--mode", "partial", &url, missing],
+        ["mount", &url, "--mode", "partial", missing],
+        ["mount", &url, missing, "--mode", "partial"],
+    ] {
+        assert!(farfs(&arguments).fails_with(7).contains(missing), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_wrong_mount_point_is_called_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(farfs(&["mount", &url(), text(&file)]).fails_with(2).contains("not a directory"));
+    let missing = directory.path().join("missing");
+    assert!(farfs(&["mount", &url(), text(&missing)]).fails_with(7).contains("missing"));
+    let inside = directory.path().join("state");
+    let said = farfs(&["mount", &url(), text(directory.path()), "--state", text(&inside)]);
+    assert!(said.fails_with(2).contains("below the mount point"));
+}
+
+#[test]
+fn a_mount_point_of_which_nothing_is_known_needs_a_url() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let said =
+        farfs(&["mount", text(mountpoint.path()), "--state", text(state.path())]).fails_with(2);
+    assert!(said.contains("farfs invite"), "{said}");
+}
+
+#[test]
+fn without_a_network_and_with_nothing_cached_the_mount_fails_in_time() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let arguments = ["mount", &url(), text(mountpoint.path()), "--state", text(state.path())];
+    let short = ["--answer-within", "2s"];
+    let said = farfs(&[&arguments[..], &short].concat()).fails_with(3);
+    for cause in ["`farfs serve` runs", "firewall", "--advertise"] {
+        assert!(said.contains(cause), "{said}");
+    }
+    let foreground = ["--answer-within", "1s", "--foreground"];
+    farfs(&[&arguments[..], &foreground].concat()).fails_with(3);
+    // The server's place is known from then on: the next time the URL may be left out.
+    let known = ["mount", text(mountpoint.path()), "--state", text(state.path())];
+    farfs(&[&known[..], &short].concat()).fails_with(3);
+}
+
+#[test]
+fn a_damaged_state_directory_is_reported_with_the_damaged_file() {
+    let mountpoint = tempfile::tempdir().unwrap();
+    for name in ["server.toml", "device.pem", "tables.redb"] {
+        let state = tempfile::tempdir().unwrap();
+        std::fs::write(state.path().join(name), b"this is not what was written").unwrap();
+        let arguments = ["mount", &url(), text(mountpoint.path()), "--state", text(state.path())];
+        let said = farfs(&arguments).fails_with(6);
+        assert!(said.contains(name), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_state_directory_of_another_server_is_not_used() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mount = |url: &str| {
+        let state = ["--state", text(state.path()), "--answer-within", "1s"];
+        farfs(&[&["mount", url, text(mountpoint.path())][..], &state].concat())
+    };
+    let known = format!(
+        "format = 1\nurl = '{}'\nkey = '{KEY}'\nvolume = 'main'\nmountpoint = '/mnt'\n",
+        url()
+    );
+    std::fs::write(state.path().join("server.toml"), known).unwrap();
+    mount(&url()).fails_with(3);
+    let other = url().replace("abc", "cba");
+    assert!(mount(&other).fails_with(4).contains("key"));
+    assert!(mount(&url().replace("main", "docs")).fails_with(2).contains("main"));
+}
+
+#[test]
+fn a_state_directory_that_no_server_has_let_in_takes_another_url() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for url in [url().replace("main", "mian"), url().replace("abc", "cba"), url()] {
+        let arguments = ["mount", &url, text(mountpoint.path()), "--state", text(state.path())];
+        let said = farfs(&[&arguments[..], &["--answer-within", "1s"]].concat()).fails_with(3);
+        assert!(said.contains(&url), "{said}");
+    }
+}
+
+#[test]
+fn a_configuration_with_an_unknown_key_is_refused_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    std::fs::write(&config, "[mount]\nmode = 'auto'\ncolour = 'red'\n").unwrap();
+    let said = farfs_configured(&config, &["mount", &url(), text(directory.path())]).fails_with(2);
+    assert!(said.contains("line 3") && said.contains("colour"), "{said}");
+}
+
+#[test]
+fn the_helper_of_mount_takes_what_mount_passes() {
+    let mountpoint = tempfile::tempdir().unwrap();
+    let (url, place) = (url(), text(mountpoint.path()).to_owned());
+    let helper = |options: &[&str]| {
+        farfs_called("mount.farfs", &[&[url.as_str(), place.as_str()][..], options].concat())
+    };
+    let said = helper(&["-f", "-v", "-n", "-o", "rw,_netdev,nofail,x-gvfs-show,cache_size=1G"]);
+    assert!(said.succeeds().contains(&place));
+    assert!(helper(&["-f", "-o", "colour=red"]).fails_with(2).contains("colour"));
+    helper(&["-s", "-f", "-o", "colour=red"]).succeeds();
+    farfs_called("mount.farfs", &["none", &place]).fails_with(2);
+}
+
+#[test]
+fn what_is_not_mounted_is_not_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = text(directory.path());
+    for arguments in [
+        &["umount", place][..],
+        &["status", place],
+        &["status", place, "--json"],
+        &["wait", place],
+        &["mode", place],
+        &["mode", place, "partial"],
+        &["explain", place],
+    ] {
+        farfs(arguments).fails_with(7);
+    }
+}

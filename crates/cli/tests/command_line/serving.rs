@@ -1,0 +1,159 @@
+//! A server and its data directory.
+
+use crate::program::{Server, farfs};
+use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn invite(data: &Path) -> String {
+    farfs(&["invite", "--data", text(data)]).succeeds().trim().to_owned()
+}
+
+#[test]
+fn a_server_is_made_from_nothing_and_stopped_cleanly_by_a_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("new");
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Server::start(&data);
+        assert!(server.line.contains(" key="), "{}", server.line);
+        assert_eq!(server.stop(signal), Some(0));
+    }
+    assert_eq!(data.metadata().unwrap().permissions().mode() & 0o077, 0);
+}
+
+#[test]
+fn an_invitation_names_the_server_as_it_serves_also_while_it_does_not_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let server = Server::start(data);
+    let (address, key) = server.line.split_once(' ').unwrap();
+    let expected = format!("farfs://{address}/main?{key}&invite=");
+    let first = invite(data);
+    assert!(first.starts_with(&expected), "{first} does not begin with {expected}");
+    let second = invite(data);
+    assert_ne!(first, second, "each invitation lets in one device");
+    let line = server.line.clone();
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let offline = invite(data);
+    assert!(offline.starts_with(&expected), "{offline}");
+    let again = Server::start(data);
+    assert_eq!(
+        again.line.split_once(' ').unwrap().1,
+        line.split_once(' ').unwrap().1,
+        "the key stays"
+    );
+}
+
+#[test]
+fn tables_that_are_gone_are_reported_and_not_replaced_by_those_of_an_empty_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    assert_eq!(Server::start(data).stop(Signal::TERM), Some(0));
+    let serve = ["serve", "--data", text(data), "--listen", "127.0.0.1:0"];
+    let tables = data.join("tables.redb");
+    std::fs::write(&tables, b"").unwrap();
+    assert!(farfs(&serve).fails_with(6).contains("tables.redb"));
+    std::fs::remove_file(&tables).unwrap();
+    assert!(farfs(&serve).fails_with(6).contains("tables.redb"));
+    assert!(!tables.exists());
+}
+
+#[test]
+fn volumes_are_made_listed_and_removed_while_the_server_runs_and_while_it_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let volume = |words: &[&str]| {
+        let place = ["--data", text(data)];
+        farfs(&[&["volume"][..], &words[..1], &place, &words[1..]].concat())
+    };
+    let names =
+        || -> Vec<String> { volume(&["list"]).succeeds().lines().map(str::to_owned).collect() };
+    let server = Server::start(data);
+    assert_eq!(names(), ["main"]);
+    volume(&["create", "docs"]).succeeds();
+    volume(&["create", "docs"]).fails_with(1);
+    assert_eq!(names(), ["docs", "main"]);
+    server.stop(Signal::TERM);
+    volume(&["create", "--owner", "1000:1000", "ann"]).succeeds();
+    assert_eq!(names(), ["ann", "docs", "main"]);
+    volume(&["remove", "docs"]).fails_with(2);
+    volume(&["remove", "--yes", "docs"]).succeeds();
+    volume(&["remove", "--yes", "docs"]).fails_with(7);
+    let _server = Server::start(data);
+    assert_eq!(names(), ["ann", "main"]);
+    volume(&["remove", "--yes", "ann"]).succeeds();
+    farfs(&["invite", "--data", text(data), "--volume", "ann"]).fails_with(7);
+    farfs(&["conflicts", "--data", text(data), "--volume", "ann"]).fails_with(7);
+    assert_eq!(farfs(&["conflicts", "--data", text(data)]).succeeds(), "");
+}
+
+#[test]
+fn a_device_that_nobody_invited_is_not_there_to_be_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = Server::start(directory.path());
+    let data = text(directory.path());
+    assert_eq!(farfs(&["device", "list", "--data", data]).succeeds(), "");
+    farfs(&["device", "remove", "--data", data, "abc"]).fails_with(7);
+}
+
+#[test]
+fn a_second_server_on_the_same_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = Server::start(directory.path());
+    let data = text(directory.path());
+    let said = farfs(&["serve", "--data", data, "--listen", "127.0.0.1:0"]).fails_with(5);
+    assert!(said.contains("in use"), "{said}");
+}
+
+#[test]
+fn a_server_that_was_killed_starts_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let url = invite(directory.path());
+    server.stop(Signal::KILL);
+    let again = Server::start(directory.path());
+    assert!(url.contains(again.line.split_once("key=").unwrap().1));
+    assert_eq!(farfs(&["volume", "list", "--data", text(directory.path())]).succeeds(), "main\n");
+}
+
+#[test]
+fn a_directory_without_a_server_is_not_taken_for_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    for command in ["invite", "conflicts"] {
+        let said = farfs(&[command, "--data", text(&missing)]).fails_with(7);
+        assert!(said.contains("farfs serve"), "{said}");
+    }
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_damaged_directory_is_reported_with_the_damaged_file() {
+    for (name, wrong) in [("tables.redb", "tables.redb"), ("server.pem", "server.pem")] {
+        let directory = tempfile::tempdir().unwrap();
+        Server::start(directory.path()).stop(Signal::TERM);
+        std::fs::write(directory.path().join(name), b"this is not what was written").unwrap();
+        let data = text(directory.path());
+        for said in [
+            farfs(&["serve", "--data", data, "--listen", "127.0.0.1:0"]).fails_with(6),
+            farfs(&["invite", "--data", data]).fails_with(6),
+        ] {
+            assert!(said.contains(wrong), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("farfs.toml"), "listen = '127.0.0.1:0'\nlisten-on = 1\n")
+        .unwrap();
+    let said = farfs(&["serve", "--data", text(directory.path())]).fails_with(2);
+    assert!(said.contains("farfs.toml") && said.contains("listen-on"), "{said}");
+    let data = text(directory.path());
+    farfs(&["serve", "--data", data, "--listen", "nowhere"]).fails_with(2);
+}
