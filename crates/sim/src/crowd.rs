@@ -1,0 +1,195 @@
+//! Several clients at once, while the network and the machines fail.
+//! Each client works in a part of the tree of its own, which a reference foretells, and in a part
+//! that all share, where only what must hold for everybody is looked at.
+//! Holds, and is checked:
+//! - every call ends in bounded time;
+//! - whatever is read was stored as a whole by somebody;
+//! - in its own part a client finds what it did, each operation once, crashes or not: after a
+//!   kill all that was acknowledged, after a power cut all up to some point behind the last sync;
+//! - what was stored in the shared part and acknowledged is found at the end, under whatever name,
+//!   unless somebody who had seen it stored over it or removed it;
+//! - among connected clients, who opens after a close has returned sees what was closed;
+//! - when nothing is in the way any more, all clients and the origin agree.
+
+use crate::check;
+use crate::machine::{ClientMachine, End, OriginMachine, Room, drawn_limits};
+use crate::network::Conditions;
+use crate::operation::{Operation, Outcome, Path};
+use crate::perform::Programs;
+use crate::tree::Tree;
+use client::WantedMode;
+use model::Kind;
+use protocol::Mode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use world::Entropy;
+
+mod actor;
+mod board;
+mod candidates;
+mod own;
+mod shared;
+mod trouble;
+
+use actor::Actor;
+pub use board::Board;
+use trouble::Trouble;
+
+/// Longer than a lease, and than anybody needs to notice that a session is gone.
+const QUIET: Duration = Duration::from_secs(120);
+
+/// What the world does to the clients.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub clients: usize,
+    /// One of these for each client, and where it may change it, any of them.
+    pub modes: Vec<WantedMode>,
+    pub conditions: Vec<Conditions>,
+    /// Lines are cut and sessions break.
+    pub cuts: bool,
+    /// How clients' machines end, if they do.
+    pub client_ends: Option<End>,
+    pub origin_ends: Option<End>,
+}
+
+impl Plan {
+    /// All clients are connected all the time, so that close-to-open holds between them. One that
+    /// comes up after a crash may first show what it was writing.
+    fn is_connected_throughout(&self) -> bool {
+        self.modes == [WantedMode::Fixed(Mode::Connected)] && self.client_ends.is_none()
+    }
+}
+
+pub(crate) fn own_part(side: usize) -> Path {
+    Path::new(&format!("own-{side}"))
+}
+
+pub(crate) fn shared_part() -> Path {
+    Path::new("shared")
+}
+
+pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
+    let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
+    let board = Arc::new(Board::new(plan.is_connected_throughout()));
+    let mut actors = Vec::new();
+    for side in 0..plan.clients {
+        let mode = plan.modes[room.chance.below(plan.modes.len() as u64) as usize];
+        let conditions = Conditions::NEAR;
+        let machine = ClientMachine::new(room, side, origin.invite()?, conditions, mode);
+        let chance = Entropy::seeded(room.chance.number());
+        actors.push(Actor::new(room, side, machine, plan.clone(), board.clone(), chance));
+    }
+    prepare(room, &mut actors).await?;
+    let mut playing = JoinSet::new();
+    for actor in actors {
+        playing.spawn(actor.play(steps / plan.clients));
+    }
+    let mut trouble = Trouble::new(room, plan.clone());
+    let mut machines = Vec::new();
+    let mut parts = Vec::new();
+    while !playing.is_empty() {
+        tokio::select! {
+            biased;
+            Some(ended) = playing.join_next() => {
+                let ended = ended.map_err(|error| format!("a client's program panicked: {error}"))??;
+                machines.push(ended.machine);
+                parts.push((ended.side, ended.expected));
+            }
+            failed = trouble.make(&mut origin) => failed?,
+        }
+    }
+    machines.sort_by_key(|machine| machine.line);
+    heal(room, &mut origin, &machines)?;
+    check::settled(room, &machines, true).await?;
+    for machine in &machines {
+        machine.client().ok_or("a client is down")?.set_mode(WantedMode::Fixed(Mode::Connected));
+    }
+    // A session that broke is noticed by then, and what went past it has been told.
+    room.clock.sleep(QUIET).await;
+    let truth = check::all_agree(room, &origin, &machines).await?;
+    check::nothing_broke(room, &machines)?;
+    for (side, expected) in parts {
+        one_of(side, &expected, &truth.below(&own_part(side)))?;
+    }
+    board.nothing_lost(&truth)
+}
+
+/// The directories in which everybody will work, before anything goes wrong.
+async fn prepare(room: &Room, actors: &mut [Actor]) -> Result<(), String> {
+    let sides = actors.len();
+    for actor in actors.iter_mut() {
+        let client = actor.machine.start().await?;
+        client.set_mode(WantedMode::Fixed(Mode::Connected));
+    }
+    let Some(first) = actors.first().and_then(|actor| actor.machine.client()) else {
+        return Ok(());
+    };
+    let mut programs = Programs::default();
+    for path in (0..sides).map(own_part).chain([shared_part()]) {
+        let make = Operation::Make { path, kind: Kind::Directory, mode: 0o755, target: None };
+        let outcome = programs.perform(first, &make).await;
+        if !matches!(outcome, Outcome::Shown(_)) {
+            return Err(format!("{make}: {outcome}"));
+        }
+    }
+    // Long enough for everybody to have heard of it.
+    room.clock.sleep(Duration::from_secs(10)).await;
+    for actor in actors.iter() {
+        let Some(client) = actor.machine.client() else { continue };
+        let mut programs = Programs::default();
+        let stat = Operation::Stat { path: shared_part() };
+        let outcome = programs.perform(client, &stat).await;
+        if !matches!(outcome, Outcome::Shown(_)) {
+            return Err(format!(
+                "{} does not see {}: {outcome}",
+                actor.machine.name,
+                shared_part()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is in the way any more.
+fn heal(room: &Room, origin: &mut OriginMachine, machines: &[ClientMachine]) -> Result<(), String> {
+    room.trace.note("network", "all is well again");
+    if origin.origin().is_none() || origin.disk.has_crashed() {
+        if origin.origin().is_some() {
+            origin.stop(End::Killed, Duration::ZERO);
+        }
+        origin.restart()?;
+    } else {
+        origin.disk.crash_after(u64::MAX);
+    }
+    for machine in machines {
+        room.network.set_conditions(machine.line, Conditions::NEAR);
+        if !room.network.is_up(machine.line) {
+            room.network.restore(machine.line);
+        }
+        if let Some(client) = machine.client() {
+            client.set_mode(WantedMode::Fixed(Mode::Partial));
+        }
+    }
+    Ok(())
+}
+
+/// What is there is one of the trees that there may be.
+fn one_of(side: usize, expected: &[Tree], found: &Tree) -> Result<(), String> {
+    let mut least: Option<String> = None;
+    for tree in expected {
+        match check::same("the reference", tree, "the origin", found) {
+            Ok(()) => return Ok(()),
+            Err(why) if least.as_ref().is_none_or(|least| why.len() < least.len()) => {
+                least = Some(why);
+            }
+            Err(_) => {}
+        }
+    }
+    let nearest = least.unwrap_or_default();
+    Err(format!(
+        "{} is none of the {} trees that it may be; the nearest differs:\n{nearest}",
+        own_part(side),
+        expected.len()
+    ))
+}

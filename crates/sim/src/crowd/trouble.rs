@@ -1,0 +1,109 @@
+//! What goes wrong outside the clients: lines, sessions, the origin's machine.
+
+use super::Plan;
+use crate::machine::{OriginMachine, Room};
+use std::time::Duration;
+use world::{Entropy, Moment};
+
+/// How often it is drawn whether something goes wrong.
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks between two troubles of a line, about.
+const LINE_TICKS: u64 = 120;
+/// Ticks between two troubles of the origin, about.
+const ORIGIN_TICKS: u64 = 250;
+/// A session that is gone is noticed within this.
+const NOTICE: Duration = Duration::from_secs(12);
+/// One outage in so many is longer than any lease.
+const LONG_ONE_IN: u64 = 10;
+const LONG_SECS: u64 = 100;
+
+pub(super) struct Trouble {
+    room: Room,
+    plan: Plan,
+    chance: Entropy,
+    next: Moment,
+    /// When each line comes back.
+    lines: Vec<Option<Moment>>,
+    /// When the origin comes back.
+    origin: Option<Moment>,
+}
+
+impl Trouble {
+    pub fn new(room: &Room, plan: Plan) -> Trouble {
+        Trouble {
+            room: room.clone(),
+            chance: Entropy::seeded(room.chance.number()),
+            next: room.clock.moment(),
+            lines: vec![None; plan.clients],
+            origin: None,
+            plan,
+        }
+    }
+
+    /// Waits for the next tick and does what is due. May be dropped while it waits.
+    pub async fn make(&mut self, origin: &mut OriginMachine) -> Result<(), String> {
+        let now = self.room.clock.moment();
+        self.room.clock.sleep(self.next.since(now)).await;
+        let now = self.room.clock.moment();
+        self.next = now + TICK;
+        for line in 0..self.lines.len() {
+            self.trouble_line(line, now);
+        }
+        self.trouble_origin(origin, now)
+    }
+
+    fn trouble_line(&mut self, line: usize, now: Moment) {
+        let network = &self.room.network;
+        if let Some(back) = self.lines[line] {
+            if now >= back {
+                self.lines[line] = None;
+                network.restore(line);
+            }
+            return;
+        }
+        if self.chance.below(LINE_TICKS) != 0 {
+            return;
+        }
+        let conditions = &self.plan.conditions;
+        match self.chance.below(6) {
+            0..2 if self.plan.cuts => {
+                network.cut(line, NOTICE);
+                self.lines[line] = Some(now + self.outage());
+            }
+            2 if self.plan.cuts => network.break_session(line, NOTICE),
+            _ => {
+                let drawn = conditions[self.chance.below(conditions.len() as u64) as usize];
+                network.set_conditions(line, drawn);
+            }
+        }
+    }
+
+    fn trouble_origin(&mut self, origin: &mut OriginMachine, now: Moment) -> Result<(), String> {
+        let Some(how) = self.plan.origin_ends else { return Ok(()) };
+        if let Some(back) = self.origin {
+            if now >= back {
+                self.origin = None;
+                origin.restart()?;
+            }
+            return Ok(());
+        }
+        if !origin.disk.has_crashed() && self.chance.below(ORIGIN_TICKS) == 0 {
+            match self.chance.below(3) {
+                0 => origin.disk.kill(),
+                _ => origin.disk.crash_after(self.chance.below(40)),
+            }
+        }
+        if origin.disk.has_crashed() {
+            origin.stop(how, NOTICE * self.chance.below(2) as u32);
+            self.origin = Some(now + self.outage());
+        }
+        Ok(())
+    }
+
+    fn outage(&self) -> Duration {
+        if self.chance.below(LONG_ONE_IN) == 0 {
+            return Duration::from_secs(LONG_SECS);
+        }
+        Duration::from_millis(self.chance.below(15_000))
+    }
+}

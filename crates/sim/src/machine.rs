@@ -1,0 +1,261 @@
+//! The machines of a simulation: one with an origin, and one for each client. A machine is a disk
+//! that can fail, and a process on it that dies with the disk and starts again from what is left.
+
+use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
+use crate::trace::Trace;
+use client::{Client, Durability, Settings, Stores, WantedMode};
+use protocol::{Access, Caller, Cutter};
+use replica::{Limits, Origin};
+use std::sync::Arc;
+use std::time::Duration;
+use store::faulty::{Disk, FaultyContainers};
+use tokio::task::JoinHandle;
+use world::{Clock, Entropy, World};
+
+pub const VOLUME: &str = "home";
+/// 2026-11-21 12:00:00 UTC.
+pub const EPOCH_SECS: i64 = 1_795_262_400;
+/// What a call may wait for the link.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// A cache that some clients have, too small for what they work with.
+const CACHE_BYTES_SMALL: u64 = 20_000;
+/// A client that finds nothing of its volume yet waits for the first session.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+pub type SimNetwork = Network<Origin>;
+pub type SimClient = Client<SimUpstream<Origin>, FaultyContainers>;
+
+/// What all machines of one simulation share.
+#[derive(Clone)]
+pub struct Room {
+    pub clock: Clock,
+    /// Draws what is not any machine's own affair.
+    pub chance: Entropy,
+    pub trace: Trace,
+    pub network: SimNetwork,
+}
+
+impl Room {
+    pub fn new(seed: u64, print: bool) -> Room {
+        let World { clock, entropy } = World::simulated(EPOCH_SECS, seed);
+        let trace = Trace::new(clock.clone(), print);
+        let of_network = World { clock: clock.clone(), entropy: Entropy::seeded(entropy.number()) };
+        let network = Network::new(of_network, trace.clone());
+        Room { clock, chance: entropy, trace, network }
+    }
+
+    /// The same clock, and chance of its own.
+    fn world(&self) -> World {
+        World { clock: self.clock.clone(), entropy: Entropy::seeded(self.chance.number()) }
+    }
+}
+
+/// Bounds of an origin that are sometimes so small that they are met.
+pub fn drawn_limits(chance: &Entropy) -> Limits {
+    let mut limits = Limits::simulated();
+    if chance.below(4) == 0 {
+        limits.tail_keys_max = 3;
+    }
+    if chance.below(4) == 0 {
+        limits.shown_max = 4;
+    }
+    limits
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Killed,
+    PowerCut,
+}
+
+fn alive(disk: &Disk) -> Alive {
+    let disk = disk.clone();
+    Arc::new(move || !disk.has_crashed())
+}
+
+/// The server.
+pub struct OriginMachine {
+    room: Room,
+    pub disk: Disk,
+    limits: Limits,
+    origin: Option<Origin>,
+}
+
+impl OriginMachine {
+    /// A new origin with one empty volume, listening.
+    pub fn start(room: &Room, limits: Limits) -> Result<OriginMachine, String> {
+        let disk = Disk::new(room.chance.number());
+        let mut machine = OriginMachine { room: room.clone(), disk, limits, origin: None };
+        let origin = machine.open()?;
+        origin
+            .create_volume(VOLUME, crate::reference::UID, crate::reference::GID, Cutter::Gear)
+            .map_err(|error| format!("the volume cannot be made: {error}"))?;
+        machine.listen(origin);
+        Ok(machine)
+    }
+
+    fn open(&self) -> Result<Origin, String> {
+        let tables = Arc::new(self.disk.tables("origin"));
+        let blobs = Arc::new(self.disk.blobs("chunks"));
+        Origin::open(tables, blobs, self.room.world(), self.limits.clone())
+            .map_err(|error| format!("the origin does not open: {error}"))
+    }
+
+    fn listen(&mut self, origin: Origin) {
+        self.room.network.origin_up(origin.clone(), alive(&self.disk));
+        self.origin = Some(origin);
+    }
+
+    /// None: it is down.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
+    }
+
+    pub fn invite(&self) -> Result<String, String> {
+        let origin = self.origin.as_ref().ok_or("the origin is down")?;
+        origin
+            .invite(VOLUME, Access::ReadWrite, None)
+            .map_err(|error| format!("no invitation: {error}"))
+    }
+
+    /// The process is gone. The clients notice within `notice`.
+    pub fn stop(&mut self, how: End, notice: Duration) {
+        self.room.trace.note("origin", format_args!("{how:?}"));
+        match how {
+            End::Killed => self.disk.kill(),
+            End::PowerCut => self.disk.cut_power(),
+        }
+        self.room.network.origin_down(notice);
+        self.origin = None;
+    }
+
+    /// Comes up from what the disk still has.
+    pub fn restart(&mut self) -> Result<(), String> {
+        self.room.trace.note("origin", "starts again");
+        self.disk = self.disk.restart();
+        let origin = self.open()?;
+        self.listen(origin);
+        Ok(())
+    }
+}
+
+/// One client's machine. The line, the device and the disk outlive its process.
+pub struct ClientMachine {
+    pub name: String,
+    room: Room,
+    pub line: LineId,
+    pub disk: Disk,
+    caller: Caller,
+    pub mode: WantedMode,
+    pub durability: Durability,
+    pub cache_bytes_max: u64,
+    process: Option<Process>,
+}
+
+struct Process {
+    client: SimClient,
+    running: JoinHandle<()>,
+}
+
+impl ClientMachine {
+    /// A machine that has not been started, with an invitation.
+    pub fn new(
+        room: &Room,
+        number: usize,
+        invitation: String,
+        conditions: Conditions,
+        mode: WantedMode,
+    ) -> ClientMachine {
+        let name = format!("client{number}");
+        let durability =
+            if room.chance.below(4) == 0 { Durability::Sync } else { Durability::Prompt };
+        let cache_bytes_max = if room.chance.below(4) == 0 { CACHE_BYTES_SMALL } else { 1 << 30 };
+        let caller = Caller {
+            device: name.clone().into_bytes(),
+            name: name.clone(),
+            volume: VOLUME.into(),
+            invitation: Some(invitation),
+        };
+        ClientMachine {
+            name,
+            room: room.clone(),
+            line: room.network.add_line(conditions),
+            disk: Disk::new(room.chance.number()),
+            caller,
+            mode,
+            durability,
+            cache_bytes_max,
+            process: None,
+        }
+    }
+
+    /// Starts the process over what the disk has, and waits until the volume is there.
+    pub async fn start(&mut self) -> Result<SimClient, String> {
+        let client = self.launch()?;
+        client
+            .ready(READY_WITHIN)
+            .await
+            .map_err(|error| format!("{} does not come up: {error}", self.name))?;
+        Ok(client)
+    }
+
+    /// Starts the process and waits for nothing.
+    pub fn launch(&mut self) -> Result<SimClient, String> {
+        self.room.trace.note(&self.name, "starts");
+        let alive = alive(&self.disk);
+        let upstream =
+            SimUpstream::connect(&self.room.network, self.line, self.caller.clone(), alive);
+        let stores = Stores {
+            tables: Arc::new(self.disk.tables("client")),
+            journal: Arc::new(self.disk.journal("log")),
+            containers: self.disk.containers("files"),
+        };
+        let settings = Settings {
+            mode: self.mode,
+            durability: self.durability,
+            cache_bytes_max: self.cache_bytes_max,
+            answer_within: ANSWER_WITHIN,
+            volume: VOLUME.into(),
+            server: "origin".into(),
+            mountpoint: "/mnt".into(),
+            state_directory: "/state".into(),
+        };
+        let client = Client::open(stores, upstream, self.room.world(), settings)
+            .map_err(|error| format!("{} does not open: {error}", self.name))?;
+        let running = tokio::spawn({
+            let client = client.clone();
+            async move { client.run().await }
+        });
+        self.process = Some(Process { client: client.clone(), running });
+        Ok(client)
+    }
+
+    /// None: no process runs.
+    pub fn client(&self) -> Option<&SimClient> {
+        self.process.as_ref().map(|process| &process.client)
+    }
+
+    pub fn has_crashed(&self) -> bool {
+        self.disk.has_crashed()
+    }
+
+    /// The process is gone. The origin notices within `notice`.
+    pub fn stop(&mut self, how: End, notice: Duration) {
+        self.room.trace.note(&self.name, format_args!("{how:?}"));
+        match how {
+            End::Killed => self.disk.kill(),
+            End::PowerCut => self.disk.cut_power(),
+        }
+        if let Some(process) = self.process.take() {
+            process.running.abort();
+        }
+        self.room.network.process_died(self.line, notice);
+        self.disk = self.disk.restart();
+    }
+
+    /// Whether what drives the client has panicked or ended.
+    pub fn has_stopped_by_itself(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.running.is_finished())
+    }
+}

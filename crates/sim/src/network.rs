@@ -1,0 +1,243 @@
+//! The network between clients and one origin: every message is encoded, travels, and is decoded.
+//! Messages are late, overtake each other, and vanish with the session that they belong to; a
+//! session that is cut is noticed by its ends some time later, each at its own.
+//!
+//! ```text
+//!            line up, origin there          cut            each end notices
+//!   no session ───────────→ session ──────────────→ silent ────────────────→ no session
+//! ```
+//!
+//! Holds: notices of one session come in the order in which they were told; what a machine that
+//! has crashed would say is never heard; all of it follows from the seed.
+
+use crate::trace::Trace;
+use protocol::{Service, Traffic};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use world::{Moment, World};
+
+mod below;
+mod describe;
+mod passage;
+mod wire;
+
+pub use below::SimUpstream;
+pub use wire::SimDownstream;
+
+use wire::Connection;
+
+/// Says whether a machine still runs.
+pub type Alive = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How a line treats what it carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// One way.
+    pub delay: Duration,
+    /// Up to so much more, drawn for each message.
+    pub jitter: Duration,
+    /// Packets in a thousand that must be sent again, which takes a round trip and more.
+    pub lost_in_thousand: u64,
+    /// None is no bound.
+    pub bytes_a_second: Option<u64>,
+}
+
+impl Conditions {
+    /// A cable between neighbours.
+    pub const NEAR: Conditions = Conditions {
+        delay: Duration::from_millis(1),
+        jitter: Duration::from_millis(1),
+        lost_in_thousand: 0,
+        bytes_a_second: None,
+    };
+
+    /// A telephone on a train.
+    pub const FAR: Conditions = Conditions {
+        delay: Duration::from_millis(120),
+        jitter: Duration::from_millis(80),
+        lost_in_thousand: 30,
+        bytes_a_second: Some(60_000),
+    };
+}
+
+/// Which line: one for each client, from 0.
+pub type LineId = usize;
+
+/// Clones are the same network.
+pub struct Network<S: Service> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: Service> Clone for Network<S> {
+    fn clone(&self) -> Self {
+        Network { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<S: Service> {
+    world: World,
+    trace: Trace,
+    state: Mutex<State<S>>,
+    /// A line, or the origin, came or went.
+    changed: Notify,
+}
+
+struct State<S: Service> {
+    origin: Option<Origin<S>>,
+    lines: Vec<Line<S>>,
+    /// What must not happen on a network, whatever the seed.
+    faults: Vec<String>,
+}
+
+struct Origin<S> {
+    service: Arc<S>,
+    alive: Alive,
+}
+
+struct Line<S: Service> {
+    conditions: Conditions,
+    up: bool,
+    connection: Option<Arc<Connection<S>>>,
+    /// The process that uses the line: one that has died is never heard again.
+    process: u64,
+    turned_away: Option<String>,
+    driver: Option<AbortHandle>,
+    traffic: Traffic,
+    /// The line is taken by earlier messages until then: up, down.
+    busy: [Moment; 2],
+}
+
+impl<S: Service> Network<S> {
+    pub fn new(world: World, trace: Trace) -> Network<S> {
+        let state = State { origin: None, lines: Vec::new(), faults: Vec::new() };
+        let inner = Inner { world, trace, state: Mutex::new(state), changed: Notify::new() };
+        Network { inner: Arc::new(inner) }
+    }
+
+    /// A line that is up, for one more client.
+    pub fn add_line(&self, conditions: Conditions) -> LineId {
+        let now = self.inner.world.clock.moment();
+        let mut state = self.state();
+        state.lines.push(Line {
+            conditions,
+            up: true,
+            connection: None,
+            process: 0,
+            turned_away: None,
+            driver: None,
+            traffic: Traffic::default(),
+            busy: [now, now],
+        });
+        state.lines.len() - 1
+    }
+
+    pub fn set_conditions(&self, line: LineId, conditions: Conditions) {
+        self.state().lines[line].conditions = conditions;
+    }
+
+    pub fn conditions(&self, line: LineId) -> Conditions {
+        self.state().lines[line].conditions
+    }
+
+    pub fn is_up(&self, line: LineId) -> bool {
+        self.state().lines[line].up
+    }
+
+    /// Nothing passes from now on; the ends notice it within `notice`.
+    pub fn cut(&self, line: LineId, notice: Duration) {
+        self.inner.trace.note("network", format_args!("line {line} is cut"));
+        let connection = {
+            let mut state = self.state();
+            state.lines[line].up = false;
+            state.lines[line].connection.clone()
+        };
+        if let Some(connection) = connection {
+            connection.sever(self, self.within(notice), self.within(notice));
+        }
+    }
+
+    /// The session breaks, and the line is there for the next one at once.
+    pub fn break_session(&self, line: LineId, notice: Duration) {
+        let connection = self.state().lines[line].connection.clone();
+        if let Some(connection) = connection {
+            self.inner.trace.note("network", format_args!("the session of line {line} breaks"));
+            connection.sever(self, self.within(notice), self.within(notice));
+        }
+    }
+
+    pub fn restore(&self, line: LineId) {
+        self.inner.trace.note("network", format_args!("line {line} is back"));
+        self.state().lines[line].up = true;
+        self.inner.changed.notify_waiters();
+    }
+
+    /// The origin listens.
+    pub fn origin_up(&self, service: S, alive: Alive) {
+        self.state().origin = Some(Origin { service: Arc::new(service), alive });
+        self.inner.changed.notify_waiters();
+    }
+
+    /// The origin's process is gone: nothing of it acts any more. The clients notice within
+    /// `notice`.
+    pub fn origin_down(&self, notice: Duration) {
+        let connections: Vec<_> = {
+            let mut state = self.state();
+            state.origin = None;
+            state.lines.iter().filter_map(|line| line.connection.clone()).collect()
+        };
+        for connection in connections {
+            connection.abandon();
+            connection.sever(self, self.within(notice), Duration::ZERO);
+        }
+    }
+
+    /// The client's process on this line is gone. The origin notices within `notice`.
+    pub fn process_died(&self, line: LineId, notice: Duration) {
+        let connection = {
+            let mut state = self.state();
+            let line = &mut state.lines[line];
+            line.process += 1;
+            if let Some(driver) = line.driver.take() {
+                driver.abort();
+            }
+            line.connection.take()
+        };
+        if let Some(connection) = connection {
+            connection.sever(self, Duration::ZERO, self.within(notice));
+        }
+    }
+
+    /// Everything ends: nothing that was laid here holds on to anything.
+    pub fn close(&self) {
+        self.origin_down(Duration::ZERO);
+        let mut state = self.state();
+        for line in &mut state.lines {
+            if let Some(driver) = line.driver.take() {
+                driver.abort();
+            }
+            line.connection = None;
+        }
+    }
+
+    /// What must not happen and did, since the last call.
+    pub fn faults(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().faults)
+    }
+
+    fn fault(&self, what: String) {
+        self.inner.trace.note("network", format_args!("FAULT: {what}"));
+        self.state().faults.push(what);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part of `most`, drawn.
+    fn within(&self, most: Duration) -> Duration {
+        let millis = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.inner.world.entropy.below(millis.saturating_add(1)))
+    }
+}

@@ -1,0 +1,128 @@
+//! Messages in a few words, for the trace.
+
+use model::{Change, Update};
+use protocol::{Notice, Request, Response, States, Tail, Verdict};
+
+pub(super) fn request(request: &Request) -> String {
+    match request {
+        Request::Attach(attach) => format!(
+            "Attach as {:?}, made {}, seen {}",
+            attach.replica.map(|replica| replica.0),
+            attach.made,
+            attach.seen
+        ),
+        Request::Renew { seen } => format!("Renew, seen {seen}"),
+        Request::List { directory, after, deep, .. } => {
+            format!("List {directory} after {after:?}{}", if *deep { ", deep" } else { "" })
+        }
+        Request::Inspect { nodes, entries } => format!("Inspect {nodes:?} {entries:?}"),
+        Request::Recipe { file, version, .. } => format!("Recipe of {file} at {version:?}"),
+        Request::Read { file, version, ranges } => {
+            format!("Read {file} at {version}: {} ranges", ranges.len())
+        }
+        Request::Put { payload } => format!("Put {} chunks", payload.lengths.len()),
+        Request::Submit(submit) => format!(
+            "Submit{} settled {}: {}",
+            if submit.strict { " strictly," } else { "," },
+            submit.settled,
+            submit.updates.iter().map(update).collect::<Vec<_>>().join("; ")
+        ),
+        Request::Measure => "Measure".into(),
+        Request::Leave => "Leave".into(),
+    }
+}
+
+pub(super) fn response(response: &Response) -> String {
+    match response {
+        Response::Attached(attached) => format!(
+            "Attached {}, taken {}, {}",
+            attached.replica,
+            attached.taken,
+            tail(&attached.tail)
+        ),
+        Response::Renewed(renewed) => format!("Renewed, {}", tail(renewed)),
+        Response::Listing(listing) => format!(
+            "Listing as of {}: {} directories, {} nodes",
+            listing.as_of,
+            listing.directories.len(),
+            listing.nodes.len()
+        ),
+        Response::Inspected(found) => format!("Inspected {}", states(found)),
+        Response::Recipe(fetched) => format!(
+            "Recipe of version {}: {} bytes, {} recipe chunks{}",
+            fetched.version,
+            fetched.contents.size,
+            fetched.recipe.len(),
+            if fetched.bytes.is_some() { ", with the contents" } else { "" }
+        ),
+        Response::Bytes(payload) => format!("Bytes of {} chunks", payload.lengths.len()),
+        Response::Stored => "Stored".into(),
+        Response::Submitted(submitted) => format!(
+            "Submitted [{}], {} chunks missing, {}",
+            submitted.verdicts.iter().map(verdict).collect::<Vec<_>>().join(", "),
+            submitted.missing.len(),
+            states(&submitted.states)
+        ),
+        Response::Measured(_) => "Measured".into(),
+        Response::Left => "Left".into(),
+        Response::Refused(refusal) => format!("Refused: {refusal}"),
+    }
+}
+
+pub(super) fn notice(notice: &Notice) -> String {
+    format!("up to {}: {}", notice.upto, states(&notice.states))
+}
+
+fn tail(tail: &Tail) -> String {
+    match tail {
+        Tail::Changes(changes) => notice(changes),
+        Tail::TooFar(upto) => format!("too far, up to {upto}"),
+    }
+}
+
+fn states(states: &States) -> String {
+    let nodes = states.nodes.iter().map(|state| match &state.node {
+        Some(node) => format!("{}{} v{}", state.file, state.seq, node.contents_stamp),
+        None => format!("{}{} gone", state.file, state.seq),
+    });
+    let entries = states.entries.iter().map(|state| match state.file {
+        Some(file) => format!("{}/{}{}={file}", state.directory, state.name, state.seq),
+        None => format!("{}/{}{} gone", state.directory, state.name, state.seq),
+    });
+    nodes.chain(entries).collect::<Vec<_>>().join(" ")
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Taken(seq) => format!("taken {seq}"),
+        Verdict::KeptAside { seq, directory, name } => {
+            format!("kept aside {seq} as {directory}/{name}")
+        }
+        Verdict::Refused(objection) => format!("refused: {objection}"),
+    }
+}
+
+fn update(update: &Update) -> String {
+    let what = match &update.change {
+        Change::Make { parent, name, file, kind, .. } => {
+            format!("make {kind:?} {parent}/{name}={file}")
+        }
+        Change::Link { parent, name, file } => format!("link {parent}/{name}={file}"),
+        Change::Unlink { parent, name, file } => format!("unlink {parent}/{name}={file}"),
+        Change::Rename { from, from_name, to, to_name, file, over, exchange } => format!(
+            "{} {from}/{from_name}={file} {to}/{to_name}={over:?}",
+            if *exchange { "exchange" } else { "rename" }
+        ),
+        Change::Store { file, expects, contents, .. } => {
+            format!("store {file}, {} bytes, over v{expects}", contents.size)
+        }
+        Change::SetAttributes { file, set, .. } => format!("set {file} {set:?}"),
+        Change::SetXattr { file, name, .. } => {
+            format!("set xattr {file} {}", String::from_utf8_lossy(name))
+        }
+        Change::RemoveXattr { file, name } => {
+            format!("remove xattr {file} {}", String::from_utf8_lossy(name))
+        }
+    };
+    format!("{} {what}", update.stamp)
+}

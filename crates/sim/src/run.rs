@@ -1,0 +1,162 @@
+//! One seed of one family, from beginning to end.
+
+use crate::crowd::{self, Plan};
+use crate::exact;
+use crate::machine::{End, Room};
+use crate::network::Conditions;
+use client::WantedMode;
+use protocol::Mode;
+use std::fmt;
+
+/// What kind of world a seed is played in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// One connected client: every outcome is that of one file system.
+    ConnectedSingle,
+    /// Several connected clients, one operation after another: the same, with close-to-open.
+    ConnectedSeveral,
+    /// Several connected clients at once.
+    ConnectedCrowd,
+    /// Several clients over weak links, in all modes.
+    PartialSeveral,
+    /// Clients and origin are killed at any write.
+    Crashes,
+    /// Clients and origin lose their power at any write.
+    PowerCuts,
+    /// Lines are bad, and are cut.
+    NetworkFaults,
+}
+
+impl Family {
+    pub const ALL: [Family; 7] = [
+        Family::ConnectedSingle,
+        Family::ConnectedSeveral,
+        Family::ConnectedCrowd,
+        Family::PartialSeveral,
+        Family::Crashes,
+        Family::PowerCuts,
+        Family::NetworkFaults,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::ConnectedSingle => "connected-single",
+            Family::ConnectedSeveral => "connected-several",
+            Family::ConnectedCrowd => "connected-crowd",
+            Family::PartialSeveral => "partial-several",
+            Family::Crashes => "crashes",
+            Family::PowerCuts => "power-cuts",
+            Family::NetworkFaults => "network-faults",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Family> {
+        Family::ALL.into_iter().find(|family| family.name() == name)
+    }
+
+    /// Operations in one run, of all clients together, unless it is said otherwise.
+    pub fn steps(self) -> usize {
+        match self {
+            Family::ConnectedSingle => 120,
+            Family::ConnectedSeveral => 120,
+            Family::ConnectedCrowd | Family::PartialSeveral => 120,
+            Family::Crashes | Family::PowerCuts | Family::NetworkFaults => 120,
+        }
+    }
+
+    async fn play(self, room: &Room, seed: u64, steps: usize) -> Result<(), String> {
+        use WantedMode::{Auto, Fixed};
+        let connected = vec![Fixed(Mode::Connected)];
+        let any = vec![Fixed(Mode::Partial), Fixed(Mode::Connected), Auto];
+        let plan = Plan {
+            clients: 3,
+            modes: connected.clone(),
+            conditions: vec![Conditions::NEAR, Conditions::FAR],
+            cuts: false,
+            client_ends: None,
+            origin_ends: None,
+        };
+        let plan = match self {
+            Family::ConnectedSingle => return exact::run(room, 1, steps).await,
+            Family::ConnectedSeveral => return exact::run(room, 3, steps).await,
+            Family::ConnectedCrowd => plan,
+            Family::PartialSeveral => Plan {
+                modes: [Mode::Partial, Mode::Disconnected, Mode::FetchOnly]
+                    .map(Fixed)
+                    .into_iter()
+                    .chain([Auto, Fixed(Mode::Partial)])
+                    .collect(),
+                cuts: true,
+                ..plan
+            },
+            Family::Crashes | Family::PowerCuts => {
+                let end = if self == Family::Crashes { End::Killed } else { End::PowerCut };
+                let modes = if seed.is_multiple_of(3) { connected } else { any };
+                // Who fails: a client, both, or the origin alone.
+                let (client_ends, origin_ends) = match seed % 4 {
+                    0 => (None, Some(end)),
+                    1 => (Some(end), None),
+                    _ => (Some(end), Some(end)),
+                };
+                Plan { clients: 2, modes, client_ends, origin_ends, ..plan }
+            }
+            Family::NetworkFaults => {
+                let modes = if seed.is_multiple_of(2) { connected } else { any };
+                Plan { modes, cuts: true, ..plan }
+            }
+        };
+        crowd::run(room, plan, steps).await
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    pub family: Family,
+    pub seed: u64,
+    pub steps: usize,
+    /// Prints the trace as it comes.
+    pub print: bool,
+}
+
+impl Order {
+    pub fn new(family: Family, seed: u64) -> Order {
+        Order { family, seed, steps: family.steps(), print: false }
+    }
+}
+
+/// The command that does the same again.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cargo run -p sim -- --scenario {} --seed {}", self.family.name(), self.seed)?;
+        if self.steps != self.family.steps() {
+            write!(f, " --steps {}", self.steps)?;
+        }
+        Ok(())
+    }
+}
+
+pub struct Report {
+    /// Over everything that happened.
+    pub hash: u64,
+    pub lines: usize,
+    pub outcome: Result<(), String>,
+}
+
+/// Runs an order in a runtime of its own, whose time is simulated.
+pub fn run(order: &Order) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without input and output needs nothing that could be lacking");
+    runtime.block_on(async {
+        let room = Room::new(order.seed, order.print);
+        let outcome = order.family.play(&room, order.seed, order.steps).await;
+        if let Err(why) = &outcome {
+            room.trace.note("FAILED", why);
+        }
+        room.network.close();
+        Report { hash: room.trace.hash(), lines: room.trace.lines().len(), outcome }
+    })
+}
