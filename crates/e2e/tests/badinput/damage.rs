@@ -1,0 +1,215 @@
+//! Directories in which single files have been damaged: truncated, overwritten, emptied, flipped.
+//! Whatever still works shows what was stored, and nothing is forgotten in silence.
+
+use e2e::contents::noise;
+use e2e::world::farfs;
+use e2e::{Mount, Server, World, run};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Ways of damaging a file.
+const WAYS: [&str; 5] = ["emptied", "cut in half", "a new beginning", "flipped bits", "longer"];
+
+fn damage(path: &Path, way: &str) {
+    let length = fs::metadata(path).unwrap().len();
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    match way {
+        "emptied" => file.set_len(0).unwrap(),
+        "cut in half" => file.set_len(length / 2).unwrap(),
+        "a new beginning" => file.write_all_at(&noise(1, 600), 0).unwrap(),
+        "longer" => file.write_all_at(&noise(2, 5_000), length).unwrap(),
+        _ => {
+            for place in 0..40 {
+                let at = length * place / 40 + 61 + place % 7;
+                let mut byte = [0];
+                if file.read_exact_at(&mut byte, at).is_ok() {
+                    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Every ordinary file below a directory that holds data, by its path from there.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let tree = e2e::contents::tree(directory);
+    let data = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let path = directory.join(path);
+        path.is_file() && !["lock", "farfs.log", "control.sock"].contains(&name)
+    };
+    tree.into_keys().filter(data).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    run(Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to)).succeeds();
+}
+
+const NAMES: u64 = 8;
+
+fn expected(number: u64) -> Vec<u8> {
+    noise(number, 300 + 15_000 * number as usize)
+}
+
+fn fill(folder: &Path) {
+    fs::create_dir(folder.join("folder")).unwrap();
+    for number in 0..NAMES {
+        fs::write(folder.join(format!("folder/{number}")), expected(number)).unwrap();
+    }
+}
+
+/// What there is, is right; what is not right is an error. Returns how many files were whole.
+fn right_or_refused(folder: &Path, case: &str) -> u64 {
+    let mut whole = 0;
+    for number in 0..NAMES {
+        match fs::read(folder.join(format!("folder/{number}"))) {
+            Ok(bytes) => {
+                assert!(bytes == expected(number), "{case}: file {number} is something else");
+                whole += 1;
+            }
+            Err(error) => println!("{case}: file {number}: {error}"),
+        }
+    }
+    whole
+}
+
+#[test]
+fn a_damaged_data_directory_is_reported_or_serves_what_is_right() {
+    let world = World::alone(Duration::from_secs(240));
+    let mut server = world.server();
+    let mut mount = world.mount(&server, "mount", "connected");
+    fill(&mount.mountpoint);
+    mount.unmount(&[]);
+    assert_eq!(server.stop(), Some(0));
+    let pristine = world.path("pristine");
+    copy(&server.data, &pristine);
+    let damaged = files(&pristine);
+    assert!(damaged.len() >= 4, "{damaged:?}");
+    for name in &damaged {
+        for way in WAYS {
+            let case = format!("{} {way}", name.display());
+            copy(&pristine, &server.data);
+            damage(&server.data.join(name), way);
+            serve_or_report(&world, &mut server, &case);
+        }
+    }
+    // The pristine copy is as good as new.
+    copy(&pristine, &server.data);
+    server.restart();
+    let other = world.mount(&server, "other", "connected");
+    assert_eq!(right_or_refused(&other.mountpoint, "pristine"), NAMES);
+}
+
+fn serve_or_report(world: &World, server: &mut Server, case: &str) {
+    match server.try_restart() {
+        Err(said) => {
+            let last = said.lines().last().unwrap_or_default();
+            println!("{case}: refused: {last}");
+            let place = server.data.display().to_string();
+            assert!(last.contains(&place), "{case}: the place is named: {last}");
+        }
+        Ok(_) => {
+            if let Some(mount) = mounted(world, server, case) {
+                let whole = right_or_refused(&mount.mountpoint, case);
+                println!("{case}: serves {whole} of {NAMES} files");
+                let listed = fs::read_dir(mount.path("folder")).map(Iterator::count);
+                assert_eq!(listed.ok(), Some(NAMES as usize), "{case}: names are not forgotten");
+            }
+            server.stop();
+        }
+    }
+}
+
+/// A new device of a server that may be damaged; none if that is not possible, and said.
+fn mounted(world: &World, server: &Server, case: &str) -> Option<Mount> {
+    let data = server.data.display().to_string();
+    let invited = run(&mut farfs(&["invite", "--data", &data]));
+    if invited.code != Some(0) {
+        assert!(!invited.err.trim().is_empty(), "{case}: {invited:#?}");
+        println!("{case}: no invitation: {}", invited.err.trim());
+        return None;
+    }
+    // The damage may have been in the address that invitations show.
+    if !invited.out.contains(&server.address.to_string()) || !invited.out.contains(&server.key) {
+        println!("{case}: the invitation is {}", invited.out.trim());
+        return None;
+    }
+    let name: String = case.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+    Some(world.mount(server, &name, "connected"))
+}
+
+#[test]
+fn a_damaged_state_directory_is_reported_or_shows_what_was_stored_and_forgets_nothing() {
+    let world = World::alone(Duration::from_secs(240));
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    fill(&mount.mountpoint);
+    mount.wait();
+    mount.relay.cut();
+    // Pending for ever: only this directory has them.
+    fs::write(mount.path("folder/pending"), expected(3)).unwrap();
+    fs::create_dir(mount.path("folder/new")).unwrap();
+    mount.unmount(&["--wait", "0s"]);
+    let pristine = world.path("pristine");
+    copy(&mount.state, &pristine);
+    mount.mount_as("disconnected");
+    let damaged = files(&pristine);
+    assert!(damaged.len() >= 4, "{damaged:?}");
+    for name in &damaged {
+        // A file of the cache is a file of the user's: its bits are the disk's affair.
+        let is_cached = name.starts_with("cache");
+        for way in WAYS {
+            if is_cached && ["a new beginning", "flipped bits"].contains(&way) {
+                continue;
+            }
+            let case = format!("{} {way}", name.display());
+            copy(&pristine, &mount.state);
+            damage(&mount.state.join(name), way);
+            mount_or_report(&mut mount, &case);
+        }
+    }
+    copy(&pristine, &mount.state);
+    mount.relay.restore();
+    mount.mount_as("partial");
+    mount.again();
+    mount.wait();
+    assert_eq!(fs::read(mount.path("folder/pending")).unwrap(), expected(3));
+    assert_eq!(right_or_refused(&mount.mountpoint, "pristine"), NAMES);
+}
+
+fn mount_or_report(mount: &mut Mount, case: &str) {
+    let before = mount.said().len();
+    let again = mount.try_again();
+    let said = mount.said()[before..].to_owned();
+    if again.is_err() {
+        let last = said.lines().last().unwrap_or_default();
+        println!("{case}: refused: {last}");
+        let place = mount.state.display().to_string();
+        assert!(last.contains(&place), "{case}: the place is named: {last}");
+        return;
+    }
+    let (files, pending) = (mount.mountpoint.clone(), mount.path("folder/pending"));
+    let shown = format!("{case}: what it shows");
+    let seen = e2e::within(Duration::from_secs(100), &shown, {
+        let case = case.to_owned();
+        move || (right_or_refused(&files, &case), fs::read(pending))
+    });
+    let (whole, pending) = seen;
+    println!("{case}: {whole} of {NAMES} files, {} pending", mount.pending());
+    match pending {
+        Ok(bytes) => {
+            assert!(bytes == expected(3), "{case}: what was pending is something else");
+            assert!(mount.pending() > 0, "{case}: what was pending has been forgotten");
+        }
+        Err(error) => {
+            let told = ["damaged", "lost", "WARN", "ERROR"].iter().any(|word| said.contains(word));
+            let kept = mount.pending() > 0;
+            assert!(told || kept, "{case}: {error}, and nothing was said: {said}");
+        }
+    }
+    mount.kill();
+}

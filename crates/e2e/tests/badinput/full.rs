@@ -1,0 +1,139 @@
+//! Disks that are full, at the server and here: an errno, and nothing that was acknowledged is
+//! lost; with room again the work goes on.
+
+use e2e::contents::{noise, tree, write_and_sync};
+use e2e::{Mount, Server, World, eventually, run};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const FILE_BYTES: usize = 700_000;
+
+/// A disk of its own for a directory. It goes with the world.
+fn disk(world: &World, name: &str, size: &str) -> PathBuf {
+    let place = world.folder(name);
+    let mode = format!("size={size},mode=0755");
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", &mode, "farfs-test"]).arg(&place))
+        .succeeds();
+    place
+}
+
+fn enlarge(place: &Path, size: &str) {
+    let options = format!("remount,size={size}");
+    run(Command::new("mount").args(["-o", &options]).arg(place)).succeeds();
+}
+
+/// Writes files until that fails, and returns how many were acknowledged.
+fn write_until_full(mount: &Mount, files_max: u64) -> (u64, std::io::Error) {
+    for number in 0..files_max {
+        let path = mount.path(format!("file-{number}"));
+        if let Err(error) = write_and_sync(&path, &noise(number, FILE_BYTES)) {
+            return (number, error);
+        }
+    }
+    panic!("{files_max} files of {FILE_BYTES} bytes fit");
+}
+
+#[track_caller]
+fn all_there(mount: &Mount, files: u64) {
+    for number in 0..files {
+        let read = fs::read(mount.path(format!("file-{number}"))).unwrap();
+        let wanted = noise(number, FILE_BYTES);
+        let differs = read.iter().zip(&wanted).position(|(read, wanted)| read != wanted);
+        assert!(read == wanted, "file {number}: {} bytes, from {differs:?}", read.len());
+    }
+}
+
+fn on_a_small_server(world: &World) -> (PathBuf, Server) {
+    let place = disk(world, "small", "16m");
+    let server = world.server_at(&place.join("data"), "origin");
+    (place, server)
+}
+
+#[test]
+fn a_full_disk_at_the_server_is_an_errno_in_connected_mode() {
+    let world = World::new();
+    let (place, server) = on_a_small_server(&world);
+    let mount = world.mount(&server, "mount", "connected");
+    let other = world.mount(&server, "other", "connected");
+    let (acknowledged, error) = write_until_full(&mount, 40);
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    assert!(acknowledged > 2, "{acknowledged}");
+    all_there(&mount, acknowledged);
+    all_there(&other, acknowledged);
+    let invite = ["invite", "--data", &server.data.display().to_string()];
+    let said = run(&mut world.farfs(&invite)).fails_with(1);
+    assert!(said.contains("no space left"), "{said}");
+    enlarge(&place, "64m");
+    eventually(30 * SECOND, "there is room again", || {
+        write_and_sync(&mount.path("later"), &noise(99, FILE_BYTES)).is_ok()
+    });
+    mount.wait();
+    assert_eq!(fs::read(other.path("later")).unwrap(), noise(99, FILE_BYTES));
+}
+
+#[test]
+fn a_full_disk_at_the_server_holds_up_what_is_pending_and_loses_none_of_it() {
+    let world = World::new();
+    let (place, mut server) = on_a_small_server(&world);
+    let mount = world.mount(&server, "mount", "partial");
+    for number in 0..40 {
+        fs::write(mount.path(format!("file-{number}")), noise(number, FILE_BYTES)).unwrap();
+    }
+    std::thread::sleep(4 * SECOND);
+    assert!(mount.pending() > 0, "28 MB do not fit 16");
+    all_there(&mount, 40);
+    // A server that is full can be stopped and started again.
+    server.stop();
+    enlarge(&place, "96m");
+    server.restart();
+    eventually(60 * SECOND, "everything has been sent", || mount.pending() == 0);
+    let other = world.mount(&server, "other", "connected");
+    all_there(&other, 40);
+    assert_eq!(server.conflicts(), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_disk_here_is_an_errno_and_what_was_written_stays() {
+    for mode in ["connected", "partial"] {
+        let world = World::new();
+        let server = world.server();
+        let place = disk(&world, "mount.state", "12m");
+        let mut mount = world.mount(&server, "mount", mode);
+        let (acknowledged, error) = write_until_full(&mount, 40);
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{mode}: {error}");
+        assert!(acknowledged > 2, "{mode}: {acknowledged}");
+        all_there(&mount, acknowledged);
+        // A daemon that is killed with its disk full starts again.
+        mount.kill();
+        enlarge(&place, "64m");
+        mount.again();
+        all_there(&mount, acknowledged);
+        write_and_sync(&mount.path("later"), &noise(99, FILE_BYTES)).unwrap();
+        mount.wait();
+        let other = world.mount(&server, "other", "connected");
+        all_there(&other, acknowledged);
+        assert_eq!(tree(&mount.mountpoint), tree(&other.mountpoint), "{mode}");
+    }
+}
+
+#[test]
+fn a_cache_smaller_than_the_volume_makes_room_by_itself() {
+    let world = World::new();
+    let server = world.server();
+    let author = world.mount(&server, "author", "connected");
+    for number in 0..12 {
+        write_and_sync(&author.path(format!("file-{number}")), &noise(number, FILE_BYTES)).unwrap();
+    }
+    let options = &["--cache-size", "3M", "--answer-within", "10s"][..];
+    let wanted = e2e::mount::Wanted { mode: "connected", options, ..Default::default() };
+    let small = world.mount_with(&server, "small", wanted);
+    all_there(&small, 12);
+    eventually(60 * SECOND, "the cache is as small as was asked", || {
+        small.status()["cache"]["bytes"].as_u64().unwrap() <= 3 << 20
+    });
+    all_there(&small, 12);
+}

@@ -1,0 +1,210 @@
+//! Modes, owners, times, extended attributes, and what statfs says.
+
+use crate::{errno, in_both_modes};
+use rustix::fs::{
+    AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, statfs, statvfs,
+    utimensat,
+};
+use rustix::io::Errno;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn permission_bits_are_kept_all_twelve() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "").unwrap();
+        for bits in [0o644, 0o000, 0o777, 0o4755, 0o2755, 0o1777, 0o600] {
+            fs::set_permissions(&path, Permissions::from_mode(bits)).unwrap();
+            assert_eq!(mode(&path), bits);
+        }
+        fs::create_dir(mount.path("folder")).unwrap();
+        fs::set_permissions(mount.path("folder"), Permissions::from_mode(0o1700)).unwrap();
+        assert_eq!(mode(&mount.path("folder")), 0o1700);
+        let missing = fs::set_permissions(mount.path("missing"), Permissions::from_mode(0o000));
+        assert_eq!(errno(missing), Errno::NOENT);
+    });
+}
+
+#[test]
+fn owners_are_kept_of_links_too() {
+    in_both_modes(|mount| {
+        fs::write(mount.path("file"), "").unwrap();
+        symlink("file", mount.path("link")).unwrap();
+        chown(mount.path("file"), Some(1234), Some(5678)).unwrap();
+        lchown(mount.path("link"), Some(11), Some(22)).unwrap();
+        let owner = |name: &str| {
+            let stat = fs::symlink_metadata(mount.path(name)).unwrap();
+            (stat.uid(), stat.gid())
+        };
+        assert_eq!((owner("file"), owner("link")), ((1234, 5678), (11, 22)));
+        chown(mount.path("file"), None, Some(9)).unwrap();
+        assert_eq!(owner("file"), (1234, 9));
+        // Some identities are as large as can be.
+        chown(mount.path("file"), Some(u32::MAX - 1), Some(u32::MAX - 1)).unwrap();
+        assert_eq!(owner("file"), (u32::MAX - 1, u32::MAX - 1));
+    });
+}
+
+fn stamps(access: (i64, i64), change: (i64, i64)) -> Timestamps {
+    let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
+    Timestamps { last_access: time(access), last_modification: time(change) }
+}
+
+#[test]
+fn times_are_kept_to_the_nanosecond_before_1970_and_after_2038() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "").unwrap();
+        for (seconds, nanos) in
+            [(1_000_000_000, 123_456_789), (-86_400, 1), (4_102_444_800, 999_999_999), (0, 0)]
+        {
+            let set = stamps((seconds, nanos), (seconds, nanos));
+            utimensat(CWD, &path, &set, AtFlags::empty()).unwrap();
+            let stat = fs::metadata(&path).unwrap();
+            assert_eq!((stat.mtime(), stat.mtime_nsec()), (seconds, nanos));
+        }
+        let before = fs::metadata(&path).unwrap();
+        let keep = stamps((0, UTIME_OMIT), (0, UTIME_OMIT));
+        utimensat(CWD, &path, &keep, AtFlags::empty()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mtime(), before.mtime());
+        let now = stamps((0, UTIME_OMIT), (0, UTIME_NOW));
+        utimensat(CWD, &path, &now, AtFlags::empty()).unwrap();
+        assert!(fs::metadata(&path).unwrap().mtime() > 1_700_000_000);
+        symlink("file", mount.path("link")).unwrap();
+        let own = stamps((0, UTIME_OMIT), (77, 7));
+        utimensat(CWD, mount.path("link"), &own, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        assert_eq!(fs::symlink_metadata(mount.path("link")).unwrap().mtime(), 77);
+    });
+}
+
+/// Whether something that happens changes a time.
+fn changes(path: &Path, time: impl Fn(&fs::Metadata) -> (i64, i64), work: impl FnOnce()) -> bool {
+    let before = time(&fs::symlink_metadata(path).unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    work();
+    time(&fs::symlink_metadata(path).unwrap()) > before
+}
+
+#[test]
+fn times_change_with_what_they_tell_of() {
+    in_both_modes(|mount| {
+        let (folder, file) = (mount.path("folder"), mount.path("folder/file"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "one").unwrap();
+        let modified = |stat: &fs::Metadata| (stat.mtime(), stat.mtime_nsec());
+        let changed = |stat: &fs::Metadata| (stat.ctime(), stat.ctime_nsec());
+        assert!(changes(&file, modified, || fs::write(&file, "two").unwrap()));
+        assert!(changes(&file, changed, || fs::write(&file, "three").unwrap()));
+        let chmod = || fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        assert!(changes(&file, changed, chmod));
+        assert!(!changes(&file, modified, chmod));
+        let link = || fs::hard_link(&file, folder.join("second")).unwrap();
+        assert!(changes(&file, changed, link));
+        assert!(changes(&folder, modified, || fs::write(folder.join("new"), "").unwrap()));
+        assert!(changes(&folder, modified, || fs::remove_file(folder.join("new")).unwrap()));
+        let rename = || fs::rename(folder.join("second"), mount.path("away")).unwrap();
+        assert!(changes(&folder, modified, rename));
+        assert!(!changes(&folder, modified, || fs::write(&file, "four").unwrap()));
+    });
+}
+
+#[test]
+fn extended_attributes_are_set_read_listed_and_removed() {
+    in_both_modes(|mount| {
+        use rustix::fs::{getxattr, listxattr, removexattr, setxattr};
+        let path = mount.path("file");
+        fs::write(&path, "").unwrap();
+        fs::create_dir(mount.path("folder")).unwrap();
+        let mut value = [0_u8; 70_000];
+        let none = XattrFlags::empty();
+        for path in [&path, &mount.path("folder")] {
+            assert_eq!(getxattr(path, "user.a", &mut value), Err(Errno::NODATA));
+            setxattr(path, "user.a", b"one", none).unwrap();
+            setxattr(path, "user.empty", b"", none).unwrap();
+            assert_eq!(getxattr(path, "user.a", &mut value), Ok(3));
+            assert_eq!(&value[..3], b"one");
+            assert_eq!(getxattr(path, "user.empty", &mut value), Ok(0));
+            assert_eq!(getxattr(path, "user.a", &mut value[..2]), Err(Errno::RANGE));
+            assert_eq!(setxattr(path, "user.a", b"x", XattrFlags::CREATE), Err(Errno::EXIST));
+            assert_eq!(setxattr(path, "user.b", b"x", XattrFlags::REPLACE), Err(Errno::NODATA));
+            setxattr(path, "user.a", b"other", XattrFlags::REPLACE).unwrap();
+            setxattr(path, "trusted.t", &[0, 255, 0], none).unwrap();
+            let length = listxattr(path, &mut value).unwrap();
+            let mut names: Vec<&[u8]> = value[..length].split(|byte| *byte == 0).collect();
+            names.sort_unstable();
+            assert_eq!(names, [&b""[..], b"trusted.t", b"user.a", b"user.empty"]);
+            removexattr(path, "user.a").unwrap();
+            assert_eq!(removexattr(path, "user.a"), Err(Errno::NODATA));
+        }
+    });
+}
+
+#[test]
+fn extended_attributes_have_the_limits_of_linux() {
+    in_both_modes(|mount| {
+        use rustix::fs::{getxattr, lsetxattr, setxattr};
+        let path = mount.path("file");
+        fs::write(&path, "").unwrap();
+        let none = XattrFlags::empty();
+        let longest = format!("user.{}", "n".repeat(250));
+        setxattr(&path, longest.as_str(), b"x", none).unwrap();
+        let too_long = format!("user.{}", "n".repeat(251));
+        assert_eq!(setxattr(&path, too_long.as_str(), b"x", none), Err(Errno::RANGE));
+        let big = vec![7; 4096];
+        setxattr(&path, "user.big", &big, none).unwrap();
+        let mut seen = vec![0; 65_536];
+        assert_eq!(getxattr(&path, "user.big", &mut seen), Ok(4096));
+        assert_eq!(seen[..4096], big);
+        let largest = vec![9; 65_536];
+        match setxattr(&path, "user.largest", &largest, none) {
+            Ok(()) => {
+                assert_eq!(getxattr(&path, "user.largest", &mut seen), Ok(65_536));
+                assert_eq!(seen, largest);
+            }
+            Err(error) => assert!([Errno::NOSPC, Errno::TOOBIG, Errno::RANGE].contains(&error)),
+        }
+        let beyond = vec![9; 65_537];
+        assert_eq!(setxattr(&path, "user.beyond", &beyond, none), Err(Errno::TOOBIG));
+        symlink("file", mount.path("link")).unwrap();
+        assert_eq!(lsetxattr(mount.path("link"), "user.x", b"", none), Err(Errno::PERM));
+    });
+}
+
+#[test]
+fn the_file_system_tells_what_it_is() {
+    in_both_modes(|mount| {
+        const FUSE: u64 = 0x6573_5546;
+        fs::write(mount.path("file"), "").unwrap();
+        let kind = statfs(&mount.mountpoint).unwrap();
+        assert_eq!(kind.f_type as u64, FUSE);
+        let totals = statvfs(mount.path("file")).unwrap();
+        assert_eq!(totals.f_namemax, 255);
+        assert!(totals.f_blocks > 0 && totals.f_bavail <= totals.f_blocks);
+        assert!(totals.f_files > 0 && totals.f_ffree > 0);
+    });
+}
+
+#[test]
+fn inode_numbers_last_over_a_new_mount() {
+    let world = e2e::World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "connected");
+    fs::create_dir(mount.path("folder")).unwrap();
+    fs::write(mount.path("folder/file"), "x").unwrap();
+    let inodes = |mount: &e2e::Mount| {
+        ["", "folder", "folder/file"].map(|name| fs::metadata(mount.path(name)).unwrap().ino())
+    };
+    let before = inodes(&mount);
+    assert_eq!(before[0], 1, "the root");
+    mount.unmount(&[]);
+    mount.again();
+    assert_eq!(inodes(&mount), before);
+    let other = world.mount(&server, "other", "connected");
+    assert_eq!(inodes(&other), before, "and are the same on every machine");
+}

@@ -1,0 +1,78 @@
+//! Files as memory.
+
+use crate::in_both_modes;
+use crate::raw::{Mapping, truncate};
+use e2e::contents::noise;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+fn read_write(path: &std::path::Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn what_is_written_through_a_shared_mapping_is_in_the_file() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, noise(1, 50_000)).unwrap();
+        let file = read_write(&path);
+        let mapping = Mapping::shared(&file, 50_000);
+        assert!(mapping.read(0, 50_000) == noise(1, 50_000));
+        mapping.write(20_000, b"through memory");
+        mapping.sync();
+        let mut expected = noise(1, 50_000);
+        expected[20_000..20_014].copy_from_slice(b"through memory");
+        assert!(fs::read(&path).unwrap() == expected);
+        // And the other way: what is written is seen in memory.
+        file.write_all_at(b"by a call", 30_000).unwrap();
+        assert_eq!(mapping.read(30_000, 9), b"by a call");
+        drop(mapping);
+        drop(file);
+        expected[30_000..30_009].copy_from_slice(b"by a call");
+        assert!(fs::read(&path).unwrap() == expected);
+    });
+}
+
+/// The descriptor is closed before the mapping is written: as the linker and databases do.
+#[test]
+fn a_shared_mapping_may_be_written_after_its_descriptor_is_closed() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, vec![0; 10_000]).unwrap();
+        let mapping = Mapping::shared(&read_write(&path), 10_000);
+        mapping.write(5_000, b"late");
+        mapping.sync();
+        drop(mapping);
+        e2e::eventually(std::time::Duration::from_secs(5), "the write is in the file", || {
+            &fs::read(&path).unwrap()[5_000..5_004] == b"late"
+        });
+        // Contents of a file become a version when it is closed, and it was: open and close it.
+        drop(read_write(&path));
+    });
+}
+
+#[test]
+fn what_is_written_through_a_private_mapping_stays_there() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "as it was").unwrap();
+        let mapping = Mapping::private(&File::open(&path).unwrap(), 9);
+        mapping.write(0, b"otherwise");
+        assert_eq!(mapping.read(0, 9), b"otherwise");
+        assert_eq!(fs::read(&path).unwrap(), b"as it was");
+    });
+}
+
+#[test]
+fn a_file_is_cut_by_its_path() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, noise(2, 9_000)).unwrap();
+        truncate(&path, 100).unwrap();
+        assert!(fs::read(&path).unwrap() == noise(2, 9_000)[..100]);
+        truncate(&path, 200).unwrap();
+        assert_eq!(fs::read(&path).unwrap()[100..], [0; 100]);
+        assert!(truncate(&mount.path("missing"), 0).is_err());
+        assert!(truncate(&mount.mountpoint, 0).is_err());
+    });
+}

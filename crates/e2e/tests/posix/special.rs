@@ -1,0 +1,73 @@
+//! What is neither file nor directory, and programs that are run from the volume.
+
+use crate::in_both_modes;
+use e2e::run;
+use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+
+#[test]
+fn a_pipe_with_a_name_carries_bytes() {
+    in_both_modes(|mount| {
+        let path = mount.path("pipe");
+        mkfifoat(CWD, &path, 0o644.into()).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
+        std::thread::scope(|scope| {
+            scope.spawn(|| fs::write(&path, "through the pipe").unwrap());
+            assert_eq!(fs::read(&path).unwrap(), b"through the pipe");
+        });
+        fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn a_socket_with_a_name_can_be_connected_to() {
+    in_both_modes(|mount| {
+        // A socket's whole path may have 107 bytes only.
+        let short = std::env::temp_dir().join(format!("farfs-s-{}", std::process::id()));
+        let _ = fs::remove_file(&short);
+        std::os::unix::fs::symlink(&mount.mountpoint, &short).unwrap();
+        let path = short.join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"hello").unwrap();
+        drop(client);
+        let mut said = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "hello");
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(&short).unwrap();
+    });
+}
+
+#[test]
+fn a_device_keeps_its_numbers_and_is_dead_here() {
+    in_both_modes(|mount| {
+        let path = mount.path("null");
+        mknodat(CWD, &path, FileType::CharacterDevice, 0o666.into(), makedev(1, 3)).unwrap();
+        let stat = fs::metadata(&path).unwrap();
+        assert!(stat.file_type().is_char_device());
+        assert_eq!(stat.rdev(), makedev(1, 3));
+    });
+}
+
+#[test]
+fn programs_run_from_the_volume() {
+    in_both_modes(|mount| {
+        let (program, script) = (mount.path("program"), mount.path("script"));
+        fs::copy("/bin/echo", &program).unwrap();
+        fs::write(&script, "#!/bin/sh\necho from \"$1\"\n").unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(run(Command::new(&program).arg("hello")).succeeds(), "hello\n");
+        assert_eq!(run(Command::new(&script).arg("here")).succeeds(), "from here\n");
+        assert_eq!(
+            run(Command::new("sh").arg("-c").arg("./script x").current_dir(&mount.mountpoint))
+                .succeeds(),
+            "from x\n"
+        );
+    });
+}
