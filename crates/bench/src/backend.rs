@@ -1,0 +1,80 @@
+//! The file systems that are compared, as a workload sees them: a directory, a way to have it cold,
+//! and a way to know that everything is where it is safe.
+
+pub mod farfs;
+pub mod local;
+pub mod sshfs;
+
+use anyhow::{Result, bail};
+use bench::Link;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One file system, set up and mounted until it is dropped.
+pub trait Backend {
+    /// Where to work.
+    fn root(&self) -> &Path;
+
+    /// Returns when all that was done is at the origin.
+    fn settle(&mut self, within: Duration) -> Result<()>;
+
+    /// Forgets everything that this side has cached, as if mounted on another machine.
+    fn make_cold(&mut self) -> Result<()>;
+
+    /// Whether two names can be one file.
+    fn has_hard_links(&self) -> bool {
+        true
+    }
+
+    /// Lets every call that is under way or yet to come fail soon. For a run that took too long.
+    fn abort(&mut self);
+}
+
+/// What can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum System {
+    Farfs,
+    /// A directory on the local disk, whatever its file system is
+    Ext4,
+    Sshfs,
+    /// sshfs with the compression of ssh
+    SshfsZ,
+}
+
+/// How FarFS is run.
+#[derive(Clone, Debug)]
+pub struct FarfsOptions {
+    pub program: PathBuf,
+    pub mode: Option<String>,
+}
+
+impl System {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Farfs => "farfs",
+            Self::Ext4 => "ext4",
+            Self::Sshfs => "sshfs",
+            Self::SshfsZ => "sshfs-z",
+        }
+    }
+
+    pub fn has_link(self) -> bool {
+        self != Self::Ext4
+    }
+
+    /// Sets it up below `directory`, which is empty, between the ends of the link.
+    pub fn start(
+        self,
+        directory: &Path,
+        link: Option<&Link>,
+        farfs: &FarfsOptions,
+    ) -> Result<Box<dyn Backend>> {
+        Ok(match (self, link) {
+            (Self::Ext4, _) => Box::new(local::Local::start(directory)?),
+            (Self::Sshfs, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, false)?),
+            (Self::SshfsZ, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, true)?),
+            (Self::Farfs, Some(link)) => Box::new(farfs::Farfs::start(directory, link, farfs)?),
+            (_, None) => bail!("{} needs a link", self.name()),
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! FarFS as it is built: a server at the far end, a mount at the near one.
+
+use super::{Backend, FarfsOptions};
+use crate::mounts;
+use crate::process::{Process, tail};
+use anyhow::{Context, Result, bail};
+use bench::command::run;
+use bench::undo::{self, Undo};
+use bench::{End, Link};
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7440;
+const SERVING_MAX: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// An origin at the far end.
+pub struct Server {
+    program: PathBuf,
+    data: PathBuf,
+    _process: Process,
+}
+
+impl Server {
+    pub fn start(program: &Path, directory: &Path, far: &End) -> Result<Self> {
+        let data = directory.join("data");
+        let log = directory.join("serve.log");
+        let mut command = far.command(program);
+        command.arg("serve").arg("--data").arg(&data);
+        command.args(["--listen", &format!("{}:{PORT}", far.address())]);
+        let process = Process::start(quiet(&mut command), &log)?;
+        let start = Instant::now();
+        // Its one line of output says that it is ready.
+        while !tail(&log).contains(" key=") {
+            if start.elapsed() > SERVING_MAX {
+                bail!("farfs serve did not start: {}", tail(&log));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(Self { program: program.to_owned(), data, _process: process })
+    }
+
+    /// A URL that mounts the volume once.
+    pub fn invite(&self) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        let printed = run(quiet(&mut command).arg("invite").arg("--data").arg(&self.data))?;
+        let url = printed.lines().find(|line| line.starts_with("farfs://"));
+        url.map(str::to_owned).with_context(|| format!("farfs invite printed no URL: {printed}"))
+    }
+}
+
+/// A mounted volume.
+pub struct Mount {
+    program: PathBuf,
+    pub point: PathBuf,
+    undo: Option<Undo>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    pending_updates: u64,
+}
+
+impl Mount {
+    /// Mounts as a device of its own: `directory` is where the point and the device's state are
+    /// made.
+    pub fn new(
+        options: &FarfsOptions,
+        server: &Server,
+        near: &End,
+        directory: &Path,
+    ) -> Result<Self> {
+        let (point, state) = (directory.join("mnt"), directory.join("state"));
+        fs::create_dir_all(&point).with_context(|| format!("cannot make {}", point.display()))?;
+        let url = server.invite()?;
+        let undo = undo::later({
+            let (program, point) = (options.program.clone(), point.clone());
+            move || unmount(&program, &point)
+        });
+        let mut command = near.command(&options.program);
+        command.arg("mount").arg(url).arg(&point).arg("--state").arg(state);
+        if let Some(mode) = &options.mode {
+            command.args(["--mode", mode]);
+        }
+        run(quiet(&mut command)).context("cannot mount the volume")?;
+        Ok(Self { program: options.program.clone(), point, undo: Some(undo) })
+    }
+
+    /// How many updates are not at the origin yet.
+    pub fn pending(&self) -> Result<u64> {
+        let mut command = Command::new(&self.program);
+        let printed = run(quiet(&mut command).arg("status").arg(&self.point).arg("--json"))?;
+        let status: Status = serde_json::from_str(&printed)
+            .with_context(|| format!("farfs status printed {printed}"))?;
+        Ok(status.pending_updates)
+    }
+
+    /// Returns when everything is at the origin.
+    pub fn settle(&self, within: Duration) -> Result<()> {
+        mounts::sync(&self.point)?;
+        let start = Instant::now();
+        loop {
+            let pending = self.pending()?;
+            if pending == 0 {
+                return Ok(());
+            }
+            if start.elapsed() > within {
+                bail!("after {within:?}, {pending} updates are not at the origin");
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    pub fn unmount(&mut self) {
+        self.undo = None;
+    }
+}
+
+/// Without asking whether it wants to: what is pending at the end is not wanted any more.
+fn unmount(program: &Path, point: &Path) {
+    if !mounts::is_mounted(point) {
+        return;
+    }
+    let mut command = Command::new(program);
+    let asked = run(quiet(&mut command).arg("umount").arg("--wait").arg("0s").arg(point));
+    if asked.is_err() {
+        mounts::unmount(point);
+    }
+}
+
+/// Without what the configuration of this machine's users says.
+fn quiet(command: &mut Command) -> &mut Command {
+    command.env("FARFS_CONFIG", "/dev/null")
+}
+
+pub struct Farfs {
+    options: FarfsOptions,
+    directory: PathBuf,
+    near: End,
+    mounted: u32,
+    mount: Mount,
+    server: Server,
+}
+
+impl Farfs {
+    pub fn start(directory: &Path, link: &Link, options: &FarfsOptions) -> Result<Self> {
+        let server = Server::start(&options.program, directory, link.far())?;
+        let near = link.near().clone();
+        let mount = Mount::new(options, &server, &near, &directory.join("0"))?;
+        let directory = directory.to_owned();
+        Ok(Self { options: options.clone(), directory, near, mounted: 1, mount, server })
+    }
+}
+
+impl Backend for Farfs {
+    fn root(&self) -> &Path {
+        &self.mount.point
+    }
+
+    fn settle(&mut self, within: Duration) -> Result<()> {
+        self.mount.settle(within)
+    }
+
+    /// Another device, which has never seen the volume.
+    fn make_cold(&mut self) -> Result<()> {
+        self.mount.unmount();
+        let directory = self.directory.join(self.mounted.to_string());
+        self.mounted += 1;
+        self.mount = Mount::new(&self.options, &self.server, &self.near, &directory)?;
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        bench::link::namespace::end(&self.near.pids());
+        mounts::unmount(&self.mount.point);
+    }
+}

@@ -1,0 +1,5 @@
+//! The commands, one to a file.
+
+pub mod demo;
+pub mod link;
+pub mod run;

@@ -1,0 +1,60 @@
+//! Measures FarFS against what people use instead, over links of every kind, and shows it at work.
+//! Holds: mounts, processes and networks that it made are gone when it ends, however it ends.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program that measures starts processes, reads the clock and touches the disk"
+)]
+
+mod backend;
+mod commands;
+mod demo;
+mod machine;
+mod mounts;
+mod process;
+mod program;
+mod report;
+mod show;
+mod source;
+mod stage;
+mod table;
+mod workdir;
+mod workload;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use commands::{demo as show_off, link, run};
+use std::process::ExitCode;
+
+/// Links as slow, far and lossy as one likes; what FarFS does over them, and what others do.
+#[derive(Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(subcommand)]
+    Link(link::Link),
+    Run(run::Run),
+    Demo(show_off::Demo),
+}
+
+fn main() -> ExitCode {
+    bench::undo::on_signals();
+    let done: Result<()> = match Arguments::parse().command {
+        Command::Link(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Demo(command) => command.run(),
+    };
+    bench::undo::hold_if_ending();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
