@@ -2,6 +2,8 @@
 //! there are of each family, `FARFS_SIM_FRESH` how many fresh ones, and `FARFS_SIM_FROM` where
 //! those begin. A failing seed prints the command that repeats it.
 
+#![allow(clippy::disallowed_methods, reason = "fresh seeds come from real time")]
+
 use sim::run::{Family, Order, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
