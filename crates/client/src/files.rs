@@ -145,10 +145,14 @@ impl<K: Container> Files<K> {
     /// cuts, or fills up with zeros, whatever it caches to the one size that it knows of a file.
     /// What is opened beside that version is not cached, so its readers are not cut.
     pub fn size_cached(&mut self, file: FileId, current: Stamp) -> StoreResult<Option<u64>> {
-        let cached = self.generations(file).find(|open| open.cached_handles > 0);
-        let Some(open) = cached.filter(|open| open.presence.version != current) else {
-            return Ok(None);
+        let shared = self.shared(file, current);
+        let older = |open: &&OpenFile<K>| {
+            open.cached_handles > 0
+                && open.presence.version != current
+                // What is written here and not stored bears an older stamp, and is current.
+                && Some(open.presence.generation) != shared
         };
+        let Some(open) = self.generations(file).find(older) else { return Ok(None) };
         let size = open.container.length()?;
         self.size_told.insert(file, None);
         Ok(Some(size))
@@ -240,6 +244,14 @@ impl<K: Container> Files<K> {
             .range((file, 0)..=(file, u32::MAX))
             .next_back()
             .map(|((_, generation), open)| (*generation, open))
+    }
+
+    /// The generation that is open and that whoever opens the file next shares, where `current`
+    /// is the version that the tree shows.
+    fn shared(&self, file: FileId, current: Stamp) -> Option<u32> {
+        let (generation, open) = self.newest(file)?;
+        let here_alone = open.presence.dirty.is_some() || open.unlinked.is_some();
+        (here_alone || open.presence.version == current).then_some(generation)
     }
 
     fn grip(&self, handle: Handle) -> Result<(Grip<K>, OpenFlags), Error> {

@@ -1,6 +1,7 @@
 //! Names and attributes: what needs no contents.
 
 use crate::client::Client;
+use crate::files::Files;
 use crate::types::{
     Caller, DirectoryEntry, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened,
     RenameFlag, SetTime, Setting, Step, Stop, XattrFlag,
@@ -36,12 +37,14 @@ pub(crate) struct Listings {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What `stat` shows of a file.
     pub fn attributes(&self, file: FileId) -> Step<Found> {
+        let mut files = self.files();
         let node = self.view(|tree| tree.node(file))?;
-        self.found(file, node)
+        self.found(&mut files, file, node)
     }
 
     /// The file of a name, or none if the directory has no such name.
     pub fn lookup(&self, parent: FileId, name: &Name) -> Step<Option<Found>> {
+        let mut files = self.files();
         let found = self.view(|tree| {
             let Some(file) = tree.entry(parent, name)? else { return Ok(None) };
             Ok(Some((file, tree.node(file)?)))
@@ -54,7 +57,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             other => other?,
         };
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
-        found.map(|(file, node)| self.found(file, node)).transpose()
+        found.map(|(file, node)| self.found(&mut files, file, node)).transpose()
     }
 
     /// Entries after a cookie (0: from the start), without "." and "..". None left: the end.
@@ -71,6 +74,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if entries.len() >= entries_max {
                 break;
             }
+            let mut files = self.files();
             let node = self.view(|tree| {
                 // Gone since the reading began: passed over.
                 Ok(match tree.entry(directory, name)? {
@@ -79,7 +83,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })
             })?;
             if node.is_some() {
-                let found = self.found(*file, node)?;
+                let found = self.found(&mut files, *file, node)?;
                 entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
             }
         }
@@ -123,7 +127,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             unreachable!("a Make was built above")
         };
         let node = effects.nodes.get(&file).cloned().flatten();
-        Ok(Done { value: self.found(file, node)?, wait: done.wait })
+        let value = self.found(&mut self.files(), file, node)?;
+        Ok(Done { value, wait: done.wait })
     }
 
     /// A new ordinary file, open.
@@ -150,8 +155,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<Found>> {
         let change = Change::Link { parent, name: name.clone(), file };
         let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
-        let node = done.value.1.nodes.get(&file).cloned().flatten();
-        Ok(Done { value: self.found(file, node)?, wait: done.wait })
+        let mut files = self.files();
+        // Done already, so whatever the lease: of what may be open, as it is by now.
+        let node = self.node_here(file)?;
+        Ok(Done { value: self.found(&mut files, file, node)?, wait: done.wait })
     }
 
     /// Takes a name away: of a directory if `directory` says so, of anything else if not.
@@ -334,9 +341,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(self.attributes(file)?.node)
     }
 
-    /// A node with what is open and written here over it.
-    pub(crate) fn found(&self, file: FileId, node: Option<Node>) -> Step<Found> {
-        let mut files = self.files();
+    /// A node as it is cached, whether or not that counts.
+    pub(crate) fn node_here(&self, file: FileId) -> Step<Option<Node>> {
+        let read = self.inner.tables.read().map_err(crate::client::failed)?;
+        volume::partial::Tree::new(&*read, 0).node(file).map_err(crate::client::stop)
+    }
+
+    /// A node with what is open and written here over it. It must have been read under the lock
+    /// of the open files: in one that was read before, what has been stored and closed since
+    /// would be missing from both.
+    pub(crate) fn found(
+        &self,
+        files: &mut Files<C::Container>,
+        file: FileId,
+        node: Option<Node>,
+    ) -> Step<Found> {
         let node = files.show(file, node).map_err(crate::client::failed)?;
         let mut node = node.ok_or(Error::Objection(Objection::NoEntry))?;
         if self.inner.kernel.get().is_some() {

@@ -11,7 +11,6 @@ use model::{FileId, Kind, Node, View};
 use protocol::{Objection, Upstream};
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
-use volume::partial;
 
 /// Which of two containers was used later is told by no less.
 const USED_GRAIN_SECS: i64 = 30;
@@ -19,18 +18,21 @@ const USED_GRAIN_SECS: i64 = 30;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
-        let node = self.view(|tree| tree.node(file))?;
-        let node = match node {
+        // Read under the lock: beside an older one, what was stored and closed since would look
+        // like somebody else's version.
+        let mut files = self.files();
+        let node = match self.view(|tree| tree.node(file))? {
             Some(node) => node,
             // An unlinked file may be opened again through /proc/PID/fd.
-            None => self.found(file, None)?.node,
+            None => self.found(&mut files, file, None)?.node,
         };
         match node.kind {
             Kind::File => {}
             Kind::Directory => return Err(Objection::IsADirectory.into()),
             _ => return Err(Error::NotSupported("opening what is not a file").into()),
         }
-        let opened = self.open_version(file, &node, flags)?;
+        let opened = self.open_version(&mut files, file, &node, flags)?;
+        drop(files);
         if flags.truncate
             && flags.write
             && let Err(stop) = self.resize(opened.handle, 0, caller.uid)
@@ -42,13 +44,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
-        self.open_version(found.file, &found.node, flags)
+        self.open_version(&mut self.files(), found.file, &found.node, flags)
     }
 
-    fn open_version(&self, file: FileId, node: &Node, flags: OpenFlags) -> Step<Opened> {
-        let mut files = self.files();
+    fn open_version(
+        &self,
+        files: &mut Files<C::Container>,
+        file: FileId,
+        node: &Node,
+        flags: OpenFlags,
+    ) -> Step<Opened> {
         let version = node.contents_stamp;
-        let generation = self.current_generation(&mut files, file, node)?;
+        let generation = self.current_generation(files, file, node)?;
         // Pages of another version that is open too must not mix with this one's, nor must they
         // be cut to its size.
         let direct = files.generations(file).any(|open| open.presence.generation != generation)
@@ -68,12 +75,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         node: &Node,
     ) -> Step<u32> {
-        let share = files.newest(file).and_then(|(generation, open)| {
-            let version = open.presence.version;
-            let current = open.presence.dirty.is_some() || version == node.contents_stamp;
-            (current || open.unlinked.is_some()).then_some(generation)
-        });
-        match share {
+        match files.shared(file, node.contents_stamp) {
             Some(generation) => Ok(generation),
             None => self.open_container(files, file, node),
         }
@@ -81,15 +83,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Keeps a file open while its contents are fetched, as `generation` if that is still there.
     pub(crate) fn hold(&self, file: FileId, generation: u32) -> Result<Held<'_, U, C>, Error> {
-        let node = {
-            let read = self.inner.tables.read().map_err(crate::client::error_of)?;
-            partial::Tree::new(&*read, 0).node(file)
-        };
         let mut files = self.files();
         let generation = if files.get(file, generation).is_some() {
             generation
         } else {
-            let node = node.map_err(crate::client::stop)?;
+            let node = self.node_here(file)?;
             let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
             self.current_generation(&mut files, file, &node)?
         };

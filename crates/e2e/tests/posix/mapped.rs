@@ -3,6 +3,7 @@
 use crate::in_both_modes;
 use crate::raw::{Mapping, truncate};
 use e2e::contents::noise;
+use e2e::run;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -74,5 +75,28 @@ fn a_file_is_cut_by_its_path() {
         assert_eq!(fs::read(&path).unwrap()[100..], [0; 100]);
         assert!(truncate(&mount.path("missing"), 0).is_err());
         assert!(truncate(&mount.mountpoint, 0).is_err());
+    });
+}
+
+/// As databases do with the memory that they share: one works with it, another opens it.
+#[test]
+fn what_one_program_writes_and_closes_another_can_map() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        let mode = mount.mode();
+        // What is closed waits in the log, so that it is pending when it is written again.
+        run(&mut mount.farfs("mode", &["fetch-only"])).succeeds();
+        let first = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        for round in 1..=4 {
+            drop(first.try_clone().unwrap());
+            first.set_len(round * 4096).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), round * 4096);
+            let second = read_write(&path);
+            let mapping = Mapping::shared(&second, round as usize * 4096);
+            mapping.write(0, &[round as u8]);
+            assert_eq!(Mapping::shared(&first, 4096).read(0, 1), [round as u8]);
+        }
+        drop(first);
+        run(&mut mount.farfs("mode", &[&mode])).succeeds();
     });
 }

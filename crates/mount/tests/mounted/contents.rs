@@ -1,11 +1,14 @@
 use crate::needs_fuse;
 use crate::support::Farm;
+use client::{Caller, OpenFlags, WantedMode};
+use model::FileId;
 use mount::MountOptions;
+use protocol::Mode;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::Command;
 
 /// Bytes that differ from place to place.
@@ -175,4 +178,61 @@ fn a_program_on_the_mount_runs() {
     assert!(Command::new("cp").arg("/bin/true").arg(&program).status().unwrap().success());
     // Mapped into memory by the loader, page by page.
     assert!(Command::new(&program).status().unwrap().success());
+}
+
+const SOMEBODY: Caller = Caller { uid: 0, gid: 0 };
+const READ_WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+
+/// What is not cached cannot be mapped by two programs as one memory.
+#[test]
+fn a_file_that_is_written_again_while_its_store_is_pending_is_still_cached() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    machine.client().set_mode(WantedMode::Fixed(Mode::FetchOnly));
+    let path = machine.path("shared memory");
+    let file = both(&path);
+    let id = FileId(file.metadata().unwrap().ino());
+    for _ in 0..3 {
+        file.write_all_at(b"stored, and not sent", 0).unwrap();
+        file.sync_all().unwrap();
+        file.write_all_at(b"and written once more", 0).unwrap();
+        assert_eq!(machine.client().attributes(id).unwrap().node.size(), 21);
+        let opened = machine.client().open_file(SOMEBODY, id, READ_WRITE).unwrap().value;
+        machine.client().release(opened.handle);
+        assert!(!opened.direct, "nobody has another version of it");
+    }
+}
+
+#[test]
+fn whoever_looks_while_a_file_is_stored_and_closed_sees_it_as_it_is() {
+    const ROUNDS: u64 = 400;
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    let client = machine.client();
+    client.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+    let path = machine.path("growing");
+    let id = FileId(both(&path).metadata().unwrap().ino());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for size in 0..ROUNDS {
+                let handle = client.open_file(SOMEBODY, id, READ_WRITE).unwrap().value.handle;
+                client.write(handle, size, b"x").unwrap();
+                client.flush(SOMEBODY, handle).unwrap();
+                client.release(handle);
+            }
+        });
+        let mut seen = 0;
+        while !writer.is_finished() {
+            let size = client.attributes(id).unwrap().node.size();
+            assert!(size >= seen, "{size} bytes after {seen}");
+            seen = size;
+            let opened = client.open_file(SOMEBODY, id, OpenFlags { write: false, ..READ_WRITE });
+            let opened = opened.unwrap().value;
+            client.release(opened.handle);
+            assert!(!opened.direct, "nobody has another version of it");
+        }
+    });
+    assert_eq!(client.attributes(id).unwrap().node.size(), ROUNDS);
 }
