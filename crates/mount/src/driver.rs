@@ -3,7 +3,7 @@
 //! by the client and ends early when the waiting process is to end.
 
 use crate::errno::{self, Named};
-use crate::kernel::Told;
+use crate::kernel::{Told, Waits};
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
 use fuser::{Errno, INodeNo, Request};
@@ -19,6 +19,7 @@ pub(crate) struct Driver<U, C: Containers> {
     runtime: Handle,
     watch: Watch,
     told: Told,
+    waits: Waits,
 }
 
 /// What must be known of a request to wait for it and to log it.
@@ -57,8 +58,14 @@ pub(crate) fn at_once<T>(value: T) -> Done<T> {
 }
 
 impl<U: Upstream, C: Containers> Driver<U, C> {
-    pub(crate) fn new(client: Client<U, C>, runtime: Handle, watch: Watch, told: Told) -> Self {
-        Driver { client, runtime, watch, told }
+    pub(crate) fn new(
+        client: Client<U, C>,
+        runtime: Handle,
+        watch: Watch,
+        told: Told,
+        waits: Waits,
+    ) -> Self {
+        Driver { client, runtime, watch, told, waits }
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {
@@ -124,7 +131,9 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         };
         let client = self.client.clone();
         let waiting = self.watch.waiting(call.thread);
+        let wait = self.waits.begin();
         self.runtime.spawn(async move {
+            let _until_it_is_answered = wait;
             let work = async {
                 let done = match (done, attempt) {
                     (Some(done), _) => done,

@@ -13,13 +13,16 @@ use model::{FileId, Name};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long who asks waits until it is carried out. After that it is carried out later.
+/// How long who asks waits until it is carried out, while some request waits that may hold the
+/// lock. After that it is carried out later.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// How long if no request waits: then the machine is only slow. Others may wait for who asks.
+const PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// What may be waiting to be carried out.
 const QUEUE_MAX: usize = 65_536;
 /// So many files can be held by requests that wait before the rest has to wait too.
@@ -85,6 +88,36 @@ impl Told {
     }
 }
 
+/// The requests that wait for the link. Each may hold a lock of the kernel's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits(Arc<AtomicUsize>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait(Waits);
+
+impl Waits {
+    pub(crate) fn begin(&self) -> Wait {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Wait(self.clone())
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether who asks waits on after so long.
+fn is_patient(waited: Duration, a_request_waits: bool) -> bool {
+    waited < if a_request_waits { PATIENCE } else { PATIENCE_MAX }
+}
+
 /// Who carries it out, one notice at a time.
 trait Carry: Send + Sync + 'static {
     fn carry_out(&self, forget: &Forget) -> io::Result<()>;
@@ -99,6 +132,7 @@ struct Device {
 pub(crate) struct Forgetter {
     shared: Arc<Shared>,
     told: Told,
+    waits: Waits,
 }
 
 #[derive(Default)]
@@ -108,11 +142,16 @@ struct Shared {
 }
 
 impl Forgetter {
-    pub(crate) fn start(notifier: Notifier, device: File, told: Told) -> io::Result<Forgetter> {
-        Forgetter::carried_out_by(Device { notifier, device }, told)
+    pub(crate) fn start(
+        notifier: Notifier,
+        device: File,
+        told: Told,
+        waits: Waits,
+    ) -> io::Result<Forgetter> {
+        Forgetter::carried_out_by(Device { notifier, device }, told, waits)
     }
 
-    fn carried_out_by(carrier: impl Carry, told: Told) -> io::Result<Forgetter> {
+    fn carried_out_by(carrier: impl Carry, told: Told, waits: Waits) -> io::Result<Forgetter> {
         let shared = Arc::new(Shared::default());
         let carrier = Arc::new(carrier);
         for _ in 0..THREADS {
@@ -121,7 +160,7 @@ impl Forgetter {
                 .name("farfs-forget".into())
                 .spawn(move || shared.work_off(&*carrier))?;
         }
-        Ok(Forgetter { shared, told })
+        Ok(Forgetter { shared, told, waits })
     }
 
     /// Takes no more, and lets the threads and the device go.
@@ -136,24 +175,29 @@ impl Forgetter {
         self.told.add();
         let (done, carried_out) = sync_channel(1);
         let mut queue = self.shared.queue();
-        let held = queue.is_held(forget.of());
+        // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
+        let mut patient = is_patient(queue.held_for(forget.of()), self.waits.any());
         if !queue.add(Job { forget, done }) {
             return;
         }
         drop(queue);
         self.shared.changed.notify_one();
-        // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
-        if held || carried_out.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            tracing::debug!("the kernel is busy; it is told later");
+        let begun = Instant::now();
+        while patient {
+            if carried_out.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            patient = is_patient(begun.elapsed(), self.waits.any());
         }
+        tracing::debug!("the kernel is busy; it is told later");
     }
 }
 
 impl Queue {
-    /// Whether a thread has been at this file for longer than anybody waits.
-    fn is_held(&self, file: FileId) -> bool {
+    /// How long a thread has been at this file.
+    fn held_for(&self, file: FileId) -> Duration {
         let since = self.lines.get(&file).and_then(|line| line.at_work);
-        since.is_some_and(|since| since.elapsed() >= PATIENCE)
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// False if it will not be carried out.
@@ -310,7 +354,8 @@ mod tests {
         let carrier =
             Slow { stuck: FileId(9), held: Mutex::new(Some(held)), seen: Mutex::new(seen) };
         let told = Told::default();
-        let forgetter = Forgetter::carried_out_by(carrier, told.clone()).unwrap();
+        let waits = Waits::default();
+        let forgetter = Forgetter::carried_out_by(carrier, told.clone(), waits).unwrap();
         (forgetter, let_go, carried_out, told)
     }
 
@@ -327,6 +372,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_held_holds_nobody_else_and_is_forgotten_later() {
         let (forgetter, let_go, carried_out, _) = slow();
+        let _request = forgetter.waits.begin();
         let start = Instant::now();
         forgetter.forget_entry(FileId(9), &name("a"));
         let waited = start.elapsed();
@@ -346,6 +392,25 @@ mod tests {
             (0..101).map(|_| carried_out.recv_timeout(10 * PATIENCE).unwrap()).collect();
         assert_eq!(late[0], Forget::Entry(FileId(9), name("a")));
         assert_eq!(late[100], Forget::Entry(FileId(9), name("99")));
+    }
+
+    #[test]
+    fn a_kernel_that_is_only_slow_is_waited_for() {
+        let (forgetter, let_go, carried_out, _) = slow();
+        std::thread::spawn(move || {
+            std::thread::sleep(2 * PATIENCE);
+            let_go.send(())
+        });
+        // A request that is over holds nothing.
+        drop(forgetter.waits.begin());
+        forgetter.forget_entry(FileId(9), &name("a"));
+        assert_eq!(carried_out.try_recv(), Ok(Forget::Entry(FileId(9), name("a"))));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        assert!(is_patient(PATIENCE / 2, true) && !is_patient(PATIENCE, true));
+        assert!(is_patient(PATIENCE, false) && !is_patient(PATIENCE_MAX, false));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::driver::Driver;
 use crate::fuse::Fuse;
-use crate::kernel::{Forgetter, Told};
+use crate::kernel::{Forgetter, Told, Waits};
 use crate::options::{MountError, MountOptions, check_mountpoint, config, refused};
 use crate::readahead;
 use crate::table;
@@ -55,13 +55,13 @@ pub fn mount<U: Upstream, C: Containers>(
 ) -> Result<Mounted, MountError> {
     let mountpoint = check_mountpoint(mountpoint)?;
     let failed = |source| MountError::Failed { mountpoint: mountpoint.clone(), source };
-    let told = Told::default();
+    let (told, waits) = (Told::default(), Waits::default());
     let watch = Watch::start().map_err(failed)?;
-    let fuse = Fuse::new(Driver::new(client.clone(), runtime, watch, told.clone()));
+    let fuse = Fuse::new(Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone()));
     let session = Session::new(fuse, &mountpoint, &config(&options))
         .map_err(|source| refused(&mountpoint, source))?;
     let device = File::from(session.as_fd().try_clone_to_owned().map_err(failed)?);
-    let forgetter = Forgetter::start(session.notifier(), device, told).map_err(failed)?;
+    let forgetter = Forgetter::start(session.notifier(), device, told, waits).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
     client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
 
