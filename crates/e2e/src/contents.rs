@@ -65,55 +65,63 @@ pub fn number_of(whole: &[u8]) -> Result<u64, String> {
 }
 
 /// Every file below a folder by its path from there: what it is and what is in it.
+#[track_caller]
 pub fn tree(folder: &Path) -> Tree {
+    tree_now(folder).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same while others may be at work in it: what is listed and gone when it is looked at is an
+/// error, for the caller to look again.
+pub fn tree_now(folder: &Path) -> Result<Tree, String> {
     walk(folder, |_| String::new())
 }
 
 /// The same with mode, owner, links and time of change.
+#[track_caller]
 pub fn tree_with_attributes(folder: &Path) -> Tree {
-    walk(folder, |stat| {
+    let found = walk(folder, |stat| {
         let (mode, uid, gid) = (stat.mode(), stat.uid(), stat.gid());
         let (links, seconds, nanos) = (stat.nlink(), stat.mtime(), stat.mtime_nsec());
         format!(", mode {mode:o} of {uid}:{gid}, {links} links, {seconds}.{nanos:09}")
-    })
+    });
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn walk(folder: &Path, more: impl Fn(&Metadata) -> String) -> Tree {
+fn walk(folder: &Path, more: impl Fn(&Metadata) -> String) -> Result<Tree, String> {
     let mut found = Tree::new();
     let mut ahead = vec![folder.to_owned()];
     while let Some(directory) = ahead.pop() {
         let entries = std::fs::read_dir(&directory)
-            .unwrap_or_else(|error| panic!("cannot list {}: {error}", directory.display()));
+            .map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
         for entry in entries {
-            let path = entry.expect("a listed entry can be had").path();
-            let stat = std::fs::symlink_metadata(&path)
-                .unwrap_or_else(|error| panic!("cannot look at {}: {error}", path.display()));
+            let entry = entry
+                .map_err(|error| format!("cannot read on in {}: {error}", directory.display()))?;
+            let path = entry.path();
+            let unseen = |error| format!("cannot look at {}: {error}", path.display());
+            let stat = std::fs::symlink_metadata(&path).map_err(unseen)?;
             if stat.is_dir() {
                 ahead.push(path.clone());
             }
             let name = path.strip_prefix(folder).expect("it lies below the folder").to_owned();
-            let what = what(&path, &stat) + &more(&stat);
+            let what = what(&path, &stat).map_err(unseen)? + &more(&stat);
             assert_eq!(found.insert(name, what), None, "{} is listed twice", path.display());
         }
     }
-    found
+    Ok(found)
 }
 
-fn what(path: &Path, stat: &Metadata) -> String {
+fn what(path: &Path, stat: &Metadata) -> std::io::Result<String> {
     let kind = stat.file_type();
     if kind.is_dir() {
-        return "directory".into();
+        return Ok("directory".into());
     }
     if kind.is_symlink() {
-        let target = std::fs::read_link(path).expect("it is a symbolic link");
-        return format!("link to {}", target.display());
+        return Ok(format!("link to {}", std::fs::read_link(path)?.display()));
     }
     if !kind.is_file() {
-        return format!("{kind:?}, device {}", stat.rdev());
+        return Ok(format!("{kind:?}, device {}", stat.rdev()));
     }
-    let sum =
-        sum_of(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-    format!("{} bytes, sum {sum:016x}", stat.len())
+    Ok(format!("{} bytes, sum {:016x}", stat.len(), sum_of(path)?))
 }
 
 /// The checksum of a file's contents.

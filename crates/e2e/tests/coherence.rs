@@ -5,7 +5,7 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
-use e2e::contents::{noise, number_of, version, write_and_sync};
+use e2e::contents::{noise, number_of, tree_now, version, write_and_sync};
 use e2e::mount::Wanted;
 use e2e::{Lane, Mount, Server, World, eventually, timed};
 use std::collections::BTreeSet;
@@ -28,6 +28,12 @@ fn two(mode: &str) -> (World, Server, Mount, Mount) {
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// What is in all files of a mount that can be read now.
+fn texts(mount: &Mount) -> BTreeSet<String> {
+    let paths = tree_now(&mount.mountpoint).unwrap_or_default().into_keys();
+    paths.filter_map(|path| fs::read_to_string(mount.path(path)).ok()).collect()
 }
 
 #[test]
@@ -238,18 +244,15 @@ fn partial_what_two_changed_is_both_kept_and_listed() {
         mount.relay.restore();
         mount.wait();
     }
-    let all = |mount: &Mount| -> BTreeSet<String> {
-        e2e::contents::tree(&mount.mountpoint)
-            .into_keys()
-            .filter_map(|path| fs::read_to_string(mount.path(path)).ok())
-            .collect()
-    };
     let wanted = ["what a wrote", "what b wrote", "a", "b", "file of a", "in b's"];
     let wanted: BTreeSet<String> = wanted.map(String::from).into();
     eventually(SOON, "both devices have all that was written", || {
-        all(&a) == wanted && all(&b) == wanted
+        texts(&a) == wanted && texts(&b) == wanted
     });
-    assert_eq!(e2e::contents::tree(&a.mountpoint), e2e::contents::tree(&b.mountpoint));
+    eventually(SOON, "and under the same names", || {
+        let [a, b] = [&a, &b].map(|mount| tree_now(&mount.mountpoint));
+        a.is_ok() && a == b
+    });
     let beside: Vec<String> =
         names(&a.mountpoint).into_iter().filter(|name| name.contains("conflict")).collect();
     assert_eq!(beside.len(), 2, "{beside:?}");
@@ -276,12 +279,7 @@ fn partial_an_update_of_what_another_removed_brings_it_back() {
     b.wait();
     a.relay.restore();
     a.wait();
-    let found = |mount: &Mount| {
-        let tree = e2e::contents::tree(&mount.mountpoint);
-        tree.into_keys().any(|path| {
-            fs::read_to_string(mount.path(path)).is_ok_and(|text| text == "worth keeping")
-        })
-    };
+    let found = |mount: &Mount| texts(mount).contains("worth keeping");
     eventually(SOON, "it is there again, on both", || found(&a) && found(&b));
 }
 
