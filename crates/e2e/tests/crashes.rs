@@ -11,14 +11,18 @@
 use e2e::contents::{noise, number_of, tree, version, write_and_sync};
 use e2e::{Mount, World, eventually};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const KILLS: &str = "FARFS_E2E_KILLS";
 const SECOND: Duration = Duration::from_secs(1);
+/// The load gets as far within this, or it hangs.
+const LOAD_BOUND: Duration = Duration::from_secs(60);
 /// Names that the load uses.
 const SLOTS: u64 = 12;
 
@@ -30,10 +34,20 @@ fn bound() -> Duration {
     SECOND * u32::try_from(60 + 6 * kills()).unwrap()
 }
 
-/// How long the load runs before the next kill: never the same.
-fn pause(seed: u64) -> Duration {
-    let byte = u64::from(noise(seed, 1)[0]);
-    Duration::from_millis(30 + 3 * byte)
+/// How long the load runs before the next kill: until so many more updates are acknowledged, and
+/// for a while after, never the same, so that the kill is at any point of an update.
+#[derive(Clone, Copy)]
+struct Pause {
+    updates: u64,
+    while_after: Duration,
+}
+
+impl Pause {
+    fn drawn(seed: u64) -> Pause {
+        let bytes = noise(seed, 2);
+        let updates = 3 + u64::from(bytes[0]) % 11;
+        Pause { updates, while_after: Duration::from_micros(400 * u64::from(bytes[1])) }
+    }
 }
 
 /// What is known of one name: the last change that was acknowledged, and the one whose
@@ -42,20 +56,69 @@ fn pause(seed: u64) -> Duration {
 struct Known {
     acknowledged: Option<u64>,
     attempted: Option<Option<u64>>,
+    /// What was attempted once, and was not there when that could be seen: it must not come later.
+    gone: Option<Option<u64>>,
+}
+
+/// How a name was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    AsAcknowledged,
+    AsAttempted,
+    /// As it was attempted, and was not when it was looked at before.
+    Late,
+    Lost,
 }
 
 impl Known {
-    /// Whether the name may be in this state: a version's number, or gone.
-    fn allows(&self, seen: Option<u64>) -> bool {
-        seen == self.acknowledged || self.attempted == Some(seen)
+    /// What it means that the name is in this state: a version's number, or gone.
+    fn judge(&self, seen: Option<u64>) -> Judged {
+        if seen == self.acknowledged {
+            Judged::AsAcknowledged
+        } else if self.attempted == Some(seen) {
+            Judged::AsAttempted
+        } else if self.gone == Some(seen) {
+            Judged::Late
+        } else {
+            Judged::Lost
+        }
     }
 
     /// What was seen is how it is from now on.
     fn settle(&mut self, seen: Option<u64>) {
-        // What was attempted and is not seen yet may still be pending, and come later.
-        if seen != self.acknowledged {
-            *self = Known { acknowledged: seen, attempted: None };
-        }
+        let missed = self.attempted.filter(|attempted| *attempted != seen);
+        *self = Known { acknowledged: seen, attempted: None, gone: missed.or(self.gone) };
+    }
+}
+
+/// What came of it all.
+#[derive(Debug, Default)]
+struct Figures {
+    kills: u64,
+    acknowledged: u64,
+    /// Changes whose acknowledgement did not come, by whether they were there afterwards.
+    came: u64,
+    did_not_come: u64,
+    late: u64,
+    lost: u64,
+    half: u64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} kills; {} updates acknowledged, {} of them lost; {} not acknowledged: {} there \
+             after the restart, {} not, {} there only later; {} half versions",
+            self.kills,
+            self.acknowledged,
+            self.lost,
+            self.came + self.did_not_come,
+            self.came,
+            self.did_not_come,
+            self.late,
+            self.half,
+        )
     }
 }
 
@@ -64,7 +127,11 @@ impl Known {
 struct Notes {
     names: BTreeMap<String, Known>,
     number: u64,
-    acknowledged: u64,
+    figures: Figures,
+    /// Of the figures, for who waits while the load runs.
+    acknowledged: Arc<AtomicU64>,
+    /// What was found and must not be.
+    wrong: Vec<String>,
 }
 
 impl Notes {
@@ -106,12 +173,12 @@ impl Notes {
             }
         }
         known.settle(after);
-        self.acknowledged += 1;
+        self.figures.acknowledged += 1;
+        self.acknowledged.store(self.figures.acknowledged, Ordering::Relaxed);
         Ok(())
     }
 
     /// Holds the names against what a mount shows, and takes that for the truth from now on.
-    #[track_caller]
     fn check(&mut self, folder: &Path, when: &str) {
         let mut listed: Vec<PathBuf> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -123,28 +190,70 @@ impl Notes {
             if name == "fresh" {
                 continue;
             }
-            let whole = fs::read(&path).unwrap();
-            let number = number_of(&whole).unwrap_or_else(|half| panic!("{when}: {name}: {half}"));
-            seen.insert(name, number);
+            match number_of(&fs::read(&path).unwrap()) {
+                Ok(number) => drop(seen.insert(name, number)),
+                Err(half) => {
+                    self.figures.half += 1;
+                    self.wrong.push(format!("{when}: {name}: {half}"));
+                    self.names.remove(&name);
+                }
+            }
         }
         for (name, known) in &mut self.names {
             let now = seen.remove(name);
-            assert!(known.allows(now), "{when}: {name} is {now:?}, known is {known:?}");
+            let judged = known.judge(now);
+            match judged {
+                Judged::AsAcknowledged => {
+                    self.figures.did_not_come += u64::from(known.attempted.is_some());
+                }
+                Judged::AsAttempted => self.figures.came += 1,
+                Judged::Late => self.figures.late += 1,
+                Judged::Lost => self.figures.lost += 1,
+            }
+            if matches!(judged, Judged::Late | Judged::Lost) {
+                self.wrong.push(format!("{when}: {name} is {now:?}, {judged:?}: {known:?}"));
+            }
             known.settle(now);
         }
-        assert!(seen.is_empty(), "{when}: names that nobody made: {seen:?}");
+        if !seen.is_empty() {
+            self.wrong.push(format!("{when}: names that nobody made: {seen:?}"));
+        }
+    }
+
+    /// Says what came of it, and fails if anything was wrong.
+    #[track_caller]
+    fn conclude(&self, what: &str) {
+        println!("{what}: {}", self.figures);
+        assert!(self.wrong.is_empty(), "{what}: {}\n{}", self.figures, self.wrong.join("\n"));
+        let figures = &self.figures;
+        assert!(figures.acknowledged > 5 * figures.kills, "there was a load: {figures}");
     }
 }
 
 /// Runs the load, does something in its midst, and returns when the load has ended.
-fn under_load(notes: &mut Notes, folder: PathBuf, pause: Duration, blow: impl FnOnce()) {
+#[track_caller]
+fn under_load(notes: &mut Notes, folder: PathBuf, pause: Pause, blow: impl FnOnce()) {
     let stop = AtomicBool::new(false);
+    let acknowledged = notes.acknowledged.clone();
+    let enough = acknowledged.load(Ordering::Relaxed) + pause.updates;
     std::thread::scope(|scope| {
-        scope.spawn(|| notes.load(&folder, &stop));
-        std::thread::sleep(pause);
+        let load = scope.spawn(|| notes.load(&folder, &stop));
+        let _stopped = Stops(&stop);
+        eventually(LOAD_BOUND, "the load is under way", || {
+            acknowledged.load(Ordering::Relaxed) >= enough || load.is_finished()
+        });
+        std::thread::sleep(pause.while_after);
         blow();
-        stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// Ends the load, whatever becomes of who watches it.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn kill_clients(mode: &str) {
@@ -154,13 +263,14 @@ fn kill_clients(mode: &str) {
     let mut notes = Notes::default();
     for kill in 0..kills() {
         let process = mount.process().clone();
-        under_load(&mut notes, mount.mountpoint.clone(), pause(kill), || process.kill());
+        under_load(&mut notes, mount.mountpoint.clone(), Pause::drawn(kill), || process.kill());
         mount.kill();
         mount.again();
+        notes.figures.kills += 1;
         notes.check(&mount.mountpoint, &format!("{mode}, after kill {kill}"));
     }
-    assert!(notes.acknowledged > 5 * kills(), "there was a load: {}", notes.acknowledged);
     at_the_server(&world, &server, &mount, &mut notes, mode);
+    notes.conclude(&format!("client killed, {mode}"));
 }
 
 /// A new device sees the same as the one that was killed.
@@ -195,17 +305,18 @@ fn kill_servers(mode: &str) {
     let mount = world.mount(&server, "mount", mode);
     let mut notes = Notes::default();
     for kill in 0..kills() {
-        under_load(&mut notes, mount.mountpoint.clone(), pause(100 + kill), || {
+        under_load(&mut notes, mount.mountpoint.clone(), Pause::drawn(100 + kill), || {
             server.kill();
             server.restart();
             // The load goes on with the new one, if it is still running.
-            std::thread::sleep(pause(200 + kill) / 2);
+            std::thread::sleep(Pause::drawn(200 + kill).while_after);
         });
+        notes.figures.kills += 1;
         notes.check(&mount.mountpoint, &format!("{mode}, after kill {kill}"));
     }
-    assert!(notes.acknowledged > 5 * kills(), "there was a load: {}", notes.acknowledged);
     eventually(60 * SECOND, "everything has been sent", || mount.pending() == 0);
     at_the_server(&world, &server, &mount, &mut notes, mode);
+    notes.conclude(&format!("server killed, {mode}"));
 }
 
 #[test]
@@ -231,7 +342,7 @@ fn both_may_be_killed_while_much_is_pending() {
             mount.relay.cut();
         }
         let process = mount.process().clone();
-        let (folder, pause) = (mount.mountpoint.clone(), pause(300 + kill));
+        let (folder, pause) = (mount.mountpoint.clone(), Pause::drawn(300 + kill));
         under_load(&mut notes, folder, pause, || {
             process.kill();
             server.kill();
@@ -240,7 +351,9 @@ fn both_may_be_killed_while_much_is_pending() {
         server.restart();
         mount.relay.restore();
         mount.again();
+        notes.figures.kills += 1;
         notes.check(&mount.mountpoint, &format!("after kill {kill}"));
     }
     at_the_server(&world, &server, &mount, &mut notes, "partial");
+    notes.conclude("both killed, partial");
 }
