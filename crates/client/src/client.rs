@@ -12,7 +12,7 @@ use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::{Containers, Durability, Journal, Read, StoreError, Tables, Write};
 use tokio::sync::{Notify, oneshot};
@@ -68,6 +68,8 @@ pub(crate) struct Inner<U, C: Containers> {
     connection: Mutex<Connection>,
     /// A copy of the meta row's, for readers that do not take the core's lock.
     pub epoch: AtomicU32,
+    /// Something is hidden that may show when what it rests on has been asked for.
+    pub hides: AtomicBool,
     pub kernel: OnceLock<Arc<dyn Kernel>>,
     /// The session or the mode has changed.
     pub session_changed: Notify,
@@ -77,7 +79,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub replay_wanted: Notify,
     /// The log has grown since it was last synced.
     pub sync_wanted: Notify,
-    pub stopping: std::sync::atomic::AtomicBool,
+    pub stopping: AtomicBool,
     pub flights: Mutex<BTreeMap<Need, Vec<oneshot::Sender<()>>>>,
     pub listings: Mutex<crate::names::Listings>,
     pub counters: Counters,
@@ -105,9 +107,9 @@ pub(crate) struct Core {
     /// Updates that somebody waits for. What was done without waiting for a verdict is kept aside
     /// if it meets a change, whatever the mode is when it leaves.
     pub awaited: BTreeSet<u64>,
-    /// Files that pending updates rest on and that are not known here, because a crash undid what
-    /// had been said of them: what is pending shows again when they are.
-    pub hidden: BTreeSet<FileId>,
+    /// What pending updates rest on and is not known here, because a crash undid what had been
+    /// said of it: what is pending shows again when it is.
+    pub hidden: BTreeSet<Need>,
     pub totals: Option<(protocol::Totals, world::Moment)>,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
@@ -151,6 +153,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 files: Mutex::new(Files::default()),
                 connection: Mutex::new(connection),
                 epoch: AtomicU32::new(epoch),
+                hides: AtomicBool::new(false),
                 kernel: OnceLock::new(),
                 session_changed: Notify::new(),
                 settled: Notify::new(),
@@ -201,6 +204,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let connection = self.connection();
         if !connection.volume_known {
             return Err(Stop::Need(Need::Volume));
+        }
+        if connection.attached && self.inner.hides.load(Ordering::Acquire) {
+            return Err(Stop::Need(Need::Pending));
         }
         if !mode::validates(connection.mode) {
             return Ok(0);

@@ -21,6 +21,7 @@ mod recover;
 mod renumber;
 mod replay_log;
 mod session;
+mod shown;
 mod status;
 mod supply;
 mod types;

@@ -24,8 +24,8 @@ const TOTALS_KEPT: Duration = Duration::from_secs(30);
 /// Cookies below this are left to the caller, for "." and "..".
 const COOKIE_MIN: u64 = 16;
 
-/// One directory: cookies with names and files, ascending.
-type Order = Arc<Vec<(u64, Name, FileId)>>;
+/// One directory: cookies with names, ascending.
+type Order = Arc<Vec<(u64, Name)>>;
 
 /// The order in which directories are being read: cookies with names, ascending.
 #[derive(Default)]
@@ -68,22 +68,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         entries_max: usize,
     ) -> Step<Vec<DirectoryEntry>> {
         let order = self.order_of(directory, after_cookie == 0)?;
-        let start = order.partition_point(|(cookie, ..)| *cookie <= after_cookie);
+        let start = order.partition_point(|(cookie, _)| *cookie <= after_cookie);
         let mut entries = Vec::new();
-        for (cookie, name, file) in order.iter().skip(start) {
+        for (cookie, name) in order.iter().skip(start) {
             if entries.len() >= entries_max {
                 break;
             }
+            // Gone since the reading began: passed over. Replaced: as it is now.
             let mut files = self.files();
-            let node = self.view(|tree| {
-                // Gone since the reading began: passed over.
-                Ok(match tree.entry(directory, name)? {
-                    Some(now) if now == *file => tree.node(*file)?,
-                    _ => None,
-                })
+            let now = self.view(|tree| {
+                let Some(file) = tree.entry(directory, name)? else { return Ok(None) };
+                Ok(tree.node(file)?.map(|node| (file, node)))
             })?;
-            if node.is_some() {
-                let found = self.found(&mut files, *file, node)?;
+            if let Some((file, node)) = now {
+                let found = self.found(&mut files, file, Some(node))?;
                 entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
             }
         }
@@ -379,7 +377,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(entries)
         })?;
         let mut order: Vec<_> =
-            entries.into_iter().map(|(name, file)| (cookie(&name), name, file)).collect();
+            entries.into_iter().map(|(name, _)| (cookie(&name), name)).collect();
         order.sort_unstable();
         let order = Arc::new(order);
         let mut listings = listings();

@@ -10,7 +10,7 @@ use protocol::{Class, Request, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
-use store::{Containers, Durability};
+use store::Containers;
 use tokio::sync::oneshot;
 use volume::partial;
 
@@ -57,11 +57,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    async fn get(&self, need: Need) -> Result<(), Error> {
+    pub(crate) async fn get(&self, need: Need) -> Result<(), Error> {
         match need {
             Need::Volume => self.attached().await,
             Need::Lease => self.renew().await,
             Need::Totals => self.get_totals().await,
+            Need::Pending => self.show_hidden().await,
             Need::Node(file) => self.inspect(vec![file], Vec::new()).await,
             Need::Directory(directory) => self.get_directory(directory, None).await,
             Need::Entry(directory, name) => self.get_directory(directory, Some(name)).await,
@@ -124,8 +125,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     let mut write = self.inner.tables.write().map_err(error_of)?;
                     let changed = partial::take_states(&mut *write, &states, core.meta.epoch)
                         .map_err(|error| Error::Failed(error.to_string()))?;
-                    write.commit(Durability::Later).map_err(error_of)?;
-                    self.show_hidden(&mut core, files_of(&states))?;
+                    self.commit_learnt(&mut core, write, files_of(&states), None)?;
                     changed
                 };
                 self.forget(&changed);
@@ -221,10 +221,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let changed = partial::take_listing(&mut *write, listing, after, core.meta.epoch)
                 .map_err(|error| Error::Failed(error.to_string()))?;
-            write.commit(Durability::Later).map_err(error_of)?;
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
-            self.show_hidden(&mut core, nodes.chain(listed))?;
+            self.commit_learnt(&mut core, write, nodes.chain(listed), None)?;
             changed
         };
         // Directories that the kernel asks for now cannot be in its cache.

@@ -22,8 +22,6 @@ use volume::partial::{self, Tree};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Redone {
     Done,
-    /// It rests on a file that is not known here any more: it is pending, and does not show.
-    Hidden(FileId),
     /// A store whose contents are not there.
     Torn(u64),
 }
@@ -46,7 +44,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for record in &recovered.replayed {
                 match self.redo(&mut *write, record, &meta)? {
                     Redone::Done => {}
-                    Redone::Hidden(file) => drop(core.hidden.insert(file)),
                     Redone::Torn(number) => torn.push(number),
                 }
             }
@@ -59,7 +56,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What outlived the process may not be on the disk yet.
             self.sync_log()?;
             write.commit(Durability::Now)?;
-            if !recovered.cancelled.is_empty() {
+            // Also what an earlier recovery could not show, for want of what it rests on.
+            if core.log.pending_len() > 0 || !recovered.cancelled.is_empty() {
                 self.rebuild(&mut core, &recovered.cancelled)
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
             }
@@ -94,10 +92,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Ok(Ok(effects)) => effects,
                     // The origin will say what becomes of it.
                     Ok(Err(_)) => return Ok(Redone::Done),
-                    Err(missing) => {
-                        let file = missing.file().ok_or(missing)?;
-                        return Ok(Redone::Hidden(file));
-                    }
+                    // It rests on what is not known here any more, and does not show yet.
+                    Err(missing) if missing.file().is_some() => return Ok(Redone::Done),
+                    Err(missing) => return Err(missing.into()),
                 };
                 partial::apply_local(write, update.stamp.number, &effects, meta.epoch)?;
                 for (file, node) in &effects.nodes {

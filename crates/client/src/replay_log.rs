@@ -3,13 +3,14 @@
 //! was, and the replica above knows it by its numbers; what leaves is on this machine's disk.
 //! From: partially connected operation, section 5; LBFS, "Update protocol".
 
-use crate::client::{Client, Core, effects_here, error_of};
+use crate::client::{Client, error_of};
 use crate::mode;
+use crate::needs::files_of;
 use crate::plan::{forget_home, is_home, note_home};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
-use model::{Change, ChunkName, FileId, Update};
+use model::{Change, ChunkName, Update};
 use protocol::{
     Class, Objection, PAYLOAD_BYTES_MAX, Payload, Refusal, Request, Response, Submit, Submitted,
     Unreachable, Upstream, Verdict,
@@ -17,8 +18,8 @@ use protocol::{
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{Containers, Durability, Read};
-use volume::partial::{self, Changed, Touched, Tree};
+use store::Containers;
+use volume::partial::{self, Changed, Touched};
 
 /// Updates of one batch.
 const BATCH_UPDATES_MAX: usize = 256;
@@ -285,7 +286,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             while core.refusals.len() > REFUSALS_MAX {
                 core.refusals.pop_first();
             }
-            write.commit(Durability::Later).map_err(error_of)?;
+            self.commit_learnt(core, write, files_of(&submitted.states), None)?;
             core.unsaved = true;
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =
@@ -316,47 +317,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::info!(update = %update.stamp, %objection, "an update was refused");
             }
         }
-    }
-
-    /// Shows what is pending anew over what the replica above says, without `gone`.
-    pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
-        let failed = |error: partial::Missing| Error::Failed(error.to_string());
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        let pending: Vec<Update> = core.log.pending().cloned().collect();
-        for update in gone.iter().chain(&pending) {
-            partial::forget_local(&mut *write, u64::MAX, &Touched::by(update)).map_err(failed)?;
-        }
-        core.hidden.clear();
-        for update in pending.iter().filter(|update| !core.meta.is_taken(update.stamp.number)) {
-            let effects = {
-                let tree = Tree::new(&*write as &dyn Read, 0);
-                match effects_here(update, &tree) {
-                    Ok(Ok(effects)) => effects,
-                    // It rests on what was turned down: the replica above will turn it down too.
-                    Ok(Err(_)) => continue,
-                    Err(missing) => {
-                        let Some(file) = missing.file() else { return Err(failed(missing)) };
-                        core.hidden.insert(file);
-                        continue;
-                    }
-                }
-            };
-            partial::apply_local(&mut *write, update.stamp.number, &effects, core.meta.epoch)
-                .map_err(failed)?;
-        }
-        write.commit(Durability::Later).map_err(error_of)
-    }
-
-    /// Something was learnt of these files: what is pending and rests on them shows again.
-    pub(crate) fn show_hidden(
-        &self,
-        core: &mut Core,
-        mut learnt: impl Iterator<Item = FileId>,
-    ) -> Result<(), Error> {
-        if !core.hidden.is_empty() && learnt.any(|file| core.hidden.contains(&file)) {
-            self.rebuild(core, &[])?;
-        }
-        Ok(())
     }
 
     /// Waits for the verdict of an update, where the mode asks for that.

@@ -13,7 +13,7 @@ use protocol::{
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{Containers, Durability};
+use store::Containers;
 use volume::partial;
 use world::Moment;
 
@@ -227,11 +227,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.returned(&waiting);
             core.unsaved = true;
         }
-        let says_all = matches!(attached.tail, Tail::Changes(_));
-        self.take_tail(attached.tail)?;
-        if says_all {
-            self.core().meta.taken = Some(attached.taken);
-        }
+        self.take_tail(attached.tail, Some(attached.taken))?;
         // The secret and the replica id must survive before anything is named with them.
         if !self.connection().volume_known {
             self.checkpoint()?;
@@ -250,9 +246,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.checkpoint()
     }
 
-    pub(crate) fn take_tail(&self, tail: Tail) -> Result<(), Error> {
+    /// `taken`: the updates up to this number are part of what the tail says, if it says all.
+    fn take_tail(&self, tail: Tail, taken: Option<u64>) -> Result<(), Error> {
         match tail {
-            Tail::Changes(notice) => self.take_states(&notice, true),
+            Tail::Changes(notice) => self.take_states(&notice, true, taken),
             Tail::TooFar(seq) => {
                 let mut core = self.core();
                 core.meta.seen = seq;
@@ -279,10 +276,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let connection = self.connection();
             connection.attached && !connection.tail_due
         };
-        self.take_states(notice, advance)
+        self.take_states(notice, advance, None)
     }
 
-    fn take_states(&self, notice: &Notice, advance: bool) -> Result<(), Error> {
+    fn take_states(&self, notice: &Notice, advance: bool, taken: Option<u64>) -> Result<(), Error> {
         let changed = {
             let mut core = self.core();
             let changed = if notice.states.is_empty() {
@@ -292,10 +289,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let mut write = self.inner.tables.write().map_err(error_of)?;
                 let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
                     .map_err(|error| Error::Failed(error.to_string()))?;
-                write.commit(Durability::Later).map_err(error_of)?;
-                self.show_hidden(&mut core, files_of(&notice.states))?;
+                self.commit_learnt(&mut core, write, files_of(&notice.states), taken)?;
                 changed
             };
+            core.meta.taken = taken.or(core.meta.taken);
             if advance {
                 core.meta.seen = core.meta.seen.max(notice.upto);
             }
@@ -319,7 +316,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         match self.ask(Class::Interactive, Request::Renew { seen }).await? {
             Response::Renewed(tail) => {
-                self.take_tail(tail)?;
+                self.take_tail(tail, None)?;
                 let mut connection = self.connection();
                 connection.tail_due = false;
                 // A session that was lost meanwhile has taken its lease with it.

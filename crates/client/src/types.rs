@@ -39,6 +39,8 @@ pub enum Need {
     Volume,
     /// Totals for `statfs`.
     Totals,
+    /// What pending updates rest on that a crash undid, so that they do not show.
+    Pending,
 }
 
 /// What went wrong with a call, as far as a program can tell the difference.

@@ -1,0 +1,117 @@
+//! What is pending, shown over what the replica above says.
+//! Holds: what was learnt and what is pending over it come to be seen in one transaction; while
+//! something pending cannot be shown, and what it rests on can be asked for, calls wait for that.
+//! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
+
+use crate::client::{Client, Core, effects_here, error_of, stop};
+use crate::types::{Error, Need, Stop};
+use model::{FileId, Update};
+use protocol::Upstream;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use store::{Containers, Durability, Read, Write};
+use update_log::UpdateLog;
+use volume::partial::{self, Missing, Touched, Tree};
+
+/// More than what is pending after a crash can lack: each is asked for once.
+const ASKED_MAX: usize = 4096;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Shows what is pending anew over what the replica above says, without `gone`.
+    pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let hidden = show_pending(&mut *write, core, core.meta.taken, gone)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        self.now_hidden(core, hidden);
+        Ok(())
+    }
+
+    /// Commits what the replica above said of these files. What is pending and rests on them shows
+    /// again with it. `taken`: the updates up to this number are part of what was said.
+    pub(crate) fn commit_learnt(
+        &self,
+        core: &mut Core,
+        mut write: Box<dyn Write + '_>,
+        mut learnt: impl Iterator<Item = FileId>,
+        taken: Option<u64>,
+    ) -> Result<(), Error> {
+        let taken = taken.or(core.meta.taken);
+        let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
+        let hidden = match learnt.any(|file| awaited.contains(&file)) {
+            true => Some(show_pending(&mut *write, core, taken, &[])?),
+            false => None,
+        };
+        write.commit(Durability::Later).map_err(error_of)?;
+        core.meta.taken = taken;
+        if let Some(hidden) = hidden {
+            self.now_hidden(core, hidden);
+        }
+        Ok(())
+    }
+
+    fn now_hidden(&self, core: &mut Core, hidden: BTreeSet<Need>) {
+        self.inner.hides.store(!hidden.is_empty(), Ordering::Release);
+        core.hidden = hidden;
+    }
+
+    /// Asks for what pending updates rest on, so that they show.
+    pub(crate) async fn show_hidden(&self) -> Result<(), Error> {
+        let mut asked = BTreeSet::new();
+        while asked.len() < ASKED_MAX {
+            let next = self.core().hidden.iter().find(|need| !asked.contains(*need)).cloned();
+            let Some(need) = next else { break };
+            match Box::pin(self.get(need.clone())).await {
+                // What is gone is known to be gone.
+                Ok(()) | Err(Error::Objection(_)) => drop(asked.insert(need)),
+                Err(error) => return Err(error),
+            }
+        }
+        // Nothing more can be learnt: the verdicts will say what becomes of the rest.
+        self.inner.hides.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Shows every pending update that is not part of what the replica above said. Gives back what
+/// those lack that cannot be shown.
+fn show_pending(
+    write: &mut dyn Write,
+    core: &Core,
+    taken: Option<u64>,
+    gone: &[Update],
+) -> Result<BTreeSet<Need>, Error> {
+    let failed = |error: Missing| Error::Failed(error.to_string());
+    let log: &UpdateLog = &core.log;
+    for update in gone.iter().chain(log.pending()) {
+        partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)?;
+    }
+    let mut hidden = BTreeSet::new();
+    for update in log.pending().filter(|update| Some(update.stamp.number) > taken) {
+        let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
+            Ok(Ok(effects)) => effects,
+            // It rests on what was turned down: the replica above will turn it down too.
+            Ok(Err(_)) => continue,
+            Err(missing) => {
+                hidden.insert(need_of(missing)?);
+                continue;
+            }
+        };
+        partial::apply_local(write, update.stamp.number, &effects, core.meta.epoch)
+            .map_err(failed)?;
+    }
+    Ok(hidden)
+}
+
+fn need_of(missing: Missing) -> Result<Need, Error> {
+    match stop(missing) {
+        Stop::Need(need) => Ok(need),
+        Stop::Error(error) => Err(error),
+    }
+}
+
+fn file_of(need: &Need) -> Option<FileId> {
+    match need {
+        Need::Node(file) | Need::Entry(file, _) | Need::Directory(file) => Some(*file),
+        Need::Lease | Need::Contents { .. } | Need::Volume | Need::Totals | Need::Pending => None,
+    }
+}
