@@ -5,6 +5,9 @@ use client::Explanation;
 use protocol::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
 use std::fmt::Write;
 
+/// A round trip that was measured longer ago is said to be old.
+const STALE_SECS: f64 = 10.0;
+
 pub fn status(status: &Status) -> String {
     let mut text = format!("{}: {} at {}\n", status.mountpoint, status.volume, status.server);
     let mut line = |name: &str, what: &str| {
@@ -51,6 +54,10 @@ fn link(link: &LinkStatus) -> String {
     if let Some(least) = link.round_trip_min_ms {
         let _ = write!(text, " (least {least:.0} ms)");
     }
+    // What was measured just now needs no word.
+    if let Some(age) = link.round_trip_age_secs.filter(|age| *age >= STALE_SECS) {
+        let _ = write!(text, " measured {} ago", show_secs(age as u64));
+    }
     for (rate, way) in [(link.rate_up, "up"), (link.rate_down, "down")] {
         if let Some(rate) = rate {
             let _ = write!(text, ", {}/s {way}", show_size(rate));
@@ -89,6 +96,9 @@ pub fn pending(pending: &Pending) -> String {
         format!("{}, {} of contents", count(pending.updates, "update"), show_size(pending.bytes));
     if let Some(oldest) = pending.oldest_secs {
         let _ = write!(text, ", the oldest for {}", show_secs(oldest));
+    }
+    if let Some(trouble) = &pending.trouble {
+        let _ = write!(text, "; not taken so far: {trouble}");
     }
     if let Some(written) = written {
         let _ = write!(text, "; {written}");
@@ -165,6 +175,7 @@ mod tests {
                 bytes: 512,
                 oldest_secs: Some(130),
                 open_for_writing: 1,
+                trouble: None,
             },
             traffic: vec![ClassBytes { class: "replay".into(), sent: 10, received: 2 }],
             wire_bytes_sent: 100,
@@ -194,6 +205,30 @@ mod tests {
         assert_eq!(said(0), "nothing: all is at the server");
         assert_eq!(said(1), "1 file is open and written to; otherwise all is at the server");
         assert_eq!(said(2), "2 files are open and written to; otherwise all is at the server");
+    }
+
+    #[test]
+    fn what_the_server_did_not_take_is_said_with_the_reason() {
+        let trouble = Some("no space left at the origin".into());
+        let said = pending(&Pending { updates: 1, trouble, ..Pending::default() });
+        let expected =
+            "1 update, 0 bytes of contents; not taken so far: no space left at the origin";
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn an_old_round_trip_is_said_to_be_old() {
+        let measured = |ago| {
+            let (trip, age) = (Some(60.0), Some(ago));
+            link(&LinkStatus {
+                connected: true,
+                round_trip_ms: trip,
+                round_trip_age_secs: age,
+                ..LinkStatus::default()
+            })
+        };
+        assert_eq!(measured(1.5), "up, round trip 60 ms");
+        assert_eq!(measured(240.0), "up, round trip 60 ms measured 4 min ago");
     }
 
     #[test]

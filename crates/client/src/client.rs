@@ -9,6 +9,7 @@ use crate::mode;
 use crate::plan::Plan;
 use crate::session::Connection;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
+use crate::undo::Waiters;
 use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,9 +105,9 @@ pub(crate) struct Core {
     pub plans: BTreeMap<u64, Plan>,
     /// Refused updates that somebody waits for.
     pub refusals: BTreeMap<u64, Objection>,
-    /// Updates that somebody waits for. What was done without waiting for a verdict is kept aside
-    /// if it meets a change, whatever the mode is when it leaves.
-    pub awaited: BTreeSet<u64>,
+    pub waiters: Waiters,
+    /// Why what is pending was not taken when it was last sent, in words for the user.
+    pub setback: Option<String>,
     /// What pending updates rest on and is not known here, because a crash undid what had been
     /// said of it: what is pending shows again when it is.
     pub hidden: BTreeSet<Need>,
@@ -133,7 +134,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             meta,
             plans: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            awaited: BTreeSet::new(),
+            waiters: Waiters::default(),
+            setback: None,
             hidden: BTreeSet::new(),
             totals: None,
             unsaved: true,
@@ -278,7 +280,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         let waits = mode::waits_for_verdicts(self.connection().mode);
         if waits {
-            core.awaited.insert(update.stamp.number);
+            core.waiters.expect(update.stamp.number);
         }
         let wait = waits.then_some(update.stamp.number);
         Ok(Done { value: (update, effects), wait })

@@ -125,8 +125,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let left_over = self.files().left_over();
         for (file, generation) in left_over {
             let Some(grip) = self.grip_of(file, generation) else { continue };
-            match self.store(&grip, None) {
-                Ok(_) => self.files().close_left_over(file, generation),
+            match self.store_unattended(&grip) {
+                Ok(()) => self.files().close_left_over(file, generation),
                 Err(Stop::Need(need)) => lacking.push(need),
                 Err(Stop::Error(error)) => {
                     tracing::warn!(%file, %error, "what was written is kept and not stored yet");

@@ -66,6 +66,8 @@ pub(crate) struct OpenFile<K> {
     /// Cut to nothing since the last store, and nothing else: a shell's redirection, which closes
     /// a copy of the descriptor before the first byte is written.
     pub only_cut: bool,
+    /// Whoever wrote was told that it could not be stored, and has not written since.
+    pub turned_down: bool,
     /// Writers share it; who makes a version of the container has it alone.
     pub still: Arc<RwLock<()>>,
     /// The first writer has it until the log knows that the container changes.
@@ -90,12 +92,18 @@ impl<K> OpenFile<K> {
             unlinked: None,
             written: false,
             only_cut: false,
+            turned_down: false,
             still: Arc::default(),
             opening: Arc::default(),
             read_to: 0,
             window: 0,
             fetching: Arc::default(),
         }
+    }
+
+    /// Nobody has it open, and nobody is owed that it is stored.
+    pub fn is_given_up(&self) -> bool {
+        self.handles == 0 && self.turned_down && self.presence.dirty.is_some()
     }
 }
 
@@ -216,8 +224,31 @@ impl<K: Container> Files<K> {
 
     /// Versions that nobody has open and that are not stored yet.
     pub fn left_over(&self) -> Vec<(FileId, u32)> {
-        let waits = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_some();
+        let waits = |open: &OpenFile<K>| {
+            open.handles == 0 && open.presence.dirty.is_some() && !open.turned_down
+        };
         self.open.iter().filter(|(_, open)| waits(open)).map(|(key, _)| *key).collect()
+    }
+
+    /// The version that an update stored, if somebody has it open.
+    pub fn holder_of(&mut self, file: FileId, version: Stamp) -> Option<&mut OpenFile<K>> {
+        self.open
+            .range_mut((file, 0)..=(file, u32::MAX))
+            .map(|(_, open)| open)
+            .find(|open| open.handles > 0 && open.presence.version == version)
+    }
+
+    /// A version is not there any more.
+    pub fn close_version(&mut self, file: FileId, generation: u32) {
+        if self.open.get(&(file, generation)).is_some_and(|open| open.handles == 0) {
+            self.open.remove(&(file, generation));
+        }
+    }
+
+    /// Bytes that were written and not stored.
+    pub fn written_bytes(&self) -> StoreResult<u64> {
+        let written = self.open.values().filter(|open| open.presence.dirty.is_some());
+        written.map(|open| open.container.length()).sum()
     }
 
     /// What was left over has been stored: nobody has it open.

@@ -5,6 +5,7 @@
 //! Never: knows sockets, the kernel, errno or the terminal.
 //! From: partially connected operation; LBFS; AFS callbacks.
 
+mod away;
 mod client;
 mod contents;
 mod durable;
@@ -15,6 +16,7 @@ mod meta;
 mod mode;
 mod names;
 mod needs;
+mod pace;
 mod plan;
 mod presence;
 mod recover;
@@ -25,6 +27,7 @@ mod shown;
 mod status;
 mod supply;
 mod types;
+mod undo;
 mod upkeep;
 
 pub use client::{Client, ClientError, Stores};

@@ -40,9 +40,13 @@ pub(crate) struct Connection {
     sessions: u64,
     /// There is a session to attach over.
     pub up: bool,
+    /// It is not attached over it because the user wants nothing to go over the link.
+    pub left: bool,
     /// What keeps this client from attaching over it, in words for the user.
     pub obstacle: Option<String>,
     pub down_since: Option<Moment>,
+    /// How long nothing had been heard when it went down.
+    silent_before: Duration,
     pub trouble: Option<Unreachable>,
     lease_until: Option<Moment>,
     lease: Duration,
@@ -67,8 +71,10 @@ impl Connection {
             attached: false,
             sessions: 0,
             up: false,
+            left: false,
             obstacle: None,
             down_since: Some(now),
+            silent_before: Duration::ZERO,
             trouble: None,
             lease_until: None,
             lease: Duration::ZERO,
@@ -81,6 +87,25 @@ impl Connection {
 
     pub fn lease_holds(&self, now: Moment) -> bool {
         self.lease_until.is_some_and(|until| now < until)
+    }
+
+    /// How long there has been nothing at the other end.
+    fn down_for(&self, now: Moment) -> Option<Duration> {
+        self.down_since.map(|since| now.since(since) + self.silent_before)
+    }
+
+    fn why_not(&self) -> Unreachable {
+        match &self.trouble {
+            Some(away @ Unreachable::TurnedAway(_)) => away.clone(),
+            _ if self.wanted == WantedMode::Fixed(Mode::Disconnected) => Unreachable::Unwanted,
+            Some(trouble) => trouble.clone(),
+            None => Unreachable::NoLink,
+        }
+    }
+
+    /// Nothing that is cached is vouched for any more.
+    pub fn end_lease(&mut self) {
+        self.lease_until = None;
     }
 
     pub fn lease_left(&self, now: Moment) -> Duration {
@@ -134,8 +159,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    async fn up(&self) {
-        self.connection().up = true;
+    pub(crate) async fn up(&self) {
+        let away = self.wants_to_be_away();
+        {
+            let mut connection = self.connection();
+            (connection.up, connection.left) = (true, away);
+        }
+        if away {
+            return;
+        }
         let outcome = self.attach().await;
         self.connection().obstacle = outcome.as_ref().err().map(ToString::to_string);
         match outcome {
@@ -168,11 +200,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut connection = self.connection();
             connection.attached = false;
-            connection.up = false;
-            connection.down_since.get_or_insert(now);
+            (connection.up, connection.left) = (false, false);
+            if connection.down_since.is_none() {
+                connection.down_since = Some(now);
+                connection.silent_before = why.silent_for();
+            }
             connection.trouble = Some(why.clone());
         }
         tracing::info!(%why, "the session is down");
+        self.choose_mode();
         self.inner.session_changed.notify_waiters();
     }
 
@@ -331,8 +367,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     async fn run_watch(&self) {
         while !self.is_stopping() {
-            self.inner.world.clock.sleep(WATCH_EVERY).await;
+            tokio::select! {
+                biased;
+                () = self.inner.session_changed.notified() => {}
+                () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
+            }
             self.choose_mode();
+            self.follow_wish().await;
             let waiting = {
                 let connection = self.connection();
                 connection.up && connection.obstacle.is_some()
@@ -364,10 +405,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         let quality = self.inner.upstream.quality();
         let mut connection = self.connection();
-        let link = LinkView {
-            down_for: connection.down_since.map(|since| now.since(since)),
-            round_trip_min: quality.round_trip_min,
-        };
+        let link =
+            LinkView { down_for: connection.down_for(now), round_trip_min: quality.round_trip_min };
         let mode = mode::choose(connection.wanted, link, connection.mode);
         if mode != connection.mode {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
@@ -420,16 +459,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let changed = self.inner.session_changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
+                // Who has nothing at all waits on: there is nothing to fall back to.
+                let away = !mode::fetches(self.connection().mode) && self.knows_the_root();
                 {
                     let connection = self.connection();
-                    if connection.attached {
+                    if connection.attached && !away {
                         return Ok(());
                     }
-                    let why = connection.trouble.clone().unwrap_or(Unreachable::NoLink);
-                    let turned_away = matches!(why, Unreachable::TurnedAway(_));
-                    // Who has nothing at all waits on: there is nothing to fall back to.
-                    let gone = connection.volume_known && !mode::fetches(connection.mode);
-                    if turned_away || gone {
+                    let why = connection.why_not();
+                    if away || matches!(why, Unreachable::TurnedAway(_)) {
                         return Err(Error::Unreachable(why.to_string()));
                     }
                 }
@@ -438,10 +476,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         match self.inner.world.clock.within(within, wait).await {
             Some(outcome) => outcome,
-            None => {
-                let why = self.connection().trouble.clone().unwrap_or(Unreachable::NoLink);
-                Err(Error::Unreachable(why.to_string()))
-            }
+            None => Err(Error::Unreachable(self.connection().why_not().to_string())),
         }
     }
 

@@ -5,9 +5,11 @@ use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Update};
 use protocol::{
-    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status, Upstream,
+    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status,
+    Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use store::Containers;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -19,10 +21,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (mode, wanted, attached, trouble) = {
             let connection = self.connection();
             let trouble = connection.trouble.as_ref().map(ToString::to_string);
-            let trouble = connection.obstacle.clone().or(trouble);
+            let left = connection.left.then(|| Unreachable::Unwanted.to_string());
+            let trouble = left.or(connection.obstacle.clone()).or(trouble);
             (connection.mode, connection.wanted, connection.attached, trouble)
         };
-        let millis = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let traffic_rows = Class::ALL
             .iter()
             .zip(traffic.sent.iter().zip(&traffic.received))
@@ -33,6 +36,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             })
             .collect();
         let pending = self.pending();
+        let (files, bytes) = self.held_now();
         let core = self.core();
         Status {
             volume: inner.settings.volume.clone(),
@@ -52,13 +56,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 connected: attached,
                 trouble,
                 round_trip_ms: quality.round_trip.map(millis),
+                round_trip_age_secs: quality.round_trip_age.map(|age| age.as_secs_f64()),
                 round_trip_min_ms: quality.round_trip_min.map(millis),
                 rate_up: quality.rate_up,
                 rate_down: quality.rate_down,
             },
             cache: CacheStatus {
-                files: inner.held.files.load(Ordering::Relaxed),
-                bytes: inner.held.bytes.load(Ordering::Relaxed),
+                files,
+                bytes,
                 bytes_max: inner.settings.cache_bytes_max,
                 hits: inner.counters.hits.load(Ordering::Relaxed),
                 misses: inner.counters.misses.load(Ordering::Relaxed),
@@ -93,6 +98,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             bytes,
             oldest_secs: oldest.map(|at| u64::try_from(now.secs - at).unwrap_or(0)),
             open_for_writing: written - left_over,
+            trouble: core.setback.clone().filter(|_| core.log.pending_len() > 0),
         }
     }
 

@@ -14,7 +14,7 @@ use store::Containers;
 
 /// How long one message with contents may take at the measured rate.
 const PUT_SECS: u64 = 2;
-const PUT_BYTES_MIN: u64 = 16 << 10;
+const PUT_BYTES_MIN: u64 = 4 << 10;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A plan that was lost with an earlier life is made again from the container.

@@ -9,10 +9,12 @@ use crate::types::{Error, WantedMode};
 use model::{FileId, View};
 use protocol::{Class, Request, Upstream};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Containers, Durability};
 use volume::partial::Tree;
+use world::Moment;
 
 /// How long a change may stay out of a checkpoint: what a restart has to read from the log.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
@@ -23,11 +25,28 @@ const MEASURE_EVERY: u32 = 6;
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
 
-/// What the cache held when it was last measured.
+/// A measurement of the cache that somebody asks for is no older.
+const MEASURED_FOR: Duration = Duration::from_secs(2);
+
+/// What the cache held when it was last measured, without what is being written.
 #[derive(Default)]
 pub(crate) struct Held {
-    pub files: AtomicU64,
-    pub bytes: AtomicU64,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    at: Mutex<Option<Moment>>,
+}
+
+impl Held {
+    fn measured(&self, files: u64, bytes: u64, now: Moment) {
+        self.files.store(files, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    fn is_recent(&self, now: Moment) -> bool {
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| now.since(at) < MEASURED_FOR)
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -137,12 +156,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             after = Some(*last);
             let tree = Tree::new(&*read, 0);
             for (file, presence) in &page {
-                let holds_bytes = presence.dirty.is_some() || !presence.ranges.is_empty();
-                files += u64::from(holds_bytes);
-                bytes += presence.bytes();
                 if presence.dirty.is_some() {
                     continue;
                 }
+                let holds_bytes = !presence.ranges.is_empty();
+                files += u64::from(holds_bytes);
+                bytes += presence.bytes();
                 if let Ok(None) = tree.node(*file) {
                     self.discard_if_unused(*file, presence.generation, true);
                     continue;
@@ -152,14 +171,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
-        self.inner.held.files.store(files, Ordering::Relaxed);
-        self.inner.held.bytes.store(bytes, Ordering::Relaxed);
-        if bytes <= self.inner.settings.cache_bytes_max {
+        let now = self.inner.world.clock.moment();
+        self.inner.held.measured(files, bytes, now);
+        let written = self.files().written_bytes().map_err(error_of)?;
+        let room = self.inner.settings.cache_bytes_max.saturating_sub(written);
+        if bytes <= room {
             return Ok(());
         }
         kept.sort_unstable();
         for (_, file, size) in kept {
-            if bytes <= self.inner.settings.cache_bytes_max {
+            if bytes <= room {
                 break;
             }
             if self.evict(file)? {
@@ -167,8 +188,42 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 files -= 1;
             }
         }
-        self.inner.held.files.store(files, Ordering::Relaxed);
-        self.inner.held.bytes.store(bytes, Ordering::Relaxed);
+        self.inner.held.measured(files, bytes, now);
+        Ok(())
+    }
+
+    /// Files and bytes in the cache, with what is being written.
+    pub(crate) fn held_now(&self) -> (u64, u64) {
+        let now = self.inner.world.clock.moment();
+        if !self.inner.held.is_recent(now)
+            && let Err(error) = self.measure(now)
+        {
+            tracing::warn!(%error, "the cache could not be measured");
+        }
+        let held = &self.inner.held;
+        let (files, bytes) =
+            (held.files.load(Ordering::Relaxed), held.bytes.load(Ordering::Relaxed));
+        let open = self.files();
+        let written = open.written_bytes().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is being written could not be measured");
+            0
+        });
+        (files + open.written() as u64, bytes + written)
+    }
+
+    fn measure(&self, now: Moment) -> Result<(), store::StoreError> {
+        let (mut files, mut bytes) = (0, 0);
+        let mut after = None;
+        loop {
+            let page = Presence::page(&*self.inner.tables.read()?, after, PAGE_FILES)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (_, presence) in page.iter().filter(|(_, presence)| presence.dirty.is_none()) {
+                files += u64::from(!presence.ranges.is_empty());
+                bytes += presence.bytes();
+            }
+        }
+        self.inner.held.measured(files, bytes, now);
         Ok(())
     }
 
@@ -200,8 +255,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Tells the replica above that nobody has to wait for this client any more.
-    async fn leave(&self) {
-        let attached = std::mem::take(&mut self.connection().attached);
+    pub(crate) async fn leave(&self) {
+        let attached = {
+            let mut connection = self.connection();
+            connection.end_lease();
+            std::mem::take(&mut connection.attached)
+        };
         if attached {
             let asked = self.inner.upstream.ask(Class::Interactive, Request::Leave);
             // Without an answer the lease ends by itself.

@@ -13,6 +13,7 @@
 
 mod base;
 mod bridge;
+mod recent;
 
 use base::Base;
 use std::time::{Duration, Instant};

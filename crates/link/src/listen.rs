@@ -367,7 +367,7 @@ impl Below {
             () = answer_all(wire, session) => {}
             () = self.hear_all(wire, hear) => {}
             () = self.say_all(wire, say, &probe) => {}
-            () = silence::watch(&wire.connection, &self.owed, clock, &shared.limits, looked) => {}
+            _ = silence::watch(&wire.connection, &self.owed, clock, &shared.limits, looked) => {}
             _ = wire.connection.closed() => {}
         }
         wire.connection.close(code::DONE, b"");

@@ -6,7 +6,7 @@ use crate::carry::{NotReceived, Outgoing, Wire, permits_of};
 use crate::frame::{self, FRAME_BYTES_MAX, Squeeze};
 use crate::hello::{Downward, Hello, Upward, wrong_version};
 use crate::limits::NOTICES_SENT_MAX;
-use crate::quality::{self, Arrivals};
+use crate::quality::{self, Arrivals, Measuring};
 use crate::silence::{self, Look, Owed};
 use crate::transport::code;
 use crate::{Error, Limits, route};
@@ -87,6 +87,7 @@ pub(crate) struct Live {
     owed: Owed,
     permits: [Semaphore; 4],
     arrivals: Mutex<Arrivals>,
+    measuring: Mutex<Measuring>,
     upward: mpsc::Sender<Upward>,
     endpoint: quinn::Endpoint,
     /// The address of this machine that packets leave from.
@@ -107,6 +108,7 @@ impl Live {
     ) -> (Live, Saying) {
         let (upward, saying) = mpsc::channel(UPWARD_WAITING_MAX);
         let arrivals = Mutex::new(Arrivals::begin(0, clock.moment()));
+        let measuring = Mutex::new(Measuring::begin(clock.moment()));
         let permits = Class::ALL.map(|class| Semaphore::new(permits_of(class)));
         let live = Live {
             wire,
@@ -115,6 +117,7 @@ impl Live {
             owed: Owed::default(),
             permits,
             arrivals,
+            measuring,
             upward,
             endpoint,
             source: Mutex::new(source),
@@ -123,28 +126,33 @@ impl Live {
         (live, saying)
     }
 
-    /// Until the connection ends; then nobody who asked waits any longer.
+    /// Until the connection ends; then nobody who asked waits any longer. Gives why it ended.
     pub(crate) async fn run(
         self: &Arc<Live>,
         first: First,
         saying: Saying,
         events: &mpsc::Sender<Event>,
-    ) {
+    ) -> Unreachable {
         let First { say, hear } = first;
         let watched = |look: Look| self.looked(look);
+        let mut silent = None;
         let why = tokio::select! {
             () = self.take_in(hear, events) => "the server's stream has ended",
             never = self.check_when_nudged() => never,
             () = self.say_all(say, saying) => "the server takes nothing more",
-            () = silence::watch(
+            silence = silence::watch(
                 &self.wire.connection, &self.owed, &self.clock, &self.limits, watched,
-            ) => "nothing was heard from the server",
+            ) => {
+                silent = Some(silence);
+                "nothing was heard from the server"
+            }
             _ = self.wire.connection.closed() => "the connection was closed",
         };
         let reason = self.wire.connection.close_reason().map(|reason| reason.to_string());
         tracing::info!(why, reason, "session ended");
         self.wire.connection.close(code::DONE, b"");
         self.permits.iter().for_each(Semaphore::close);
+        silent.map_or(Unreachable::Lost, Unreachable::Silent)
     }
 
     /// Asks, and waits for the answer as long as the session lives.
@@ -184,7 +192,9 @@ impl Live {
 
     pub(crate) fn quality(&self) -> LinkQuality {
         let rate_down = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).rate();
-        quality::quality(&self.wire.connection, rate_down)
+        let mut measuring = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.moment();
+        quality::quality(&self.wire.connection, rate_down, &mut measuring, now)
     }
 
     /// Something may have changed about the network: look whether the link still bears.

@@ -108,12 +108,39 @@ impl Arrivals {
     }
 }
 
-pub(crate) fn quality(connection: &quinn::Connection, rate_down: Option<u64>) -> LinkQuality {
+/// When the round trip was last found to have been measured anew.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measuring {
+    round_trips: u64,
+    at: Moment,
+}
+
+impl Measuring {
+    pub(crate) fn begin(now: Moment) -> Measuring {
+        Measuring { round_trips: 0, at: now }
+    }
+
+    /// How long ago that was, as exactly as one looks often.
+    fn age(&mut self, round_trips: u64, now: Moment) -> Duration {
+        if round_trips != self.round_trips {
+            *self = Measuring { round_trips, at: now };
+        }
+        now.since(self.at)
+    }
+}
+
+pub(crate) fn quality(
+    connection: &quinn::Connection,
+    rate_down: Option<u64>,
+    measuring: &mut Measuring,
+    now: Moment,
+) -> LinkQuality {
     let measured = controller::measured(connection);
     LinkQuality {
         connected: true,
-        round_trip: Some(connection.rtt()),
         // The handshake's own, until something has been acknowledged after it.
+        round_trip: measured.round_trip.or(Some(connection.rtt())),
+        round_trip_age: Some(measuring.age(measured.round_trips, now)),
         round_trip_min: measured.round_trip_least.or(Some(connection.min_rtt())),
         rate_up: measured.rate,
         rate_down,
@@ -145,6 +172,18 @@ mod tests {
             second(10_000, &mut arrivals).await;
         }
         assert_eq!(arrivals.rate(), Some(10_000), "the link has become slower");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_trip_is_as_old_as_the_last_one_that_was_measured() {
+        let clock = Clock::simulated(0);
+        let mut measuring = Measuring::begin(clock.moment());
+        let second = Duration::from_secs(1);
+        clock.sleep(second).await;
+        assert_eq!(measuring.age(3, clock.moment()), Duration::ZERO);
+        clock.sleep(second * 40).await;
+        assert_eq!(measuring.age(3, clock.moment()), second * 40);
+        assert_eq!(measuring.age(4, clock.moment()), Duration::ZERO);
     }
 
     #[test]

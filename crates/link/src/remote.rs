@@ -274,12 +274,12 @@ impl Shared {
         if events.send(Event::Up).await.is_err() {
             return false;
         }
-        live.run(first, saying, events).await;
+        let why = live.run(first, saying, events).await;
         let trouble = live.wire.connection.close_reason().map(|reason| lost(&reason));
         self.counters.ended(&live.wire.connection);
         self.down(Unreachable::NoLink, trouble);
         retry.lived(clock.moment().since(began), Some(live.wire.connection.rtt()));
-        events.send(Event::Down(Unreachable::Lost)).await.is_ok()
+        events.send(Event::Down(why)).await.is_ok()
     }
 
     /// One attempt to connect and be welcomed.

@@ -3,6 +3,7 @@
 //! Never: takes a slow answer for a dead link, since the probe is answered by QUIC itself.
 
 use crate::Limits;
+use crate::controller;
 use crate::transport::code;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,6 +58,11 @@ impl Silence {
     }
 }
 
+/// A smoothed round trip goes on telling of an outage for a long time.
+fn likely(smoothed: Duration, recent: Option<Duration>) -> Duration {
+    recent.map_or(smoothed, |recent| smoothed.min(recent.saturating_mul(2)))
+}
+
 fn bound(limits: &Limits, round_trip: Duration) -> Duration {
     let slow = round_trip.saturating_mul(SILENCE_ROUND_TRIPS);
     limits.silence.max(slow.min(SILENCE_MOST))
@@ -92,15 +98,15 @@ impl Drop for Owing<'_> {
     }
 }
 
-/// Watches `connection` for as long as it lives, and closes it when it is dead. `seen` is told
-/// of every look, and sends the probe.
+/// Watches `connection` for as long as it lives, and closes it when it is dead: gives how long it
+/// had been silent. `seen` is told of every look, and sends the probe.
 pub(crate) async fn watch(
     connection: &quinn::Connection,
     owed: &Owed,
     clock: &Clock,
     limits: &Limits,
     mut seen: impl FnMut(Look),
-) {
+) -> Duration {
     let heard = || connection.stats().udp_rx.datagrams;
     loop {
         while owed.none() {
@@ -109,14 +115,15 @@ pub(crate) async fn watch(
         let mut silence = Silence::begin(heard(), clock.moment());
         seen(Look::Begin);
         while !owed.none() {
-            let bound = bound(limits, connection.rtt());
+            let recent = controller::measured(connection).round_trip;
+            let bound = bound(limits, likely(connection.rtt(), recent));
             clock.sleep(bound / LOOKS).await;
             let look = silence.look(heard(), clock.moment(), bound);
             seen(look);
             if look == Look::Dead {
                 tracing::info!(?bound, "nothing heard on the link: given up");
                 connection.close(code::SILENT, b"nothing heard");
-                return;
+                return bound;
             }
         }
     }
@@ -152,6 +159,14 @@ mod tests {
             clock.sleep(Duration::from_secs(5)).await;
             assert_eq!(silence.look(datagrams, clock.moment(), bound), Look::Alive);
         }
+    }
+
+    #[test]
+    fn an_outage_that_is_over_does_not_make_the_next_one_last() {
+        let (short, outage) = (Duration::from_millis(60), Duration::from_secs(10));
+        assert_eq!(likely(outage, Some(short)), short * 2);
+        assert_eq!(likely(short, Some(outage)), short);
+        assert_eq!(likely(short, None), short);
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct LinkStatus {
     /// Why not, in words for the user.
     pub trouble: Option<String>,
     pub round_trip_ms: Option<f64>,
+    /// Seconds since it was measured.
+    #[serde(default)]
+    pub round_trip_age_secs: Option<f64>,
     pub round_trip_min_ms: Option<f64>,
     /// Bytes a second.
     pub rate_up: Option<u64>,
@@ -80,6 +83,9 @@ pub struct Pending {
     pub oldest_secs: Option<u64>,
     /// Files open and written to, which become updates when they are closed.
     pub open_for_writing: u64,
+    /// Why the server did not take what was last sent, in words for the user.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -15,6 +15,20 @@ pub enum Unreachable {
     Lost,
     #[error("the server turned this device away: {0}")]
     TurnedAway(String),
+    #[error("nothing was heard from the server for {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("the mode is disconnected, as was asked for")]
+    Unwanted,
+}
+
+impl Unreachable {
+    /// How long nothing has been heard, where that is the reason.
+    pub fn silent_for(&self) -> Duration {
+        match self {
+            Unreachable::Silent(silent) => *silent,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// What an upstream tells without being asked.
@@ -32,8 +46,9 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkQuality {
     pub connected: bool,
-    /// Smoothed round trip, and the least seen lately.
+    /// The round trip as last measured, how long ago that was, and the least of some minutes.
     pub round_trip: Option<Duration>,
+    pub round_trip_age: Option<Duration>,
     pub round_trip_min: Option<Duration>,
     /// Bytes a second, as last estimated from what was acknowledged.
     pub rate_up: Option<u64>,

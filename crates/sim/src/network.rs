@@ -103,6 +103,8 @@ struct Line<S: Service> {
     /// The process that uses the line: one that has died is never heard again.
     process: u64,
     turned_away: Option<String>,
+    /// How long nothing is heard before the session is given up, where that is how it ends.
+    silence: Option<Duration>,
     driver: Option<AbortHandle>,
     traffic: Traffic,
     /// The line is taken by earlier messages until then: up, down.
@@ -126,6 +128,7 @@ impl<S: Service> Network<S> {
             connection: None,
             process: 0,
             turned_away: None,
+            silence: None,
             driver: None,
             traffic: Traffic::default(),
             busy: [now, now],
@@ -139,6 +142,11 @@ impl<S: Service> Network<S> {
 
     pub fn conditions(&self, line: LineId) -> Conditions {
         self.state().lines[line].conditions
+    }
+
+    /// Bytes that went over a line, in messages.
+    pub fn traffic(&self, line: LineId) -> Traffic {
+        self.state().lines[line].traffic
     }
 
     pub fn is_up(&self, line: LineId) -> bool {
@@ -155,6 +163,20 @@ impl<S: Service> Network<S> {
         };
         if let Some(connection) = connection {
             connection.sever(self, self.within(notice), self.within(notice));
+        }
+    }
+
+    /// Nothing passes from now on; the client notices it by hearing nothing for `silence`.
+    pub fn hang(&self, line: LineId, silence: Duration) {
+        self.inner.trace.note("network", format_args!("line {line} hangs"));
+        let connection = {
+            let mut state = self.state();
+            state.lines[line].up = false;
+            state.lines[line].silence = Some(silence);
+            state.lines[line].connection.clone()
+        };
+        if let Some(connection) = connection {
+            connection.sever(self, silence, silence);
         }
     }
 

@@ -220,6 +220,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
             open.written = true;
             open.only_cut = false;
+            open.turned_down = false;
             open.mtime = Some(now);
         }
         Ok(())

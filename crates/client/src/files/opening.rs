@@ -187,11 +187,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // The kernel releases late. Who writes by then is not to have half of it stored, and
             // will store it all.
             let last = open.is_some_and(|open| open.writing_handles == 1);
-            (flags.write && last).then_some(grip)
+            let told = open.is_some_and(|open| open.turned_down && open.unlinked.is_none());
+            (flags.write && last && !told).then_some(grip)
         };
         if let Some(grip) = grip {
             // Pages that were mapped may have been written after the last flush.
-            if let Err(stop) = self.store(&grip, None) {
+            if let Err(stop) = self.store_unattended(&grip) {
                 tracing::warn!(file = %grip.file, ?stop, "what was written is not stored yet");
             }
         }
@@ -204,6 +205,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.writing_handles -= u32::from(state.flags.write);
         let closed = open.handles == 0 && open.presence.dirty.is_none();
         let gone = open.unlinked.is_some();
+        let given_up = open.is_given_up();
         if closed {
             files.open.remove(&key);
         }
@@ -211,6 +213,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(files);
         if closed {
             self.discard_if_unused(state.file, state.generation, gone);
+        }
+        if given_up {
+            self.give_up_written(state.file, state.generation);
         }
         if let (true, Some(kernel)) = (settles, self.inner.kernel.get()) {
             kernel.forget_node(state.file, false);
@@ -254,6 +259,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.presence = presence.clone();
             open.written = false;
             open.only_cut = false;
+            open.turned_down = false;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Delay;
 use super::base::Base;
+use super::recent::Recent;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn_proto::RttEstimator;
 use std::any::Any;
@@ -13,7 +14,11 @@ pub(crate) struct DelayFactory;
 
 impl ControllerFactory for DelayFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Bridge { delay: Delay::new(now, current_mtu), smoothed: Base::new(now) })
+        Box::new(Bridge {
+            delay: Delay::new(now, current_mtu),
+            smoothed: Base::new(now),
+            recent: Recent::default(),
+        })
     }
 }
 
@@ -22,6 +27,7 @@ struct Bridge {
     delay: Delay,
     /// The smoothed round trip, without the time that the peer took to acknowledge.
     smoothed: Base,
+    recent: Recent,
 }
 
 impl Controller for Bridge {
@@ -35,6 +41,7 @@ impl Controller for Bridge {
     ) {
         self.delay.acked(now, sent, bytes, !app_limited);
         self.smoothed.seen(now, rtt.get());
+        self.recent.seen(now.saturating_duration_since(sent));
     }
 
     fn on_congestion_event(
@@ -80,6 +87,9 @@ impl Controller for Bridge {
 pub(crate) struct Measured {
     /// Bytes a second that got through, as last measured.
     pub(crate) rate: Option<u64>,
+    /// The round trip as it is now, and how often it has been measured.
+    pub(crate) round_trip: Option<Duration>,
+    pub(crate) round_trips: u64,
     /// The least round trip of the last minutes.
     pub(crate) round_trip_least: Option<Duration>,
 }
@@ -93,5 +103,10 @@ pub(crate) fn measured(connection: &quinn::Connection) -> Measured {
         (Some(seen), Some(smoothed)) => Some(seen.min(smoothed)),
         (seen, smoothed) => seen.or(smoothed),
     };
-    Measured { rate: bridge.delay.rate(), round_trip_least }
+    Measured {
+        rate: bridge.delay.rate(),
+        round_trip: bridge.recent.least(),
+        round_trips: bridge.recent.count(),
+        round_trip_least,
+    }
 }

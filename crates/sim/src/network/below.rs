@@ -89,6 +89,7 @@ impl<S: Service> Upstream for SimUpstream<S> {
         LinkQuality {
             connected: true,
             round_trip: Some(least + line.conditions.jitter),
+            round_trip_age: Some(Duration::ZERO),
             round_trip_min: Some(least),
             rate_up: line.conditions.bytes_a_second,
             rate_down: line.conditions.bytes_a_second,
@@ -175,8 +176,13 @@ impl<S: Service> Driver<S> {
                 Some(Ok(connection)) => {
                     self.say(Event::Up);
                     connection.wire.noticed_below().await;
-                    self.network.state().lines[self.line].connection = None;
-                    self.say(Event::Down(Unreachable::Lost));
+                    let silence = {
+                        let line = &mut self.network.state().lines[self.line];
+                        line.connection = None;
+                        line.silence.take()
+                    };
+                    let why = silence.map_or(Unreachable::Lost, Unreachable::Silent);
+                    self.say(Event::Down(why));
                     clock.sleep(RETRY_AFTER).await;
                 }
                 Some(Err(why)) => {

@@ -1,0 +1,52 @@
+//! How much is sent at once, by how long the link takes for it.
+//! From: partially connected operation, 5.1: what nobody waits for must not hold up the rest.
+
+use protocol::LinkQuality;
+use std::time::Duration;
+
+/// Contents that go with a batch without being asked for: at least, and at most.
+const EAGER_BYTES_MIN: u64 = 2 << 10;
+const EAGER_BYTES_MAX: u64 = 256 << 10;
+/// They may take so long, or a round trip if that is longer: asking first takes one anyway.
+const EAGER_FOR: Duration = Duration::from_secs(1);
+
+/// Bytes of contents that may go with a batch before the replica above has said what it lacks.
+/// Until something is known of the link, few.
+pub(crate) fn eager_bytes(link: &LinkQuality) -> u64 {
+    let Some(rate) = link.rate_up else { return EAGER_BYTES_MIN };
+    let takes = link.round_trip.unwrap_or_default().max(EAGER_FOR);
+    let millis = u64::try_from(takes.as_millis()).unwrap_or(u64::MAX);
+    (rate.saturating_mul(millis) / 1000).clamp(EAGER_BYTES_MIN, EAGER_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(rate_up: Option<u64>, round_trip_ms: u64) -> u64 {
+        let round_trip = Some(Duration::from_millis(round_trip_ms));
+        eager_bytes(&LinkQuality { rate_up, round_trip, ..LinkQuality::default() })
+    }
+
+    #[test]
+    fn what_goes_unasked_takes_the_link_about_a_second_or_a_round_trip() {
+        assert_eq!(at(Some(43_500), 60), 43_500);
+        assert_eq!(at(Some(10_000), 1_500), 15_000);
+        for (rate, trip) in [(1_200, 1_300), (3_600, 700), (8_000, 200), (60_000, 3_000)] {
+            let secs = at(Some(rate), trip) as f64 / rate as f64;
+            let bound = (trip as f64 / 1000.0).max(1.0).max(2_048.0 / rate as f64);
+            assert!(secs <= bound, "{rate} bytes a second, {trip} ms: {secs} s");
+        }
+    }
+
+    #[test]
+    fn of_an_unknown_link_little_is_asked() {
+        assert_eq!(at(None, 5_000), EAGER_BYTES_MIN);
+        assert_eq!(eager_bytes(&LinkQuality::default()), EAGER_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_fast_link_is_given_no_more_than_its_bound() {
+        assert_eq!(at(Some(u64::MAX), 100), EAGER_BYTES_MAX);
+    }
+}

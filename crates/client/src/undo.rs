@@ -1,0 +1,264 @@
+//! What becomes of updates for which the replica above has no room.
+//! Holds: what somebody waits for is undone before they are told, and is never taken later; what
+//! nobody waits for was acknowledged, and stays pending.
+//! From: DESIGN, "The client": in connected mode what is refused is undone, and the application
+//! gets the errno.
+
+use crate::client::{Client, Core, error_of};
+use crate::files::Files;
+use crate::presence::{Dirty, Presence};
+use crate::replay_log::{REFUSALS_MAX, stale_by};
+use crate::types::{Error, Step};
+use model::{Change, FileId, Stamp, Update};
+use protocol::{Objection, Upstream};
+use std::collections::{BTreeMap, BTreeSet};
+use store::container::Key;
+use store::{Containers, Durability};
+use update_log::{LogError, Record};
+
+/// Who waits for which verdict.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// Updates that are done only when the replica above has taken them. What was done without
+    /// waiting for a verdict is kept aside if it meets a change, whatever the mode is when it
+    /// leaves.
+    awaited: BTreeSet<u64>,
+    /// Of them, those that went beside a call, which nobody can be told of.
+    unattended: BTreeSet<u64>,
+    /// How many calls wait for an update just now.
+    waiting: BTreeMap<u64, usize>,
+}
+
+impl Waiters {
+    pub fn expect(&mut self, number: u64) {
+        self.awaited.insert(number);
+    }
+
+    pub fn is_awaited(&self, number: u64) -> bool {
+        self.awaited.contains(&number)
+    }
+
+    /// Somebody can be told what becomes of it.
+    pub fn is_attended(&self, number: u64) -> bool {
+        self.awaited.contains(&number) && !self.unattended.contains(&number)
+    }
+
+    pub fn leave_unattended(&mut self, number: u64) {
+        if !self.waiting.contains_key(&number) {
+            self.unattended.insert(number);
+        }
+    }
+
+    pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        self.awaited.retain(|number| keep(*number));
+        self.unattended.retain(|number| keep(*number));
+    }
+
+    fn begin(&mut self, number: u64) {
+        self.unattended.remove(&number);
+        *self.waiting.entry(number).or_default() += 1;
+    }
+
+    /// Whoever gave up was told that it may be done later: it is not to be refused then.
+    fn end(&mut self, number: u64) {
+        if let Some(count) = self.waiting.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&number);
+                self.awaited.remove(&number);
+            }
+        }
+    }
+}
+
+/// A call waits for a verdict until this is dropped.
+pub(crate) struct Waiting<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    number: u64,
+}
+
+impl<U: Upstream, C: Containers> Drop for Waiting<'_, U, C> {
+    fn drop(&mut self) {
+        self.client.core().waiters.end(self.number);
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn waiting(&self, number: u64) -> Waiting<'_, U, C> {
+        self.core().waiters.begin(number);
+        Waiting { client: self, number }
+    }
+
+    /// Stores an open file beside any call: nobody learns what becomes of it.
+    pub(crate) fn store_unattended(&self, grip: &crate::files::Grip<C::Container>) -> Step<()> {
+        if let Some(number) = self.store(grip, None)? {
+            self.core().waiters.leave_unattended(number);
+        }
+        Ok(())
+    }
+
+    /// The replica above has said why it takes nothing. Whoever waits learns it, and what they did
+    /// is undone.
+    pub(crate) fn turned_away(&self, objection: Objection) -> Result<(), Error> {
+        let (undone, outcome) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            let undone: Vec<Update> = core
+                .log
+                .pending()
+                .filter(|update| {
+                    let number = update.stamp.number;
+                    core.waiters.is_attended(number) && !core.meta.is_taken(number)
+                })
+                .cloned()
+                .collect();
+            let pending = core.log.pending().map(|update| update.stamp.number);
+            core.refusals.extend(pending.take(REFUSALS_MAX).map(|number| (number, objection)));
+            let outcome = self.take_back(core, &undone);
+            (undone, outcome)
+        };
+        self.forget(&undone.iter().flat_map(stale_by).collect::<Vec<_>>());
+        self.inner.settled.notify_waiters();
+        outcome
+    }
+
+    fn take_back(&self, core: &mut Core, undone: &[Update]) -> Result<(), Error> {
+        if undone.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<u64> = undone.iter().map(|update| update.stamp.number).collect();
+        core.log.returned(&numbers);
+        for update in undone {
+            let store = match update.change {
+                Change::Store { file, expects, .. } => Some((file, expects)),
+                _ => None,
+            };
+            // Noted as written before the store is taken back: a crash between the two loses
+            // neither.
+            let open = match store {
+                Some((file, expects)) => self.write_again(core, update, file, expects)?,
+                None => true,
+            };
+            core.log.cancel(update.stamp.number).map_err(of_log)?;
+            core.plans.remove(&update.stamp.number);
+            if let (Some((file, _)), false) = (store, open) {
+                self.drop_version(core, &mut self.files(), file, update.stamp)?;
+            }
+            tracing::warn!(update = %update.stamp, "the server has no room: an update was undone");
+        }
+        core.unsaved = true;
+        self.rebuild(core, undone)?;
+        let log = &core.log;
+        core.waiters.retain(|number| log.is_pending(number));
+        // Whoever is told that it was not done must not find it done after a power cut.
+        self.sync_log().map_err(error_of)
+    }
+
+    /// What was stored and is still open is written and not stored again: the next close or sync
+    /// tries once more. Says whether it is open.
+    fn write_again(
+        &self,
+        core: &mut Core,
+        update: &Update,
+        file: FileId,
+        expects: Stamp,
+    ) -> Result<bool, Error> {
+        let mut files = self.files();
+        let Some(open) = files.holder_of(file, update.stamp) else { return Ok(false) };
+        if open.unlinked.is_some() || open.presence.dirty.is_some() {
+            return Ok(true);
+        }
+        let (generation, uid) = (open.presence.generation, update.uid);
+        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
+        open.presence.dirty = Some(Dirty { expects, uid });
+        open.turned_down = true;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        open.presence.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        Ok(true)
+    }
+
+    /// A version that is not to be stored goes, and with it its container.
+    fn drop_version(
+        &self,
+        core: &mut Core,
+        files: &mut Files<C::Container>,
+        file: FileId,
+        version: Stamp,
+    ) -> Result<(), Error> {
+        core.log.note(&Record::Closed { file }).map_err(of_log)?;
+        core.unsaved = true;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let row = Presence::load(&*write, file).map_err(error_of)?;
+        let Some(row) = row.filter(|row| row.version == version) else { return Ok(()) };
+        let generation = row.generation;
+        files.close_version(file, generation);
+        // The row stays, for the generation that it counts.
+        let without = Presence {
+            generation: generation.wrapping_add(1),
+            ranges: Vec::new(),
+            dirty: None,
+            ..row
+        };
+        without.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        self.inner.containers.remove(Key { file: file.0, generation }).map_err(error_of)
+    }
+
+    /// The last close of a file whose program was told that it could not be stored.
+    pub(crate) fn give_up_written(&self, file: FileId, generation: u32) {
+        let outcome = {
+            let mut core = self.core();
+            let mut files = self.files();
+            let version = files
+                .get(file, generation)
+                .filter(|open| open.is_given_up())
+                .map(|open| open.presence.version);
+            // Somebody may have opened it again meanwhile.
+            let Some(version) = version else { return };
+            self.drop_version(&mut core, &mut files, file, version)
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%file, %error, "what could not be stored could not be removed");
+        }
+        self.forget(&[volume::partial::Changed::Node { file, contents: true }]);
+    }
+}
+
+fn of_log(error: LogError) -> Error {
+    match error {
+        LogError::Store(error) => error_of(error),
+        error => Error::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_up_waiting_is_not_awaited_and_who_goes_on_is() {
+        let mut waiters = Waiters::default();
+        waiters.expect(7);
+        waiters.begin(7);
+        waiters.begin(7);
+        waiters.end(7);
+        assert!(waiters.is_awaited(7) && waiters.is_attended(7));
+        waiters.end(7);
+        assert!(!waiters.is_awaited(7));
+    }
+
+    #[test]
+    fn what_went_beside_a_call_is_attended_once_somebody_waits_for_it() {
+        let mut waiters = Waiters::default();
+        waiters.expect(7);
+        waiters.leave_unattended(7);
+        assert!(waiters.is_awaited(7) && !waiters.is_attended(7));
+        waiters.begin(7);
+        assert!(waiters.is_attended(7));
+        waiters.leave_unattended(7);
+        assert!(waiters.is_attended(7));
+        waiters.retain(|_| false);
+        assert!(!waiters.is_awaited(7));
+    }
+}

@@ -1,0 +1,315 @@
+//! One client and an origin, in situations that are set up and not drawn.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{Durability, OpenFlags, WantedMode};
+use model::Kind;
+use protocol::{Mode, Status};
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Fault, Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any lease.
+const LEASE_ENDS: Duration = Duration::from_secs(90);
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+    machine: ClientMachine,
+    client: SimClient,
+    programs: Programs,
+}
+
+/// Plays a scene in simulated time.
+fn play<F: Future<Output = ()>>(mode: WantedMode, work: impl FnOnce(Scene) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
+        let invitation = origin.invite().unwrap();
+        let mut machine = ClientMachine::new(&room, 0, invitation, Conditions::NEAR, mode);
+        (machine.durability, machine.cache_bytes_max) = (Durability::Prompt, 1 << 30);
+        let client = machine.start().await.unwrap();
+        let network = room.network.clone();
+        work(Scene { room, origin, machine, client, programs: Programs::default() }).await;
+        network.close();
+    });
+}
+
+fn fixed(mode: Mode) -> WantedMode {
+    WantedMode::Fixed(mode)
+}
+
+impl Scene {
+    async fn perform(&mut self, operation: Operation) -> Outcome {
+        self.programs.perform(&self.client, &operation).await
+    }
+
+    #[track_caller]
+    fn done(outcome: Outcome) {
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+    }
+
+    /// Makes a file with the contents of `version` and closes it.
+    async fn save(&mut self, path: &str, version: u64, length: usize) -> Outcome {
+        let create = Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 };
+        let made = self.perform(create).await;
+        if matches!(made, Outcome::Failed(_)) {
+            return made;
+        }
+        Self::done(self.write(0, version, length).await);
+        self.close(0).await
+    }
+
+    async fn write(&mut self, slot: usize, version: u64, length: usize) -> Outcome {
+        self.perform(Operation::Write { slot, offset: 0, length, version }).await
+    }
+
+    async fn open(&mut self, path: &str, slot: usize) {
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        Self::done(self.perform(Operation::Open { path: Path::new(path), slot, flags }).await);
+    }
+
+    async fn close(&mut self, slot: usize) -> Outcome {
+        self.perform(Operation::Close { slot }).await
+    }
+
+    async fn read(&mut self, path: &str) -> Outcome {
+        self.perform(Operation::Fetch { path: Path::new(path) }).await
+    }
+
+    async fn make_directory(&mut self, path: &str) -> Outcome {
+        let (path, kind) = (Path::new(path), Kind::Directory);
+        self.perform(Operation::Make { path, kind, mode: 0o755, target: None }).await
+    }
+
+    fn status(&self) -> Status {
+        self.client.status()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.room.clock.sleep(time).await;
+    }
+
+    async fn settled(&self) {
+        let machines = std::slice::from_ref(&self.machine);
+        check::settled(&self.room, machines, true).await.unwrap();
+    }
+
+    /// Everything is at the origin, and both show the same. Whoever looked at the origin for this
+    /// is not waited for afterwards.
+    async fn agree(&self) {
+        self.settled().await;
+        let machines = std::slice::from_ref(&self.machine);
+        check::all_agree(&self.room, &self.origin, machines).await.unwrap();
+        check::nothing_broke(&self.room, machines).unwrap();
+        self.pass(LEASE_ENDS).await;
+    }
+}
+
+fn holds(version: u64, length: usize) -> Outcome {
+    Outcome::Bytes(stretch(version, length))
+}
+
+fn failed(fault: Fault) -> Outcome {
+    Outcome::Failed(fault)
+}
+
+#[test]
+fn connected_what_the_origin_has_no_room_for_is_undone_and_never_taken() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("old", 1, 3_000).await);
+        scene.origin.disk.fill_after(0);
+        assert_eq!(scene.make_directory("d").await, failed(Fault::NoSpace));
+        assert_eq!(scene.save("new", 2, 3_000).await, failed(Fault::NoSpace));
+        scene.open("old", 0).await;
+        Scene::done(scene.write(0, 3, 4_000).await);
+        let flushed = scene.perform(Operation::Flush { slot: 0 }).await;
+        assert_eq!(flushed, failed(Fault::NoSpace));
+        assert_eq!(scene.status().pending.updates, 0);
+        assert_eq!(scene.read("old").await, holds(3, 4_000), "it is open and written to");
+        assert_eq!(scene.close(0).await, failed(Fault::NoSpace));
+        scene.origin.disk.make_room();
+        assert_eq!(scene.read("old").await, holds(1, 3_000));
+        assert_eq!(scene.read("new").await, failed(Fault::NoEntry));
+        scene.pass(60 * SECOND).await;
+        scene.agree().await;
+        let there = check::origin_tree(&scene.origin).await.unwrap();
+        scene.pass(LEASE_ENDS).await;
+        Scene::done(scene.make_directory("d").await);
+        scene.open("old", 0).await;
+        Scene::done(scene.write(0, 4, 5_000).await);
+        Scene::done(scene.close(0).await);
+        assert_eq!(scene.read("old").await, holds(4, 5_000));
+        scene.agree().await;
+        let then = check::origin_tree(&scene.origin).await.unwrap();
+        assert!(!there.differences("before", &then, "after").is_empty());
+        assert_eq!(scene.status().conflicts, 0);
+    });
+}
+
+#[test]
+fn a_file_that_stays_open_is_stored_by_the_next_sync_once_there_is_room() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("old", 1, 3_000).await);
+        scene.open("old", 0).await;
+        Scene::done(scene.write(0, 2, 4_000).await);
+        scene.origin.disk.fill_after(0);
+        for _ in 0..2 {
+            let synced = scene.perform(Operation::Sync { slot: 0 }).await;
+            assert_eq!(synced, failed(Fault::NoSpace));
+        }
+        scene.origin.disk.make_room();
+        Scene::done(scene.perform(Operation::Sync { slot: 0 }).await);
+        Scene::done(scene.close(0).await);
+        assert_eq!(scene.read("old").await, holds(2, 4_000));
+        scene.agree().await;
+        assert_eq!(scene.status().conflicts, 0);
+    });
+}
+
+#[test]
+fn what_was_undone_does_not_come_back_with_the_next_start() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("old", 1, 3_000).await);
+        scene.origin.disk.fill_after(0);
+        assert_eq!(scene.make_directory("d").await, failed(Fault::NoSpace));
+        scene.open("old", 0).await;
+        Scene::done(scene.write(0, 2, 4_000).await);
+        assert_eq!(scene.close(0).await, failed(Fault::NoSpace));
+        scene.origin.disk.make_room();
+        scene.machine.stop(sim::machine::End::PowerCut, SECOND);
+        scene.programs.forget();
+        scene.client = scene.machine.start().await.unwrap();
+        scene.pass(30 * SECOND).await;
+        assert_eq!(scene.read("old").await, holds(1, 3_000));
+        let there = scene.perform(Operation::Stat { path: Path::new("d") }).await;
+        assert_eq!(there, failed(Fault::NoEntry));
+        scene.agree().await;
+    });
+}
+
+#[test]
+fn partial_what_the_origin_has_no_room_for_stays_pending_and_status_says_why() {
+    play(fixed(Mode::Partial), async |mut scene| {
+        Scene::done(scene.save("old", 1, 3_000).await);
+        // A lease that runs out could not be renewed.
+        scene.settled().await;
+        scene.origin.disk.fill_after(0);
+        Scene::done(scene.make_directory("d").await);
+        Scene::done(scene.save("new", 2, 3_000).await);
+        scene.pass(10 * SECOND).await;
+        let pending = scene.status().pending;
+        assert!(pending.updates > 0);
+        assert!(pending.trouble.unwrap().contains("no space left"));
+        // Who waits from now on is told, and the rest stays.
+        scene.client.set_mode(fixed(Mode::Connected));
+        assert_eq!(scene.make_directory("e").await, failed(Fault::NoSpace));
+        assert_eq!(scene.status().pending.updates, pending.updates);
+        scene.origin.disk.make_room();
+        scene.agree().await;
+        assert_eq!(scene.status().pending.trouble, None);
+        assert_eq!(scene.read("new").await, holds(2, 3_000));
+        let there = scene.perform(Operation::Stat { path: Path::new("e") }).await;
+        assert_eq!(there, failed(Fault::NoEntry));
+    });
+}
+
+#[test]
+fn disconnected_by_wish_nothing_goes_over_a_link_that_is_there() {
+    play(fixed(Mode::Partial), async |mut scene| {
+        Scene::done(scene.save("seen", 1, 3_000).await);
+        scene.agree().await;
+        let mut other = other_client(&scene).await;
+        let theirs = other.client().unwrap().clone();
+        let mut others = Programs::default();
+        save_by(&mut others, &theirs, "unseen", 2).await;
+        scene.client.set_mode(fixed(Mode::Disconnected));
+        scene.pass(SECOND).await;
+        let traffic = |scene: &Scene| scene.room.network.traffic(scene.machine.line);
+        let before = traffic(&scene);
+        let asked = scene.room.clock.moment();
+        assert_eq!(scene.read("unseen").await, failed(Fault::Unreachable));
+        assert_eq!(scene.room.clock.moment().since(asked), Duration::ZERO, "at once");
+        assert_eq!(scene.read("seen").await, holds(1, 3_000));
+        Scene::done(scene.save("mine", 3, 2_000).await);
+        save_by(&mut others, &theirs, "more", 4).await;
+        for _ in 0..120 {
+            assert_eq!(scene.read("seen").await, holds(1, 3_000));
+            scene.pass(SECOND).await;
+        }
+        assert_eq!(traffic(&scene), before, "not a byte, in either direction");
+        let status = scene.status();
+        assert_eq!((status.mode, status.pending.updates > 0), (Mode::Disconnected, true));
+        assert!(status.link.trouble.unwrap().contains("as was asked for"));
+        scene.client.set_mode(fixed(Mode::Partial));
+        assert_eq!(scene.read("unseen").await, holds(2, 2_000));
+        scene.agree().await;
+        other.stop(sim::machine::End::Killed, SECOND);
+    });
+}
+
+/// Connected by `auto`: the first change after the link began to hang waits until it is given up,
+/// and by then the mode has changed.
+#[test]
+fn a_link_that_hangs_holds_up_the_first_change_for_the_silence_and_no_longer() {
+    play(WantedMode::Auto, async |mut scene| {
+        Scene::done(scene.make_directory("before").await);
+        scene.pass(5 * SECOND).await;
+        assert_eq!(scene.status().mode, Mode::Connected);
+        let silence = 6 * SECOND;
+        scene.room.network.hang(scene.machine.line, silence);
+        let began = scene.room.clock.moment();
+        Scene::done(scene.make_directory("first").await);
+        let took = scene.room.clock.moment().since(began);
+        assert!(took <= silence + SECOND / 10, "{took:?}");
+        assert_eq!(scene.status().mode, Mode::Disconnected);
+        let began = scene.room.clock.moment();
+        Scene::done(scene.make_directory("second").await);
+        assert_eq!(scene.room.clock.moment().since(began), Duration::ZERO);
+        scene.room.network.restore(scene.machine.line);
+        scene.agree().await;
+    });
+}
+
+async fn other_client(scene: &Scene) -> ClientMachine {
+    let invitation = scene.origin.invite().unwrap();
+    let mode = fixed(Mode::Connected);
+    let mut other = ClientMachine::new(&scene.room, 1, invitation, Conditions::NEAR, mode);
+    other.start().await.unwrap();
+    other
+}
+
+async fn save_by(programs: &mut Programs, client: &SimClient, path: &str, version: u64) {
+    let create = Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 };
+    let write = Operation::Write { slot: 0, offset: 0, length: 2_000, version };
+    for operation in [create, write, Operation::Close { slot: 0 }] {
+        Scene::done(programs.perform(client, &operation).await);
+    }
+}
+
+#[test]
+fn what_is_open_and_written_counts_as_cached_at_once() {
+    play(WantedMode::Auto, async |mut scene| {
+        let before = scene.status().cache;
+        let create = Operation::Create { path: Path::new("file"), mode: 0o644, slot: 0 };
+        Scene::done(scene.perform(create).await);
+        Scene::done(scene.write(0, 1, 3).await);
+        let open = scene.status().cache;
+        assert_eq!((open.files, open.bytes), (before.files + 1, before.bytes + 3));
+        Scene::done(scene.write(0, 2, 5_000).await);
+        assert_eq!(scene.status().cache.bytes, before.bytes + 5_000);
+        Scene::done(scene.close(0).await);
+        scene.pass(3 * SECOND).await;
+        let closed = scene.status().cache;
+        assert_eq!((closed.files, closed.bytes), (before.files + 1, before.bytes + 5_000));
+    });
+}
