@@ -18,7 +18,7 @@ use crate::live::{self, Live, NoSession};
 use crate::quality::Counters;
 use crate::retry::Retry;
 use crate::tls::{self, OtherKey, SERVER_NAME};
-use crate::transport::{self, code};
+use crate::transport::{self, Congestion, code};
 use crate::{Address, Error, Identity, Limits, route};
 use protocol::{
     Class, Event, LinkQuality, Request, Response, Traffic, Unreachable, Upstream, Versions,
@@ -51,6 +51,7 @@ pub struct RemoteConfig {
     pub limits: Limits,
     /// The versions of the protocol to speak.
     pub versions: Versions,
+    pub congestion: Congestion,
 }
 
 impl RemoteConfig {
@@ -63,6 +64,7 @@ impl RemoteConfig {
             world,
             limits: Limits::default(),
             versions: Versions::OURS,
+            congestion: Congestion::ByDelay,
         }
     }
 }
@@ -294,7 +296,10 @@ impl Shared {
         let endpoint = quinn::Endpoint::new(Default::default(), None, socket, runtime)
             .map_err(|error| no_socket(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(self.tls.clone());
-        config.transport_config(Arc::new(transport::client(retry.round_trip())));
+        config.transport_config(Arc::new(transport::client(
+            retry.round_trip(),
+            self.config.congestion,
+        )));
 
         let greeted = async {
             let connecting = endpoint

@@ -4,6 +4,7 @@
 use crate::controller::DelayFactory;
 use crate::keys::Identity;
 use crate::limits::{REQUESTS_MAX, SESSION_SILENCE_MAX};
+use quinn::congestion::CubicConfig;
 use quinn::{EndpointConfig, IdleTimeout, TransportConfig, VarInt};
 use quinn_proto::HashedConnectionIdGenerator;
 use std::io;
@@ -42,8 +43,20 @@ pub(crate) mod code {
     pub(crate) const BEHIND: VarInt = VarInt::from_u32(7);
 }
 
-pub(crate) fn client(initial_rtt: Duration) -> TransportConfig {
+/// What decides how much of ours may be under way at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    #[default]
+    ByDelay,
+    /// What the library of QUIC takes by itself, which goes by losses alone: to compare with.
+    ByLoss,
+}
+
+pub(crate) fn client(initial_rtt: Duration, congestion: Congestion) -> TransportConfig {
     let mut config = common();
+    if congestion == Congestion::ByLoss {
+        config.congestion_controller_factory(Arc::new(CubicConfig::default()));
+    }
     config
         .initial_rtt(initial_rtt)
         .max_idle_timeout(None)

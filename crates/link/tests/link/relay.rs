@@ -23,6 +23,8 @@ struct Shared {
     /// Bytes a second in each direction; 0 is without bound.
     rate: u64,
     delay: Duration,
+    /// Bytes that may wait to be sent in each direction; what does not fit is lost.
+    queue_bytes_max: usize,
     front: UdpSocket,
 }
 
@@ -33,6 +35,15 @@ impl Relay {
 
     /// With so many bytes a second, and so much delay, each way.
     pub async fn slow(target: SocketAddr, rate: u64, delay: Duration) -> Relay {
+        Relay::with_queue(target, rate, delay, usize::MAX).await
+    }
+
+    pub async fn with_queue(
+        target: SocketAddr,
+        rate: u64,
+        delay: Duration,
+        queue_bytes_max: usize,
+    ) -> Relay {
         let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = front.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -40,6 +51,7 @@ impl Relay {
             cut: AtomicBool::new(false),
             rate,
             delay,
+            queue_bytes_max,
             front,
         });
         let task = tokio::spawn(forward(shared.clone()));
@@ -66,22 +78,33 @@ struct Lane {
     free: Instant,
     rate: u64,
     delay: Duration,
+    queue_bytes_max: usize,
 }
 
 impl Lane {
     fn new(shared: &Shared) -> Lane {
-        Lane { free: Instant::now(), rate: shared.rate, delay: shared.delay }
+        Lane {
+            free: Instant::now(),
+            rate: shared.rate,
+            delay: shared.delay,
+            queue_bytes_max: shared.queue_bytes_max,
+        }
     }
 
-    fn arrival(&mut self, bytes: usize) -> Instant {
+    /// None: there is no room in the queue.
+    fn arrival(&mut self, bytes: usize) -> Option<Instant> {
         let now = Instant::now();
         if self.rate > 0 {
+            let waiting = self.free.saturating_duration_since(now).as_secs_f64();
+            if (waiting * self.rate as f64) as usize > self.queue_bytes_max {
+                return None;
+            }
             let takes = Duration::from_secs_f64((bytes + 28) as f64 / self.rate as f64);
             self.free = self.free.max(now) + takes;
         } else {
             self.free = now;
         }
-        self.free + self.delay
+        Some(self.free + self.delay)
     }
 }
 
@@ -116,7 +139,9 @@ async fn forward(shared: Arc<Shared>) {
             continue;
         }
         let target = *shared.target.lock().unwrap();
-        let _ = queue.send((lane.arrival(bytes), back, target, buffer[..bytes].to_vec()));
+        if let Some(at) = lane.arrival(bytes) {
+            let _ = queue.send((at, back, target, buffer[..bytes].to_vec()));
+        }
     }
 }
 
@@ -133,8 +158,11 @@ async fn give_back(shared: Arc<Shared>, back: Arc<UdpSocket>, client: SocketAddr
     }));
     loop {
         let Ok((bytes, _)) = back.recv_from(&mut buffer).await else { continue };
-        if !shared.cut.load(Ordering::SeqCst) {
-            let _ = queue.send((lane.arrival(bytes), buffer[..bytes].to_vec()));
+        if shared.cut.load(Ordering::SeqCst) {
+            continue;
+        }
+        if let Some(at) = lane.arrival(bytes) {
+            let _ = queue.send((at, buffer[..bytes].to_vec()));
         }
     }
 }
