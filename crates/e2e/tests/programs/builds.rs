@@ -1,9 +1,13 @@
 //! Compiling a C program: many small files, times that `make` compares, programs that are run.
 
-use crate::{in_both_modes, same_on_another_device, shell};
+use crate::{BOUND, in_both_modes, same_on_another_device, shell};
+use e2e::mount::Wanted;
+use e2e::{Lane, World};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const PARTS: usize = 14;
 
@@ -62,4 +66,54 @@ fn a_program_is_built_changed_and_built_again() {
         shell(&source, "make clean");
         assert!(!source.join("program").exists());
     });
+}
+
+/// Every file below a folder, by path from there.
+fn bytes_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(below) = folders.pop() {
+        for entry in fs::read_dir(folder.join(&below)).unwrap() {
+            let entry = entry.unwrap();
+            let path = below.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path, fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Two jobs at once read headers that are not here yet and write objects beside each other, over
+/// the line of a house in the country. What comes out is, byte for byte, what the disk here gives.
+#[test]
+fn a_parallel_build_over_a_slow_link_gives_what_it_gives_on_the_local_disk() {
+    let world = World::bounded(2 * BOUND);
+    let server = world.server();
+    let mut author = world.mount(&server, "author", "connected");
+    write_source(&author.path("source"));
+    author.unmount(&[]);
+    let local = world.folder("local");
+    write_source(&local);
+    shell(&local, "make -j2 2>&1");
+    let delay = Duration::from_millis(30);
+    let (up, down) = (Lane::new(348_000, delay), Lane::new(1_500_000, delay));
+    let wanted = Wanted { mode: "auto", up: Some(up), down: Some(down), ..Wanted::default() };
+    let mount = world.mount_with(&server, "far", wanted);
+    let source = mount.path("source");
+    shell(&source, "make -j2 2>&1");
+    assert_eq!(mount.mode(), "partial", "nobody waits for every file at this distance");
+    assert_eq!(bytes_below(&source), bytes_below(&local));
+    // A header that all parts see is changed while the build is still on its way up.
+    for folder in [&source, &local] {
+        fs::write(folder.join("parts/shared.h"), "#define SHARED 2\n").unwrap();
+        shell(folder, "make -j2 2>&1");
+    }
+    assert_eq!(shell(&source, "./program"), expected(2));
+    assert_eq!(bytes_below(&source), bytes_below(&local));
+    let other = same_on_another_device(&world, &server, &mount);
+    assert_eq!(bytes_below(&other.path("source")), bytes_below(&local));
+    assert!(shell(&other.path("source"), "make -j2").contains("up to date"));
 }
