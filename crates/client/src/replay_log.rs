@@ -5,4 +5,344 @@
 
 use crate::client::{Client, error_of};
 use crate::mode;
+use crate::needs::files_of;
 use crate::pace::eager_bytes;
+use crate::plan::{forget_home, is_home, note_home};
+use crate::session::unexpected;
+use crate::types::Error;
+use chunks::pack;
+use model::{Change, ChunkName, Update};
+use protocol::{
+    Class, Objection, PAYLOAD_BYTES_MAX, Payload, Refusal, Request, Response, Submit, Submitted,
+    Upstream, Verdict,
+};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use store::Containers;
+use volume::partial::{self, Changed, Touched};
+
+/// Updates of one batch.
+const BATCH_UPDATES_MAX: usize = 256;
+/// After a failure that is not the link's.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Refusals that nobody asked for are forgotten beyond so many.
+pub(crate) const REFUSALS_MAX: usize = 10_000;
+
+/// What is to be sent next.
+struct Sending {
+    updates: Vec<Update>,
+    /// Chunks that go along.
+    eager: Vec<Vec<u8>>,
+    strict: bool,
+    settled: u64,
+}
+
+/// Why a batch did not get through.
+pub(crate) enum Setback {
+    Link,
+    Failed(Error),
+}
+
+impl From<Error> for Setback {
+    fn from(error: Error) -> Setback {
+        Setback::Failed(error)
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) async fn run_replay(&self) {
+        while !self.is_stopping() {
+            let wanted = self.inner.replay_wanted.notified();
+            tokio::pin!(wanted);
+            wanted.as_mut().enable();
+            if !self.may_replay() {
+                tokio::select! {
+                    biased;
+                    () = &mut wanted => {}
+                    () = self.until_stopping() => {}
+                }
+                continue;
+            }
+            match self.replay_batch().await {
+                Ok(()) => self.core().setback = None,
+                // The next attach calls again.
+                Err(Setback::Link) => self.inner.world.clock.sleep(Duration::from_millis(20)).await,
+                Err(Setback::Failed(error)) => {
+                    tracing::warn!(%error, "what is pending could not be sent, and stays pending");
+                    self.core().setback = Some(error.to_string());
+                    if let Error::Objection(objection) = error
+                        && let Err(error) = self.turned_away(objection)
+                    {
+                        tracing::error!(%error, "what was not taken could not be undone");
+                    }
+                    self.inner.world.clock.sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn may_replay(&self) -> bool {
+        let (attached, replays) = {
+            let connection = self.connection();
+            (connection.attached, mode::replays(connection.mode))
+        };
+        attached && replays && self.core().log.pending_len() > 0
+    }
+
+    async fn replay_batch(&self) -> Result<(), Setback> {
+        let sending = self.next_batch()?;
+        if sending.updates.is_empty() {
+            return Ok(());
+        }
+        self.sync_before_sending(&sending).await?;
+        let class = if sending.strict { Class::Interactive } else { Class::Replay };
+        let payload = pack_all(&sending.eager);
+        let submit = Submit {
+            settled: sending.settled,
+            strict: sending.strict,
+            updates: sending.updates.clone(),
+            payload,
+        };
+        let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
+        let submitted = match answer {
+            Ok(Response::Submitted(submitted)) => submitted,
+            Ok(Response::Refused(refusal)) => return Err(self.refused(refusal)),
+            Ok(other) => return Err(unexpected("submit", &other).into()),
+            Err(_) => return Err(Setback::Link),
+        };
+        if submitted.verdicts.len() > sending.updates.len() {
+            return Err(
+                Error::Failed("the server judged more updates than were sent".into()).into()
+            );
+        }
+        let progress = !submitted.verdicts.is_empty();
+        self.settle(&sending, &submitted)?;
+        if submitted.missing.is_empty() {
+            if !progress {
+                let text = "the server neither took an update nor said what it lacks";
+                return Err(Error::Failed(text.into()).into());
+            }
+            return Ok(());
+        }
+        let rest = &sending.updates[submitted.verdicts.len()..];
+        self.put(rest, &submitted.missing, class).await
+    }
+
+    /// An update that the replica above has, and this machine lost with its power, would have its
+    /// number given to another one.
+    async fn sync_before_sending(&self, sending: &Sending) -> Result<(), Setback> {
+        let client = self.clone();
+        let synced = self.off_the_runtime(move || client.sync_log()).await;
+        if synced.is_err() {
+            let numbers: Vec<u64> =
+                sending.updates.iter().map(|update| update.stamp.number).collect();
+            self.core().log.returned(&numbers);
+        }
+        Ok(synced.map_err(error_of)?)
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) -> Setback {
+        match refusal {
+            Refusal::NotAttached => Setback::Link,
+            Refusal::NoSpace => Setback::Failed(Error::Objection(Objection::NoSpace)),
+            refusal => Setback::Failed(Error::Unreachable(refusal.to_string())),
+        }
+    }
+
+    /// The first pending updates, with the contents that are quicker sent than asked about.
+    fn next_batch(&self) -> Result<Sending, Error> {
+        let mut room = eager_bytes(&self.inner.upstream.quality());
+        let (updates, settled) = {
+            let core = self.core();
+            (core.log.batch(BATCH_UPDATES_MAX).updates, core.meta.settled)
+        };
+        let mut taken = Vec::new();
+        let mut eager = Vec::new();
+        let mut sent = BTreeSet::new();
+        for update in updates {
+            if matches!(update.change, Change::Store { .. }) {
+                let first = taken.is_empty();
+                match self.eager_chunks(&update, &mut room, first, &mut sent)? {
+                    Some(chunks) => eager.extend(chunks),
+                    None => break,
+                }
+            }
+            taken.push(update);
+        }
+        let mut core = self.core();
+        // Somebody may have taken one back meanwhile; what is left is still a prefix in order.
+        let pending: BTreeSet<u64> = core.log.pending().map(|update| update.stamp.number).collect();
+        taken.retain(|update| pending.contains(&update.stamp.number));
+        let awaited = |update: &Update| core.waiters.is_awaited(update.stamp.number);
+        let strict = taken.first().is_some_and(awaited);
+        let alike = taken.iter().take_while(|update| awaited(update) == strict).count();
+        taken.truncate(alike);
+        let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
+        core.log.submitted(&numbers);
+        Ok(Sending { updates: taken, eager, strict, settled })
+    }
+
+    /// The chunks of a store that go along: all that the origin may lack, if there is room for
+    /// them; its recipe at least, if it is the first. None: it has to wait for its turn.
+    fn eager_chunks(
+        &self,
+        update: &Update,
+        room: &mut u64,
+        first: bool,
+        sent: &mut BTreeSet<ChunkName>,
+    ) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let number = update.stamp.number;
+        self.plan_again(update)?;
+        let secret = self.secret().0;
+        let mut core = self.core();
+        let Some(plan) = core.plans.remove(&number) else { return Ok(Some(Vec::new())) };
+        drop(core);
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let mut names = Vec::new();
+        let mut bytes = 0;
+        for name in plan.names() {
+            if !sent.contains(name) && !is_home(&*read, name).map_err(error_of)? {
+                names.push(*name);
+                bytes += plan.length(name).unwrap_or(0);
+            }
+        }
+        let fits = bytes <= *room;
+        let mut chunks = Vec::new();
+        if fits || first {
+            let mut budget = if fits { bytes } else { PAYLOAD_BYTES_MAX as u64 / 2 };
+            for name in names {
+                let is_recipe = plan.recipe.contains_key(&name);
+                let length = plan.length(&name).unwrap_or(0);
+                if !(fits || is_recipe) || length > budget {
+                    continue;
+                }
+                if let Some(found) = self.chunk_of(&plan, &secret, &name).map_err(error_of)? {
+                    budget -= length;
+                    sent.insert(name);
+                    chunks.push(found);
+                }
+            }
+            *room = room.saturating_sub(bytes);
+        }
+        self.core().plans.insert(number, plan);
+        Ok((fits || first).then_some(chunks))
+    }
+
+    /// Takes in the verdicts.
+    fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
+        let mut stale: Vec<Changed> = Vec::new();
+        {
+            let mut core = self.core();
+            let core = &mut *core;
+            let judged: Vec<(&Update, &Verdict)> =
+                sending.updates.iter().zip(&submitted.verdicts).collect();
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            let changed = partial::take_states(&mut *write, &submitted.states, core.meta.epoch)
+                .map_err(|error| Error::Failed(error.to_string()))?;
+            for name in &submitted.missing {
+                forget_home(&mut *write, name).map_err(error_of)?;
+            }
+            let mut turned_down = Vec::new();
+            for (update, verdict) in &judged {
+                let number = update.stamp.number;
+                core.log.retire(number);
+                core.refusals.remove(&number);
+                partial::forget_local(&mut *write, number, &Touched::by(update))
+                    .map_err(|error| Error::Failed(error.to_string()))?;
+                core.meta.settled = core.meta.settled.max(number);
+                if let Some(plan) = core.plans.remove(&number) {
+                    for name in plan.names() {
+                        note_home(&mut *write, name).map_err(error_of)?;
+                    }
+                }
+                if !matches!(verdict, Verdict::Taken(_)) {
+                    self.report(update, verdict);
+                    turned_down.push((*update).clone());
+                }
+                if let (Verdict::Refused(objection), true) = (verdict, sending.strict) {
+                    core.refusals.insert(number, *objection);
+                }
+            }
+            let log = &core.log;
+            core.plans.retain(|number, _| log.is_pending(*number));
+            core.waiters.retain(|number| log.is_pending(number));
+            while core.refusals.len() > REFUSALS_MAX {
+                core.refusals.pop_first();
+            }
+            self.commit_learnt(core, write, files_of(&submitted.states), None)?;
+            core.unsaved = true;
+            // What was not judged has not been taken, and may be taken back again.
+            let rest: Vec<u64> =
+                sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();
+            core.log.returned(&rest);
+            if !turned_down.is_empty() {
+                self.rebuild(core, &turned_down)?;
+                stale.extend(turned_down.iter().flat_map(stale_by));
+                stale.extend(changed);
+            }
+        }
+        self.forget(&stale);
+        self.inner.settled.notify_waiters();
+        Ok(())
+    }
+
+    fn report(&self, update: &Update, verdict: &Verdict) {
+        match verdict {
+            Verdict::Taken(_) => {}
+            Verdict::KeptAside { name, directory, .. } => {
+                self.inner.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    update = %update.stamp, %directory, %name,
+                    "somebody else changed the same thing: both are kept, this one under another name"
+                );
+            }
+            Verdict::Refused(objection) => {
+                tracing::info!(update = %update.stamp, %objection, "an update was refused");
+            }
+        }
+    }
+
+    /// Waits for the verdict of an update, where the mode asks for that.
+    pub async fn settled(&self, number: u64) -> Result<(), Error> {
+        let within = self.inner.settings.answer_within;
+        let _waiting = self.waiting(number);
+        match self.inner.world.clock.within(within, self.verdict(number)).await {
+            Some(outcome) => outcome,
+            None => Err(Error::TimedOut(within)),
+        }
+    }
+
+    async fn verdict(&self, number: u64) -> Result<(), Error> {
+        loop {
+            let settled = self.inner.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            {
+                let mode = self.connection().mode;
+                let mut core = self.core();
+                if let Some(objection) = core.refusals.remove(&number) {
+                    return Err(Error::Objection(objection));
+                }
+                if !core.log.is_pending(number) || !mode::waits_for_verdicts(mode) {
+                    return Ok(());
+                }
+            }
+            settled.await;
+        }
+    }
+}
+
+/// What the kernel may show that an update which was turned down had made.
+pub(crate) fn stale_by(update: &Update) -> Vec<Changed> {
+    let touched = Touched::by(update);
+    let nodes = touched.nodes.into_iter().map(|file| Changed::Node { file, contents: true });
+    let entries =
+        touched.entries.into_iter().map(|(directory, name)| Changed::Entry(directory, name));
+    nodes.chain(entries).collect()
+}
+
+pub(crate) fn pack_all(chunks: &[Vec<u8>]) -> Option<Payload> {
+    let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    (!chunks.is_empty()).then(|| pack(&chunks))
+}
