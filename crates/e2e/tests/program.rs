@@ -254,7 +254,8 @@ fn the_status_has_what_programs_and_people_look_for() {
     assert_eq!(status["mountpoint"], text(&mount.mountpoint));
     assert_eq!(status["state_directory"], text(&mount.state));
     assert_eq!(status["server"], mount.relay.address().to_string());
-    assert_eq!(status["mode"], "connected");
+    // Which one depends on how quickly this machine answers itself.
+    assert!(["connected", "partial"].contains(&status["mode"].as_str().unwrap()));
     assert_eq!(status["mode_wanted"], "auto");
     assert_eq!(status["read_only"], false);
     assert_eq!((&status["pending_updates"], &status["pending"]["updates"]), (&0.into(), &0.into()));
