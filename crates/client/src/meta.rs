@@ -39,6 +39,9 @@ pub struct Meta {
     /// the replica above said then, though their verdicts may be still to come.
     #[n(9)]
     pub taken: Option<u64>,
+    /// Some of what is pending is not in the tables, because what it rests on was not known.
+    #[n(10)]
+    pub hides: Option<bool>,
 }
 
 impl Default for Meta {
@@ -54,6 +57,7 @@ impl Default for Meta {
             applied: 0,
             counter: 1,
             taken: None,
+            hides: None,
         }
     }
 }
@@ -113,6 +117,7 @@ mod tests {
             applied: 6,
             counter: 70_000,
             taken: None,
+            hides: None,
         }
     }
 

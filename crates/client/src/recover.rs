@@ -22,6 +22,8 @@ use volume::partial::{self, Tree};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Redone {
     Done,
+    /// It rests on what is not known here any more: it is pending, and does not show yet.
+    Hidden,
     /// A store whose contents are not there.
     Torn(u64),
 }
@@ -44,6 +46,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for record in &recovered.replayed {
                 match self.redo(&mut *write, record, &meta)? {
                     Redone::Done => {}
+                    Redone::Hidden => core.meta.hides = Some(true),
                     Redone::Torn(number) => torn.push(number),
                 }
             }
@@ -56,8 +59,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What outlived the process may not be on the disk yet.
             self.sync_log()?;
             write.commit(Durability::Now)?;
-            // Also what an earlier recovery could not show, for want of what it rests on.
-            if core.log.pending_len() > 0 || !recovered.cancelled.is_empty() {
+            // What an earlier recovery could not show either is not in the log behind the tables.
+            if core.meta.hides.is_some() || !recovered.cancelled.is_empty() {
                 self.rebuild(&mut core, &recovered.cancelled)
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
             }
@@ -92,8 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Ok(Ok(effects)) => effects,
                     // The origin will say what becomes of it.
                     Ok(Err(_)) => return Ok(Redone::Done),
-                    // It rests on what is not known here any more, and does not show yet.
-                    Err(missing) if missing.file().is_some() => return Ok(Redone::Done),
+                    Err(missing) if missing.file().is_some() => return Ok(Redone::Hidden),
                     Err(missing) => return Err(missing.into()),
                 };
                 partial::apply_local(write, update.stamp.number, &effects, meta.epoch)?;

@@ -131,6 +131,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let applied = {
             let mut core = self.core();
             core.meta.applied = core.log.last_position();
+            core.meta.hides = (!core.hidden.is_empty()).then_some(true);
             let mut write = self.inner.tables.write().map_err(error_of)?;
             core.meta.save(&mut *write).map_err(error_of)?;
             self.begin_noting_anew();
