@@ -70,6 +70,12 @@ impl Side {
         self.slots.get(slot).copied().flatten().ok_or(Fault::BadHandle)
     }
 
+    /// The slots that may write a version.
+    fn writers(&self, number: u64) -> usize {
+        let writes = |slot: &&Slot| slot.version == number && slot.write;
+        self.slots.iter().flatten().filter(writes).count()
+    }
+
     fn release(&mut self, slot: usize) {
         self.slots[slot] = None;
         let in_use = |number| self.slots.iter().flatten().any(|slot| slot.version == number);
@@ -348,7 +354,10 @@ impl Reference {
 
     pub(super) fn close(&mut self, side: usize, slot: usize) -> Step<()> {
         let closed = self.sides[side].slot(slot)?;
-        if closed.write {
+        let only_cut = self.version(side, slot)?.only_cut;
+        let last = self.sides[side].writers(closed.version) == 1;
+        // What was only cut waits for the last who may write it.
+        if closed.write && (last || !only_cut) {
             self.store(side, closed.version);
         }
         self.sides[side].release(slot);
