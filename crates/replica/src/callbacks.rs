@@ -9,16 +9,18 @@
 mod deliver;
 mod grace;
 mod holder;
+mod level;
 
 pub(crate) use deliver::{Teller, deliver};
 pub(crate) use grace::Grace;
 pub(crate) use holder::{Holder, Next, Shown};
+pub(crate) use level::Watcher;
 
 use model::{FileId, Name, ReplicaId, Seq};
 use protocol::{EntryState, NodeState, States};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use volume::whole::Touched;
 use world::Moment;
 
@@ -67,7 +69,7 @@ pub(crate) struct Touch<'a> {
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub replica: ReplicaId,
-    pub acknowledged: watch::Receiver<Seq>,
+    pub acknowledged: Watcher<Seq>,
     pub until: Moment,
 }
 
@@ -215,7 +217,7 @@ impl Holders {
                     continue;
                 }
                 if touch.strict && !holder.late && holder.lease_end > now {
-                    let acknowledged = holder.acknowledged.subscribe();
+                    let acknowledged = holder.acknowledged.watch();
                     let until = holder.lease_end;
                     waits.push(Wait { replica: *replica, acknowledged, until });
                 }

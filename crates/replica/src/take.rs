@@ -141,9 +141,9 @@ fn enqueue(inner: &Arc<Inner>, volume: &Arc<Volume>, batch: Batch) -> Result<Ans
 /// Every other holder has taken in the notice, or believes nothing any more.
 async fn await_holders(inner: &Inner, volume: &Volume, waits: Vec<Wait>, upto: Seq) {
     let clock = &inner.world.clock;
-    for mut wait in waits {
+    for wait in waits {
         let left = wait.until.since(clock.moment());
-        let acknowledged = wait.acknowledged.wait_for(|seen| *seen >= upto);
+        let acknowledged = wait.acknowledged.until(|seen| *seen >= upto);
         if clock.within(left, acknowledged).await.is_none() {
             volume.holders().mark_late(wait.replica);
         }

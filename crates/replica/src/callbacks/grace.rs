@@ -1,26 +1,26 @@
 //! The time after a start in which clients may hold callbacks that nobody here knows of.
 //! Holds: an earlier life of this origin gave no lease that outlasts it.
 
+use super::level::Level;
 use model::ReplicaId;
 use std::collections::BTreeSet;
-use tokio::sync::watch;
 use world::{Clock, Moment};
 
 #[derive(Debug)]
 pub(crate) struct Grace {
     /// Clients that may hold a lease of an earlier life and have not attached since.
-    unknown: watch::Sender<BTreeSet<ReplicaId>>,
+    unknown: Level<BTreeSet<ReplicaId>>,
     until: Moment,
 }
 
 impl Grace {
     pub fn new(unknown: BTreeSet<ReplicaId>, until: Moment) -> Grace {
-        Grace { unknown: watch::Sender::new(unknown), until }
+        Grace { unknown: Level::new(unknown), until }
     }
 
     /// The client has attached, so what it holds is known, or has changed its id.
     pub fn attached(&self, replica: ReplicaId) {
-        self.unknown.send_if_modified(|unknown| unknown.remove(&replica));
+        self.unknown.change(|unknown| unknown.remove(&replica));
     }
 
     /// Waits until everybody has attached or no lease can hold any more.
@@ -29,9 +29,9 @@ impl Grace {
         if self.until <= now {
             return;
         }
-        let mut unknown = self.unknown.subscribe();
+        let unknown = self.unknown.watch();
         let left = self.until.since(now);
         // An end of the time is as good as everybody's return.
-        let _ = clock.within(left, unknown.wait_for(BTreeSet::is_empty)).await;
+        let _ = clock.within(left, unknown.until(BTreeSet::is_empty)).await;
     }
 }

@@ -7,13 +7,14 @@
 //!                          +----------------------> behind --- renew or attach ---> listening
 //! ```
 
+use super::level::Level;
 use super::{Showing, Wake};
 use crate::weight::{self, STATES_BYTES_MAX};
 use model::{FileId, Name, Seq};
 use protocol::{EntryState, NodeState, Notice, States};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use volume::whole::Touched;
 use world::Moment;
 
@@ -56,7 +57,7 @@ pub(crate) struct Holder {
     pub session: Option<u64>,
     /// The last session that was expected or began.
     pub newest: u64,
-    pub acknowledged: watch::Sender<Seq>,
+    pub acknowledged: Level<Seq>,
     pub wake: Wake,
     behind: bool,
     pending: Pending,
@@ -109,7 +110,7 @@ impl Holder {
             late: false,
             session: None,
             newest: 0,
-            acknowledged: watch::Sender::new(Seq::START),
+            acknowledged: Level::new(Seq::START),
             wake: Arc::new(Notify::new()),
             behind: false,
             pending: Pending::default(),
@@ -128,7 +129,7 @@ impl Holder {
         self.told = self.told.max(upto);
         self.acknowledge(seen);
         // Who waits for this client hears of it as soon as it has taken in the tail.
-        let position = self.acknowledged.receiver_count() > 0;
+        let position = self.acknowledged.is_watched();
         self.pending = Pending { position, ..Pending::default() };
     }
 
@@ -206,7 +207,7 @@ impl Holder {
 
     pub fn acknowledge(&mut self, upto: Seq) {
         self.told = self.told.max(upto);
-        self.acknowledged.send_if_modified(|acknowledged| {
+        self.acknowledged.change(|acknowledged| {
             let further = upto > *acknowledged;
             *acknowledged = upto.max(*acknowledged);
             further
