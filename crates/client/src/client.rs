@@ -3,11 +3,11 @@
 //! Holds: a change is in the journal before it shows; locks are taken in the order core, files,
 //! tables; nothing that is cached needs the core's lock to be read.
 
+use crate::connection::Connection;
 use crate::files::Files;
 use crate::meta::Meta;
 use crate::mode;
 use crate::plan::Plan;
-use crate::session::Connection;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::undo::Waiters;
 use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};

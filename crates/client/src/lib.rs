@@ -7,6 +7,7 @@
 
 mod away;
 mod client;
+mod connection;
 mod contents;
 mod durable;
 mod fetch;

@@ -9,7 +9,7 @@ use crate::needs::files_of;
 use crate::types::{Error, Need, Stop, WantedMode};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, Mode, Notice, Request, Response, Tail, Unreachable, Upstream,
+    Attach, Attached, Class, Event, Notice, Request, Response, Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,91 +27,6 @@ const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// The kernel's time-outs where callbacks do not hold.
 const UNCHECKED_FOR: Duration = Duration::from_secs(2);
-
-/// What is known of the session.
-pub(crate) struct Connection {
-    pub wanted: WantedMode,
-    pub mode: Mode,
-    /// This client has been given the volume's secret and a replica id, now or earlier.
-    pub volume_known: bool,
-    /// Requests may be sent.
-    pub attached: bool,
-    /// Counts the sessions that were attached.
-    sessions: u64,
-    /// There is a session to attach over.
-    pub up: bool,
-    /// It is not attached over it because the user wants nothing to go over the link.
-    pub left: bool,
-    /// What keeps this client from attaching over it, in words for the user.
-    pub obstacle: Option<String>,
-    pub down_since: Option<Moment>,
-    /// How long nothing had been heard when it went down.
-    silent_before: Duration,
-    pub trouble: Option<Unreachable>,
-    lease_until: Option<Moment>,
-    lease: Duration,
-    /// A tail is on its way: what notices say beyond it must not be taken for all there is.
-    tail_due: bool,
-    calls_at_renewal: u64,
-    /// Entries that the next listing asks for.
-    pub list_entries_max: u32,
-    pub listed_at: Option<Moment>,
-}
-
-impl Connection {
-    pub fn new(wanted: WantedMode, now: Moment, volume_known: bool) -> Connection {
-        let mode = match wanted {
-            WantedMode::Fixed(mode) => mode,
-            WantedMode::Auto => Mode::Partial,
-        };
-        Connection {
-            wanted,
-            mode,
-            volume_known,
-            attached: false,
-            sessions: 0,
-            up: false,
-            left: false,
-            obstacle: None,
-            down_since: Some(now),
-            silent_before: Duration::ZERO,
-            trouble: None,
-            lease_until: None,
-            lease: Duration::ZERO,
-            tail_due: false,
-            calls_at_renewal: 0,
-            list_entries_max: 0,
-            listed_at: None,
-        }
-    }
-
-    pub fn lease_holds(&self, now: Moment) -> bool {
-        self.lease_until.is_some_and(|until| now < until)
-    }
-
-    /// How long there has been nothing at the other end.
-    fn down_for(&self, now: Moment) -> Option<Duration> {
-        self.down_since.map(|since| now.since(since) + self.silent_before)
-    }
-
-    fn why_not(&self) -> Unreachable {
-        match &self.trouble {
-            Some(away @ Unreachable::TurnedAway(_)) => away.clone(),
-            _ if self.wanted == WantedMode::Fixed(Mode::Disconnected) => Unreachable::Unwanted,
-            Some(trouble) => trouble.clone(),
-            None => Unreachable::NoLink,
-        }
-    }
-
-    /// Nothing that is cached is vouched for any more.
-    pub fn end_lease(&mut self) {
-        self.lease_until = None;
-    }
-
-    pub fn lease_left(&self, now: Moment) -> Duration {
-        self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
-    }
-}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Drives everything that goes on by itself, until `shut_down`.

@@ -1,0 +1,91 @@
+//! What is known of the session with the replica above, the lease, and the mode.
+
+use crate::types::WantedMode;
+use protocol::{Mode, Unreachable};
+use std::time::Duration;
+use world::Moment;
+
+/// What is known of the session.
+pub(crate) struct Connection {
+    pub wanted: WantedMode,
+    pub mode: Mode,
+    /// This client has been given the volume's secret and a replica id, now or earlier.
+    pub volume_known: bool,
+    /// Requests may be sent.
+    pub attached: bool,
+    /// Counts the sessions that were attached.
+    pub sessions: u64,
+    /// There is a session to attach over.
+    pub up: bool,
+    /// It is not attached over it because the user wants nothing to go over the link.
+    pub left: bool,
+    /// What keeps this client from attaching over it, in words for the user.
+    pub obstacle: Option<String>,
+    pub down_since: Option<Moment>,
+    /// How long nothing had been heard when it went down.
+    pub silent_before: Duration,
+    pub trouble: Option<Unreachable>,
+    pub lease_until: Option<Moment>,
+    pub lease: Duration,
+    /// A tail is on its way: what notices say beyond it must not be taken for all there is.
+    pub tail_due: bool,
+    pub calls_at_renewal: u64,
+    /// Entries that the next listing asks for.
+    pub list_entries_max: u32,
+    pub listed_at: Option<Moment>,
+}
+
+impl Connection {
+    pub fn new(wanted: WantedMode, now: Moment, volume_known: bool) -> Connection {
+        let mode = match wanted {
+            WantedMode::Fixed(mode) => mode,
+            WantedMode::Auto => Mode::Partial,
+        };
+        Connection {
+            wanted,
+            mode,
+            volume_known,
+            attached: false,
+            sessions: 0,
+            up: false,
+            left: false,
+            obstacle: None,
+            down_since: Some(now),
+            silent_before: Duration::ZERO,
+            trouble: None,
+            lease_until: None,
+            lease: Duration::ZERO,
+            tail_due: false,
+            calls_at_renewal: 0,
+            list_entries_max: 0,
+            listed_at: None,
+        }
+    }
+
+    pub fn lease_holds(&self, now: Moment) -> bool {
+        self.lease_until.is_some_and(|until| now < until)
+    }
+
+    /// How long there has been nothing at the other end.
+    pub fn down_for(&self, now: Moment) -> Option<Duration> {
+        self.down_since.map(|since| now.since(since) + self.silent_before)
+    }
+
+    pub fn why_not(&self) -> Unreachable {
+        match &self.trouble {
+            Some(away @ Unreachable::TurnedAway(_)) => away.clone(),
+            _ if self.wanted == WantedMode::Fixed(Mode::Disconnected) => Unreachable::Unwanted,
+            Some(trouble) => trouble.clone(),
+            None => Unreachable::NoLink,
+        }
+    }
+
+    /// Nothing that is cached is vouched for any more.
+    pub fn end_lease(&mut self) {
+        self.lease_until = None;
+    }
+
+    pub fn lease_left(&self, now: Moment) -> Duration {
+        self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+}
