@@ -1,4 +1,5 @@
 //! A client that is killed again before its tables are on the disk.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::WantedMode;
 use model::Kind;
