@@ -92,7 +92,8 @@ impl<T> Drop for Watcher<T> {
 mod tests {
     use super::*;
 
-    const WAITERS: usize = 64;
+    /// Fewer than the runtime polls in one go.
+    const WAITERS: usize = 32;
 
     #[test]
     fn who_waits_is_woken_in_the_order_in_which_they_came() {
