@@ -246,6 +246,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<Found>> {
         let mut wait = None;
         if let Some(size) = setting.size {
+            // What the answer takes must be here first: a call that fails has changed nothing.
+            self.attributes(file)?;
             wait = self.truncate(caller, file, handle, size)?;
         }
         let now = self.inner.world.clock.time();
