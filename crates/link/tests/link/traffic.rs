@@ -111,8 +111,8 @@ async fn loopback_is_not_held_back() {
         within(task).await.unwrap();
     }
     let rate = 32.0 * 8.0 * 1.048_576 / began.elapsed().as_secs_f64();
-    // Unoptimized, on a busy machine; the window alone would allow a hundred times more.
-    assert!(rate > 20.0, "{rate} Mb/s");
+    // No measure of speed: a controller that takes a busy machine for a full queue gives less.
+    assert!(rate > 4.0, "{rate} Mb/s");
     server.stop().await;
 }
 
