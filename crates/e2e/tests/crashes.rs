@@ -31,7 +31,7 @@ fn kills() -> u64 {
 }
 
 fn bound() -> Duration {
-    SECOND * u32::try_from(60 + 6 * kills()).unwrap()
+    SECOND * u32::try_from(60 + 20 * kills()).unwrap()
 }
 
 /// How long the load runs before the next kill: until so many more updates are acknowledged, and
