@@ -107,6 +107,12 @@ impl Machine {
     }
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.holder.kill();
+    }
+}
+
 #[test]
 fn an_ordinary_user_mounts_works_and_unmounts() {
     let world = World::new();
