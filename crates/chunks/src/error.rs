@@ -14,6 +14,10 @@ pub enum ChunksError {
     /// What a peer sent as chunks cannot be taken apart.
     #[error("the chunks that arrived make no sense: {0}; ask for them again")]
     BadPayload(String),
+    /// What a peer sent as a delta does not make what it was said to; the contents can be had
+    /// without one.
+    #[error("the delta that arrived makes no sense: {0}; ask for the contents themselves")]
+    BadDelta(String),
     /// Somebody wrote to the file while it was being cut.
     #[error("the file had {stated} bytes, and then {found}, while it was cut; cut it again")]
     SizeChanged { stated: u64, found: u64 },

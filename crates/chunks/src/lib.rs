@@ -7,6 +7,7 @@
 //! From: LBFS; the tree of recipes is beyond it.
 
 pub mod cut;
+pub mod delta;
 mod describe;
 mod error;
 mod fingerprint;

@@ -4,7 +4,7 @@
 //! From: LBFS, "LBFS overview": conventionally compresses remaining traffic.
 
 use crate::error::{ChunksError, Result};
-use protocol::Payload;
+use protocol::{PAYLOAD_BYTES_MAX, Payload};
 use zstd::zstd_safe;
 
 /// Levels by bytes before compression: few bytes are worth much effort, because the link takes
@@ -56,6 +56,14 @@ pub fn unpack(payload: &Payload, bytes_max: usize) -> Result<Vec<Vec<u8>>> {
         return split(&payload.lengths, total, &payload.bytes);
     }
     split(&payload.lengths, total, &decompressed(&payload.bytes, total)?)
+}
+
+/// The bytes that contents take by themselves, in payloads as large as a message takes.
+pub(crate) fn compressed_len(contents: &[u8]) -> usize {
+    contents
+        .chunks(PAYLOAD_BYTES_MAX)
+        .map(|some| compressed(some).map_or(some.len(), |c| c.len()))
+        .sum()
 }
 
 fn split(lengths: &[u32], total: usize, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
