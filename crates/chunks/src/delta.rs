@@ -5,7 +5,11 @@
 //! Never: is trusted. A delta makes bytes, and the receiver hashes them into chunks as any others.
 //! From: beyond LBFS, which sends a changed chunk whole.
 
+mod deflate;
+mod patch;
 mod prefix;
+mod unpacked;
+mod varint;
 
 use crate::error::{ChunksError, Result};
 use crate::payload;
@@ -21,12 +25,24 @@ pub const DELTA_BYTES_MIN: usize = 64;
 /// would take by itself.
 const CHEAP_ONE_IN: usize = 32;
 
+/// A delta of so few bytes is not tried to be made smaller still.
+const PATCH_GAIN_MIN: usize = 256;
+
+/// Up to so many bytes are tried as a patch, whatever they are, if they are not text.
+const PATCH_ANY_BYTES_MAX: usize = 1 << 20;
+const KIND_SAMPLE_BYTES: usize = 4096;
+
 /// How a target was coded. The numbers are those of the wire, and never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Codec {
     /// A Zstandard frame that may refer to the base as to bytes before its own.
     Prefix = 1,
+    /// Stretches that are nearly the base's, and what to add to their bytes.
+    Patch = 2,
+    /// The plain bytes of compressed containers, coded in one of the other ways, and what packs
+    /// them again.
+    Unpacked = 3,
 }
 
 impl Codec {
@@ -34,6 +50,8 @@ impl Codec {
     pub fn from_number(number: u8) -> Option<Codec> {
         match number {
             1 => Some(Codec::Prefix),
+            2 => Some(Codec::Patch),
+            3 => Some(Codec::Unpacked),
             _ => None,
         }
     }
@@ -53,15 +71,93 @@ pub struct Coded {
 /// The smallest coding of `target` for a receiver that has `base`; none where the target by
 /// itself, compressed, takes as few bytes, and where either is too large for one delta.
 pub fn encode(base: &[u8], target: &[u8]) -> Option<Coded> {
-    let possible = (1..=DELTA_BYTES_MAX).contains(&base.len())
-        && (DELTA_BYTES_MIN..=DELTA_BYTES_MAX).contains(&target.len());
-    if !possible {
-        return None;
+    explain(base, target).coded
+}
+
+/// What became of a target, and why: for people who ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    pub coded: Option<Coded>,
+    /// What each codec that was tried would take, in bytes.
+    pub tried: Vec<(Codec, usize)>,
+    /// What the target takes by itself; none where the delta was so small that nobody asked.
+    pub alone: Option<usize>,
+    pub why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It takes the fewest bytes.
+    Smallest,
+    /// By itself the target takes no more.
+    NothingGained,
+    /// The target is so small that naming a base costs as much.
+    TooSmall,
+    /// There are no bytes to begin with.
+    NoBase,
+    /// Base or target is too large for one delta.
+    TooLarge,
+}
+
+/// As `encode`, with what was tried.
+pub fn explain(base: &[u8], target: &[u8]) -> Explained {
+    let plain = |why| Explained { coded: None, tried: Vec::new(), alone: None, why };
+    if base.is_empty() {
+        return plain(Why::NoBase);
     }
-    let bytes = prefix::encode(base, target)?;
+    if target.len() < DELTA_BYTES_MIN {
+        return plain(Why::TooSmall);
+    }
+    if base.len() > DELTA_BYTES_MAX || target.len() > DELTA_BYTES_MAX {
+        return plain(Why::TooLarge);
+    }
+    let unpacked = unpacked::encode(base, target).map(|bytes| (Codec::Unpacked, bytes));
+    let mut codings = codings(base, target);
+    codings.extend(unpacked);
+    let tried = codings.iter().map(|(codec, bytes)| (*codec, bytes.len())).collect();
+    let best = codings.into_iter().min_by_key(|(_, bytes)| bytes.len());
+    let Some((codec, bytes)) = best else {
+        return plain(Why::NothingGained);
+    };
     let cheap = bytes.len() <= target.len() / CHEAP_ONE_IN;
-    (cheap || bytes.len() < payload::compressed_len(target))
-        .then_some(Coded { codec: Codec::Prefix, bytes })
+    let alone = (!cheap).then(|| payload::compressed_len(target));
+    if alone.is_some_and(|alone| alone <= bytes.len()) {
+        return Explained { coded: None, tried, alone, why: Why::NothingGained };
+    }
+    Explained { coded: Some(Coded { codec, bytes }), tried, alone, why: Why::Smallest }
+}
+
+/// The ways to code bytes as they are that are worth trying.
+fn codings(base: &[u8], target: &[u8]) -> Vec<(Codec, Vec<u8>)> {
+    let prefix = prefix::encode(base, target);
+    // Where that leaves next to nothing, there is nothing to gain.
+    let left = prefix.as_ref().is_none_or(|bytes| bytes.len() > PATCH_GAIN_MIN);
+    let patch =
+        if left && shifts(base) && shifts(target) { patch::encode(base, target) } else { None };
+    let prefix = prefix.map(|bytes| (Codec::Prefix, bytes));
+    prefix.into_iter().chain(patch.map(|bytes| (Codec::Patch, bytes))).collect()
+}
+
+/// The smaller of them.
+fn inner(base: &[u8], target: &[u8]) -> Option<(Codec, Vec<u8>)> {
+    codings(base, target).into_iter().min_by_key(|(_, bytes)| bytes.len())
+}
+
+/// Whether these bytes are of a kind in which a small change moves numbers everywhere: programs
+/// and object files by what they begin with, and whatever else is not text, if it is small.
+fn shifts(bytes: &[u8]) -> bool {
+    const PROGRAMS: [&[u8]; 7] = [
+        b"\x7fELF",
+        b"!<arch>\n",
+        b"MZ",
+        b"\0asm",
+        b"\xca\xfe\xba\xbe",
+        b"\xcf\xfa\xed\xfe",
+        b"\xce\xfa\xed\xfe",
+    ];
+    let program = PROGRAMS.iter().any(|magic| bytes.starts_with(magic));
+    let binary = bytes.iter().take(KIND_SAMPLE_BYTES).any(|byte| *byte == 0);
+    program || (binary && bytes.len() <= PATCH_ANY_BYTES_MAX)
 }
 
 /// The target of `target_len` bytes that was coded against `base`.
@@ -72,11 +168,25 @@ pub fn decode(codec: Codec, base: &[u8], bytes: &[u8], target_len: usize) -> Res
     }
     match codec {
         Codec::Prefix => prefix::decode(base, bytes, target_len),
+        Codec::Patch => patch::decode(base, bytes, target_len),
+        Codec::Unpacked => unpacked::decode(base, bytes, target_len),
     }
 }
 
 fn bad(what: &str) -> ChunksError {
     ChunksError::BadDelta(what.to_owned())
+}
+
+/// Whether the bytes are a deflate stream that can be taken apart, and what comes back if so.
+pub(crate) fn deflate_again(packed: &[u8], plain_max: usize) -> Option<Vec<u8>> {
+    let (plain, length) = deflate::inflate(packed, plain_max)?;
+    let apart = deflate::take_apart(&packed[..length], plain)?;
+    deflate::rebuild(&apart.plain, &apart.corrections, length).ok()
+}
+
+/// A stream made of arbitrary plain bytes and corrections.
+pub(crate) fn deflate_from(plain: &[u8], corrections: &[u8], packed_len: usize) -> Option<Vec<u8>> {
+    deflate::rebuild(plain, corrections, packed_len).ok()
 }
 
 #[cfg(test)]

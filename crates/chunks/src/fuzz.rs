@@ -2,6 +2,7 @@
 //! accepted is what would have been written.
 
 use crate::cut::Cut;
+use crate::delta::{self, Codec};
 use crate::describe::describe_bytes;
 use crate::fingerprint::Secret;
 use crate::{index, payload, recipe};
@@ -44,6 +45,42 @@ pub fn fuzz_payload(bytes: &[u8]) {
     if let Ok(chunks) = payload::unpack(&payload, BYTES_MAX) {
         assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
         assert_eq!(chunks.len(), payload.lengths.len());
+    }
+}
+
+/// A codec and how many of the next bytes are the base; the rest is the delta.
+pub fn fuzz_delta(bytes: &[u8]) {
+    const TARGET_MAX: usize = 1 << 16;
+    let [codec, base, high, low, rest @ ..] = bytes else { return };
+    let Some(codec) = Codec::from_number(*codec % 8) else { return };
+    let (base, delta) = rest.split_at(rest.len().min(usize::from(*base) * 8));
+    let target_len = usize::from(u16::from_be_bytes([*high, *low])).min(TARGET_MAX);
+    if let Ok(target) = delta::decode(codec, base, delta, target_len) {
+        assert_eq!(target.len(), target_len);
+    }
+}
+
+/// The bytes as a base and a target, by a byte that says where one ends.
+pub fn fuzz_delta_encode(bytes: &[u8]) {
+    let [split, rest @ ..] = bytes else { return };
+    let (base, target) = rest.split_at(rest.len() * usize::from(*split) / 256);
+    if let Some(coded) = delta::encode(base, target) {
+        let decoded = delta::decode(coded.codec, base, &coded.bytes, target.len());
+        assert_eq!(decoded.expect("what was coded here can be decoded"), target);
+    }
+}
+
+/// As a deflate stream, which comes back if it can be taken apart; and as plain bytes with what
+/// makes a stream of them.
+pub fn fuzz_deflate(bytes: &[u8]) {
+    const PLAIN_MAX: usize = 1 << 18;
+    if let Some(again) = delta::deflate_again(bytes, PLAIN_MAX) {
+        assert_eq!(again, bytes[..again.len()]);
+    }
+    let [split, rest @ ..] = bytes else { return };
+    let (corrections, plain) = rest.split_at(rest.len().min(usize::from(*split)));
+    if let Some(made) = delta::deflate_from(plain, corrections, rest.len()) {
+        assert_eq!(made.len(), rest.len());
     }
 }
 

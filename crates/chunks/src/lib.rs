@@ -15,12 +15,16 @@ mod fuzz;
 pub mod index;
 pub mod payload;
 pub mod recipe;
+pub mod sketch;
 pub mod transfer;
 
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
 pub use describe::{Described, Found, describe, describe_bytes};
 pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;
-pub use fuzz::{fuzz_cover, fuzz_cut, fuzz_index, fuzz_payload, fuzz_recipe};
+pub use fuzz::{
+    fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta, fuzz_delta_encode, fuzz_index, fuzz_payload,
+    fuzz_recipe,
+};
 pub use payload::{pack, unpack};
 pub use recipe::{Builder, Cover, Placed, Recipe, Tree, build, cover, decode, lacking};
