@@ -10,9 +10,12 @@ mod patch;
 mod prefix;
 mod unpacked;
 mod varint;
+mod windows;
 
 use crate::error::{ChunksError, Result};
 use crate::payload;
+
+pub use windows::{Common, WINDOW_BASE_BYTES_MAX, WINDOW_BYTES_MAX, Window, windows};
 
 /// Base and target of one delta have at most so many bytes each; what is larger is coded stretch
 /// by stretch.

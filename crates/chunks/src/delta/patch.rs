@@ -13,8 +13,8 @@ use super::{bad, prefix};
 use crate::error::Result;
 use near::Step;
 
-/// Base and target have at most so many bytes: sorting and searching them takes about a second.
-pub(super) const PATCH_BYTES_MAX: usize = 4 << 20;
+/// Base and target have at most so many bytes: sorting and searching them takes a second or two.
+pub(super) const PATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Instructions have at most as many bytes as the target, and so many.
 const CONTROL_SLACK: usize = 64;

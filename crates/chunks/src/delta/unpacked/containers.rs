@@ -63,7 +63,11 @@ pub(super) fn gzip(file: &[u8], at: usize) -> Option<Place> {
 }
 
 fn open(start: usize, end: usize) -> Place {
-    Place { pieces: vec![start..end], exact: false }
+    one(start..end, false)
+}
+
+fn one(piece: Range<usize>, exact: bool) -> Place {
+    Place { pieces: std::iter::once(piece).collect(), exact }
 }
 
 /// By the heads before the members: the directory at the end may be anywhere.
@@ -76,7 +80,7 @@ fn zip(file: &[u8]) -> Vec<Place> {
         let size = file[head + 18..head + 22].first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
         let end = start.checked_add(size as usize).filter(|end| size > 0 && *end <= file.len());
         places.push(match end {
-            Some(end) => Place { pieces: vec![start..end], exact: true },
+            Some(end) => one(start..end, true),
             None => open(start, file.len()),
         });
         at = end.unwrap_or(start);
