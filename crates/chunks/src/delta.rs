@@ -115,7 +115,10 @@ pub fn explain(base: &[u8], target: &[u8]) -> Explained {
         return plain(Why::TooLarge);
     }
     let unpacked = unpacked::encode(base, target).map(|bytes| (Codec::Unpacked, bytes));
-    let mut codings = codings(base, target);
+    // What could be unpacked changed as a whole: there is no more to find in it as it is.
+    let small =
+        unpacked.as_ref().is_some_and(|(_, bytes)| bytes.len() <= target.len() / CHEAP_ONE_IN);
+    let mut codings = if small { Vec::new() } else { codings(base, target) };
     codings.extend(unpacked);
     let tried = codings.iter().map(|(codec, bytes)| (*codec, bytes.len())).collect();
     let best = codings.into_iter().min_by_key(|(_, bytes)| bytes.len());
