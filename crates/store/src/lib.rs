@@ -21,12 +21,12 @@ pub mod table;
 
 pub use container::{Container, Containers};
 pub use journal::Journal;
-pub use table::{Durability, Read, Tables, Write};
+pub use table::{Durability, Read, Row, Tables, Write};
 
 mod blob;
 mod error;
 mod files;
 mod group_sync;
 
-pub use blob::Blobs;
+pub use blob::{Blobs, Damage, Listed};
 pub use error::{Result, StoreError};

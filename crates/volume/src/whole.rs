@@ -10,8 +10,10 @@ mod error;
 mod fuzz;
 mod history;
 mod keys;
+mod prune;
 mod purge;
 mod record;
+mod times;
 mod view;
 mod writers;
 
@@ -20,8 +22,10 @@ pub use error::Error;
 pub use fuzz::fuzz_records;
 pub use history::{Logged, Touched};
 pub use keys::VolumeId;
+pub use prune::{Holds, PruneAt, Version, needed, prune};
 pub use purge::{kept_contents, purge};
 pub use record::{decode, encode};
+pub use times::{forget_times, mark_time, position_at};
 pub use view::{EntryVersion, NodeVersion, Page, Whole};
 pub use writers::{KNOWN_MAX, Known, Writer};
 
@@ -36,9 +40,10 @@ mod table {
     pub const LOG: &str = "whole-log";
     pub const WRITERS: &str = "whole-writers";
     pub const VERDICTS: &str = "whole-verdicts";
+    pub const TIMES: &str = "whole-times";
 
     /// All of them, for a volume that goes away. `CONTENTS` is the last: it says which chunks
     /// the volume has.
-    pub const ALL: [&str; 9] =
-        [HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, NODES, CONTENTS];
+    pub const ALL: [&str; 10] =
+        [HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, TIMES, NODES, CONTENTS];
 }

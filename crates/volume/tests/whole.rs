@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use store::memory::MemoryTables;
 use store::{Durability, Tables};
-use volume::whole::{Committer, Touched, VolumeId, Whole, Writer, create, purge};
+use volume::whole::{Committer, Holds, Touched, VolumeId, Whole, Writer, create, prune, purge};
 
 const VOLUME: VolumeId = VolumeId(7);
 const NEIGHBOURS: [VolumeId; 2] = [VolumeId(6), VolumeId(8)];
@@ -246,6 +246,127 @@ proptest! {
             prop_assert!(neighbour.is_empty(FileId::ROOT).unwrap());
         }
     }
+}
+
+/// Plays the steps; gives back the tree as it was at every position.
+fn play(tables: &MemoryTables, steps: &[Step]) -> Vec<Naive> {
+    let mut history = vec![Naive::new()];
+    let mut write = tables.write().unwrap();
+    let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+    for (number, step) in (1..).zip(steps) {
+        let mut naive = history.last().unwrap().clone();
+        let update = update(step, number, &naive);
+        let Ok(effects) = judge(&update, &naive).unwrap() else { continue };
+        committer.apply(&update, &effects).unwrap();
+        naive.apply(&effects);
+        history.push(naive);
+    }
+    committer.finish().unwrap();
+    write.commit(Durability::Now).unwrap();
+    history
+}
+
+fn prune_all(tables: &MemoryTables, holds: &Holds, rows_max: usize) -> u64 {
+    let (mut at, mut removed) = (None, 0);
+    loop {
+        let mut write = tables.write().unwrap();
+        let (some, next) = prune(&mut *write, VOLUME, at, holds, rows_max).unwrap();
+        write.commit(Durability::Later).unwrap();
+        removed += some;
+        at = next;
+        if at.is_none() {
+            return removed;
+        }
+    }
+}
+
+/// Whether the contents of every file of the tree can be found.
+fn has_contents(view: &Whole<'_>, naive: &Naive) -> bool {
+    naive.nodes.iter().filter(|(_, node)| node.kind == Kind::File).all(|(file, node)| {
+        let found = view.contents(*file, node.contents_stamp).unwrap();
+        found.is_some_and(|(contents, _)| contents == node.contents)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_after_pruning_everything_that_is_held_reads_as_before(
+        steps in prop::collection::vec(step(), 1..80),
+        floors in (0u64..60, 0u64..20, 0u64..80),
+        pins in prop::collection::btree_set(0u64..60, 0..3),
+        rows_max in 1usize..12,
+    ) {
+        let tables = volume_with_neighbours();
+        let history = play(&tables, &steps);
+        let last = history.len() as u64 - 1;
+        let floor = floors.0.min(last);
+        let contents_floor = (floor + floors.1).min(last);
+        let pins: BTreeSet<Seq> = pins.into_iter().filter(|pin| *pin < floor).map(Seq).collect();
+        let holds = Holds {
+            floor: Seq(floor),
+            contents_floor: Seq(contents_floor),
+            log_floor: Seq(floors.2.min(last)),
+            pins,
+            contents: BTreeSet::new(),
+        };
+        prune_all(&tables, &holds, rows_max);
+        {
+            let read = tables.read().unwrap();
+            let now = Whole::now(&*read, VOLUME);
+            assert_same(&now, &history[last as usize]);
+            assert_present(&now, &history[last as usize]);
+            for seq in (floor..=last).chain(holds.pins.iter().map(|pin| pin.0)) {
+                assert_same(&Whole::as_of(&*read, VOLUME, Seq(seq)), &history[seq as usize]);
+            }
+            for seq in (contents_floor..=last).chain(holds.pins.iter().map(|pin| pin.0)) {
+                prop_assert!(has_contents(&now, &history[seq as usize]), "as of {}", seq);
+            }
+            for seq in 0..last {
+                let tail = now.touched_after(Seq(seq), 1000, 1000, |_| true).unwrap();
+                prop_assert_eq!(tail.is_some(), seq >= holds.log_floor.0, "from {}", seq);
+            }
+        }
+        prop_assert_eq!(prune_all(&tables, &holds, rows_max), 0, "one walk finds all");
+        // Without history a tree has one row for each thing that it has.
+        let now = Seq(last);
+        let holds =
+            Holds { floor: now, contents_floor: now, log_floor: now, ..Holds::default() };
+        prune_all(&tables, &holds, rows_max);
+        let read = tables.read().unwrap();
+        let naive = &history[last as usize];
+        let files = naive.nodes.values().filter(|node| node.kind == Kind::File).count();
+        let (from, to) = VOLUME.range();
+        let rows = |table| read.scan(table, &from, &to, 10_000).unwrap().len();
+        prop_assert_eq!(rows("whole-nodes"), naive.nodes.len());
+        prop_assert_eq!(rows("whole-entries"), naive.entries.len());
+        prop_assert_eq!(rows("whole-contents"), files);
+        prop_assert_eq!(rows("whole-log"), 0);
+        for volume in NEIGHBOURS {
+            prop_assert_eq!(Whole::now(&*read, volume).files().unwrap(), 1);
+        }
+    }
+}
+
+#[test]
+fn contents_that_are_held_by_their_stamp_stay() {
+    let tables = volume_with_neighbours();
+    let (file, stored) = short_life(&tables);
+    let all = Seq(3);
+    let holds = Holds {
+        floor: all,
+        contents_floor: all,
+        log_floor: all,
+        contents: [(file, stored)].into(),
+        ..Holds::default()
+    };
+    prune_all(&tables, &holds, 2);
+    let read = tables.read().unwrap();
+    let view = Whole::now(&*read, VOLUME);
+    assert_eq!(view.contents(file, stored).unwrap().unwrap().0.size, 5);
+    assert_eq!(view.contents(file, Stamp::new(ReplicaId(1), 1)).unwrap(), None);
+    assert_eq!(view.node_version(file).unwrap(), None);
 }
 
 /// Makes a file, stores its contents and removes it.

@@ -24,6 +24,7 @@ pub fn fuzz_records(bytes: &[u8]) {
     let _ = keys::last_number(bytes);
     let _ = keys::name_in_entry(bytes);
     let _ = keys::name_in_name_of(bytes);
+    let _ = keys::file_and_stamp(bytes);
 }
 
 fn read_back<T: Debug + PartialEq + Encode<()> + for<'b> Decode<'b, ()>>(bytes: &[u8]) {

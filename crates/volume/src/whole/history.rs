@@ -55,7 +55,8 @@ impl Whole<'_> {
     }
 
     /// The keys of everything that was touched after a position and that `wanted` wants; none if
-    /// that is more than `keys_max`, or lies more than `records_max` updates back.
+    /// that is more than `keys_max`, lies more than `records_max` updates back, or is not in the
+    /// log any more.
     pub fn touched_after(
         &self,
         after: Seq,
@@ -69,6 +70,9 @@ impl Whole<'_> {
         }
         let mut touched = Touched::default();
         let mut from = after;
+        if after < position && self.log(after, 1)?.first().is_none_or(|l| l.seq != after.next()) {
+            return Ok(None);
+        }
         while from < position {
             let records = self.log(from, LOG_ROWS_MAX)?;
             let Some(last) = records.last() else { break };

@@ -95,6 +95,20 @@ pub(super) fn verdict(volume: VolumeId, stamp: Stamp) -> Vec<u8> {
     with_number(writer(volume, stamp.replica), stamp.number)
 }
 
+/// Seconds since 1970, so that times before it sort first.
+pub(super) fn time(volume: VolumeId, secs: i64) -> Vec<u8> {
+    with_number(self::volume(volume), secs.cast_unsigned() ^ (1 << 63))
+}
+
+/// The file and the stamp in a key of contents.
+pub(super) fn file_and_stamp(key: &[u8]) -> Option<(FileId, Stamp)> {
+    let (file, stamp) = key.get(4..)?.split_first_chunk()?;
+    let (replica, number) = stamp.split_first_chunk()?;
+    let number = <[u8; 8]>::try_from(number).ok()?;
+    let stamp = Stamp::new(ReplicaId(u32::from_be_bytes(*replica)), u64::from_be_bytes(number));
+    Some((FileId(u64::from_be_bytes(*file)), stamp))
+}
+
 /// The number that a key ends with.
 pub(super) fn last_number(key: &[u8]) -> Option<u64> {
     let (_, number) = key.split_last_chunk()?;
@@ -152,5 +166,8 @@ mod tests {
         assert_eq!(name_in_entry(&entry(v, d, &n)), Some(n.clone()));
         assert_eq!(name_in_name_of(&name_of(v, FileId(5), d, &n)), Some((d, n)));
         assert_eq!(last_number(&log(v, Seq(77))), Some(77));
+        let stamp = Stamp::new(ReplicaId(2), 5);
+        assert_eq!(file_and_stamp(&contents(v, d, stamp)), Some((d, stamp)));
+        assert!(time(v, -1) < time(v, 0) && time(v, 0) < time(v, 1));
     }
 }
