@@ -38,6 +38,8 @@ pub struct VolumeInfo {
     pub cutter: Cutter,
     pub files: u64,
     pub position: model::Seq,
+    /// How long versions are kept after they were replaced.
+    pub versions_kept: std::time::Duration,
 }
 
 /// A device that may use a volume, for people.
@@ -69,6 +71,11 @@ pub(crate) fn volumes(read: &dyn Read) -> Result<Vec<VolumeRow>> {
 
 pub(crate) fn put_volume(write: &mut dyn Write, row: &VolumeRow) -> Result<()> {
     Ok(write.put(VOLUMES, row.name.as_bytes(), &encode(row))?)
+}
+
+/// Whether a volume has not been removed.
+pub(crate) fn is_there(read: &dyn Read, id: VolumeId) -> Result<bool> {
+    Ok(volumes(read)?.iter().any(|row| row.id == id.0))
 }
 
 /// An id that no volume of this store ever had.

@@ -21,6 +21,8 @@ pub enum ReplicaError {
     BadVolumeName(String),
     #[error("no device is known by {0:?}; `farfs device list` shows those that are")]
     NoDevice(String),
+    #[error("the server is going down")]
+    GoingDown,
     #[error("{0:?} may mean {1} devices; give more of the id")]
     AmbiguousDevice(String, usize),
 }

@@ -1,10 +1,11 @@
 //! Whether the contents that updates name are all here.
 //! Holds: a recipe is walked and checked before an update that names it is taken; a chunk gets
-//! its name here, from its bytes.
+//! its name here, from its bytes; a chunk that counts as here stays until the update is taken.
 //! From: LBFS, CONDWRITE and HASHNOTFOUND.
 
 use crate::error::Result;
 use crate::origin::Inner;
+use crate::upkeep::Promise;
 use crate::volumes::Volume;
 use chunks::ChunksError;
 use model::{Change, ChunkName, Contents, ReplicaId, Update};
@@ -29,6 +30,7 @@ pub(crate) struct Examined {
 pub(crate) fn examine(
     inner: &Inner,
     volume: &Volume,
+    promise: &Promise,
     replica: ReplicaId,
     updates: &[Update],
 ) -> Result<Examined> {
@@ -46,7 +48,7 @@ pub(crate) fn examine(
         if room == 0 {
             break;
         }
-        match lacking(inner, volume, contents, room)? {
+        match lacking(inner, volume, promise, contents, room)? {
             None => {
                 examined.bad.insert(update.stamp.number);
             }
@@ -64,11 +66,18 @@ pub(crate) fn examine(
 fn lacking(
     inner: &Inner,
     volume: &Volume,
+    promise: &Promise,
     contents: &Contents,
     names_max: usize,
 ) -> Result<Option<Vec<ChunkName>>> {
-    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
-    let has = |name: &ChunkName| inner.blobs.has(&volume.blob(name));
+    let fetch = |name: &ChunkName| {
+        promise.note(volume.id, name);
+        inner.blobs.get(&volume.blob(name))
+    };
+    let has = |name: &ChunkName| {
+        promise.note(volume.id, name);
+        inner.blobs.has(&volume.blob(name))
+    };
     match chunks::lacking(&volume.secret, contents, names_max, fetch, has) {
         Ok(names) => Ok(Some(names)),
         Err(ChunksError::BadRecipe(_)) => Ok(None),
@@ -88,8 +97,11 @@ pub(crate) fn put_payload(
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
         return Err(Refusal::NoSpace);
     }
+    let promise = inner.upkeep.promises.current();
     for chunk in &chunks {
-        let name = volume.blob(&volume.secret.name(chunk));
+        let chunk_name = volume.secret.name(chunk);
+        promise.note(volume.id, &chunk_name);
+        let name = volume.blob(&chunk_name);
         inner.blobs.put(&name, chunk).map_err(|error| {
             crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks")
         })?;

@@ -14,6 +14,7 @@ mod limits;
 mod origin;
 mod session;
 mod take;
+mod upkeep;
 mod volumes;
 mod weight;
 
@@ -24,3 +25,4 @@ pub use limits::Limits;
 pub use origin::Origin;
 pub use session::OriginSession;
 pub use take::{Clash, Conflict};
+pub use upkeep::{Freed, Wish};

@@ -20,7 +20,27 @@ pub struct Limits {
     /// Bytes of contents that the origin keeps, all volumes together.
     pub bytes_max: u64,
     pub blocking: Blocking,
+    /// How long versions are kept after they were replaced, where the volume says nothing else.
+    pub versions_kept: Duration,
+    /// How long the names and attributes of old versions are kept at least: they are small, and
+    /// what is stored into a removed file is brought back by them.
+    pub names_kept: Duration,
+    /// The trash keeps so many percent of all contents, and so many bytes at least.
+    pub trash_percent: u64,
+    pub trash_bytes_min: u64,
+    /// Nothing leaves the trash sooner: it may belong to something that is being sent.
+    pub trash_kept: Duration,
+    /// How long a chunk of which a client was told that it is here stays at least.
+    pub promise: Duration,
+    /// How often the position is written down, by which the age of versions is known.
+    pub mark_every: Duration,
+    /// How often the store is tidied, and how long after the start for the first time.
+    pub collect_every: Duration,
+    pub collect_first: Duration,
 }
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -33,6 +53,15 @@ impl Default for Limits {
             sessions_max: 1024,
             bytes_max: 1 << 50,
             blocking: Blocking::Pool,
+            versions_kept: DAY * 7,
+            names_kept: DAY * 90,
+            trash_percent: 5,
+            trash_bytes_min: 256 << 20,
+            trash_kept: DAY,
+            promise: HOUR,
+            mark_every: HOUR,
+            collect_every: DAY,
+            collect_first: HOUR,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::error::{ReplicaError, Result};
 use crate::limits::Limits;
 use crate::session::OriginSession;
 use crate::take::{Conflict, conflicts};
+use crate::upkeep::Upkeep;
 use crate::volumes::{Volume, locked};
 use model::Node;
 use protocol::{Access, Caller, Cutter, Downstream, Service, TurnedAway};
@@ -27,7 +28,7 @@ const TOKEN_BYTES: usize = 20;
 
 /// An origin. Clones are the same one.
 #[derive(Clone)]
-pub struct Origin(Arc<Inner>);
+pub struct Origin(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub tables: Arc<dyn Tables>,
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pub world: World,
     pub limits: Limits,
     pub sessions: AtomicUsize,
+    pub upkeep: Upkeep,
     volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
 }
 
@@ -53,6 +55,7 @@ impl Origin {
             world,
             limits,
             sessions: AtomicUsize::new(0),
+            upkeep: Upkeep::default(),
             volumes: Mutex::new(BTreeMap::new()),
         };
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
@@ -85,7 +88,14 @@ impl Origin {
             return Err(ReplicaError::VolumeExists(name.to_owned()));
         }
         let id = catalog::fresh_volume(&mut *write)?;
-        let row = VolumeRow { id: id.0, name: name.to_owned(), secret, cutter, created: now };
+        let row = VolumeRow {
+            id: id.0,
+            name: name.to_owned(),
+            secret,
+            cutter,
+            created: now,
+            kept_secs: None,
+        };
         catalog::put_volume(&mut *write, &row)?;
         whole::create(&mut *write, id, Node::root_directory(root_uid, root_gid, now))?;
         write.commit(Durability::Now)?;
@@ -114,6 +124,17 @@ impl Origin {
         }
         info!(volume = name, "volume removed");
         purge::purge_removed(&*inner.tables, &*inner.blobs)
+    }
+
+    /// How long versions are kept after they were replaced; none: as long as by default.
+    pub fn keep_versions(&self, name: &str, kept: Option<Duration>) -> Result<()> {
+        let mut write = self.0.tables.write()?;
+        let row = self.0.row(&*write, name)?;
+        let kept_secs = kept.map(|kept| kept.as_secs());
+        catalog::put_volume(&mut *write, &VolumeRow { kept_secs, ..row })?;
+        write.commit(Durability::Now)?;
+        info!(volume = name, ?kept, "the time was set for which versions are kept");
+        Ok(())
     }
 
     /// The token of an invitation: good for one device, and until it expires if `lasts` says so.
@@ -220,8 +241,13 @@ impl Inner {
             created: row.created,
             cutter: row.cutter,
             files: view.files()?,
+            versions_kept: self.versions_kept(row),
             position: view.position()?,
         })
+    }
+
+    pub fn versions_kept(&self, row: &VolumeRow) -> Duration {
+        row.kept_secs.map_or(self.limits.versions_kept, Duration::from_secs)
     }
 
     fn admit(&self, caller: &Caller) -> Result<(Arc<Volume>, catalog::Admitted), TurnedAway> {

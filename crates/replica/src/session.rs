@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::examine::put_payload;
 use crate::origin::Inner;
 use crate::take::{Submitter, submit};
+use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use protocol::{
     Access, Attach, Attached, Downstream, Refusal, Request, Response, Session, TurnedAway,
@@ -179,6 +180,7 @@ fn answer_reading(
 
 impl Session for OriginSession {
     async fn answer(&self, request: Request) -> Response {
+        let _busy = Counted::by(&self.inner.upkeep.busy);
         self.respond(request).await.unwrap_or_else(Response::Refused)
     }
 }

@@ -14,8 +14,8 @@ mod redirect;
 mod vet;
 
 pub(crate) use batch::Batch;
-pub(crate) use conflict::conflicts;
 pub use conflict::{Clash, Conflict};
+pub(crate) use conflict::{conflicts, contents_of_conflicts};
 pub(crate) use group::Queue;
 pub(crate) use redirect::purge_redirects;
 
@@ -114,15 +114,16 @@ fn prepare(
     }
     let stores = submit.updates.iter().any(|u| matches!(u.change, Change::Store { .. }));
     let mut missing = Vec::new();
+    let promise = inner.upkeep.promises.current();
     let mut bad = std::collections::BTreeSet::new();
     if writes && stores {
-        let examined = examine(inner, volume, by.place.replica, &submit.updates)
+        let examined = examine(inner, volume, &promise, by.place.replica, &submit.updates)
             .map_err(|error| error.refuse(&volume.name, "look for the contents of updates"))?;
         submit.updates.truncate(examined.whole);
         (missing, bad) = (examined.missing, examined.bad);
     }
     let Submit { settled, strict, updates, .. } = submit;
-    Ok((Batch { by, settled, strict, updates, bad }, missing))
+    Ok((Batch { by, settled, strict, updates, bad, _promise: promise }, missing))
 }
 
 type Answer = oneshot::Receiver<Result<Done, Refusal>>;

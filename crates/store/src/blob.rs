@@ -20,4 +20,28 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// Bytes that all blobs take, about.
     fn bytes(&self) -> u64;
+
+    /// Names that come after `after` in the order of bytes, each with the bytes of its blob, at
+    /// most `names_max`. What is put or deleted meanwhile may be among them or not.
+    fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>>;
+
+    /// Gives space of deleted blobs back to the disk: one bounded piece of work where at least
+    /// `dead_percent` of what is looked at is dead. Returns the bytes that came free; none where
+    /// nothing is worth it. May be interrupted anywhere.
+    fn reclaim(&self, dead_percent: u8) -> Result<Option<u64>>;
+
+    /// Stretches of the disk that should hold blobs and hold nothing that reads as one. Goes
+    /// through all there is.
+    fn damage(&self) -> Result<Vec<Damage>>;
+}
+
+/// A blob's name, and the bytes of the blob.
+pub type Listed = (Vec<u8>, u64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Which file.
+    pub place: String,
+    pub offset: u64,
+    pub bytes: u64,
 }

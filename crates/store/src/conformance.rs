@@ -172,6 +172,57 @@ pub fn blobs<B: Blobs>(open: impl Fn() -> B) -> Result<()> {
     assert_eq!(blobs.get(b"back")?, Some(b"again".to_vec()));
     assert!(blobs.has(b"a")?);
     assert!(!blobs.has(b"gone")?);
+    names_are_listed_in_order(&blobs)?;
+    space_is_reclaimed_and_nothing_else_goes(&blobs)?;
+    Ok(())
+}
+
+fn list_all(blobs: &impl Blobs, names_max: usize) -> Result<Vec<(Vec<u8>, u64)>> {
+    let (mut after, mut all) = (Vec::new(), Vec::new());
+    loop {
+        let some = blobs.list(&after, names_max)?;
+        assert!(some.len() <= names_max);
+        let Some((last, _)) = some.last() else { return Ok(all) };
+        after = last.clone();
+        all.extend(some);
+    }
+}
+
+fn names_are_listed_in_order(blobs: &impl Blobs) -> Result<()> {
+    let all = list_all(blobs, 1000)?;
+    assert!(all.is_sorted(), "in the order of names");
+    for (name, length) in &all {
+        assert_eq!(blobs.get(name)?.map(|blob| blob.len() as u64), Some(*length));
+    }
+    assert!(all.contains(&(b"a".to_vec(), 5)) && all.contains(&(b"empty".to_vec(), 0)));
+    assert!(all.iter().all(|(name, _)| name != b"gone"));
+    for names_max in [1, 2, 3] {
+        assert_eq!(list_all(blobs, names_max)?, all, "{names_max} at a time");
+    }
+    Ok(())
+}
+
+fn space_is_reclaimed_and_nothing_else_goes(blobs: &impl Blobs) -> Result<()> {
+    /// Far more than it takes.
+    const TURNS_MAX: usize = 1000;
+    for number in 0..40_u8 {
+        blobs.put(&[b'r', number], &[number; 1000])?;
+    }
+    for number in (0..40_u8).filter(|number| number % 4 != 0) {
+        blobs.delete(&[b'r', number])?;
+    }
+    let before = list_all(blobs, 1000)?;
+    let mut turns = 0;
+    while blobs.reclaim(50)?.is_some_and(|freed| freed > 500) {
+        turns += 1;
+        assert!(turns < TURNS_MAX, "it ends");
+    }
+    assert_eq!(list_all(blobs, 1000)?, before);
+    for number in 0..40_u8 {
+        let expected = (number % 4 == 0).then(|| vec![number; 1000]);
+        assert_eq!(blobs.get(&[b'r', number])?, expected);
+    }
+    assert_eq!(blobs.damage()?, []);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! the packs alone say what there is, and the index can be thrown away at any time.
 //! Never: overwrites a record; removes a pack before everything alive in it is safe elsewhere.
 
-use crate::blob::Blobs;
+use crate::blob::{Blobs, Damage, Listed};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
@@ -197,6 +197,30 @@ impl Packs {
         Ok(())
     }
 
+    fn damage_of(&self, pack: u32, end: u64, found: &mut Vec<Damage>) -> Result<()> {
+        // Compaction may have removed it meanwhile.
+        let Some((file, path)) = self.pack_file(pack)? else { return Ok(()) };
+        let place = path.display().to_string();
+        let mut note = |offset: u64, until: u64| {
+            if until > offset {
+                found.push(Damage { place: place.clone(), offset, bytes: until - offset });
+            }
+        };
+        let header = files::read_at(&file, &path, 0, HEADER_BYTES)?;
+        if !record::parse_header(&header).is_some_and(record::is_known) {
+            note(0, HEADER_BYTES as u64);
+        }
+        let mut whole_until = HEADER_BYTES as u64;
+        let from = Spot { pack, offset: whole_until };
+        record::walk(&file, &path, from, end, |spot, head| {
+            note(whole_until, spot.offset);
+            whole_until = spot.offset + head.record_bytes();
+            Ok(())
+        })?;
+        note(whole_until, end);
+        Ok(())
+    }
+
     fn check_name(&self, name: &[u8]) -> Result<()> {
         if (1..=NAME_BYTES_MAX).contains(&name.len()) {
             return Ok(());
@@ -261,6 +285,29 @@ impl Blobs for Packs {
             file.sync_data().map_err(|source| files::failed(&path, source))?;
             Ok(appended)
         })
+    }
+
+    fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
+        self.index.list(after, names_max)
+    }
+
+    fn reclaim(&self, dead_percent: u8) -> Result<Option<u64>> {
+        self.compact_one(dead_percent)
+    }
+
+    fn damage(&self) -> Result<Vec<Damage>> {
+        let lengths = pack_lengths(&self.directory)?;
+        let (newest, written) = {
+            let appender = locked(&self.appender);
+            (appender.pack, appender.offset)
+        };
+        let mut found = Vec::new();
+        for (pack, length) in lengths {
+            // What comes behind the end of what was written is being written now.
+            let end = if pack == newest { written } else { length };
+            self.damage_of(pack, end, &mut found)?;
+        }
+        Ok(found)
     }
 
     fn bytes(&self) -> u64 {

@@ -261,6 +261,34 @@ fn a_damaged_pack_costs_the_blob_that_is_damaged() {
 }
 
 #[test]
+fn what_is_no_record_is_told_with_its_place() {
+    let original = tempdir().unwrap();
+    {
+        let packs = Packs::open_with_packs(original.path(), 1000).unwrap();
+        (0..BLOBS).for_each(|number| packs.put(&[number], &blob(number)).unwrap());
+        assert_eq!(packs.damage().unwrap(), []);
+    }
+    let pack = files(original.path(), ".pack").remove(0);
+    let length = std::fs::metadata(&pack).unwrap().len() as usize;
+    for offset in (0..length).step_by(11) {
+        let mut bytes = std::fs::read(&pack).unwrap();
+        bytes[offset] ^= 0x41;
+        let copied = copy(original.path());
+        std::fs::write(copied.path().join(pack.file_name().unwrap()), bytes).unwrap();
+        let packs = Packs::open_with_packs(copied.path(), 1000).unwrap();
+        let found = packs.damage().unwrap();
+        for damage in &found {
+            let stretch = damage.offset..damage.offset + damage.bytes;
+            assert!(stretch.contains(&(offset as u64)), "byte {offset}, and told is {damage:?}");
+            assert!(damage.place.ends_with("00000001.pack"));
+        }
+        // Damage within a blob's bytes shows when the blob is read.
+        let lost = (0..BLOBS).filter(|n| packs.get(&[*n]).unwrap().is_none()).count();
+        assert!(found.len() + lost > 0, "byte {offset} is noticed");
+    }
+}
+
+#[test]
 fn a_pack_cut_anywhere_keeps_the_blobs_before_the_cut() {
     let original = tempdir().unwrap();
     packs_with_blobs(original.path());
@@ -312,7 +340,7 @@ fn an_index_that_counts_too_much_as_dead_only_brings_compaction_on() {
     let packs = Packs::open_with_packs(directory.path(), 1000).unwrap();
     assert_eq!(packs.bytes(), 0, "all counts as dead");
     packs.delete(&[5]).unwrap();
-    packs.compact().unwrap();
+    while packs.reclaim(50).unwrap().is_some() {}
     drop(packs);
     assert_eq!(whole_blobs(directory.path()), usize::from(BLOBS) - 2);
 }

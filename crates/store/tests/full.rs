@@ -94,6 +94,41 @@ fn a_full_disk_costs_the_packs_no_blob() {
 }
 
 #[test]
+fn a_full_disk_that_stops_a_reclaim_costs_no_blob() {
+    limited("a_full_disk_that_stops_a_reclaim_costs_no_blob", 4096, |directory| {
+        // Packs far beyond the limit: what is alive in the first does not fit behind the newest.
+        let packs = Packs::open_with_packs(directory, 16 << 20).unwrap();
+        let blob = |number: u32| vec![number as u8; 7000];
+        let count = fill(|number| packs.put(&number.to_be_bytes(), &blob(number)));
+        let mut deleted = 0;
+        for number in (0..count).step_by(2) {
+            // A deletion takes room too: as many as fit.
+            if packs.delete(&number.to_be_bytes()).is_ok() {
+                deleted += 1;
+            }
+        }
+        let outcome = packs.reclaim(10);
+        let left = |packs: &Packs| {
+            (0..count)
+                .filter(|number| {
+                    let found = packs.get(&number.to_be_bytes()).unwrap();
+                    assert!(found.is_none() || found == Some(blob(*number)));
+                    found.is_some()
+                })
+                .count() as u32
+        };
+        assert!(deleted > 0 || outcome.is_ok_and(|freed| freed.is_none()));
+        assert_eq!(left(&packs), count - deleted);
+        drop(packs);
+        lift_limit();
+        let packs = Packs::open_with_packs(directory, 16 << 20).unwrap();
+        assert_eq!(left(&packs), count - deleted);
+        while packs.reclaim(10).unwrap().is_some_and(|freed| freed > 0) {}
+        assert_eq!(left(&packs), count - deleted);
+    });
+}
+
+#[test]
 fn a_full_disk_costs_the_tables_the_transaction_alone() {
     limited("a_full_disk_costs_the_tables_the_transaction_alone", 6000, |directory| {
         let path = directory.join("tables");

@@ -113,7 +113,7 @@ enum BlobCall {
     Delete(u8),
     Get(u8),
     Sync,
-    Compact,
+    Reclaim(u8),
     Reopen,
     LoseIndex,
 }
@@ -124,7 +124,7 @@ fn blob_call() -> impl Strategy<Value = BlobCall> {
         6 => any::<u8>().prop_map(|n| BlobCall::Delete(n % 24)),
         4 => any::<u8>().prop_map(|n| BlobCall::Get(n % 24)),
         1 => Just(BlobCall::Sync),
-        2 => Just(BlobCall::Compact),
+        2 => (0..100_u8).prop_map(BlobCall::Reclaim),
         1 => Just(BlobCall::Reopen),
         1 => Just(BlobCall::LoseIndex),
     ]
@@ -238,7 +238,7 @@ proptest! {
                     prop_assert_eq!(blobs.has(&[name; 3]).unwrap(), model.contains_key(&name));
                 }
                 BlobCall::Sync => blobs.sync().unwrap(),
-                BlobCall::Compact => { blobs.compact().unwrap(); }
+                BlobCall::Reclaim(percent) => { blobs.reclaim(percent).unwrap(); }
                 BlobCall::Reopen | BlobCall::LoseIndex => {
                     drop(packs.take());
                     if matches!(call, BlobCall::LoseIndex) {
@@ -252,6 +252,17 @@ proptest! {
         for name in 0..24 {
             prop_assert_eq!(blobs.get(&[name; 3]).unwrap(), model.get(&name).cloned());
         }
+        let mut listed = Vec::new();
+        while let Some((name, bytes)) = {
+            let after = listed.last().map_or(Vec::new(), |(name, _): &(u8, usize)| vec![*name; 3]);
+            blobs.list(&after, 1).unwrap().pop()
+        } {
+            listed.push((name[0], bytes as usize));
+        }
+        let mut expected: Vec<_> = model.iter().map(|(name, b)| (*name, b.len())).collect();
+        expected.sort_unstable();
+        prop_assert_eq!(listed, expected);
+        prop_assert_eq!(blobs.damage().unwrap(), []);
         let alive: u64 = model.values().map(|bytes| bytes.len() as u64).sum();
         prop_assert!(blobs.bytes() >= alive);
     }

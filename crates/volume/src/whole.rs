@@ -22,8 +22,8 @@ pub use error::Error;
 pub use fuzz::fuzz_records;
 pub use history::{Logged, Touched};
 pub use keys::VolumeId;
-pub use prune::{Holds, PruneAt, Version, needed, prune};
-pub use purge::{kept_contents, purge};
+pub use prune::{Holds, PruneAt, Version, contents_page, needed, prune};
+pub use purge::purge;
 pub use record::{decode, encode};
 pub use times::{forget_times, mark_time, position_at};
 pub use view::{EntryVersion, NodeVersion, Page, Whole};
@@ -42,8 +42,7 @@ mod table {
     pub const VERDICTS: &str = "whole-verdicts";
     pub const TIMES: &str = "whole-times";
 
-    /// All of them, for a volume that goes away. `CONTENTS` is the last: it says which chunks
-    /// the volume has.
+    /// All of them, for a volume that goes away.
     pub const ALL: [&str; 10] =
         [HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, TIMES, NODES, CONTENTS];
 }

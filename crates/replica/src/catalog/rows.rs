@@ -21,6 +21,9 @@ pub(crate) struct VolumeRow {
     pub cutter: Cutter,
     #[n(4)]
     pub created: Time,
+    /// How long versions are kept after they were replaced, if not as long as by default.
+    #[n(5)]
+    pub kept_secs: Option<u64>,
 }
 
 /// A volume that is to go.
@@ -136,7 +139,9 @@ mod tests {
             secret: [0x5e; 32],
             cutter: Cutter::Rabin,
             created: at,
+            kept_secs: None,
         };
+        let kept = VolumeRow { kept_secs: Some(9), ..volume.clone() };
         let device = DeviceRow {
             key: vec![0xde; 2].into(),
             name: "ada".into(),
@@ -159,6 +164,7 @@ mod tests {
         };
         let golden = [
             hex(&encode(&volume)),
+            hex(&encode(&kept)),
             hex(&encode(&RemovedRow { id: 1, secret: [0x5e; 32] })),
             hex(&encode(&device)),
             hex(&encode(&invitation)),
@@ -167,6 +173,7 @@ mod tests {
         ];
         expect![[r#"
             01d7f476ff8501617658205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e01820102
+            016b71289e8601617658205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e0182010209
             019357f274820158205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e
             01e469ad488442dede6361646101820102
             01cb9849f5830100820102

@@ -7,6 +7,7 @@ use super::decide::{Decision, Desk, Kept, decide};
 use super::redirect::{Redirect, Redirects, forget_contents};
 use super::{Submitter, vet};
 use crate::error::Result;
+use crate::upkeep::Promise;
 use model::{Change, Effects, FileId, Name, ReplicaId, Time, Update};
 use protocol::{Access, Objection, Refusal, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ pub(crate) struct Batch {
     pub updates: Vec<Update>,
     /// Numbers of stores whose recipes make no sense.
     pub bad: BTreeSet<u64>,
+    /// The chunks that the updates count on stay until this is dropped.
+    pub _promise: Promise,
 }
 
 /// What became of it.

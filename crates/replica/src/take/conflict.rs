@@ -4,10 +4,14 @@
 use crate::error::Result;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, Seq, Stamp, Time};
+use std::collections::BTreeSet;
 use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
 
 pub(super) const CONFLICTS: &str = "origin-conflicts";
+
+/// Conflicts that are read at once.
+const ROWS_MAX: usize = 1000;
 
 /// What met what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -91,4 +95,26 @@ pub(crate) fn conflicts(
     let (from, to) = volume.range();
     let rows = read.scan(CONFLICTS, &from, &to, rows_max)?;
     rows.iter().map(|(_, value)| Ok(decode(|| format!("a conflict of {volume}"), value)?)).collect()
+}
+
+/// Contents that conflicts are about: the base and both sides stay as long as the conflict does.
+pub(crate) fn contents_of_conflicts(
+    read: &dyn Read,
+    volume: VolumeId,
+) -> Result<BTreeSet<(FileId, Stamp)>> {
+    let (mut from, to) = volume.range();
+    let mut contents = BTreeSet::new();
+    loop {
+        let rows = read.scan(CONFLICTS, &from, &to, ROWS_MAX)?;
+        let Some((last, _)) = rows.last() else { return Ok(contents) };
+        from = [last, &[0][..]].concat();
+        for (_, value) in &rows {
+            let conflict: Conflict = decode(|| format!("a conflict of {volume}"), value)?;
+            let stamps = [Some(conflict.update), conflict.found, conflict.base];
+            let files = [Some(conflict.file), conflict.aside.map(|(file, _, _)| file)];
+            for file in files.into_iter().flatten() {
+                contents.extend(stamps.into_iter().flatten().map(|stamp| (file, stamp)));
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 mod admission;
 mod attaching;
 mod callbacks;
+mod collecting;
 mod conflicts;
 mod contents;
 mod crashes;

@@ -2,7 +2,7 @@
 //! memory does.
 
 use super::Machine;
-use crate::blob::Blobs;
+use crate::blob::{Blobs, Damage, Listed};
 use crate::container::{Container, Containers, Key};
 use crate::error::Result;
 use crate::journal::{Journal, Position};
@@ -148,6 +148,20 @@ impl Blobs for FaultyBlobs {
 
     fn bytes(&self) -> u64 {
         self.store.bytes()
+    }
+
+    fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
+        self.machine.reads()?;
+        self.store.list(after, names_max)
+    }
+
+    fn reclaim(&self, dead_percent: u8) -> Result<Option<u64>> {
+        self.machine.writes(0, || self.store.reclaim(dead_percent))
+    }
+
+    fn damage(&self) -> Result<Vec<Damage>> {
+        self.machine.reads()?;
+        self.store.damage()
     }
 }
 

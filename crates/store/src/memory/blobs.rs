@@ -1,10 +1,11 @@
 //! Blobs in memory.
 
 use super::Keep;
-use crate::blob::Blobs;
+use crate::blob::{Blobs, Damage, Listed};
 use crate::error::{Result, StoreError};
 use crate::files::locked;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 const NAME_BYTES_MAX: usize = 64;
@@ -107,6 +108,20 @@ impl Blobs for MemoryBlobs {
 
     fn bytes(&self) -> u64 {
         locked(&self.0).bytes
+    }
+
+    fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
+        let state = locked(&self.0);
+        let rows = state.now.range::<[u8], _>((Bound::Excluded(after), Bound::Unbounded));
+        Ok(rows.take(names_max).map(|(name, blob)| (name.clone(), blob.len() as u64)).collect())
+    }
+
+    fn reclaim(&self, _: u8) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn damage(&self) -> Result<Vec<Damage>> {
+        Ok(Vec::new())
     }
 }
 

@@ -10,21 +10,34 @@ use crate::files::{self, locked};
 use crate::table::Durability;
 use std::sync::atomic::Ordering;
 
+/// The newest pack is left alone while less of it is dead: it is being written to.
+const NEWEST_DEAD_BYTES_MIN: u64 = 1 << 20;
+
 impl Packs {
-    /// Returns how many bytes came free. Others may read and put meanwhile.
-    pub fn compact(&self) -> Result<u64> {
+    /// The deadest pack of those that are dead by so many percent at least; others may read and put
+    /// meanwhile. The newest comes last: another begins, and what is alive in it moves there.
+    pub(super) fn compact_one(&self, dead_percent: u8) -> Result<Option<u64>> {
         let _alone = locked(&self.compacting);
         let newest = locked(&self.appender).pack;
-        let lengths = pack_lengths(&self.directory)?;
         let states = self.index.packs();
-        let mut freed = 0;
-        for (pack, length) in lengths {
-            let dead = states.get(&pack).map_or(0, |state| state.dead);
-            if pack != newest && dead > length.saturating_sub(HEADER_BYTES as u64) / 2 {
-                freed += self.compact_pack(pack, length)?;
+        let worth = |(pack, length): (u32, u64)| {
+            let records = length.saturating_sub(HEADER_BYTES as u64);
+            let dead = states.get(&pack).map_or(0, |state| state.dead).min(records);
+            let is_small = pack == newest && dead < NEWEST_DEAD_BYTES_MIN;
+            let percent = u128::from(dead) * 100 / u128::from(records.max(1));
+            let is_worth = dead > 0 && percent >= u128::from(dead_percent) && !is_small;
+            is_worth.then_some((pack != newest, percent, pack, length))
+        };
+        let found = pack_lengths(&self.directory)?.into_iter().filter_map(worth).max();
+        let Some((_, _, pack, length)) = found else { return Ok(None) };
+        {
+            let mut appender = locked(&self.appender);
+            if appender.pack == pack {
+                self.begin_pack(&mut appender)?;
             }
         }
-        Ok(freed)
+        let length = pack_lengths(&self.directory)?.get(&pack).copied().unwrap_or(length);
+        self.compact_pack(pack, length).map(Some)
     }
 
     fn compact_pack(&self, pack: u32, length: u64) -> Result<u64> {

@@ -2,6 +2,7 @@
 //! Holds: `upto` of a pack never runs ahead of the rows that describe it.
 
 use super::record;
+use crate::blob::Listed;
 use crate::embedded::Database;
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
@@ -113,6 +114,32 @@ impl Index {
             Some(place) => Ok(*place),
             None => found,
         }
+    }
+
+    /// Names after `after` in their order, at most `names_max`, with the bytes of each blob.
+    pub fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
+        // First, so that what goes into the table meanwhile is seen there.
+        let gathered: BTreeMap<Vec<u8>, Option<Place>> = {
+            let inner = locked(&self.inner);
+            let gathered = inner.gathered.iter().filter(|(name, _)| name.as_slice() > after);
+            gathered.map(|(name, place)| (name.clone(), *place)).collect()
+        };
+        // Some of these may have been deleted since they were written.
+        let rows_max = names_max.saturating_add(gathered.len());
+        let from = [after, &[0]].concat();
+        let rows = self.database.read().and_then(|r| r.scan(BLOBS, &from, &BEYOND, rows_max));
+        if let Err(StoreError::Damaged { .. }) = &rows {
+            self.mark_damaged();
+        }
+        let rows = rows?;
+        let is_all = rows.len() < rows_max;
+        let last = rows.last().map(|(name, _)| name.clone());
+        let mut listed: BTreeMap<Vec<u8>, Option<Place>> =
+            rows.into_iter().map(|(name, row)| (name, parse_place(&row))).collect();
+        let within = |name: &Vec<u8>| is_all || last.as_ref().is_some_and(|last| name <= last);
+        listed.extend(gathered.into_iter().filter(|(name, _)| within(name)));
+        let alive = listed.into_iter().filter_map(|(name, place)| Some((name, place?)));
+        Ok(alive.take(names_max).map(|(name, place)| (name, u64::from(place.length))).collect())
     }
 
     fn in_table(&self, name: &[u8]) -> Result<Option<Place>> {

@@ -8,7 +8,7 @@
 use super::error::{Error, Result};
 use super::record::{ContentsRecord, EntryRecord, NodeRecord, decode};
 use super::{VolumeId, Whole, keys, table};
-use model::{FileId, Seq, Stamp};
+use model::{Contents, FileId, Seq, Stamp};
 use std::collections::BTreeSet;
 use store::{Read, Row, Write};
 
@@ -90,6 +90,29 @@ pub fn prune(
         None => None,
     };
     Ok((removed, next))
+}
+
+/// Contents that are needed, of up to `rows_max` rows, and where to go on; none when all has been
+/// looked at.
+pub fn contents_page(
+    read: &dyn Read,
+    volume: VolumeId,
+    from: Option<Vec<u8>>,
+    holds: &Holds,
+    rows_max: usize,
+) -> Result<(Vec<Contents>, Option<Vec<u8>>)> {
+    let (first, end) = volume.range();
+    let rows = read.scan(table::CONTENTS, &from.unwrap_or(first), &end, rows_max)?;
+    let next =
+        (rows.len() == rows_max).then(|| rows.last().map(|(key, _)| [key, &[0][..]].concat()));
+    let unneeded = contents_unneeded(read, volume, &rows, holds)?;
+    let unneeded: BTreeSet<Vec<u8>> = unneeded.into_iter().collect();
+    let needed = rows.iter().filter(|(key, _)| !unneeded.contains(key));
+    let contents = needed.map(|(_, value)| {
+        let record: ContentsRecord = decode(|| format!("contents of {volume}"), value)?;
+        Ok(record.contents)
+    });
+    Ok((contents.collect::<Result<_>>()?, next.flatten()))
 }
 
 fn unneeded(

@@ -71,9 +71,10 @@ mod tests {
             assert!(!mark_time(&mut *write, volume, at(secs + 1)).unwrap(), "it stands still");
         }
         let at = |write: &dyn Read, secs| position_at(write, volume, secs).unwrap().0;
-        assert_eq!([-6, -5, 9, 10, 19, 20, 99].map(|secs| at(&*write, secs)), [
-            0, 0, 0, 4, 4, 9, 9
-        ]);
+        assert_eq!(
+            [-6, -5, 9, 10, 19, 20, 99].map(|secs| at(&*write, secs)),
+            [0, 0, 0, 4, 4, 9, 9]
+        );
         forget_times(&mut *write, volume, 15).unwrap();
         assert_eq!([9, 10, 20].map(|secs| at(&*write, secs)), [0, 4, 9]);
         assert_eq!(write.scan(table::TIMES, &[], &[0xff; 20], 10).unwrap().len(), 2);
