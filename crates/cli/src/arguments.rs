@@ -1,7 +1,7 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    completions, conflicts, device, explain, invite, man, mode, mount, mount_farfs, serve, status,
+    check, completions, conflicts, device, explain, gc, invite, man, mode, mount, mount_farfs, serve, status,
     umount, volume, wait,
 };
 use crate::{background, exit};
@@ -47,6 +47,8 @@ enum Command {
     Volume(volume::Volume),
     Device(device::Device),
     Conflicts(conflicts::Conflicts),
+    Gc(gc::Gc),
+    Check(check::Check),
     Completions(completions::Completions),
     Man(man::Man),
     /// What `farfs mount` starts.
@@ -73,6 +75,8 @@ impl Arguments {
             Command::Volume(command) => command.run(),
             Command::Device(command) => command.run(),
             Command::Conflicts(command) => command.run(),
+            Command::Gc(command) => command.run(),
+            Command::Check(command) => command.run(),
             Command::Completions(command) => command.run(table()),
             Command::Man(command) => command.run(table()),
             Command::Daemon { .. } => background::child(),

@@ -1,9 +1,11 @@
 //! One file per command.
 
+pub mod check;
 pub mod completions;
 pub mod conflicts;
 pub mod device;
 pub mod explain;
+pub mod gc;
 pub mod invite;
 pub mod man;
 pub mod mode;

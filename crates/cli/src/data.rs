@@ -5,9 +5,10 @@
 
 use crate::exit::{Exit, OrExit, fail};
 use crate::lock::{Lock, try_lock};
+use crate::units::Size;
 use anyhow::{Context, Result};
 use link::Identity;
-use replica::Origin;
+use replica::{Limits, Origin};
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -28,6 +29,18 @@ const ADDRESS: &str = "address";
 pub struct Settings {
     pub listen: Option<String>,
     pub advertise: Option<String>,
+    /// What the trash may hold, if not a share of the store.
+    pub trash_size: Option<Size>,
+}
+
+impl Settings {
+    fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        match self.trash_size {
+            Some(Size(bytes)) => Limits { trash_percent: 0, trash_bytes_min: bytes, ..limits },
+            None => limits,
+        }
+    }
 }
 
 /// A data directory that this process alone uses.
@@ -57,7 +70,8 @@ impl Data {
         let tables = Database::open(&directory.join(TABLES))?;
         let blobs = Packs::open(&chunks)?;
         let world = World::real();
-        let origin = Origin::open(Arc::new(tables), Arc::new(blobs), world, Default::default())
+        let limits = settings(directory)?.limits();
+        let origin = Origin::open(Arc::new(tables), Arc::new(blobs), world, limits)
             .with_context(|| format!("cannot use the volumes in {shown}"))?;
         Ok(Some(Data { directory: directory.into(), identity, origin, _lock: lock }))
     }
@@ -105,6 +119,16 @@ fn tables_are_there(directory: &Path) -> Result<()> {
         Exit::Damaged,
         format!("{shown} is missing or empty, and a server has run here: restore it from a backup"),
     ))
+}
+
+/// The next who opens the store makes the index of its chunks again from the packs.
+pub fn rebuild_index(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let _lock = try_lock(directory)?.ok_or_else(|| {
+        fail(Exit::Busy, format!("{shown} is in use: stop its server, and repair it then"))
+    })?;
+    Packs::forget_index(&directory.join("chunks"))
+        .with_context(|| format!("cannot remove the index of the chunks in {shown}"))
 }
 
 /// A mistyped path must not become an empty server.

@@ -28,6 +28,7 @@ mod questions;
 mod show;
 mod state;
 mod units;
+mod upkeep;
 mod uplink;
 mod wishes;
 

@@ -6,10 +6,11 @@ use crate::data::{self, Data};
 use crate::exit::{Exit, fail};
 use crate::output;
 use crate::units;
+use crate::upkeep;
 use anyhow::{Context, Result};
 use link::Address;
 use protocol::{Access, Cutter};
-use replica::{Clash, Conflict, Device, Origin};
+use replica::{Clash, Conflict, Device, Origin, Repair, Wish};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
@@ -18,6 +19,8 @@ use std::time::Duration;
 /// The most that one list shows; the oldest come first.
 const CONFLICTS_MAX: usize = 10_000;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// The same for what goes through the whole store.
+const WHOLE_STORE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -29,6 +32,18 @@ pub enum Order {
     ListDevices,
     RemoveDevice { device: String },
     ListConflicts { volume: String },
+    KeepVersions { name: String, kept: Option<Duration> },
+    Collect { dry_run: bool, empty_trash: bool },
+    Check { repair: bool },
+}
+
+impl Order {
+    fn answer_within(&self) -> Duration {
+        match self {
+            Order::Collect { .. } | Order::Check { .. } => WHOLE_STORE_WITHIN,
+            _ => ANSWER_WITHIN,
+        }
+    }
 }
 
 /// Lines for people; the first field of each is what other commands take.
@@ -44,7 +59,10 @@ pub struct Place {
 
 pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     data::exists(directory)?;
-    if let Some(answer) = control::ask(directory, order, ANSWER_WITHIN)? {
+    // A repair needs the store for itself.
+    if !matches!(order, Order::Check { repair: true })
+        && let Some(answer) = control::ask(directory, order, order.answer_within())?
+    {
         return Ok(answer);
     }
     let data = Data::open(directory)?.ok_or_else(|| {
@@ -72,6 +90,18 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
             origin.remove_volume(name)?;
             Ok(Vec::new())
         }
+        Order::KeepVersions { name, kept } => {
+            origin.keep_versions(name, *kept)?;
+            Ok(Vec::new())
+        }
+        Order::Collect { dry_run, empty_trash } => {
+            let wish = Wish { dry_run: *dry_run, empty_trash: *empty_trash, thorough: true };
+            Ok(upkeep::freed(&wait(origin.collect(wish))??, wish))
+        }
+        Order::Check { repair } => {
+            let repair = if *repair { Repair::Yes } else { Repair::No };
+            upkeep::checked(&wait(origin.check(repair))??)
+        }
         Order::Invite { volume, read_only, lasts } => {
             let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
             let token = origin.invite(volume, access, *lasts)?;
@@ -85,6 +115,14 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
         Order::ListConflicts { volume } => {
             Ok(origin.conflicts(volume, CONFLICTS_MAX)?.iter().map(conflict_line).collect())
         }
+    }
+}
+
+/// In a server this is on a thread that may wait; elsewhere there is nobody yet who could run it.
+fn wait<F: Future>(work: F) -> Result<F::Output> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => Ok(runtime.block_on(work)),
+        Err(_) => Ok(tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(work)),
     }
 }
 

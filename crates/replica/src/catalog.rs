@@ -4,9 +4,11 @@
 //! From: DESIGN, "Trust".
 
 mod admission;
+mod check;
 mod rows;
 
 pub(crate) use admission::{Admitted, admit};
+pub(crate) use check::{RowFault, check_rows};
 pub use rows::DeviceId;
 pub(crate) use rows::{InvitationRow, LeaseRow, RemovedRow, VolumeRow, hex};
 

@@ -53,7 +53,7 @@ impl Default for Limits {
             sessions_max: 1024,
             bytes_max: 1 << 50,
             blocking: Blocking::Pool,
-            versions_kept: DAY * 7,
+            versions_kept: DAY * 30,
             names_kept: DAY * 90,
             trash_percent: 5,
             trash_bytes_min: 256 << 20,

@@ -14,9 +14,9 @@ mod mark;
 mod promises;
 mod trash;
 
-pub use collect::{Freed, Wish};
+pub use collect::{Amount, Freed, Wish};
 pub(crate) use promises::{Promise, Promises};
-pub(crate) use trash::forget_trash;
+pub(crate) use trash::{TRASH, TrashRow, forget_trash};
 
 use crate::error::Result;
 use crate::origin::{Inner, Origin};
@@ -44,6 +44,14 @@ pub(crate) struct Upkeep {
     alone: Arc<tokio::sync::Mutex<()>>,
     /// Cycles that somebody waits for: one in the background makes way.
     wanted: AtomicUsize,
+}
+
+impl Upkeep {
+    /// No cycle is under way, and none begins, while this is held.
+    pub async fn alone(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        let _wanted = Counted::by(&self.wanted);
+        self.alone.clone().lock_owned().await
+    }
 }
 
 /// Counts while it lives.

@@ -82,6 +82,12 @@ pub(crate) fn blob_name(volume: VolumeId, chunk: &ChunkName) -> Vec<u8> {
     [&volume.0.to_be_bytes()[..], &chunk.0].concat()
 }
 
+/// The volume and the chunk that a blob's name means.
+pub(crate) fn parse_blob_name(name: &[u8]) -> Option<(VolumeId, ChunkName)> {
+    let (volume, chunk) = name.split_first_chunk()?;
+    Some((VolumeId(u32::from_be_bytes(*volume)), ChunkName(chunk.try_into().ok()?)))
+}
+
 /// What a mutex guards, whether or not somebody panicked with it: every change under these
 /// mutexes leaves the state whole.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,7 @@ use replica::{Limits, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::faulty::{Disk, FaultyContainers};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use world::{Clock, Entropy, World};
 
 pub const VOLUME: &str = "home";
@@ -59,8 +59,27 @@ pub fn drawn_limits(chance: &Entropy) -> Limits {
     if chance.below(4) == 0 {
         limits.shown_max = 4;
     }
+    tidying(&mut limits, chance);
     limits
 }
+
+/// An origin that hardly does anything but tidy its store: chunks that nothing names go as soon as
+/// they may, and often nothing but what is promised stays.
+fn tidying(limits: &mut Limits, chance: &Entropy) {
+    let secs = |bound| Duration::from_secs(chance.below(bound));
+    limits.mark_every = Duration::from_millis(200 + chance.below(3_000));
+    limits.collect_every = secs(20);
+    limits.collect_first = secs(20);
+    limits.promise = secs(3) * 20;
+    limits.trash_kept = secs(2) * 10;
+    limits.trash_percent = chance.below(30);
+    limits.trash_bytes_min = 0;
+    limits.names_kept = VERSIONS_KEPT;
+    limits.versions_kept = VERSIONS_KEPT;
+}
+
+/// Longer than anything stays open or unsent, and shorter than most runs.
+const VERSIONS_KEPT: Duration = Duration::from_secs(45);
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +99,15 @@ pub struct OriginMachine {
     pub disk: Disk,
     limits: Limits,
     origin: Option<Origin>,
+    /// Tidies the store in the background.
+    tidying: Option<AbortHandle>,
 }
 
 impl OriginMachine {
     /// A new origin with one empty volume, listening.
     pub fn start(room: &Room, limits: Limits) -> Result<OriginMachine, String> {
         let disk = Disk::new(room.chance.number());
-        let mut machine = OriginMachine { room: room.clone(), disk, limits, origin: None };
+        let mut machine = OriginMachine { room: room.clone(), disk, limits, origin: None, tidying: None };
         let origin = machine.open()?;
         origin
             .create_volume(VOLUME, crate::reference::UID, crate::reference::GID, Cutter::Gear)
@@ -104,7 +125,9 @@ impl OriginMachine {
 
     fn listen(&mut self, origin: Origin) {
         self.room.network.origin_up(origin.clone(), alive(&self.disk));
-        self.origin = Some(origin);
+        self.origin = Some(origin.clone());
+        let tidying = tokio::spawn(async move { origin.keep_up().await });
+        self.tidying = Some(tidying.abort_handle());
     }
 
     /// None: it is down.
@@ -128,6 +151,9 @@ impl OriginMachine {
         }
         self.room.network.origin_down(notice);
         self.origin = None;
+        if let Some(tidying) = self.tidying.take() {
+            tidying.abort();
+        }
     }
 
     /// Comes up from what the disk still has.

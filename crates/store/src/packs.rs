@@ -68,6 +68,12 @@ impl Packs {
         Packs::open_with_packs(directory, PACK_BYTES)
     }
 
+    /// The index goes, and is made again when the packs are next opened.
+    pub fn forget_index(directory: &Path) -> Result<()> {
+        let _lock = files::lock_directory(directory)?;
+        index::remove(directory)
+    }
+
     pub fn open_with_packs(directory: &Path, pack_bytes: u64) -> Result<Packs> {
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;

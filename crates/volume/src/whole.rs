@@ -5,6 +5,7 @@
 //! Never: commits, or decides whether an update may be done.
 //! From: DESIGN, "Updates": files and entries by version, so that any position can be answered.
 
+mod check;
 mod commit;
 mod error;
 mod fuzz;
@@ -17,6 +18,7 @@ mod times;
 mod view;
 mod writers;
 
+pub use check::{Fault, Mend, check, path_of, versions_of_contents};
 pub use commit::{Committer, Made, create};
 pub use error::Error;
 pub use fuzz::fuzz_records;

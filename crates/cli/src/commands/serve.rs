@@ -93,6 +93,8 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
         // Whoever started it may not listen; it serves all the same.
         let _ = writeln!(out, "{address} key={key}").and_then(|()| out.flush());
     }
+    let tidying = data.origin.clone();
+    let tidying = tokio::spawn(async move { tidying.keep_up().await });
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     tracing::info!(%address, %listening, "serving");
     let ended = tokio::select! {
@@ -101,6 +103,7 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
         () = listener.serve() => false,
     };
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    tidying.abort();
     listener.close().await;
     tracing::info!("stopped serving");
     if ended { Ok(()) } else { Err(fail(Exit::Failure, "the network socket failed")) }

@@ -3,16 +3,19 @@
 use crate::data::Data;
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, Order};
+use crate::units::{BadUnit, Patience};
 use anyhow::Result;
 use clap::Subcommand;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// Make, list and remove the volumes of a server
+/// Make, list, set and remove the volumes of a server
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs volume create --data /srv/farfs docs
      farfs volume create --data /srv/farfs --owner 1000:1000 ann
      farfs volume list --data /srv/farfs
+     farfs volume set --data /srv/farfs --keep-versions 90d docs
      farfs volume remove --data /srv/farfs --yes docs",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
@@ -40,6 +43,17 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Set how long a volume keeps versions after they were replaced or removed
+    Set {
+        /// The server's data directory
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// How long, such as 7d; 0 keeps none; `default` is 30d
+        #[arg(long, value_name = "TIME", value_parser = kept)]
+        keep_versions: Kept,
+        /// The volume
+        name: String,
+    },
     /// Remove a volume with all that is in it
     Remove {
         /// The server's data directory
@@ -51,6 +65,18 @@ enum Command {
         /// The volume
         name: String,
     },
+}
+
+/// None: as long as by default.
+#[derive(Clone, Copy, Debug)]
+struct Kept(Option<Duration>);
+
+fn kept(text: &str) -> Result<Kept, String> {
+    if text == "default" {
+        return Ok(Kept(None));
+    }
+    let time: Patience = text.parse().map_err(|error: BadUnit| error.to_string())?;
+    Ok(Kept(Some(time.0)))
 }
 
 fn owner(text: &str) -> Result<(u32, u32), String> {
@@ -75,6 +101,9 @@ impl Volume {
                 (data, Order::CreateVolume { name, uid, gid })
             }
             Command::List { data } => (data, Order::ListVolumes),
+            Command::Set { data, keep_versions, name } => {
+                (data, Order::KeepVersions { name, kept: keep_versions.0 })
+            }
             Command::Remove { yes: false, name, .. } => {
                 return Err(fail(
                     Exit::Usage,

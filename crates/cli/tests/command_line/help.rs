@@ -3,7 +3,7 @@
 
 use crate::program::farfs;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "mount",
     "umount",
     "status",
@@ -15,6 +15,8 @@ const COMMANDS: [&str; 13] = [
     "volume",
     "device",
     "conflicts",
+    "gc",
+    "check",
     "completions",
     "man",
 ];

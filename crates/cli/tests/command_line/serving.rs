@@ -157,3 +157,35 @@ fn a_wrong_setting_is_named() {
     let data = text(directory.path());
     farfs(&["serve", "--data", data, "--listen", "nowhere"]).fails_with(2);
 }
+
+#[test]
+fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let both = || {
+        for arguments in [&["--dry-run"][..], &[], &["--empty-trash"]] {
+            let said = farfs(&[&["gc", "--data", text(data)], arguments].concat()).succeeds();
+            assert!(said.contains("in the trash"), "{said}");
+        }
+        let said = farfs(&["check", "--data", text(data)]).succeeds();
+        assert_eq!(said.trim(), "looked at 1 volumes, 0 versions of files, 0 chunks");
+    };
+    let repair = ["check", "--data", text(data), "--repair"];
+    let server = Server::start(data);
+    let set = ["volume", "set", "--data", text(data), "--keep-versions"];
+    farfs(&[&set[..], &["7d", "main"]].concat()).succeeds();
+    farfs(&[&set[..], &["default", "main"]].concat()).succeeds();
+    farfs(&[&set[..], &["7d", "other"]].concat()).fails_with(7);
+    both();
+    farfs(&repair).fails_with(5);
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    both();
+    farfs(&repair).succeeds();
+    let pack = data.join("chunks/00000001.pack");
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes.extend([0x5a; 100]);
+    bytes[9] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let said = farfs(&["check", "--data", text(data)]).fails_with(6);
+    assert!(said.contains("00000001.pack"), "{said}");
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
 
-pub(super) const CONFLICTS: &str = "origin-conflicts";
+pub(crate) const CONFLICTS: &str = "origin-conflicts";
 
 /// Conflicts that are read at once.
 const ROWS_MAX: usize = 1000;

@@ -8,11 +8,11 @@ use store::{Read, Write};
 use volume::whole::{Committer, VolumeId, Whole, decode, encode};
 
 /// The stamp of contents that were kept aside, to the file that has them.
-const CONTENTS: &str = "origin-aside-contents";
+pub(crate) const CONTENTS: &str = "origin-aside-contents";
 /// A file and the name that it was to bear, to the name that it bears instead.
-const NAMES: &str = "origin-aside-names";
+pub(crate) const NAMES: &str = "origin-aside-names";
 /// A directory that was to be made, to the one that was there.
-const MERGED: &str = "origin-merged";
+pub(crate) const MERGED: &str = "origin-merged";
 
 /// Directories merged into one another, one after the other.
 const MERGES_MAX: usize = 8;

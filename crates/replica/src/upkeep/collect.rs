@@ -9,7 +9,8 @@ use crate::catalog::{self, VolumeRow};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::take::contents_of_conflicts;
-use model::{CHUNK_NAME_BYTES, ChunkName, Seq};
+use crate::volumes::parse_blob_name;
+use model::Seq;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,6 @@ const REPACK_BYTES_MIN: u64 = 64 << 10;
 /// Packs of which less is dead are left as they are, in the background and on demand.
 const DEAD_PERCENT_BACKGROUND: u8 = 40;
 const DEAD_PERCENT_WANTED: u8 = 10;
-/// A blob's name: that of the volume and of the chunk.
-const BLOB_NAME_BYTES: usize = 4 + CHUNK_NAME_BYTES;
 /// After every name of a blob.
 const BEYOND: [u8; 65] = [0xff; 65];
 
@@ -184,8 +183,8 @@ impl Collector {
             trash::rows(&*write, after, &upto, usize::MAX)?.into_iter().collect();
         let mut changed = false;
         for (name, bytes) in blobs {
-            let is_needed =
-                marks.has(&name) || volume_of(&name).is_none_or(|v| unsure.contains(&v));
+            let volume = parse_blob_name(&name).map(|(volume, _)| volume);
+            let is_needed = marks.has(&name) || volume.is_none_or(|v| unsure.contains(&v));
             let row = match (known.remove(&name), is_needed) {
                 (None, true) => continue,
                 (Some(row), true) => {
@@ -252,7 +251,7 @@ impl Collector {
         let last = rows.last().map(|(name, _)| name.clone());
         let mut gone = Vec::new();
         for (name, row) in rows {
-            let Some((volume, chunk)) = volume_of(&name).zip(chunk_of(&name)) else { continue };
+            let Some((volume, chunk)) = parse_blob_name(&name) else { continue };
             if unsure.contains(&volume) || !due.takes(&row, gone_then) {
                 continue;
             }
@@ -356,13 +355,4 @@ impl Inner {
 
 fn before(now: i64, kept: Duration) -> i64 {
     now.saturating_sub_unsigned(kept.as_secs())
-}
-
-fn volume_of(name: &[u8]) -> Option<VolumeId> {
-    let number = name.first_chunk().filter(|_| name.len() == BLOB_NAME_BYTES)?;
-    Some(VolumeId(u32::from_be_bytes(*number)))
-}
-
-fn chunk_of(name: &[u8]) -> Option<ChunkName> {
-    name.get(4..)?.try_into().ok().map(ChunkName)
 }

@@ -5,6 +5,7 @@
 mod admission;
 mod attaching;
 mod callbacks;
+mod checking;
 mod collecting;
 mod conflicts;
 mod contents;

@@ -250,6 +250,10 @@ impl Inner {
     }
 }
 
+pub fn remove(directory: &Path) -> Result<()> {
+    files::remove(&directory.join(FILE))
+}
+
 fn load(directory: &Path, path: &Path) -> Result<Index> {
     let database = Database::open_with_cache(path, CACHE_BYTES)?;
     let mut inner = Inner::default();

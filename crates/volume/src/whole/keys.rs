@@ -100,6 +100,12 @@ pub(super) fn time(volume: VolumeId, secs: i64) -> Vec<u8> {
     with_number(self::volume(volume), secs.cast_unsigned() ^ (1 << 63))
 }
 
+/// The file or directory that a key begins with, after the volume.
+pub(super) fn file_in(key: &[u8]) -> Option<FileId> {
+    let (file, _) = key.get(4..)?.split_first_chunk()?;
+    Some(FileId(u64::from_be_bytes(*file)))
+}
+
 /// The file and the stamp in a key of contents.
 pub(super) fn file_and_stamp(key: &[u8]) -> Option<(FileId, Stamp)> {
     let (file, stamp) = key.get(4..)?.split_first_chunk()?;

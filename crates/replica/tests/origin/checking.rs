@@ -1,0 +1,169 @@
+//! A store that is whole is said to be, and whatever is damaged in it is told of.
+
+use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
+use model::{Change, FileId, Kind};
+use protocol::Verdict;
+use replica::{Checked, Limits, Repair};
+use store::{Durability, Row};
+
+const ROOT: FileId = FileId::ROOT;
+
+/// One of everything that an origin has rows for.
+async fn furnished() -> (Party, Device) {
+    let limits = Limits { lease: LEASE, ..Limits::simulated() };
+    let party = Party::with(limits);
+    let mut ada = party.join("ada").await;
+    let docs = ada.make_directory(ROOT, "docs").await;
+    let (file, stamp) = ada.write_new(docs, "a", "first").await;
+    let mut bob = party.join("bob").await;
+    let second = ada.storing(file, stamp, "second").await;
+    ada.replay(second).await;
+    let third = bob.storing(file, stamp, "third").await;
+    assert!(matches!(bob.replay(third).await, Verdict::KeptAside { .. }));
+    ada.replay(Change::Link { parent: ROOT, name: name("link"), file }).await;
+    let (gone, _) = ada.write_new(ROOT, "gone", "gone").await;
+    ada.replay(unlink_of(ROOT, "gone", gone)).await;
+    let (large, make) = ada.making(ROOT, "large", Kind::File);
+    ada.replay(make).await;
+    let bytes = noise(200_000, 5);
+    let described = ada.describe(&bytes);
+    for (_, chunk) in all_chunks(&described, &bytes) {
+        ada.put(&[&chunk]).await;
+    }
+    ada.replay(store_of(large, ada.stamp(), described.tree.contents)).await;
+    ada.put(&[b"nobody names this"]).await;
+    party.origin.invite(VOLUME, protocol::Access::ReadOnly, None).unwrap();
+    party.origin.collect(replica::Wish::default()).await.unwrap();
+    (party, ada)
+}
+
+async fn check(party: &Party, repair: Repair) -> Checked {
+    party.origin.check(repair).await.unwrap()
+}
+
+const TABLES: [&str; 19] = [
+    "whole-head",
+    "whole-nodes",
+    "whole-entries",
+    "whole-entries-now",
+    "whole-names-now",
+    "whole-contents",
+    "whole-log",
+    "whole-writers",
+    "whole-verdicts",
+    "whole-times",
+    "origin-volumes",
+    "origin-next-volume",
+    "origin-devices",
+    "origin-invitations",
+    "origin-leases",
+    "origin-conflicts",
+    "origin-aside-contents",
+    "origin-aside-names",
+    "origin-trash",
+];
+
+fn rows(party: &Party, table: &'static str) -> Vec<Row> {
+    party.tables.read().unwrap().scan(table, &[], &[0xff; 300], 10_000).unwrap()
+}
+
+fn put(party: &Party, table: &'static str, key: &[u8], value: Option<&[u8]>) {
+    let mut write = party.tables.write().unwrap();
+    match value {
+        Some(value) => write.put(table, key, value).unwrap(),
+        None => write.delete(table, key).unwrap(),
+    }
+    write.commit(Durability::Now).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_whole_is_said_to_be() {
+    let (party, _) = furnished().await;
+    let checked = check(&party, Repair::No).await;
+    assert_eq!(checked.problems, []);
+    assert_eq!((checked.volumes, checked.left), (1, 0));
+    assert!(checked.versions >= 5 && checked.chunks > 20, "{checked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_row_of_any_table_is_told_of() {
+    let (party, _) = furnished().await;
+    let mut tried = 0;
+    for table in TABLES {
+        for (key, value) in rows(&party, table) {
+            // Rows that say all by their keys have no value to damage.
+            let Some(last) = value.len().checked_sub(1) else { continue };
+            let mut damaged = value.clone();
+            damaged[last] ^= 1;
+            put(&party, table, &key, Some(&damaged));
+            let found = party.origin.check(Repair::No).await;
+            // Without its row nobody knows that there is the volume: that is an error at once.
+            assert!(found.is_err() || found.unwrap().left > 0, "{table} {key:?}");
+            put(&party, table, &key, Some(&value));
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "{tried}");
+    assert_eq!(check(&party, Repair::No).await.problems, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_row_of_the_present_tree_is_told_of_and_made_again_where_others_say_it() {
+    let (party, _) = furnished().await;
+    let tree = party.tree();
+    for table in ["whole-entries-now", "whole-names-now", "whole-nodes", "whole-contents"] {
+        for (key, value) in rows(&party, table) {
+            put(&party, table, &key, None);
+            let derived = table.ends_with("-now");
+            let found = check(&party, Repair::No).await;
+            let current = found.left > 0;
+            assert!(current || !derived, "{table} {key:?}: {found:?}");
+            if derived {
+                let mended = check(&party, Repair::Yes).await;
+                assert!(mended.left < found.left, "{mended:?}");
+                // What followed from what was mended only now shows.
+                check(&party, Repair::Yes).await;
+                assert_eq!(check(&party, Repair::No).await.problems, [], "{table}");
+                assert_eq!(rows(&party, table).iter().find(|row| row.0 == key).unwrap().1, value);
+            }
+            put(&party, table, &key, Some(&value));
+        }
+    }
+    assert_eq!(check(&party, Repair::No).await.problems, []);
+    assert_eq!(party.tree(), tree);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_lost_or_wrong_is_told_of_with_the_files_that_need_it() {
+    let (party, mut ada) = furnished().await;
+    let all = party.blobs.list(&[], 1000).unwrap();
+    let mut needed = 0;
+    for (blob, _) in &all {
+        let bytes = party.blobs.get(blob).unwrap().unwrap();
+        party.blobs.delete(blob).unwrap();
+        let found = check(&party, Repair::No).await;
+        needed += usize::from(found.left > 0);
+        party.blobs.put(blob, b"other bytes").unwrap();
+        let found = check(&party, Repair::No).await;
+        assert!(found.problems.iter().any(|problem| problem.what.contains("do not bear")));
+        let mended = check(&party, Repair::Yes).await;
+        assert!(mended.left < found.left);
+        assert!(!party.blobs.has(blob).unwrap(), "it counts as missing");
+        party.blobs.put(blob, &bytes).unwrap();
+    }
+    assert_eq!(needed, all.len() - 1, "all but the one that nobody names");
+    // The next client that stores the same is asked for it.
+    let (file, stamp) = ada.write_new(ROOT, "b", "").await;
+    let contents = ada.describe(b"second").tree.contents;
+    let id = party.origin.volumes().unwrap()[0].id;
+    let blob = [&id.0.to_be_bytes()[..], &contents.root.unwrap().name.0].concat();
+    party.blobs.delete(&blob).unwrap();
+    let found = check(&party, Repair::Yes).await;
+    assert!(found.problems[0].place.starts_with("/docs/a") || found.problems[0].place.starts_with("/link"));
+    let store = ada.update(store_of(file, stamp, contents));
+    let submitted = ada.submit_all(false, vec![store.clone()], None).await.unwrap();
+    assert_eq!(submitted.missing, [contents.root.unwrap().name]);
+    let payload = Some(chunks::pack(&[b"second"]));
+    ada.submit_all(false, vec![store], payload).await.unwrap();
+    assert_eq!(check(&party, Repair::No).await.problems, []);
+}
