@@ -1,8 +1,8 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    check, completions, conflicts, device, explain, gc, invite, man, mode, mount, mount_farfs, serve, status,
-    umount, volume, wait,
+    check, completions, conflicts, device, explain, gc, invite, man, mode, mount, mount_farfs,
+    serve, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;

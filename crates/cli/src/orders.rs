@@ -122,7 +122,9 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
 fn wait<F: Future>(work: F) -> Result<F::Output> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => Ok(runtime.block_on(work)),
-        Err(_) => Ok(tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(work)),
+        Err(_) => {
+            Ok(tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(work))
+        }
     }
 }
 

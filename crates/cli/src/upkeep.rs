@@ -11,7 +11,10 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     let mut lines = vec![
         format!("old versions {would}pruned: {} rows", freed.versions),
         format!("{would}put into the trash: {}", of(freed.trashed)),
-        format!("{would}taken out of the trash, because they are needed again: {}", of(freed.taken_back)),
+        format!(
+            "{would}taken out of the trash, because they are needed again: {}",
+            of(freed.taken_back)
+        ),
         format!("{would}deleted: {}", of(freed.deleted)),
         format!("in the trash {}: {}", if wish.dry_run { "then" } else { "now" }, of(freed.trash)),
     ];

@@ -11,7 +11,7 @@ use chunks::{ChunksError, Secret};
 use model::{ChunkName, Contents};
 use std::collections::BTreeMap;
 use store::Durability;
-use volume::whole::{self, Mend, VolumeId};
+use volume::whole::{self, Fault, Mend, VolumeId};
 
 /// Blobs that are listed at once.
 const BLOBS_MAX: usize = 1000;
@@ -83,9 +83,10 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
         );
         checked.tell(damage.place, what, false);
     }
-    let mut mends = Vec::new();
-    let secrets = check_tables(inner, &mut checked, repair, &mut mends)?;
-    carry_out(inner, &mends)?;
+    let secrets = check_rows(inner, &mut checked)?;
+    for volume in secrets.keys() {
+        check_tree(inner, *volume, &mut checked, repair)?;
+    }
     check_chunks(inner, &secrets, &mut checked, repair)?;
     for (volume, secret) in &secrets {
         check_references(inner, *volume, secret, &mut checked)?;
@@ -93,13 +94,8 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
     Ok(checked)
 }
 
-/// Gives back the volumes that there are.
-fn check_tables(
-    inner: &Inner,
-    checked: &mut Checked,
-    repair: Repair,
-    mends: &mut Vec<Mend>,
-) -> Result<BTreeMap<VolumeId, Secret>> {
+/// The rows that are not of a tree. Gives back the volumes that there are.
+fn check_rows(inner: &Inner, checked: &mut Checked) -> Result<BTreeMap<VolumeId, Secret>> {
     let read = inner.tables.read()?;
     let mut volumes = BTreeMap::new();
     for row in catalog::volumes(&*read)? {
@@ -110,17 +106,48 @@ fn check_tables(
     {
         checked.tell(place, what, false);
     }
-    for volume in volumes.keys() {
-        whole::check(&*read, *volume, &mut |fault| {
-            let mended = repair == Repair::Yes && fault.mend.is_some();
-            checked.tell(fault.place, fault.what, mended);
-            mends.extend(fault.mend.filter(|_| mended));
-        });
-    }
     Ok(volumes)
 }
 
-fn carry_out(inner: &Inner, mends: &[Mend]) -> Result<()> {
+/// What is only repeated elsewhere is mended first, and counts are made after that.
+fn check_tree(
+    inner: &Inner,
+    volume: VolumeId,
+    checked: &mut Checked,
+    repair: Repair,
+) -> Result<()> {
+    let faults = faults_of(inner, volume)?;
+    if repair == Repair::No {
+        faults.into_iter().for_each(|fault| checked.tell(fault.place, fault.what, false));
+        return Ok(());
+    }
+    let repeats = |fault: &Fault| fault.mend.as_ref().is_some_and(Mend::is_of_a_repetition);
+    let (repeated, others): (Vec<Fault>, Vec<Fault>) = faults.into_iter().partition(repeats);
+    let others = if repeated.is_empty() {
+        others
+    } else {
+        mend(inner, repeated, checked)?;
+        faults_of(inner, volume)?
+    };
+    mend(inner, others, checked)
+}
+
+fn faults_of(inner: &Inner, volume: VolumeId) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    whole::check(&*inner.tables.read()?, volume, &mut |fault| faults.push(fault));
+    Ok(faults)
+}
+
+fn mend(inner: &Inner, faults: Vec<Fault>, checked: &mut Checked) -> Result<()> {
+    let mends: Vec<&Mend> = faults.iter().filter_map(|fault| fault.mend.as_ref()).collect();
+    carry_out(inner, &mends)?;
+    for fault in faults {
+        checked.tell(fault.place, fault.what, fault.mend.is_some());
+    }
+    Ok(())
+}
+
+fn carry_out(inner: &Inner, mends: &[&Mend]) -> Result<()> {
     if mends.is_empty() {
         return Ok(());
     }

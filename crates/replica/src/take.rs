@@ -14,10 +14,12 @@ mod redirect;
 mod vet;
 
 pub(crate) use batch::Batch;
-pub use conflict::{Clash, Conflict};
 pub(crate) use conflict::{CONFLICTS, conflicts, contents_of_conflicts};
+pub use conflict::{Clash, Conflict};
 pub(crate) use group::Queue;
-pub(crate) use redirect::{CONTENTS as ASIDE_CONTENTS, MERGED, NAMES as ASIDE_NAMES, purge_redirects};
+pub(crate) use redirect::{
+    CONTENTS as ASIDE_CONTENTS, MERGED, NAMES as ASIDE_NAMES, purge_redirects,
+};
 
 use crate::callbacks::{Place, Wait};
 use crate::catalog::DeviceId;

@@ -107,7 +107,8 @@ impl OriginMachine {
     /// A new origin with one empty volume, listening.
     pub fn start(room: &Room, limits: Limits) -> Result<OriginMachine, String> {
         let disk = Disk::new(room.chance.number());
-        let mut machine = OriginMachine { room: room.clone(), disk, limits, origin: None, tidying: None };
+        let mut machine =
+            OriginMachine { room: room.clone(), disk, limits, origin: None, tidying: None };
         let origin = machine.open()?;
         origin
             .create_volume(VOLUME, crate::reference::UID, crate::reference::GID, Cutter::Gear)

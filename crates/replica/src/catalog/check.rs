@@ -25,9 +25,8 @@ pub(crate) fn check_rows(read: &dyn Read, volumes: &BTreeSet<VolumeId>) -> Vec<R
     rows.each::<u32>(NEXT_VOLUME, |_, _| true);
     rows.each::<RemovedRow>(REMOVED, |_, _| true);
     rows.each::<InvitationRow>(INVITATIONS, |_, row| known(row.volume));
-    let of_known = |key: &[u8]| {
-        key.first_chunk().is_some_and(|number| known(u32::from_be_bytes(*number)))
-    };
+    let of_known =
+        |key: &[u8]| key.first_chunk().is_some_and(|number| known(u32::from_be_bytes(*number)));
     rows.each::<DeviceRow>(DEVICES, |key, _| of_known(key));
     rows.each::<LeaseRow>(LEASES, |key, _| of_known(key));
     rows.each::<Conflict>(CONFLICTS, |key, _| of_known(key));

@@ -3,9 +3,7 @@
 //! versions, counts from what is counted. Nothing that only one row says is ever removed.
 
 use super::error::Result;
-use super::record::{
-    ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, decode, encode,
-};
+use super::record::{ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, decode, encode};
 use super::{VolumeId, Whole, Writer, keys, table};
 use minicbor::Decode;
 use model::{Contents, FileId, Kind, Name, Node, Seq, Stamp, View};
@@ -35,6 +33,11 @@ pub struct Mend {
 }
 
 impl Mend {
+    /// Of a table that others repeat: it comes first, because counts are made from such tables.
+    pub fn is_of_a_repetition(&self) -> bool {
+        [table::ENTRIES_NOW, table::NAMES_NOW].contains(&self.table)
+    }
+
     pub fn carry_out(&self, write: &mut dyn Write) -> Result<()> {
         match &self.value {
             Some(value) => write.put(self.table, &self.key, value)?,
@@ -206,7 +209,9 @@ impl Check<'_> {
         self.each(table::ENTRIES, |check, key, value| {
             let place = format!("name row {} of {}", hex(key), check.volume);
             let record: Option<EntryRecord> = check.row(&place, value);
-            let (Some(_), Some(record)) = (check.seq(&place, key, position), record) else { return };
+            let (Some(_), Some(record)) = (check.seq(&place, key, position), record) else {
+                return;
+            };
             let now = &key[..key.len() - 8];
             let mut later = now.to_vec();
             later.extend(u64::MAX.to_be_bytes());
@@ -278,8 +283,8 @@ impl Check<'_> {
             let Some((file, (directory, name))) = parsed else {
                 return check.fault(&place, "its key is not one that is written");
             };
-            let entry = check.view.entry(directory, &name);
-            if check.sound(&place, entry).is_some_and(|there| there != Some(file)) {
+            let entry = check.view.entry_version(directory, &name);
+            if check.sound(&place, entry).is_some_and(|there| there.file != Some(file)) {
                 let mend = Mend { table: table::NAMES_NOW, key: key.to_vec(), value: None };
                 let what = format!("file {file} does not bear {name} in {directory}");
                 check.fault_with(place, what, Some(mend));
