@@ -6,13 +6,14 @@
 use crate::client::{Client, error_of};
 use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
-use model::{FileId, View};
+use chunks::index;
+use model::{ChunkName, FileId, View};
 use protocol::{Class, Request, Upstream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::container::Key;
-use store::{Containers, Durability};
+use store::{Containers, Durability, StoreError};
 use volume::partial::Tree;
 use world::Moment;
 
@@ -24,6 +25,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 const MEASURE_EVERY: u32 = 6;
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
+/// Rows of the index that are swept each time the cache is measured.
+const SWEPT_ROWS: usize = 512;
 
 /// A measurement of the cache that somebody asks for is no older.
 const MEASURED_FOR: Duration = Duration::from_secs(2);
@@ -84,6 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) async fn run_upkeep(&self) {
         let mut round = 0u32;
+        let mut swept = None;
         while !self.is_stopping() {
             tokio::select! {
                 biased;
@@ -105,7 +109,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             {
                 tracing::warn!(%error, "the cache could not be kept to its size");
             }
+            if round.is_multiple_of(MEASURE_EVERY) {
+                match self.sweep_index(swept.take()) {
+                    Ok(next) => swept = next,
+                    Err(error) => tracing::warn!(%error, "the index could not be swept"),
+                }
+            }
             round = round.wrapping_add(1);
+        }
+    }
+
+    /// Forgets places of chunks in containers that are gone, in some rows of the index beginning
+    /// with `from`. Gives back where to go on.
+    fn sweep_index(&self, from: Option<ChunkName>) -> Result<Option<ChunkName>, StoreError> {
+        let mut write = self.inner.tables.write()?;
+        // Nothing is committed while the transaction lasts, so this is what it began with.
+        let read = self.inner.tables.read()?;
+        let mut failed = None;
+        let next = index::sweep(&mut *write, from, SWEPT_ROWS, |file, generation| {
+            match Presence::load(&*read, file) {
+                Ok(presence) => presence.is_some_and(|there| there.generation == generation),
+                Err(error) => {
+                    failed = Some(error);
+                    true
+                }
+            }
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => write.commit(Durability::Later).map(|()| next),
         }
     }
 
