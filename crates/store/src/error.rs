@@ -23,4 +23,14 @@ pub enum StoreError {
     Crashed,
 }
 
+impl StoreError {
+    /// What the operating system said, where it said something.
+    pub fn kind(&self) -> Option<std::io::ErrorKind> {
+        match self {
+            StoreError::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+}
+
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;

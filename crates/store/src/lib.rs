@@ -18,6 +18,7 @@ pub mod journal;
 pub mod memory;
 pub mod packs;
 pub mod table;
+pub mod tree;
 
 pub use container::{Container, Containers};
 pub use journal::Journal;

@@ -1,0 +1,80 @@
+//! An ordinary directory that other programs of this machine use too.
+//! Holds: every path is walked below the root, over no symbolic link and into no other file
+//! system, whatever others do to the tree meanwhile; a file comes to a name whole or not at all.
+//! Never: follows a link, or believes that what was seen is still so.
+
+mod directory;
+mod file;
+mod stat;
+mod watch;
+
+pub use directory::{Directory, How};
+pub use file::TreeFile;
+pub use stat::{Sort, Stat};
+pub use watch::{Event, Waker, Watch};
+
+use crate::error::Result;
+use crate::files::failed;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A tree, by its root.
+#[derive(Debug)]
+pub struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Tree {
+    /// The tree below an existing directory.
+    pub fn open(path: &Path) -> Result<Tree> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| failed(path, errno.into()))?;
+        Ok(Tree { root, path: path.to_path_buf() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the path still leads to the directory that was opened. It does not when that was
+    /// removed or moved, or when a file system was mounted over it or taken away.
+    pub fn is_in_place(&self) -> bool {
+        let flags = AtFlags::empty();
+        let here = stat::look(&self.root, b"", AtFlags::EMPTY_PATH);
+        let there = rustix::fs::statat(CWD, &self.path, flags);
+        match (here, there) {
+            (Ok(here), Ok(there)) => {
+                here.links > 0 && here.ino == there.st_ino && here.device == there.st_dev
+            }
+            _ => false,
+        }
+    }
+
+    /// The directory at a path of names between slashes; of no names, the root. None: there is
+    /// none, or a link or another file system is in the way.
+    pub fn directory(&self, path: &[u8]) -> Result<Option<Directory>> {
+        let shown = self.path.join(shown(path));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let path: &[u8] = if path.is_empty() { b"." } else { path };
+        match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), beneath) {
+            Ok(fd) => Ok(Some(Directory::new(fd, shown))),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(errno) => Err(failed(&shown, errno.into())),
+        }
+    }
+
+    /// All that was written below the root is safe from a power cut when this returns.
+    pub fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.root).map_err(|errno| failed(&self.path, errno.into()))
+    }
+}
+
+/// A path or a name as people read it.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,320 @@
+//! One open directory of a tree, and what can be done to the names in it.
+//! Holds: it stays the same directory wherever it is moved.
+
+use super::file::TreeFile;
+use super::shown;
+use super::stat::{self, Instant, Sort, Stat};
+use crate::error::{Result, StoreError};
+use crate::files;
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Extended attributes of this kind belong to users; the others are the machine's own affair.
+const XATTR_PREFIX: &[u8] = b"user.";
+/// Bytes of all names, and of one value, that Linux allows.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// What a rename does with what bears the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Nothing bears it, or it is an error.
+    New,
+    /// It goes.
+    Replace,
+    /// It gets the old name.
+    Exchange,
+}
+
+pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    pub(super) fn new(fd: OwnedFd, path: PathBuf) -> Directory {
+        Directory { fd, path }
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub fn own_stat(&self) -> Result<Stat> {
+        stat::look(&self.fd, b"", AtFlags::EMPTY_PATH).map_err(|errno| self.failed(b"", errno))
+    }
+
+    /// Names that are there now, in order.
+    pub fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let entries = Dir::read_from(&self.fd).map_err(|errno| self.failed(b"", errno))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|errno| self.failed(b"", errno))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// None: nothing bears the name.
+    pub fn stat(&self, name: &[u8]) -> Result<Option<Stat>> {
+        match stat::look(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failed(name, errno)),
+        }
+    }
+
+    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let target = rustix::fs::readlinkat(&self.fd, name, Vec::new());
+        Ok(target.map_err(|errno| self.failed(name, errno))?.into_bytes())
+    }
+
+    /// Opens a file for reading. It does not wait for whoever has the other end of a pipe.
+    pub fn open(&self, name: &[u8]) -> Result<TreeFile> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        self.open_as(name, flags, Mode::empty())
+    }
+
+    /// A new file that nobody else may read yet.
+    pub fn create(&self, name: &[u8]) -> Result<TreeFile> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        self.open_as(name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+    }
+
+    fn open_as(&self, name: &[u8], flags: OFlags, mode: Mode) -> Result<TreeFile> {
+        let opened = rustix::fs::openat(&self.fd, name, flags, mode);
+        let fd = opened.map_err(|errno| self.failed(name, errno))?;
+        Ok(TreeFile::new(fd, self.path.join(shown(name))))
+    }
+
+    pub fn make_directory(&self, name: &[u8], mode: u16) -> Result<()> {
+        let made = rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(mode.into()));
+        made.map_err(|errno| self.failed(name, errno))
+    }
+
+    pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
+        let made = rustix::fs::symlinkat(target, &self.fd, name);
+        made.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// A pipe, a socket or a device.
+    pub fn make_special(&self, name: &[u8], sort: Sort, mode: u16, rdev: u64) -> Result<()> {
+        let kind = match sort {
+            Sort::Fifo => FileType::Fifo,
+            Sort::Socket => FileType::Socket,
+            Sort::CharDevice => FileType::CharacterDevice,
+            Sort::BlockDevice => FileType::BlockDevice,
+            Sort::File | Sort::Directory | Sort::Symlink => {
+                return Err(self.failed(name, Errno::INVAL));
+            }
+        };
+        let mode = Mode::from_raw_mode(mode.into());
+        let made = rustix::fs::mknodat(&self.fd, name, kind, mode, rdev);
+        made.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// One more name for a file of this tree.
+    pub fn link_from(&self, name: &[u8], other: &Directory, its_name: &[u8]) -> Result<()> {
+        let flags = AtFlags::empty();
+        let made = rustix::fs::linkat(&other.fd, its_name, &self.fd, name, flags);
+        made.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// `other`'s file gets a name here.
+    pub fn rename_from(
+        &self,
+        name: &[u8],
+        other: &Directory,
+        its_name: &[u8],
+        how: How,
+    ) -> Result<()> {
+        let flags = match how {
+            How::New => RenameFlags::NOREPLACE,
+            How::Replace => RenameFlags::empty(),
+            How::Exchange => RenameFlags::EXCHANGE,
+        };
+        let renamed = rustix::fs::renameat_with(&other.fd, its_name, &self.fd, name, flags);
+        renamed.map_err(|errno| self.failed(name, errno))
+    }
+
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        let gone = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+        gone.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// Errors: it is not empty.
+    pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
+        let gone = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+        gone.map_err(|errno| self.failed(name, errno))
+    }
+
+    pub fn set_mode(&self, name: &[u8], mode: u16) -> Result<()> {
+        let file = self.handle(name)?;
+        let set = rustix::fs::chmod(place(&file), Mode::from_raw_mode(mode.into()));
+        set.map_err(|errno| self.failed(name, errno))
+    }
+
+    pub fn set_owner(&self, name: &[u8], uid: u32, gid: u32) -> Result<()> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let set = rustix::fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        set.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// The time of the last access stays as it is.
+    pub fn set_mtime(&self, name: &[u8], (secs, nanos): Instant) -> Result<()> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification: Timespec { tv_sec: secs, tv_nsec: nanos.into() },
+        };
+        let set = rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        set.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// Those that users may set. None where the file system, or the kind of file, has none.
+    pub fn xattrs(&self, name: &[u8]) -> Result<Xattrs> {
+        let file = self.handle(name)?;
+        let place = place(&file);
+        let mut list = vec![0; XATTR_BYTES_MAX];
+        let length = match rustix::fs::listxattr(&*place, &mut list[..]) {
+            Ok(length) => length,
+            Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => return Ok(Xattrs::new()),
+            Err(errno) => return Err(self.failed(name, errno)),
+        };
+        let mut found = Xattrs::new();
+        let mut value = Vec::new();
+        for key in list[..length].split(|byte| *byte == 0) {
+            if !key.starts_with(XATTR_PREFIX) {
+                continue;
+            }
+            value.resize(XATTR_BYTES_MAX, 0);
+            match rustix::fs::getxattr(&*place, key, &mut value[..]) {
+                Ok(length) => {
+                    found.insert(key.to_vec(), value[..length].to_vec());
+                }
+                // It went since the list was made.
+                Err(Errno::NODATA) => {}
+                Err(errno) => return Err(self.failed(name, errno)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sets one; without a value, removes it. Others than those of users are left alone.
+    pub fn set_xattr(&self, name: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if !key.starts_with(XATTR_PREFIX) {
+            return Ok(());
+        }
+        let file = self.handle(name)?;
+        let place = place(&file);
+        let set = match value {
+            Some(value) => rustix::fs::setxattr(&*place, key, value, XattrFlags::empty()),
+            None => rustix::fs::removexattr(&*place, key),
+        };
+        match set {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(errno) => Err(self.failed(name, errno)),
+        }
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.fd).map_err(|errno| self.failed(b"", errno))
+    }
+
+    /// The file itself, whatever it is and whoever may read it.
+    fn handle(&self, name: &[u8]) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+            .map_err(|errno| self.failed(name, errno))
+    }
+
+    fn failed(&self, name: &[u8], errno: Errno) -> StoreError {
+        let path = if name.is_empty() { self.path.clone() } else { self.path.join(shown(name)) };
+        files::failed(&path, errno.into())
+    }
+}
+
+/// A path by which the calls that take only paths find an open file.
+pub(super) fn place(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+    use super::*;
+
+    #[test]
+    fn a_link_on_the_way_is_not_followed() {
+        let outside = tempfile::tempdir().unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        std::fs::create_dir(outside.path().join("d")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("way")).unwrap();
+        let tree = Tree::open(inside.path()).unwrap();
+        assert!(tree.directory(b"way").unwrap().is_none());
+        assert!(tree.directory(b"way/d").unwrap().is_none());
+        assert!(tree.directory(b"..").is_err());
+        let root = tree.directory(b"").unwrap().unwrap();
+        assert_eq!(root.names().unwrap(), [b"way".to_vec()]);
+        assert_eq!(root.stat(b"way").unwrap().unwrap().sort, Sort::Symlink);
+        assert!(root.open(b"way").is_err());
+    }
+
+    #[test]
+    fn names_are_exchanged_and_a_taken_one_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        root.create(b"a").unwrap().write(0, b"one").unwrap();
+        root.create(b"b").unwrap().write(0, b"two").unwrap();
+        let taken = root.rename_from(b"b", &root, b"a", How::New).unwrap_err();
+        assert_eq!(taken.kind(), Some(std::io::ErrorKind::AlreadyExists));
+        root.rename_from(b"b", &root, b"a", How::Exchange).unwrap();
+        assert_eq!(root.open(b"a").unwrap().read(0, 9).unwrap(), b"two");
+        root.rename_from(b"b", &root, b"a", How::Replace).unwrap();
+        assert_eq!(root.names().unwrap(), [b"b".to_vec()]);
+        assert_eq!(root.open(b"b").unwrap().read(0, 9).unwrap(), b"two");
+    }
+
+    #[test]
+    fn attributes_are_what_was_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        root.create(&[0xff, b'x']).unwrap();
+        let name = &[0xff, b'x'][..];
+        root.set_mode(name, 0o640).unwrap();
+        root.set_mtime(name, (-5, 7)).unwrap();
+        let stat = root.stat(name).unwrap().unwrap();
+        assert_eq!((stat.mode, stat.mtime), (0o640, (-5, 7)));
+        if root.set_xattr(name, b"user.k", Some(b"v")).is_ok() {
+            assert_eq!(root.xattrs(name).unwrap().get(&b"user.k"[..]).unwrap(), b"v");
+            root.set_xattr(name, b"user.k", None).unwrap();
+            assert!(root.xattrs(name).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_tree_that_was_replaced_is_not_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        std::fs::create_dir(&path).unwrap();
+        let tree = Tree::open(&path).unwrap();
+        assert!(tree.is_in_place());
+        std::fs::rename(&path, folder.path().join("u")).unwrap();
+        assert!(!tree.is_in_place());
+        std::fs::create_dir(&path).unwrap();
+        assert!(!tree.is_in_place());
+    }
+}

@@ -1,0 +1,62 @@
+//! One open file of a tree.
+
+use super::stat::{self, Stat};
+use crate::error::Result;
+use crate::files;
+use rustix::fs::{AtFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub struct TreeFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl TreeFile {
+    pub(super) fn new(fd: OwnedFd, path: PathBuf) -> TreeFile {
+        TreeFile { file: fd.into(), path }
+    }
+
+    pub fn stat(&self) -> Result<Stat> {
+        stat::look(&self.file, b"", AtFlags::EMPTY_PATH).map_err(|errno| self.failed(errno))
+    }
+
+    /// Fewer bytes than asked for only at the end of the file.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        files::read_at(&self.file, &self.path, offset, length)
+    }
+
+    /// The first byte at or after `offset` that is not in a hole. None: there is none.
+    pub fn data_after(&self, offset: u64) -> Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            // A file system that knows no holes has none.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|source| files::failed(&self.path, source))
+    }
+
+    pub fn set_length(&self, length: u64) -> Result<()> {
+        self.file.set_len(length).map_err(|source| files::failed(&self.path, source))
+    }
+
+    /// Safe from a power cut when this returns.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|source| files::failed(&self.path, source))
+    }
+
+    fn failed(&self, errno: Errno) -> crate::StoreError {
+        files::failed(&self.path, errno.into())
+    }
+}
