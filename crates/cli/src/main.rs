@@ -27,6 +27,7 @@ mod processes;
 mod questions;
 mod show;
 mod state;
+mod trees;
 mod units;
 mod upkeep;
 mod uplink;

@@ -19,17 +19,20 @@ pub struct Server {
     pub data: PathBuf,
     pub address: SocketAddr,
     pub key: String,
+    /// More for `farfs serve`, from the next start on.
+    pub options: Vec<String>,
     process: Option<Process>,
 }
 
 impl Server {
-    pub(crate) fn start(shared: &Arc<Shared>, data: &Path, name: &str) -> Server {
+    pub(crate) fn start(shared: &Arc<Shared>, data: &Path, name: &str, options: &[&str]) -> Server {
         let mut server = Server {
             shared: shared.clone(),
             name: name.into(),
             data: data.into(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             key: String::new(),
+            options: options.iter().map(|option| (*option).into()).collect(),
             process: None,
         };
         server.restart();
@@ -56,7 +59,8 @@ impl Server {
     pub fn try_restart(&mut self) -> Result<String, String> {
         let listen = self.address.to_string();
         let data = self.data.display().to_string();
-        let command = farfs(&["serve", "--data", &data, "--listen", &listen]);
+        let mut command = farfs(&["serve", "--data", &data, "--listen", &listen]);
+        command.args(&self.options);
         let (process, out) = self.shared.start(command, &self.name);
         match first_line(out).recv_timeout(READY_BOUND) {
             Ok(line) => {

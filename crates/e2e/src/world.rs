@@ -117,12 +117,18 @@ impl World {
 
     /// A server with a new data directory.
     pub fn server(&self) -> Server {
-        Server::start(&self.shared, &self.path("origin"), "origin")
+        Server::start(&self.shared, &self.path("origin"), "origin", &[])
+    }
+
+    /// A server with a new data directory that keeps a directory in step.
+    pub fn server_of(&self, tree: &Path) -> Server {
+        let tree = tree.display().to_string();
+        Server::start(&self.shared, &self.path("origin"), "origin", &["--tree", &tree])
     }
 
     /// A server on a directory of the caller's.
     pub fn server_at(&self, data: &Path, name: &str) -> Server {
-        Server::start(&self.shared, data, name)
+        Server::start(&self.shared, data, name, &[])
     }
 
     /// A new device with the volume `main` of a server mounted, through a relay of its own.

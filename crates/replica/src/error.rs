@@ -23,6 +23,8 @@ pub enum ReplicaError {
     NoDevice(String),
     #[error("the server is going down")]
     GoingDown,
+    #[error("the directory {0} cannot be kept in step: {1}")]
+    BadTree(String, String),
     #[error("{0:?} may mean {1} devices; give more of the id")]
     AmbiguousDevice(String, usize),
 }

@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     pub limits: Limits,
     pub sessions: AtomicUsize,
     pub upkeep: Upkeep,
-    volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
+    pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
 }
 
 impl Origin {

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::examine::put_payload;
 use crate::origin::Inner;
 use crate::take::{Submitter, submit};
+use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use protocol::{
@@ -99,6 +100,11 @@ impl OriginSession {
 
     /// Requests that only read.
     async fn show(&self, place: Place, request: Request) -> Result<Response, Refusal> {
+        let clock = &self.inner.world.clock;
+        if let Some(ask) = Ask::of(&request) {
+            // What programs of the server have changed is taken in first.
+            self.volume.door.look(ask, clock).await;
+        }
         self.run("answer a request", move |inner, volume| {
             answer_reading(inner, volume, &place, request)
         })

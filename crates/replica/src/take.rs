@@ -5,6 +5,7 @@
 //! anybody is answered.
 //! From: DESIGN, "Updates"; LBFS, CONDWRITE.
 
+mod alone;
 mod aside;
 mod batch;
 mod conflict;
@@ -13,6 +14,8 @@ mod group;
 mod redirect;
 mod vet;
 
+pub(crate) use alone::take_alone;
+pub(crate) use aside::kept_name;
 pub(crate) use batch::Batch;
 pub(crate) use conflict::{CONFLICTS, conflicts, contents_of_conflicts};
 pub use conflict::{Clash, Conflict};

@@ -3,6 +3,7 @@
 use crate::callbacks::{Grace, Holders};
 use crate::catalog::{DeviceId, VolumeRow};
 use crate::take::Queue;
+use crate::tree::Door;
 use chunks::Secret;
 use model::{ChunkName, Seq};
 use protocol::Cutter;
@@ -22,6 +23,10 @@ pub(crate) struct Volume {
     pub grace: Grace,
     holders: Mutex<Holders>,
     queue: Mutex<Queue>,
+    /// Held while updates are committed and told of, so that notices keep their order.
+    turn: Mutex<()>,
+    /// To whoever keeps the volume in step with a tree.
+    pub door: Door,
     removed: AtomicBool,
     /// Devices that were removed while they had sessions.
     turned_out: Mutex<BTreeSet<DeviceId>>,
@@ -38,6 +43,8 @@ impl Volume {
             grace,
             holders: Mutex::new(Holders::new(position)),
             queue: Mutex::new(Queue::default()),
+            turn: Mutex::new(()),
+            door: Door::default(),
             removed: AtomicBool::new(false),
             turned_out: Mutex::new(BTreeSet::new()),
         }
@@ -49,6 +56,10 @@ impl Volume {
 
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         locked(&self.queue)
+    }
+
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        locked(&self.turn)
     }
 
     pub fn is_removed(&self) -> bool {

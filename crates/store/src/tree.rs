@@ -63,7 +63,9 @@ impl Tree {
         let path: &[u8] = if path.is_empty() { b"." } else { path };
         match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), beneath) {
             Ok(fd) => Ok(Some(Directory::new(fd, shown))),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => {
+                Ok(None)
+            }
             Err(errno) => Err(failed(&shown, errno.into())),
         }
     }

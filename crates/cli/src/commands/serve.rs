@@ -3,6 +3,7 @@
 use crate::data::{self, Data, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, Order, Place};
+use crate::trees::Trees;
 use crate::{control, logging, processes};
 use anyhow::{Context, Result};
 use link::Listener;
@@ -26,6 +27,7 @@ const ENDING: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs serve --data /srv/farfs
+     farfs serve --data /srv/farfs --tree /home/shared
      farfs serve --data /srv/farfs --listen 0.0.0.0:7440 --advertise files.example.org:7440",
     &[Exit::Busy, Exit::Damaged],
 ))]
@@ -39,6 +41,14 @@ pub struct Serve {
     /// What invitations call this server [default: the address it listens on]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
+    /// Keep a volume in step with this directory, both ways: what programs of this machine change
+    /// in it, clients see, and what clients change is there as ordinary files. It is remembered:
+    /// later the flag is only needed when the directory has moved
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+    /// The volume that is kept in step with --tree
+    #[arg(long, value_name = "NAME", default_value = MAIN_VOLUME)]
+    volume: String,
     /// It always stays in the foreground
     #[arg(long, hide = true)]
     foreground: bool,
@@ -64,8 +74,10 @@ impl Serve {
             let nowhere = Place { address: String::new(), key: String::new() };
             orders::carry_out(&data.origin, &nowhere, &order)?;
         }
+        let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let served = runtime.block_on(serve(data, listen, advertise));
+        trees.stop();
         runtime.shutdown_timeout(ENDING);
         served
     }

@@ -4,7 +4,10 @@
 use crate::catalog::{self, RemovedRow};
 use crate::error::Result;
 use crate::take::purge_redirects;
+use crate::tree::purge_tree;
 use crate::upkeep::forget_trash;
+use crate::volumes::blob_name;
+use model::{ChunkName, Contents, Piece};
 use store::{Blobs, Durability, Tables};
 use tracing::info;
 use volume::whole::{VolumeId, purge};
@@ -41,7 +44,8 @@ fn purge_volume(tables: &dyn Tables, blobs: &dyn Blobs, row: &RemovedRow) -> Res
         let rows_left = purge(&mut *write, volume, ROWS_MAX)?;
         let others_left = purge_redirects(&mut *write, volume, ROWS_MAX)?;
         let trash_left = forget_trash(&mut *write, volume, ROWS_MAX)?;
-        if !rows_left && !others_left && !trash_left {
+        let tree_left = purge_tree(&mut *write, volume, ROWS_MAX)?;
+        if !rows_left && !others_left && !trash_left && !tree_left {
             catalog::forget_removed(&mut *write, volume)?;
             write.commit(Durability::Now)?;
             return Ok(());

@@ -38,6 +38,13 @@ pub(super) fn free_name(
     Ok(marked(name, &format!("conflict {}", mark.stamp)))
 }
 
+/// A name beside `name`, the `attempt`th, for what is kept outside of a volume's own tables.
+pub(crate) fn kept_name(name: &Name, of: &str, at: Time, attempt: u32) -> Name {
+    let suffix = if attempt == 0 { String::new() } else { format!(" {attempt}") };
+    let mark = Mark { device: of, at, stamp: Stamp::default() };
+    marked(name, &format!("{}{suffix}", words(mark)))
+}
+
 fn words(mark: Mark<'_>) -> String {
     format!("conflict of {} {}", mark.device, date(mark.at))
 }

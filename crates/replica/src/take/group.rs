@@ -76,6 +76,7 @@ pub(super) async fn work(inner: Arc<Inner>, volume: Arc<Volume>) {
 /// Answers every batch of the group. One that fails does not take the others with it.
 fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
+    let turn = volume.turn();
     let refuse = |error: crate::ReplicaError| error.refuse(&volume.name, "take updates");
     let outcomes = match commit(inner, volume, &batches) {
         Ok(outcomes) => outcomes,
@@ -88,6 +89,8 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
             })
             .collect(),
     };
+    drop(turn);
+    volume.door.wake();
     for (sender, outcome) in senders.into_iter().zip(outcomes) {
         // An asker that is gone asks again, and is answered from the kept verdicts.
         let _ = sender.send(outcome);
@@ -120,7 +123,10 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
 }
 
 /// The state of all that the group touched, as its transaction leaves it.
-fn show(committer: &Committer<'_>, outcomes: &[Result<Taken, Refusal>]) -> Result<Showing> {
+pub(super) fn show(
+    committer: &Committer<'_>,
+    outcomes: &[Result<Taken, Refusal>],
+) -> Result<Showing> {
     let mut touched = Touched::default();
     for taken in outcomes.iter().flatten() {
         touched.nodes.extend(&taken.shown.nodes);
@@ -129,7 +135,7 @@ fn show(committer: &Committer<'_>, outcomes: &[Result<Taken, Refusal>]) -> Resul
     Ok(Showing::of(states(&committer.view(), &touched, committer.position())?))
 }
 
-fn publish(
+pub(super) fn publish(
     inner: &Inner,
     volume: &Volume,
     batches: &[Batch],

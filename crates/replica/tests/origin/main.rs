@@ -14,3 +14,4 @@ mod party;
 mod restart;
 mod sessions;
 mod taking;
+mod tree;

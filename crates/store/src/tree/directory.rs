@@ -7,8 +7,7 @@ use super::stat::{self, Instant, Sort, Stat};
 use crate::error::{Result, StoreError};
 use crate::files;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid,
-    XattrFlags,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -170,6 +169,17 @@ impl Directory {
         let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
         let set = rustix::fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         set.map_err(|errno| self.failed(name, errno))
+    }
+
+    /// Owner and mode of the directory itself.
+    pub fn set_own(&self, uid: u32, gid: u32, mode: u16) -> Result<()> {
+        let failed = |errno| self.failed(b"", errno);
+        let now = self.own_stat()?;
+        if (now.uid, now.gid) != (uid, gid) {
+            let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            rustix::fs::fchown(&self.fd, uid, gid).map_err(failed)?;
+        }
+        rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode.into())).map_err(failed)
     }
 
     /// The time of the last access stays as it is.

@@ -42,9 +42,7 @@ impl TreeFile {
     }
 
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|source| files::failed(&self.path, source))
+        self.file.write_all_at(bytes, offset).map_err(|source| files::failed(&self.path, source))
     }
 
     pub fn set_length(&self, length: u64) -> Result<()> {

@@ -1,0 +1,49 @@
+//! Takes the updates of a writer that is no client: what programs changed in a tree.
+//! Holds: what the tree and the volume agree on is written in the transaction of the updates.
+
+use super::batch::{Batch, take};
+use super::group::{publish, show};
+use super::redirect::Redirects;
+use crate::error::{ReplicaError, Result};
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use model::{Change, Seq};
+use protocol::Verdict;
+use store::Durability;
+use volume::whole::Committer;
+
+/// `seen`: what the writer knew of when it made the updates. `agree` writes what belongs to them,
+/// with the verdicts; it is called when the updates are in the view.
+pub(crate) fn take_alone(
+    inner: &Inner,
+    volume: &Volume,
+    batch: &Batch,
+    seen: Seq,
+    agree: impl FnOnce(&mut Committer<'_>, &[Verdict]) -> Result<()>,
+) -> Result<Vec<Verdict>> {
+    let _turn = volume.turn();
+    if batch.updates.iter().any(|update| matches!(update.change, Change::Store { .. })) {
+        inner.blobs.sync()?;
+    }
+    let now = inner.world.clock.time();
+    let replica = batch.by.place.replica;
+    let mut write = inner.tables.write()?;
+    let mut committer = Committer::begin(&mut *write, volume.id)?;
+    let writer = committer.view().writer(replica)?;
+    let mut writer = writer.ok_or_else(|| ReplicaError::NoVolume(volume.name.clone()))?;
+    if let Some(last) = batch.updates.last() {
+        writer.attached(last.stamp.number, seen);
+        committer.put_writer(replica, &writer)?;
+    }
+    let redirects = Redirects::of(committer.read(), volume.id)?;
+    let taken = take(&mut committer, batch, redirects, now)?
+        .map_err(|_| ReplicaError::NoVolume(volume.name.clone()))?;
+    let verdicts = taken.verdicts.clone();
+    agree(&mut committer, &verdicts)?;
+    let outcomes = vec![Ok(taken)];
+    let showing = show(&committer, &outcomes)?;
+    let upto = committer.finish()?;
+    write.commit(Durability::Now)?;
+    publish(inner, volume, std::slice::from_ref(batch), outcomes, &showing, upto);
+    Ok(verdicts)
+}

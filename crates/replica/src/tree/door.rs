@@ -1,0 +1,101 @@
+//! Where those who serve clients reach the keeper of a tree.
+//! Holds: whoever asks is answered when the keeper has looked, when it stops, or not at all and
+//! goes on after a bound.
+
+use crate::volumes::locked;
+use model::{FileId, Name};
+use protocol::Request;
+use std::sync::Mutex;
+use std::time::Duration;
+use store::tree::Waker;
+use tokio::sync::oneshot;
+use world::Clock;
+
+/// How long a client's request waits for the keeper to look.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
+/// Requests that wait to be looked after; the others are answered from what is known.
+const ASKED_MAX: usize = 1024;
+
+/// What a client asks about.
+#[derive(Debug, Default)]
+pub(crate) struct Ask {
+    pub files: Vec<FileId>,
+    /// Directories that are listed.
+    pub lists: Vec<FileId>,
+    pub names: Vec<(FileId, Name)>,
+}
+
+impl Ask {
+    /// What a request is about, if it shows how something is now.
+    pub fn of(request: &Request) -> Option<Ask> {
+        match request {
+            Request::List { directory, .. } => {
+                Some(Ask { lists: vec![*directory], ..Ask::default() })
+            }
+            Request::Inspect { nodes, entries } => {
+                Some(Ask { files: nodes.clone(), names: entries.clone(), ..Ask::default() })
+            }
+            Request::Recipe { file, version: None, .. } => {
+                Some(Ask { files: vec![*file], ..Ask::default() })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Door(Mutex<Inside>);
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// None: nobody keeps a tree.
+    waker: Option<Waker>,
+    /// The keeper has looked at everything once, and answers.
+    ready: bool,
+    asked: Vec<(Ask, oneshot::Sender<()>)>,
+}
+
+impl Door {
+    /// Something was committed.
+    pub fn wake(&self) {
+        if let Some(waker) = &locked(&self.0).waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until the keeper has looked at what is asked about.
+    pub async fn look(&self, ask: Ask, clock: &Clock) {
+        let looked = {
+            let mut inside = locked(&self.0);
+            if !inside.ready || inside.asked.len() >= ASKED_MAX {
+                return;
+            }
+            let Some(waker) = inside.waker.clone() else { return };
+            let (sender, looked) = oneshot::channel();
+            inside.asked.push((ask, sender));
+            waker.wake();
+            looked
+        };
+        // A keeper that is gone or busy holds nobody up, and one that is busy only once.
+        if clock.within(LOOK_WITHIN, looked).await.is_none() {
+            locked(&self.0).ready = false;
+        }
+    }
+
+    pub(super) fn open(&self, waker: Waker) {
+        locked(&self.0).waker = Some(waker);
+    }
+
+    pub(super) fn ready(&self) {
+        locked(&self.0).ready = true;
+    }
+
+    /// Nobody is answered any more.
+    pub(super) fn close(&self) {
+        *locked(&self.0) = Inside::default();
+    }
+
+    pub(super) fn asked(&self) -> Vec<(Ask, oneshot::Sender<()>)> {
+        std::mem::take(&mut locked(&self.0).asked)
+    }
+}

@@ -1,0 +1,291 @@
+//! Files that came to a name or left one: where each has gone.
+//! Holds: a file that is still in the tree stays the same file of the volume; one that is not is
+//! removed, unless another came in its place.
+
+use super::commit::{Agree, At, Step};
+use super::intake::own_xattrs;
+use super::keeper::Keeper;
+use super::rows::{self, Known};
+use super::scan::Look;
+use crate::error::Result;
+use model::{Change, FileId, Kind, View};
+use std::collections::BTreeMap;
+use store::tree::Stat;
+use volume::whole::Whole;
+
+/// Directories in directories that are followed in one removal.
+const DEPTH_MAX: usize = 4096;
+/// Names that are read from the tables at once.
+const NAMES_MAX: usize = 1000;
+
+impl Keeper {
+    pub(super) fn settle_moves(&mut self, looks: Vec<Look>) -> Result<()> {
+        if looks.is_empty() {
+            return Ok(());
+        }
+        let mut sightings: BTreeMap<FileId, Vec<(At, Stat)>> = BTreeMap::new();
+        for look in &looks {
+            let Some(stat) = &look.stat else { continue };
+            let read = self.inner.tables.read()?;
+            if let Some((file, _)) = rows::numbered(&*read, self.volume.id, stat)? {
+                sightings.entry(file).or_default().push((look.at.clone(), *stat));
+            }
+        }
+        let files: Vec<FileId> = sightings.keys().copied().collect();
+        for file in files {
+            let Some(seen) = sightings.remove(&file) else { continue };
+            self.settle_one(file, seen, &mut sightings)?;
+        }
+        self.settle_rest(looks)
+    }
+
+    /// A file that is in the tree under new names.
+    fn settle_one(
+        &mut self,
+        file: FileId,
+        seen: Vec<(At, Stat)>,
+        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+    ) -> Result<()> {
+        let read = self.inner.tables.read()?;
+        let Some(known) = rows::known(&*read, self.volume.id, file)? else { return Ok(()) };
+        drop(read);
+        let mut left = Vec::new();
+        for at in &known.names {
+            if !seen.iter().any(|(there, _)| there == at) && !self.is_at(at, &known)? {
+                left.push(at.clone());
+            }
+        }
+        for (to, stat) in seen {
+            if known.names.contains(&to) {
+                continue;
+            }
+            match left.pop() {
+                Some(from) => self.moved(file, &known, from, to, others)?,
+                None if known.kind == Kind::Directory => {}
+                None => self.linked(file, &known, to, &stat)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at(&self, at: &At, known: &Known) -> Result<bool> {
+        let Some(opened) = self.directory(at.0)? else { return Ok(false) };
+        Ok(opened.stat(at.1.as_bytes())?.is_some_and(|stat| known.is(&stat)))
+    }
+
+    fn moved(
+        &mut self,
+        file: FileId,
+        known: &Known,
+        from: At,
+        to: At,
+        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+    ) -> Result<()> {
+        let read = self.inner.tables.read()?;
+        let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
+        let view = Whole::now(&*read, self.volume.id);
+        let seen = view.position()?;
+        let there = view.entry(to.0, &to.1)?;
+        let bearer_known = match bearer {
+            Some(bearer) => rows::known(&*read, self.volume.id, bearer)?,
+            None => None,
+        };
+        drop(read);
+        let uid = known.uid;
+        let rename = |over: Option<FileId>, exchange: bool| Change::Rename {
+            from: from.0,
+            from_name: from.1.clone(),
+            to: to.0,
+            to_name: to.1.clone(),
+            file,
+            over,
+            exchange,
+        };
+        self.note_both(&from, &to);
+        if let Some(bearer) = bearer.filter(|bearer| others.contains_key(bearer) && *bearer != file)
+        {
+            // It is elsewhere in the tree: from the old place it is moved on.
+            let agree =
+                Agree::Exchanged { one: from.clone(), file, other: to.clone(), with: bearer };
+            return self.commit(vec![Step::new(rename(Some(bearer), true), uid, agree)], seen);
+        }
+        let mut steps = Vec::new();
+        let mut over = None;
+        if let (Some(bearer), Some(bearer_known)) = (bearer, bearer_known) {
+            let both = known.kind == Kind::Directory || bearer_known.kind == Kind::Directory;
+            let stale = there != Some(bearer) || self.is_unseen(bearer, &bearer_known)?;
+            if both || stale {
+                let mut gone = Vec::new();
+                self.unlink(to.clone(), bearer, &bearer_known, 0, &mut gone)?;
+                steps.append(&mut gone);
+            } else {
+                over = Some(bearer);
+            }
+        }
+        steps.push(Step::new(
+            rename(over, false),
+            uid,
+            Agree::Moved { from: from.clone(), to: to.clone(), file },
+        ));
+        self.commit(steps, seen)
+    }
+
+    /// A move changes times: the file is looked at anew.
+    fn note_both(&mut self, from: &At, to: &At) {
+        let now = self.inner.world.clock.moment();
+        self.dirt.note(from.0, from.1.clone(), true, now);
+        self.dirt.note(to.0, to.1.clone(), true, now);
+    }
+
+    fn linked(&mut self, file: FileId, known: &Known, to: At, stat: &Stat) -> Result<()> {
+        let seen = self.position()?;
+        let change = Change::Link { parent: to.0, name: to.1.clone(), file };
+        let now = known.looks(stat);
+        let same = known.holds_the_same(stat);
+        let now = if same { now } else { known.clone() };
+        let agree = Agree::Is { at: to, file, known: Box::new(now) };
+        if !same {
+            self.note_file(file)?;
+        }
+        self.commit(vec![Step::new(change, known.uid, agree)], seen)
+    }
+
+    /// Names that no known file bears any more.
+    fn settle_rest(&mut self, looks: Vec<Look>) -> Result<()> {
+        let seen = self.position()?;
+        let mut steps = Vec::new();
+        let mut again = Vec::new();
+        for look in looks {
+            let read = self.inner.tables.read()?;
+            let id = self.volume.id;
+            // What bears the name may have changed above.
+            let known = match rows::named(&*read, id, look.at.0, &look.at.1)? {
+                Some(file) => rows::known(&*read, id, file)?.map(|known| (file, known)),
+                None => None,
+            };
+            drop(read);
+            let stat = match self.directory(look.at.0)? {
+                Some(opened) => opened.stat(look.at.1.as_bytes())?,
+                None => None,
+            };
+            match (known, stat) {
+                (Some((_, known)), Some(stat)) if known.is(&stat) => {}
+                (Some((file, known)), None) => {
+                    self.unlink(look.at.clone(), file, &known, 0, &mut steps)?;
+                }
+                (Some((file, known)), Some(stat)) => {
+                    again.push((
+                        Look { known: Some((file, known)), stat: Some(stat), ..look },
+                        false,
+                    ));
+                }
+                (None, Some(stat)) => {
+                    again.push((Look { known: None, stat: Some(stat), ..look }, true))
+                }
+                (None, None) => {}
+            }
+        }
+        self.commit(steps, seen)?;
+        for (look, is_fresh) in again {
+            let mut steps = Vec::new();
+            if is_fresh {
+                if let Some(opened) = self.directory(look.at.0)? {
+                    self.fresh_if_unknown(&opened, &look, &mut steps)?;
+                }
+            } else {
+                self.replaced(look, &mut steps)?;
+            }
+            self.flush(&mut steps)?;
+        }
+        Ok(())
+    }
+
+    fn fresh_if_unknown(
+        &mut self,
+        opened: &store::tree::Directory,
+        look: &Look,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let Some(stat) = &look.stat else { return Ok(()) };
+        let read = self.inner.tables.read()?;
+        let known = rows::numbered(&*read, self.volume.id, stat)?.is_some();
+        drop(read);
+        if known {
+            // It came there while this went on.
+            let now = self.inner.world.clock.moment();
+            self.dirt.note(look.at.0, look.at.1.clone(), look.since.whole, now);
+            return Ok(());
+        }
+        self.fresh(opened, look, steps)
+    }
+
+    /// Another file came in the place of one that is gone: programs save files so. For the volume
+    /// it is the same file with new contents.
+    fn replaced(&mut self, look: Look, steps: &mut Vec<Step>) -> Result<()> {
+        let (Some((file, known)), Some(stat)) = (look.known.clone(), look.stat) else {
+            return Ok(());
+        };
+        let Some(opened) = self.directory(look.at.0)? else { return Ok(()) };
+        let read = self.inner.tables.read()?;
+        let elsewhere = rows::numbered(&*read, self.volume.id, &stat)?.is_some();
+        let view = Whole::now(&*read, self.volume.id);
+        let still = view.entry(look.at.0, &look.at.1)? == Some(file) || view.node(file)?.is_none();
+        drop(read);
+        let is_save = known.kind == Kind::File
+            && rows::kind(stat.sort) == Kind::File
+            && known.names.len() == 1
+            && still;
+        if elsewhere {
+            let now = self.inner.world.clock.moment();
+            self.dirt.note(look.at.0, look.at.1.clone(), look.since.whole, now);
+            return Ok(());
+        }
+        if is_save {
+            let Some(held) = self.hold(&opened, &look.at, stat, look.since)? else { return Ok(()) };
+            let xattrs = own_xattrs(&opened, look.at.1.as_bytes(), &held.stat)?;
+            return self.differs(&look, file, &known, &held, xattrs, steps);
+        }
+        self.unlink(look.at.clone(), file, &known, 0, steps)?;
+        let look = Look { known: None, ..look };
+        self.fresh(&opened, &look, steps)
+    }
+
+    /// Whether the volume has contents that the tree never had.
+    fn is_unseen(&self, file: FileId, known: &Known) -> Result<bool> {
+        let read = self.inner.tables.read()?;
+        let node = Whole::now(&*read, self.volume.id).node(file)?;
+        Ok(node.is_some_and(|node| {
+            node.kind == Kind::File && node.contents_stamp != known.contents_stamp
+        }))
+    }
+
+    /// The steps that remove a name, and of a directory first all that was in it.
+    fn unlink(
+        &self,
+        at: At,
+        file: FileId,
+        known: &Known,
+        depth: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        if known.kind == Kind::Directory && depth < DEPTH_MAX {
+            let mut after = None;
+            loop {
+                let read = self.inner.tables.read()?;
+                let page = rows::names(&*read, self.volume.id, file, after.as_ref(), NAMES_MAX)?;
+                let Some((last, _)) = page.last() else { break };
+                after = Some(last.clone());
+                for (name, below) in page {
+                    if let Some(known) = rows::known(&*read, self.volume.id, below)? {
+                        self.unlink((file, name), below, &known, depth + 1, steps)?;
+                    }
+                }
+            }
+        }
+        let unseen = self.is_unseen(file, known)?;
+        let change = Change::Unlink { parent: at.0, name: at.1.clone(), file };
+        let agree = Agree::Gone { at, file };
+        steps.push(Step { unseen, ..Step::new(change, known.uid, agree) });
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! From the volume into the tree: which of its files are not as the volume has them.
+//! Holds: it goes by what both sides are, not by what was done, so it can be done again.
+
+use super::commit::At;
+use super::keeper::{Behind, Keeper};
+use super::place::Hand;
+use super::rows;
+use crate::error::{ReplicaError, Result};
+use model::{FileId, View};
+use store::{Durability, StoreError};
+use tracing::warn;
+use volume::whole::Whole;
+
+/// Records of the log that are followed at once.
+const RECORDS_MAX: usize = 1000;
+/// Names, or files, that are put out in one transaction.
+const PIECE_MAX: usize = 128;
+/// Names of the tables that are compared at once.
+const NAMES_MAX: usize = 1000;
+/// Names that one file has, as far as they are looked up at once.
+pub(super) const LINKS_MAX: usize = 1024;
+
+impl Keeper {
+    /// Carries over what was committed since the last time, and what was left then.
+    pub(super) fn let_out(&mut self) -> Result<()> {
+        loop {
+            let more = self.follow_log()?;
+            let behind = self.behind.take();
+            if !behind.is_empty() {
+                self.put_out(behind)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
+        Ok(())
+    }
+
+    /// True: there is more in the log.
+    fn follow_log(&mut self) -> Result<bool> {
+        let read = self.inner.tables.read()?;
+        let records = Whole::now(&*read, self.volume.id).log(self.upto, RECORDS_MAX)?;
+        drop(read);
+        let Some((first, last)) = records.first().zip(records.last()) else { return Ok(false) };
+        // What is not in the log any more is found by comparing.
+        self.new |= first.seq > self.upto.next();
+        self.upto = last.seq;
+        let more = records.len() == RECORDS_MAX;
+        for record in records {
+            record.entries.into_iter().for_each(|at| self.behind.entry(at));
+            self.behind.nodes.extend(record.nodes);
+        }
+        Ok(more)
+    }
+
+    fn put_out(&mut self, behind: Behind) -> Result<()> {
+        for piece in behind.entries.chunks(PIECE_MAX) {
+            let files = self.borne(piece)?;
+            let ready = self.make_ready(&files)?;
+            let mut hand = Hand::new(ready);
+            self.with_tables(&mut hand, |keeper, write, hand| {
+                for at in piece {
+                    let done = keeper.place_entry(write, hand, at, 0);
+                    if !keeper.went_well(done)? {
+                        keeper.behind.entry(at.clone());
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        let nodes: Vec<FileId> = behind.nodes.into_iter().collect();
+        for piece in nodes.chunks(PIECE_MAX) {
+            let ready = self.make_ready(piece)?;
+            let mut hand = Hand::new(ready);
+            self.with_tables(&mut hand, |keeper, write, hand| {
+                for file in piece {
+                    let done = keeper.place_node(write, hand, *file);
+                    if !keeper.went_well(done)? {
+                        keeper.behind.nodes.insert(*file);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Files that bear these names in the volume.
+    fn borne(&self, piece: &[At]) -> Result<Vec<FileId>> {
+        let read = self.inner.tables.read()?;
+        let view = Whole::now(&*read, self.volume.id);
+        let mut files = Vec::new();
+        for (directory, name) in piece {
+            files.extend(view.entry(*directory, name)?);
+        }
+        files.sort_unstable();
+        files.dedup();
+        Ok(files)
+    }
+
+    /// Nothing is committed meanwhile, so what is put out is how the volume is then.
+    fn with_tables(
+        &mut self,
+        hand: &mut Hand,
+        work: impl FnOnce(&mut Keeper, &mut dyn store::Write, &mut Hand) -> Result<()>,
+    ) -> Result<()> {
+        let inner = self.inner.clone();
+        let mut write = inner.tables.write()?;
+        work(self, &mut *write, hand)?;
+        // A name that the tables tell of must be on the disk.
+        hand.sync()?;
+        write.commit(Durability::Now)?;
+        self.drop_unplaced(hand)
+    }
+
+    /// What one file fails at does not hold up the others.
+    fn went_well(&self, done: Result<bool>) -> Result<bool> {
+        match done {
+            Ok(done) => Ok(done),
+            Err(
+                error @ (ReplicaError::Store(StoreError::Io { .. } | StoreError::Full(_))
+                | ReplicaError::BadTree(..)),
+            ) => {
+                if self.stuck < 2 {
+                    warn!(volume = self.volume.name, %error, "could not be put into the tree yet");
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes all in which the volume and the tree, as it was agreed on, differ.
+    pub(super) fn compare_all(&mut self) -> Result<()> {
+        let mut below = vec![FileId::ROOT];
+        while let Some(directory) = below.pop() {
+            self.compare_directory(directory, &mut below)?;
+        }
+        let mut after = None;
+        loop {
+            let inner = self.inner.clone();
+            let read = inner.tables.read()?;
+            let page = rows::all_names(&*read, self.volume.id, after.take(), NAMES_MAX)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(last.clone());
+            let view = Whole::now(&*read, self.volume.id);
+            for (at, file) in page {
+                if view.entry(at.0, &at.1)? != Some(file) {
+                    for name in view.names(file, LINKS_MAX)? {
+                        self.behind.entry(name);
+                    }
+                    self.behind.entry(at);
+                }
+            }
+        }
+    }
+
+    fn compare_directory(&mut self, directory: FileId, below: &mut Vec<FileId>) -> Result<()> {
+        let mut after = None;
+        loop {
+            let inner = self.inner.clone();
+            let read = inner.tables.read()?;
+            let id = self.volume.id;
+            let view = Whole::now(&*read, id);
+            let page = view.entries(directory, after.as_ref(), NAMES_MAX)?;
+            self.compare_node(&*read, directory)?;
+            for (name, file) in &page.entries {
+                if rows::named(&*read, id, directory, name)? != Some(*file) {
+                    self.behind.entry((directory, name.clone()));
+                }
+                self.compare_node(&*read, *file)?;
+                let node = view.node(*file)?;
+                if node.is_some_and(|node| node.kind == model::Kind::Directory) {
+                    below.push(*file);
+                }
+            }
+            match page.entries.last() {
+                Some((last, _)) if !page.complete => after = Some(last.clone()),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn compare_node(&mut self, read: &dyn store::Read, file: FileId) -> Result<()> {
+        let node = Whole::now(read, self.volume.id).node(file)?;
+        let known = rows::known(read, self.volume.id, file)?;
+        let (Some(node), Some(known)) = (node, known) else { return Ok(()) };
+        if node.contents_stamp != known.contents_stamp
+            || node.attributes_stamp != known.attributes_stamp
+            || node.xattrs != known.xattrs
+        {
+            self.behind.nodes.insert(file);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,524 @@
+//! Puts files where the volume has them.
+//! Holds: a name leads to the old file or to the new one, and never to half of one; nothing is
+//! replaced or removed that is not as it was agreed on, and what changes in that very moment is
+//! kept beside.
+
+use super::commit::At;
+use super::keeper::Keeper;
+use super::outlet::LINKS_MAX;
+use super::rows::{self, Known, STAGE};
+use super::scan::is_stage;
+use super::stage::{Ready, stage_name};
+use crate::error::Result;
+use model::{FileId, Kind, Name, Node, View};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use store::Write;
+use store::tree::{Directory, How};
+use tracing::warn;
+use volume::whole::Whole;
+
+/// Directories in directories that are followed.
+const DEPTH_MAX: usize = 2048;
+/// A directory that cannot be removed so often stays.
+const REMOVALS_MAX: u32 = 6;
+
+/// What is at hand while names are put out.
+pub(super) struct Hand {
+    pub ready: BTreeMap<FileId, Ready>,
+    opened: BTreeMap<FileId, Rc<Directory>>,
+}
+
+impl Hand {
+    pub fn new(ready: BTreeMap<FileId, Ready>) -> Hand {
+        Hand { ready, opened: BTreeMap::new() }
+    }
+
+    /// The directories that were worked in are safe from a power cut.
+    pub fn sync(&self) -> Result<()> {
+        for opened in self.opened.values() {
+            opened.sync()?;
+        }
+        Ok(())
+    }
+}
+
+impl Keeper {
+    fn opened(
+        &self,
+        write: &dyn Write,
+        hand: &mut Hand,
+        directory: FileId,
+    ) -> Result<Option<Rc<Directory>>> {
+        if let Some(opened) = hand.opened.get(&directory) {
+            return Ok(Some(opened.clone()));
+        }
+        let Some(opened) = self.directory_in(write, directory)? else { return Ok(None) };
+        let opened = Rc::new(opened);
+        hand.opened.insert(directory, opened.clone());
+        Ok(Some(opened))
+    }
+
+    /// A name is to be as the volume has it. False: not yet.
+    pub(super) fn place_entry(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        depth: usize,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        if is_stage(at.0, &at.1) {
+            self.say_once("a file that is called .farfs-tree", &"the name is FarFS's own there");
+            return Ok(true);
+        }
+        let view = Whole::now(&*write, id);
+        let wanted = view.entry(at.0, &at.1)?;
+        let has = rows::named(&*write, id, at.0, &at.1)?;
+        if wanted == has || depth > DEPTH_MAX {
+            return Ok(wanted == has);
+        }
+        if rows::path(&*write, id, at.0)?.is_none() {
+            let above = view.names(at.0, 1)?.into_iter().next();
+            return match (wanted, above) {
+                (Some(_), Some(above)) => Ok(self.place_entry(write, hand, &above, depth + 1)?
+                    && self.place_entry(write, hand, at, depth + 1)?),
+                // A directory that is gone on both sides has nothing in it.
+                _ => Ok(wanted.is_none()),
+            };
+        }
+        let Some(opened) = self.opened(write, hand, at.0)? else {
+            self.note_where(write, at.0)?;
+            return Ok(false);
+        };
+        let known = match has {
+            Some(file) => rows::known(&*write, id, file)?.map(|known| (file, known)),
+            None => None,
+        };
+        if !self.is_agreed(&opened, at, known.as_ref().map(|(_, known)| known))? {
+            return Ok(false);
+        }
+        match (wanted, known) {
+            (Some(file), known) => self.put(write, hand, at, file, known, depth),
+            (None, Some((file, known))) => self.take_away(write, hand, at, file, &known, depth),
+            (None, None) => Ok(true),
+        }
+    }
+
+    /// What is known of the directory is not so any more.
+    fn note_where(&mut self, write: &dyn Write, directory: FileId) -> Result<()> {
+        let now = self.inner.world.clock.moment();
+        let known = rows::known(write, self.volume.id, directory)?;
+        for (above, name) in known.into_iter().flat_map(|known| known.names) {
+            self.dirt.note(above, name, true, now);
+        }
+        Ok(())
+    }
+
+    /// Whether a name is as it was agreed on; if not, it is taken in first.
+    fn is_agreed(&mut self, opened: &Directory, at: &At, known: Option<&Known>) -> Result<bool> {
+        let stat = opened.stat(at.1.as_bytes())?;
+        let agreed = match (known, &stat) {
+            (None, None) => true,
+            (Some(known), Some(stat)) => known.is_as_was(stat),
+            _ => false,
+        };
+        if !agreed {
+            let now = self.inner.world.clock.moment();
+            self.dirt.note(at.0, at.1.clone(), false, now);
+        }
+        Ok(agreed)
+    }
+
+    /// The file comes to the name, which what is known bears now.
+    fn put(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        file: FileId,
+        bearer: Option<(FileId, Known)>,
+        depth: usize,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        let Some(node) = Whole::now(&*write, id).node(file)? else { return Ok(true) };
+        let mut bearer = bearer;
+        if let Some((other, known)) = &bearer {
+            let stays = Whole::now(&*write, id).node(*other)?.is_some();
+            let apart = node.kind == Kind::Directory || known.kind == Kind::Directory;
+            if stays || apart {
+                let (other, known) = (*other, known.clone());
+                if !self.take_away(write, hand, at, other, &known, depth)? {
+                    return Ok(false);
+                }
+                // Making room may have put the file in its place.
+                if rows::named(&*write, id, at.0, &at.1)? == Some(file) {
+                    return Ok(true);
+                }
+                bearer = None;
+            }
+        }
+        let Some(source) = self.source(write, hand, at, file, &node)? else { return Ok(false) };
+        let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(false) };
+        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
+        let how = if bearer.is_some() { How::Exchange } else { How::New };
+        if let Err(error) = opened.rename_from(at.1.as_bytes(), &stage, source.name.as_bytes(), how)
+        {
+            let now = self.inner.world.clock.moment();
+            self.dirt.note(at.0, at.1.clone(), true, now);
+            self.put_back(write, hand, &source)?;
+            return if error.kind() == Some(ErrorKind::AlreadyExists) {
+                Ok(false)
+            } else {
+                Err(error.into())
+            };
+        }
+        if let Some((other, known)) = bearer {
+            self.displaced(write, &stage, &source.name, at, &known)?;
+            rows::drop_name(write, id, other, at)?;
+        }
+        let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
+        let mut known = source.known.looks(&stat);
+        known.names.retain(|name| Some(name) != source.from.as_ref() && name != at);
+        known.names.push(at.clone());
+        rows::drop_staged(write, id, known.ino)?;
+        rows::put_known(write, id, file, &known)?;
+        hand.ready.remove(&file);
+        Ok(true)
+    }
+
+    /// The file, in the stage: from a name that it is to lose, as one more link, or made.
+    fn source(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        file: FileId,
+        node: &Node,
+    ) -> Result<Option<Source>> {
+        let id = self.volume.id;
+        let Some(known) = rows::known(&*write, id, file)? else {
+            let ready = hand.ready.get(&file).cloned();
+            let ready = match node.kind {
+                Kind::File => ready.filter(|r| r.known.contents_stamp == node.contents_stamp),
+                _ => self.make_other(file, node)?,
+            };
+            return Ok(ready.map(|r| Source { name: r.name, known: r.known, from: None }));
+        };
+        let view = Whole::now(&*write, id);
+        let mut spare = None;
+        for name in &known.names {
+            if view.entry(name.0, &name.1)? != Some(file) {
+                spare = Some(name.clone());
+            }
+        }
+        let from = match (&spare, known.names.first()) {
+            (Some(from), _) => from.clone(),
+            (None, Some(first)) if known.kind != Kind::Directory && first != at => first.clone(),
+            _ => return Ok(None),
+        };
+        let Some(there) = self.opened(write, hand, from.0)? else {
+            self.note_where(write, from.0)?;
+            return Ok(None);
+        };
+        if !self.is_agreed(&there, &from, Some(&known))? {
+            return Ok(None);
+        }
+        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(None) };
+        if from.0 == STAGE {
+            return Ok(Some(Source { name: from.1.clone(), known, from: Some(from) }));
+        }
+        let name = stage_name("new-m", file.0);
+        if spare.is_some() {
+            stage.rename_from(name.as_bytes(), &there, from.1.as_bytes(), How::New)?;
+            return Ok(Some(Source { name, known, from: Some(from) }));
+        }
+        stage.link_from(name.as_bytes(), &there, from.1.as_bytes())?;
+        Ok(Some(Source { name, known, from: None }))
+    }
+
+    /// It could not be put where it belongs: it goes back to where it was.
+    fn put_back(&mut self, write: &mut dyn Write, hand: &mut Hand, source: &Source) -> Result<()> {
+        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(()) };
+        match &source.from {
+            Some(from) if from.0 != STAGE => {
+                let Some(there) = self.opened(write, hand, from.0)? else { return Ok(()) };
+                let name = source.name.as_bytes();
+                if there.rename_from(from.1.as_bytes(), &stage, name, How::New).is_err() {
+                    self.rescue(write, &source.name, from)?;
+                }
+                let now = self.inner.world.clock.moment();
+                self.dirt.note(from.0, from.1.clone(), true, now);
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            // One more link, or something that is made again.
+            None if source.known.kind == Kind::Directory => {
+                Ok(stage.remove_directory(source.name.as_bytes())?)
+            }
+            None if source.known.names.is_empty() && source.known.kind == Kind::File => Ok(()),
+            None => Ok(stage.unlink(source.name.as_bytes())?),
+        }
+    }
+
+    /// What was replaced lies in the stage: it goes if it is what was agreed on.
+    fn displaced(
+        &mut self,
+        write: &dyn Write,
+        stage: &Directory,
+        name: &Name,
+        at: &At,
+        known: &Known,
+    ) -> Result<()> {
+        let stat = stage.stat(name.as_bytes())?;
+        match stat {
+            Some(stat) if known.holds_the_same(&stat) => Ok(stage.unlink(name.as_bytes())?),
+            Some(_) => self.rescue(write, name, at),
+            None => Ok(()),
+        }
+    }
+
+    /// The file loses the name: it goes, or moves to where the volume has it, or waits for that.
+    fn take_away(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        file: FileId,
+        known: &Known,
+        depth: usize,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(false) };
+        if Whole::now(&*write, id).node(file)?.is_some() && known.names.len() == 1 {
+            return self.move_on(write, hand, at, file, known, depth);
+        }
+        if known.kind == Kind::Directory {
+            return self.remove_directory(write, hand, at, file, &opened, depth);
+        }
+        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
+        let name = stage_name("new-g", file.0);
+        if at.0 == STAGE {
+            opened.unlink(at.1.as_bytes())?;
+        } else {
+            stage.rename_from(name.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
+            self.displaced(write, &stage, &name, at, known)?;
+        }
+        rows::drop_name(write, id, file, at)?;
+        self.refresh(write, hand, file)?;
+        Ok(true)
+    }
+
+    /// A name of several went: the time of change of the others with it.
+    fn refresh(&mut self, write: &mut dyn Write, hand: &mut Hand, file: FileId) -> Result<()> {
+        let id = self.volume.id;
+        let Some(known) = rows::known(&*write, id, file)? else { return Ok(()) };
+        let Some(at) = known.names.first().cloned() else { return Ok(()) };
+        let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(()) };
+        match opened.stat(at.1.as_bytes())? {
+            Some(stat) if known.holds_the_same(&stat) => {
+                rows::put_known(write, id, file, &known.looks(&stat))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The file is wanted under other names: there now, or later, and out of the way until then.
+    fn move_on(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        file: FileId,
+        known: &Known,
+        depth: usize,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        for to in Whole::now(&*write, id).names(file, LINKS_MAX)? {
+            let free = rows::named(&*write, id, to.0, &to.1)?.is_none();
+            if free && to != *at && depth < DEPTH_MAX {
+                self.place_entry(write, hand, &to, depth + 1)?;
+            } else {
+                self.behind.entry(to);
+            }
+        }
+        if rows::named(&*write, id, at.0, &at.1)? != Some(file) {
+            return Ok(true);
+        }
+        if at.0 == STAGE {
+            return Ok(false);
+        }
+        let (Some(opened), Some(stage)) =
+            (self.opened(write, hand, at.0)?, self.opened(write, hand, STAGE)?)
+        else {
+            return Ok(false);
+        };
+        let parked = (STAGE, stage_name("park-", file.0));
+        stage.rename_from(parked.1.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
+        let Some(stat) = stage.stat(parked.1.as_bytes())? else { return Ok(false) };
+        let mut known = known.looks(&stat);
+        known.names.retain(|name| name != at);
+        known.names.push(parked);
+        rows::put_known(write, id, file, &known)?;
+        for name in Whole::now(&*write, id).names(file, LINKS_MAX)? {
+            self.behind.entry(name);
+        }
+        Ok(true)
+    }
+
+    fn remove_directory(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        at: &At,
+        file: FileId,
+        opened: &Directory,
+        depth: usize,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        let below = rows::names(&*write, id, file, None, LINKS_MAX)?;
+        for (name, _) in below {
+            self.place_entry(write, hand, &(file, name), depth + 1)?;
+        }
+        hand.opened.remove(&file);
+        match opened.remove_directory(at.1.as_bytes()) {
+            Ok(()) => {
+                rows::drop_name(write, id, file, at)?;
+                Ok(true)
+            }
+            Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => {
+                self.dirt.lists.insert(file);
+                if self.stuck >= REMOVALS_MAX {
+                    warn!(volume = self.volume.name, %error, "a directory of the tree stays");
+                    rows::drop_name(write, id, file, at)?;
+                    let now = self.inner.world.clock.moment();
+                    self.dirt.note(at.0, at.1.clone(), true, now);
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A file's contents and attributes are to be as the volume has them. False: not yet.
+    pub(super) fn place_node(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        file: FileId,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        let view = Whole::now(&*write, id);
+        let Some(node) = view.node(file)? else { return Ok(true) };
+        let Some(known) = rows::known(&*write, id, file)? else {
+            let mut all = true;
+            for at in view.names(file, LINKS_MAX)? {
+                all &= self.place_entry(write, hand, &at, 0)?;
+            }
+            return Ok(all);
+        };
+        if node.kind == Kind::File && known.contents_stamp != node.contents_stamp {
+            return self.replace(write, hand, file, &node, &known);
+        }
+        if known.attributes_stamp == node.attributes_stamp && known.xattrs == node.xattrs {
+            return Ok(true);
+        }
+        let (opened, at) = if file == FileId::ROOT {
+            (self.opened(write, hand, FileId::ROOT)?, None)
+        } else {
+            let Some(at) = known.names.first().cloned() else { return Ok(true) };
+            (self.opened(write, hand, at.0)?, Some(at))
+        };
+        let Some(opened) = opened else { return Ok(false) };
+        let mut now = match &at {
+            Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
+            Some(at) => self.dress(&opened, &at.1, &node)?,
+            None => self.dress_root(&opened, &node)?,
+        };
+        now.contents = known.contents;
+        now.contents_stamp = known.contents_stamp;
+        now.names = known.names;
+        // What cannot be had in the tree is not tried again and again.
+        now.xattrs = node.xattrs.clone();
+        rows::put_known(write, id, file, &now)?;
+        Ok(true)
+    }
+
+    fn dress_root(&mut self, root: &Directory, node: &Node) -> Result<Known> {
+        if let Err(error) = root.set_own(node.uid, node.gid, node.mode) {
+            self.say_once("the root's attributes", &error);
+        }
+        let attributes_stamp = node.attributes_stamp;
+        Ok(Known { attributes_stamp, ..Known::seen(&root.own_stat()?) })
+    }
+
+    /// New contents under every name that the file has.
+    fn replace(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        file: FileId,
+        node: &Node,
+        known: &Known,
+    ) -> Result<bool> {
+        let id = self.volume.id;
+        let ready = hand.ready.get(&file).cloned();
+        let Some(ready) = ready.filter(|r| r.known.contents_stamp == node.contents_stamp) else {
+            return Ok(false);
+        };
+        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
+        let mut places = Vec::new();
+        for at in &known.names {
+            let Some(opened) = self.opened(write, hand, at.0)? else {
+                self.note_where(write, at.0)?;
+                return Ok(false);
+            };
+            if !self.is_agreed(&opened, at, Some(known))? {
+                return Ok(false);
+            }
+            places.push((at.clone(), opened));
+        }
+        let Some((last, others)) = places.split_last() else { return Ok(true) };
+        let link = stage_name("new-l", file.0);
+        for (at, opened) in others {
+            stage.link_from(link.as_bytes(), &stage, ready.name.as_bytes())?;
+            opened.rename_from(at.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
+            self.displaced(write, &stage, &link, at, known)?;
+        }
+        let (at, opened) = last;
+        opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
+        self.displaced(write, &stage, &ready.name, at, known)?;
+        hand.ready.remove(&file);
+        let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
+        let mut now = ready.known.looks(&stat);
+        now.names.clone_from(&known.names);
+        rows::drop_staged(write, id, now.ino)?;
+        rows::put_known(write, id, file, &now)?;
+        Ok(true)
+    }
+
+    /// What was made ready and is not needed any more.
+    pub(super) fn drop_unplaced(&mut self, hand: &mut Hand) -> Result<()> {
+        if hand.ready.is_empty() {
+            return Ok(());
+        }
+        let stage = self.stage()?;
+        for ready in std::mem::take(&mut hand.ready).into_values() {
+            match stage.unlink(ready.name.as_bytes()) {
+                Err(error) if error.kind() != Some(ErrorKind::NotFound) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file in the stage that is to come to a name.
+struct Source {
+    name: Name,
+    known: Known,
+    /// The name that it has left.
+    from: Option<At>,
+}

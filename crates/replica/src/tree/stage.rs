@@ -1,0 +1,263 @@
+//! Files are made ready beside the tree before they are put where they belong.
+//! Holds: what is ready is on the disk, and written down, before a name leads to it; what a
+//! crash leaves is recognised: `tmp-` is half, `new-` is ready or was just replaced, `park-` is
+//! on its way from one name to another.
+
+use super::commit::At;
+use super::contents::write_out;
+use super::keeper::{Keeper, MARK_NAME};
+use super::rows::{self, Known, STAGE, STAGE_NAME, Staged, sort};
+use crate::error::{ReplicaError, Result};
+use crate::take::kept_name;
+use model::{FileId, Kind, Name, Node, View};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use store::tree::{Directory, How};
+use store::{Durability, Read};
+use tracing::{info, warn};
+use volume::whole::Whole;
+
+/// Names that are tried for what is kept aside.
+const TRIES_MAX: u32 = 1000;
+
+/// A file that is ready, by its name in the stage.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    pub name: Name,
+    pub known: Known,
+}
+
+pub(super) fn stage_name(prefix: &str, number: u64) -> Name {
+    Name::new(format!("{prefix}{number:x}")).expect("letters and digits, and not many")
+}
+
+impl Keeper {
+    pub(super) fn stage(&self) -> Result<Directory> {
+        let stage = self.tree.directory(STAGE_NAME)?;
+        let path = || self.tree.path().display().to_string();
+        stage.ok_or_else(|| ReplicaError::BadTree(path(), "its .farfs-tree is gone".into()))
+    }
+
+    /// Makes ready those of the files whose present contents the tree does not have.
+    pub(super) fn make_ready(&mut self, files: &[FileId]) -> Result<BTreeMap<FileId, Ready>> {
+        let mut ready = BTreeMap::new();
+        let mut wanted = Vec::new();
+        {
+            let read = self.inner.tables.read()?;
+            let view = Whole::now(&*read, self.volume.id);
+            for file in files {
+                let Some(node) = view.node(*file)?.filter(|node| node.kind == Kind::File) else {
+                    continue;
+                };
+                let known = rows::known(&*read, self.volume.id, *file)?;
+                if known.is_none_or(|known| known.contents_stamp != node.contents_stamp) {
+                    wanted.push((*file, node));
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(ready);
+        }
+        let stage = self.stage()?;
+        for (file, node) in wanted {
+            let name = stage_name("tmp-", file.0);
+            match self.write_ready(&stage, &name, &node) {
+                Ok(known) => {
+                    ready.insert(file, Ready { name, known });
+                }
+                Err(error) => {
+                    warn!(volume = self.volume.name, %file, %error, "could not be put into the tree");
+                    let _ = stage.unlink(name.as_bytes());
+                    self.behind.nodes.insert(file);
+                }
+            }
+        }
+        let mut write = self.inner.tables.write()?;
+        for (file, ready) in &ready {
+            let staged = Staged { file: *file, known: ready.known.clone() };
+            rows::put_staged(&mut *write, self.volume.id, &staged)?;
+        }
+        stage.sync()?;
+        write.commit(Durability::Now)?;
+        for (file, ready) in &mut ready {
+            let name = stage_name("new-", file.0);
+            stage.rename_from(name.as_bytes(), &stage, ready.name.as_bytes(), How::Replace)?;
+            ready.name = name;
+        }
+        Ok(ready)
+    }
+
+    fn write_ready(&mut self, stage: &Directory, name: &Name, node: &Node) -> Result<Known> {
+        if stage.stat(name.as_bytes())?.is_some() {
+            stage.unlink(name.as_bytes())?;
+        }
+        let file = stage.create(name.as_bytes())?;
+        write_out(&self.inner, &self.volume, &node.contents, &file)?;
+        let mut known = self.dress(stage, name, node)?;
+        file.sync()?;
+        known.contents = node.contents;
+        known.contents_stamp = node.contents_stamp;
+        Ok(known)
+    }
+
+    /// Gives a file in a directory the attributes of a node, as far as this server may.
+    pub(super) fn dress(&mut self, there: &Directory, name: &Name, node: &Node) -> Result<Known> {
+        let bytes = name.as_bytes();
+        let now = there.stat(bytes)?;
+        let now = now.ok_or_else(|| self.vanished(name))?;
+        if (now.uid, now.gid) != (node.uid, node.gid)
+            && let Err(error) = there.set_owner(bytes, node.uid, node.gid)
+        {
+            self.say_once("owner", &error);
+        }
+        // Changing the owner takes the set-user-id bits away, so the mode comes after it.
+        let now = there.stat(bytes)?.ok_or_else(|| self.vanished(name))?;
+        if node.kind != Kind::Symlink && now.mode != node.mode {
+            there.set_mode(bytes, node.mode)?;
+        }
+        let mut xattrs = None;
+        if matches!(node.kind, Kind::File | Kind::Directory) {
+            let before = super::intake::own_xattrs(there, bytes, &now)?;
+            for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref())
+            {
+                let value = value.as_ref().map(|value| &value[..]);
+                if let Err(error) = there.set_xattr(bytes, &key, value) {
+                    self.say_once("extended attributes", &error);
+                }
+            }
+            xattrs = super::intake::own_xattrs(there, bytes, &now)?;
+        }
+        if node.kind == Kind::File && now.mtime != (node.mtime.secs, node.mtime.nanos) {
+            there.set_mtime(bytes, (node.mtime.secs, node.mtime.nanos))?;
+        }
+        let stat = there.stat(bytes)?.ok_or_else(|| self.vanished(name))?;
+        let attributes_stamp = node.attributes_stamp;
+        Ok(Known { attributes_stamp, xattrs, ..Known::seen(&stat) })
+    }
+
+    fn vanished(&self, name: &Name) -> ReplicaError {
+        let path = self.tree.path().display().to_string();
+        ReplicaError::BadTree(path, format!("{name} went away while it was worked on"))
+    }
+
+    pub(super) fn say_once(&mut self, what: &'static str, error: &dyn std::fmt::Display) {
+        if self.said.insert(what) {
+            warn!(
+                volume = self.volume.name,
+                what, %error, "not everything can be set in the tree; this is said once"
+            );
+        }
+    }
+
+    /// Makes what is no ordinary file ready. None: this server cannot.
+    pub(super) fn make_other(&mut self, file: FileId, node: &Node) -> Result<Option<Ready>> {
+        let stage = self.stage()?;
+        let name = stage_name("tmp-", file.0);
+        let bytes = name.as_bytes();
+        match stage.stat(bytes)? {
+            Some(stat) if stat.sort == store::tree::Sort::Directory => {
+                stage.remove_directory(bytes)?;
+            }
+            Some(_) => stage.unlink(bytes)?,
+            None => {}
+        }
+        let made = match (node.kind, &node.target) {
+            (Kind::File, _) => return Ok(None),
+            (Kind::Directory, _) => stage.make_directory(bytes, 0o700),
+            (Kind::Symlink, target) => {
+                stage.make_symlink(bytes, target.as_ref().map_or(b"?", |target| &target[..]))
+            }
+            (kind, _) => stage.make_special(bytes, sort(kind), 0o600, node.rdev.unwrap_or(0)),
+        };
+        if let Err(error) = made {
+            self.say_once("a special file", &error);
+            return Ok(None);
+        }
+        let mut known = self.dress(&stage, &name, node)?;
+        known.contents_stamp = node.contents_stamp;
+        Ok(Some(Ready { name, known }))
+    }
+
+    /// What lies in the stage and was changed by a program of the server is put beside `at`, under
+    /// a name that says so, and is taken in from there.
+    pub(super) fn rescue(&mut self, read: &dyn Read, staged: &Name, at: &At) -> Result<()> {
+        let stage = self.stage()?;
+        let there = match self.directory_in(read, at.0)? {
+            Some(there) => there,
+            None => return self.rescue_into_root(&stage, staged, &at.1),
+        };
+        let kept = self.keep_in(&there, &stage, staged, &at.1)?;
+        let now = self.inner.world.clock.moment();
+        self.dirt.note(at.0, kept, true, now);
+        Ok(())
+    }
+
+    fn rescue_into_root(&mut self, stage: &Directory, staged: &Name, name: &Name) -> Result<()> {
+        let Some(root) = self.tree.directory(b"")? else { return Ok(()) };
+        let kept = self.keep_in(&root, stage, staged, name)?;
+        let now = self.inner.world.clock.moment();
+        self.dirt.note(FileId::ROOT, kept, true, now);
+        Ok(())
+    }
+
+    fn keep_in(
+        &self,
+        there: &Directory,
+        stage: &Directory,
+        staged: &Name,
+        name: &Name,
+    ) -> Result<Name> {
+        let at = self.inner.world.clock.time();
+        let mut attempt = 0;
+        loop {
+            let kept = kept_name(name, &self.name, at, attempt);
+            match there.rename_from(kept.as_bytes(), stage, staged.as_bytes(), How::New) {
+                Ok(()) => {
+                    info!(volume = self.volume.name, %kept, "a change on the server is kept aside");
+                    return Ok(kept);
+                }
+                Err(error)
+                    if error.kind() == Some(ErrorKind::AlreadyExists) && attempt < TRIES_MAX =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What an earlier life left in the stage: known files go, what nobody knows is kept.
+    pub(super) fn clear_stage(&mut self) -> Result<()> {
+        let stage = self.stage()?;
+        for bytes in stage.names()? {
+            let Ok(name) = Name::new(bytes) else { continue };
+            let Some(stat) = stage.stat(name.as_bytes())? else { continue };
+            if name.as_bytes() == MARK_NAME {
+                continue;
+            }
+            let read = self.inner.tables.read()?;
+            let id = self.volume.id;
+            let here = rows::named(&*read, id, STAGE, &name)?.is_some();
+            let known = rows::numbered(&*read, id, &stat)?;
+            let is_ready = rows::staged(&*read, id, &stat)?
+                .is_some_and(|staged| staged.known.holds_the_same(&stat));
+            drop(read);
+            let is_half = name.as_bytes().starts_with(b"tmp-");
+            let is_known = known.is_some_and(|(_, known)| known.holds_the_same(&stat));
+            if here {
+                continue;
+            }
+            if stat.sort == store::tree::Sort::Directory {
+                // One that is not empty was moved here, and moves on.
+                if stage.remove_directory(name.as_bytes()).is_err() {
+                    self.rescue_into_root(&stage, &name, &name)?;
+                }
+            } else if is_half || is_known || is_ready {
+                stage.unlink(name.as_bytes())?;
+            } else {
+                self.rescue_into_root(&stage, &name, &name)?;
+            }
+        }
+        Ok(())
+    }
+}
