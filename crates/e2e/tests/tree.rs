@@ -8,7 +8,9 @@
 use e2e::contents::{Tree, noise, number_of, tree, version, write_and_sync};
 use e2e::{Mount, Server, World, eventually, run};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,8 +63,7 @@ fn what_programs_of_the_server_write_is_seen_by_the_mount() {
     let yard = yard("connected");
     fs::create_dir_all(yard.folder.join("a/b")).unwrap();
     fs::write(yard.folder.join("a/b/file"), noise(1, 300_000)).unwrap();
-    fs::write(yard.folder.join([0xff, b'n'].map(char::from).iter().collect::<String>()), "x")
-        .unwrap();
+    fs::write(yard.folder.join(OsStr::from_bytes(&[0xff, b'n'])), "x").unwrap();
     same(&yard);
     let source = yard.world.folder("source");
     git(&source, &["init", "-q"]);

@@ -20,6 +20,7 @@ mod keeper;
 mod moves;
 mod outlet;
 mod place;
+mod renew;
 mod rows;
 mod scan;
 mod stage;

@@ -6,8 +6,6 @@ use crate::error::Result;
 use crate::take::purge_redirects;
 use crate::tree::purge_tree;
 use crate::upkeep::forget_trash;
-use crate::volumes::blob_name;
-use model::{ChunkName, Contents, Piece};
 use store::{Blobs, Durability, Tables};
 use tracing::info;
 use volume::whole::{VolumeId, purge};

@@ -53,6 +53,7 @@ impl Origin {
         let now = inner.world.clock.moment();
         info!(volume = volume.name, path = %path.display(), is_new, "a tree is kept in step");
         let files_made = row.files;
+        let has_xattrs = keeps_xattrs(&tree);
         let mut keeper = Keeper {
             inner,
             volume,
@@ -67,6 +68,7 @@ impl Origin {
             files_made,
             root_noted: true,
             unwatched: false,
+            has_xattrs,
             skipped: 0,
             said: BTreeSet::new(),
             away: false,
@@ -177,6 +179,11 @@ impl Origin {
         root.sync()?;
         Ok(mark)
     }
+}
+
+fn keeps_xattrs(tree: &Tree) -> bool {
+    let stage = tree.directory(STAGE_NAME).ok().flatten();
+    stage.is_some_and(|stage| stage.set_xattr(MARK_NAME, b"user.farfs", Some(b"tree")).is_ok())
 }
 
 fn can_exchange(stage: &Directory) -> Result<bool> {

@@ -13,6 +13,7 @@ use crate::take::{Batch, Submitter, take_alone};
 use model::{Change, FileId, Kind, Name, ReplicaId, Seq, Stamp, Update, View};
 use protocol::{Access, Verdict};
 use std::collections::BTreeSet;
+use store::tree::Stat;
 use tracing::{info, warn};
 use volume::whole::{Committer, VolumeId};
 
@@ -46,10 +47,12 @@ pub(super) enum Agree {
         file: FileId,
         known: Box<Known>,
     },
+    /// And looks like this, if that tells of nothing but the move.
     Moved {
         from: At,
         to: At,
         file: FileId,
+        stat: Box<Stat>,
     },
     Exchanged {
         one: At,
@@ -117,7 +120,9 @@ impl Keeper {
             access: Access::ReadWrite,
         };
         let settled = self.row.made;
-        let batch = Batch { by, settled, strict: false, updates, bad: BTreeSet::new() };
+        let promise = self.inner.upkeep.promises.current();
+        let bad = BTreeSet::new();
+        let batch = Batch { by, settled, strict: false, updates, bad, _promise: promise };
         let id = self.volume.id;
         let verdicts =
             take_alone(&self.inner, &self.volume, &batch, seen, |committer, verdicts| {
@@ -211,7 +216,15 @@ fn agree_on(
             known.names = before.names;
             rows::put_known(committer.write(), volume, *file, &known)
         }
-        Agree::Moved { from, to, file } => rename_known(committer, volume, *file, from, to),
+        Agree::Moved { from, to, file, stat } => {
+            rename_known(committer, volume, *file, from, to)?;
+            match rows::known(committer.read(), volume, *file)? {
+                Some(row) if row.holds_the_same(stat) => {
+                    rows::put_known(committer.write(), volume, *file, &row.looks(stat))
+                }
+                _ => Ok(()),
+            }
+        }
         Agree::Exchanged { one, file, other, with } => {
             rename_known(committer, volume, *file, one, other)?;
             let Some(mut row) = rows::known(committer.read(), volume, *with)? else {
@@ -273,6 +286,5 @@ fn rename_known(
     let Some(mut row) = rows::known(committer.read(), volume, file)? else { return Ok(()) };
     row.names.retain(|name| name != from && name != to);
     row.names.push(to.clone());
-    // Its time of change tells of the rename; what it holds is looked at again.
     rows::put_known(committer.write(), volume, file, &row)
 }

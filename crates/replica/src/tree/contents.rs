@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::origin::Inner;
+use crate::upkeep::Promise;
 use crate::volumes::Volume;
 use chunks::{Builder, ChunksError, Cut, Cutting};
 use model::{ChunkName, Contents, Piece};
@@ -18,8 +19,9 @@ const PIECES_MAX: usize = 4096;
 
 /// Keeps the chunks of a file that has so many bytes. Errors: `SizeChanged`.
 pub(super) fn keep(inner: &Inner, volume: &Volume, file: &TreeFile, size: u64) -> Result<Contents> {
-    let mut keeping =
-        Keeping { inner, volume, builder: Builder::new(&volume.secret), failed: None };
+    let builder = Builder::new(&volume.secret);
+    let promise = inner.upkeep.promises.current();
+    let mut keeping = Keeping { inner, volume, builder, promise, failed: None };
     let mut cutting = Cutting::new(volume.cutter, size);
     let mut offset = 0;
     while offset < size && keeping.failed.is_none() {
@@ -43,6 +45,7 @@ pub(super) fn keep(inner: &Inner, volume: &Volume, file: &TreeFile, size: u64) -
     }
     let tree = keeping.builder.finish();
     for (name, bytes) in &tree.chunks {
+        keeping.promise.note(volume.id, name);
         inner.blobs.put(&volume.blob(name), bytes)?;
     }
     Ok(tree.contents)
@@ -52,6 +55,8 @@ struct Keeping<'a> {
     inner: &'a Inner,
     volume: &'a Volume,
     builder: Builder<'a>,
+    /// The update that will name these chunks is not committed yet.
+    promise: Promise,
     failed: Option<StoreError>,
 }
 
@@ -62,6 +67,7 @@ impl Keeping<'_> {
             Cut::Chunk(bytes) => {
                 let name = self.volume.secret.name(bytes);
                 if self.failed.is_none() {
+                    self.promise.note(self.volume.id, &name);
                     self.failed = self.inner.blobs.put(&self.volume.blob(&name), bytes).err();
                 }
                 Piece::Chunk { name, length: bytes.len() as u64 }

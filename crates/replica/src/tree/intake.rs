@@ -164,8 +164,25 @@ impl Keeper {
             return Ok(());
         };
         let Some(held) = self.hold(opened, &look.at, stat, look.since)? else { return Ok(()) };
-        let xattrs = own_xattrs(opened, look.at.1.as_bytes(), &held.stat)?;
+        let xattrs = self.xattrs_now(opened, look, &known, &held.stat)?;
         self.differs(look, file, &known, &held, xattrs, steps)
+    }
+
+    /// Those of users as they are in the tree, and the others as they are known.
+    pub(super) fn xattrs_now(
+        &self,
+        opened: &Directory,
+        look: &Look,
+        known: &Known,
+        stat: &Stat,
+    ) -> Result<Xattrs> {
+        if !self.has_xattrs {
+            return Ok(known.xattrs.clone());
+        }
+        let mut now = own_xattrs(opened, look.at.1.as_bytes(), stat)?.unwrap_or_default();
+        let others = known.xattrs.iter().flatten().filter(|(name, _)| !is_of_users(name));
+        now.extend(others.map(|(name, value)| (name.clone(), value.clone())));
+        Ok((!now.is_empty()).then_some(now))
     }
 
     /// Updates for all in which a file differs from what is known of it. It may be another file
@@ -402,6 +419,10 @@ pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result
     let own: BTreeMap<ByteVec, ByteVec> =
         found.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     Ok((!own.is_empty()).then_some(own))
+}
+
+fn is_of_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
 }
 
 /// An error that concerns one file, not the disk.

@@ -108,6 +108,8 @@ pub struct Keeper {
     pub(super) root_noted: bool,
     /// The machine watches no more directories.
     pub(super) unwatched: bool,
+    /// The tree keeps extended attributes.
+    pub(super) has_xattrs: bool,
     pub(super) skipped: u64,
     /// What was said once and is not said again.
     pub(super) said: BTreeSet<&'static str>,

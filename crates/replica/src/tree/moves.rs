@@ -3,7 +3,6 @@
 //! removed, unless another came in its place.
 
 use super::commit::{Agree, At, Step};
-use super::intake::own_xattrs;
 use super::keeper::Keeper;
 use super::rows::{self, Known};
 use super::scan::Look;
@@ -60,7 +59,7 @@ impl Keeper {
                 continue;
             }
             match left.pop() {
-                Some(from) => self.moved(file, &known, from, to, others)?,
+                Some(from) => self.moved(file, &known, from, (to, stat), others)?,
                 None if known.kind == Kind::Directory => {}
                 None => self.linked(file, &known, to, &stat)?,
             }
@@ -78,7 +77,7 @@ impl Keeper {
         file: FileId,
         known: &Known,
         from: At,
-        to: At,
+        (to, stat): (At, Stat),
         others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
     ) -> Result<()> {
         let read = self.inner.tables.read()?;
@@ -125,7 +124,7 @@ impl Keeper {
         steps.push(Step::new(
             rename(over, false),
             uid,
-            Agree::Moved { from: from.clone(), to: to.clone(), file },
+            Agree::Moved { from: from.clone(), to: to.clone(), file, stat: Box::new(stat) },
         ));
         self.commit(steps, seen)
     }
@@ -242,7 +241,7 @@ impl Keeper {
         }
         if is_save {
             let Some(held) = self.hold(&opened, &look.at, stat, look.since)? else { return Ok(()) };
-            let xattrs = own_xattrs(&opened, look.at.1.as_bytes(), &held.stat)?;
+            let xattrs = self.xattrs_now(&opened, &look, &known, &held.stat)?;
             return self.differs(&look, file, &known, &held, xattrs, steps);
         }
         self.unlink(look.at.clone(), file, &known, 0, steps)?;

@@ -45,7 +45,7 @@ impl Hand {
 }
 
 impl Keeper {
-    fn opened(
+    pub(super) fn opened(
         &self,
         write: &dyn Write,
         hand: &mut Hand,
@@ -107,7 +107,7 @@ impl Keeper {
     }
 
     /// What is known of the directory is not so any more.
-    fn note_where(&mut self, write: &dyn Write, directory: FileId) -> Result<()> {
+    pub(super) fn note_where(&mut self, write: &dyn Write, directory: FileId) -> Result<()> {
         let now = self.inner.world.clock.moment();
         let known = rows::known(write, self.volume.id, directory)?;
         for (above, name) in known.into_iter().flat_map(|known| known.names) {
@@ -117,7 +117,12 @@ impl Keeper {
     }
 
     /// Whether a name is as it was agreed on; if not, it is taken in first.
-    fn is_agreed(&mut self, opened: &Directory, at: &At, known: Option<&Known>) -> Result<bool> {
+    pub(super) fn is_agreed(
+        &mut self,
+        opened: &Directory,
+        at: &At,
+        known: Option<&Known>,
+    ) -> Result<bool> {
         let stat = opened.stat(at.1.as_bytes())?;
         let agreed = match (known, &stat) {
             (None, None) => true,
@@ -263,7 +268,7 @@ impl Keeper {
     }
 
     /// What was replaced lies in the stage: it goes if it is what was agreed on.
-    fn displaced(
+    pub(super) fn displaced(
         &mut self,
         write: &dyn Write,
         stage: &Directory,
@@ -400,103 +405,6 @@ impl Keeper {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// A file's contents and attributes are to be as the volume has them. False: not yet.
-    pub(super) fn place_node(
-        &mut self,
-        write: &mut dyn Write,
-        hand: &mut Hand,
-        file: FileId,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        let view = Whole::now(&*write, id);
-        let Some(node) = view.node(file)? else { return Ok(true) };
-        let Some(known) = rows::known(&*write, id, file)? else {
-            let mut all = true;
-            for at in view.names(file, LINKS_MAX)? {
-                all &= self.place_entry(write, hand, &at, 0)?;
-            }
-            return Ok(all);
-        };
-        if node.kind == Kind::File && known.contents_stamp != node.contents_stamp {
-            return self.replace(write, hand, file, &node, &known);
-        }
-        if known.attributes_stamp == node.attributes_stamp && known.xattrs == node.xattrs {
-            return Ok(true);
-        }
-        let (opened, at) = if file == FileId::ROOT {
-            (self.opened(write, hand, FileId::ROOT)?, None)
-        } else {
-            let Some(at) = known.names.first().cloned() else { return Ok(true) };
-            (self.opened(write, hand, at.0)?, Some(at))
-        };
-        let Some(opened) = opened else { return Ok(false) };
-        let mut now = match &at {
-            Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
-            Some(at) => self.dress(&opened, &at.1, &node)?,
-            None => self.dress_root(&opened, &node)?,
-        };
-        now.contents = known.contents;
-        now.contents_stamp = known.contents_stamp;
-        now.names = known.names;
-        // What cannot be had in the tree is not tried again and again.
-        now.xattrs = node.xattrs.clone();
-        rows::put_known(write, id, file, &now)?;
-        Ok(true)
-    }
-
-    fn dress_root(&mut self, root: &Directory, node: &Node) -> Result<Known> {
-        if let Err(error) = root.set_own(node.uid, node.gid, node.mode) {
-            self.say_once("the root's attributes", &error);
-        }
-        let attributes_stamp = node.attributes_stamp;
-        Ok(Known { attributes_stamp, ..Known::seen(&root.own_stat()?) })
-    }
-
-    /// New contents under every name that the file has.
-    fn replace(
-        &mut self,
-        write: &mut dyn Write,
-        hand: &mut Hand,
-        file: FileId,
-        node: &Node,
-        known: &Known,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        let ready = hand.ready.get(&file).cloned();
-        let Some(ready) = ready.filter(|r| r.known.contents_stamp == node.contents_stamp) else {
-            return Ok(false);
-        };
-        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
-        let mut places = Vec::new();
-        for at in &known.names {
-            let Some(opened) = self.opened(write, hand, at.0)? else {
-                self.note_where(write, at.0)?;
-                return Ok(false);
-            };
-            if !self.is_agreed(&opened, at, Some(known))? {
-                return Ok(false);
-            }
-            places.push((at.clone(), opened));
-        }
-        let Some((last, others)) = places.split_last() else { return Ok(true) };
-        let link = stage_name("new-l", file.0);
-        for (at, opened) in others {
-            stage.link_from(link.as_bytes(), &stage, ready.name.as_bytes())?;
-            opened.rename_from(at.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            self.displaced(write, &stage, &link, at, known)?;
-        }
-        let (at, opened) = last;
-        opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
-        self.displaced(write, &stage, &ready.name, at, known)?;
-        hand.ready.remove(&file);
-        let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
-        let mut now = ready.known.looks(&stat);
-        now.names.clone_from(&known.names);
-        rows::drop_staged(write, id, now.ino)?;
-        rows::put_known(write, id, file, &now)?;
-        Ok(true)
     }
 
     /// What was made ready and is not needed any more.

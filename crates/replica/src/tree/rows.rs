@@ -394,3 +394,87 @@ fn name_key(volume: VolumeId, directory: FileId, name: &Name) -> Vec<u8> {
     bytes.extend(name.as_bytes());
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use store::memory::MemoryTables;
+    use store::{Durability, Tables};
+
+    fn known(names: &[(u64, &str)]) -> Known {
+        let name = |(directory, name): &(u64, &str)| {
+            (FileId(*directory), Name::new(name.as_bytes()).unwrap())
+        };
+        let at = Time { secs: 1, nanos: 2 };
+        Known {
+            ino: 7,
+            born: Some(at),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 3,
+            gid: 4,
+            size: 5,
+            mtime: at,
+            ctime: None,
+            contents: Contents::EMPTY,
+            contents_stamp: Stamp::new(ReplicaId(1), 6),
+            attributes_stamp: Stamp::default(),
+            xattrs: None,
+            names: names.iter().map(name).collect(),
+        }
+    }
+
+    #[test]
+    fn the_layout_of_rows_is_pinned() {
+        let hex = crate::catalog::hex;
+        let tree = TreeRow {
+            path: b"/d".to_vec().into(),
+            mark: vec![0xab; 2].into(),
+            replica: ReplicaId(2),
+            made: 3,
+            files: 4,
+        };
+        let staged = Staged { file: FileId(9), known: known(&[]) };
+        let golden =
+            [hex(&encode(&tree)), hex(&encode(&known(&[(1, "a")]))), hex(&encode(&staged))];
+        expect![[r#""#]].assert_eq(&golden.join("\n"));
+    }
+
+    #[test]
+    fn a_file_that_loses_its_last_name_is_not_known_any_more() {
+        let tables = MemoryTables::new();
+        let volume = VolumeId(1);
+        let mut write = tables.write().unwrap();
+        let row = known(&[(1, "a"), (1, "b")]);
+        put_known(&mut *write, volume, FileId(9), &row).unwrap();
+        drop_name(&mut *write, volume, FileId(9), &row.names[0]).unwrap();
+        let (a, b) = (&row.names[0].1, &row.names[1].1);
+        assert_eq!(named(&*write, volume, FileId(1), a).unwrap(), None);
+        assert_eq!(named(&*write, volume, FileId(1), b).unwrap(), Some(FileId(9)));
+        // Another file comes to the name.
+        let other = Known { ino: 8, ..known(&[(1, "b")]) };
+        put_known(&mut *write, volume, FileId(10), &other).unwrap();
+        assert_eq!(super::known(&*write, volume, FileId(9)).unwrap(), None);
+        assert_eq!(named(&*write, volume, FileId(1), b).unwrap(), Some(FileId(10)));
+        assert_eq!(names(&*write, volume, FileId(1), None, 9).unwrap().len(), 1);
+        assert!(purge_tree(&mut *write, volume, 9).unwrap());
+        assert!(!purge_tree(&mut *write, volume, 9).unwrap());
+        write.commit(Durability::Now).unwrap();
+    }
+
+    #[test]
+    fn a_path_is_found_upwards() {
+        let tables = MemoryTables::new();
+        let volume = VolumeId(1);
+        let mut write = tables.write().unwrap();
+        let directory =
+            |ino, names: &[(u64, &str)]| Known { ino, kind: Kind::Directory, ..known(names) };
+        put_known(&mut *write, volume, FileId(5), &directory(1, &[(1, "a")])).unwrap();
+        put_known(&mut *write, volume, FileId(6), &directory(2, &[(5, "b")])).unwrap();
+        let path = |file| path(&*write, volume, FileId(file)).unwrap();
+        assert_eq!(path(6).as_deref(), Some(&b"a/b"[..]));
+        assert_eq!(path(1).as_deref(), Some(&b""[..]));
+        assert_eq!(path(7), None);
+    }
+}
