@@ -226,10 +226,10 @@ fn agree_on(
             }
         }
         Agree::Exchanged { one, file, other, with } => {
+            // Read first: a file that loses its only name is not known any more.
+            let row = rows::known(committer.read(), volume, *with)?;
             rename_known(committer, volume, *file, one, other)?;
-            let Some(mut row) = rows::known(committer.read(), volume, *with)? else {
-                return Ok(());
-            };
+            let Some(mut row) = row else { return Ok(()) };
             row.names.retain(|name| name != other && name != one);
             row.names.push(one.clone());
             rows::put_known(committer.write(), volume, *with, &row)

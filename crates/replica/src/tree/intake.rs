@@ -67,6 +67,7 @@ impl Keeper {
     pub(super) fn take_in(&mut self) -> Result<()> {
         let (mut steps, mut moved) = (Vec::new(), Vec::new());
         let mut last: Option<(FileId, Directory)> = None;
+        let mut not_found = Vec::new();
         for (at, since) in self.dirt.take(self.inner.world.clock.moment()) {
             if last.as_ref().is_none_or(|(directory, _)| *directory != at.0) {
                 last = self.directory(at.0)?.map(|opened| (at.0, opened));
@@ -75,8 +76,10 @@ impl Keeper {
                 Some((directory, opened)) if *directory == at.0 => {
                     self.look(opened, at, since, &mut steps, &mut moved)?;
                 }
-                // It is noted where it was, and all that is in it with it.
-                _ => self.note_file(at.0)?,
+                _ => {
+                    self.note_file(at.0)?;
+                    not_found.push((at, since));
+                }
             }
             if steps.len() >= super::scan::STEPS_MAX {
                 self.flush(&mut steps)?;
@@ -84,10 +87,35 @@ impl Keeper {
         }
         self.flush(&mut steps)?;
         self.root_changed()?;
+        let mut unlisted = Vec::new();
         while let Some(directory) = self.dirt.lists.pop_first() {
-            self.list(directory, &mut moved)?;
+            if !self.list(directory, &mut moved)? {
+                unlisted.push(directory);
+            }
         }
-        self.settle_moves(moved)
+        self.settle_arrivals(&moved)?;
+        // A directory that was moved is where it is now; one that is gone took all with it.
+        let mut found = false;
+        for (at, since) in not_found {
+            if self.directory(at.0)?.is_some() {
+                self.dirt.wait(at.0, at.1, since, since.due);
+                found = true;
+            }
+        }
+        for directory in unlisted {
+            if self.directory(directory)?.is_some() {
+                self.dirt.lists.insert(directory);
+                found = true;
+            }
+        }
+        if !found {
+            return self.settle_rest(moved);
+        }
+        // What is missing elsewhere may have come to where nobody could look.
+        for Look { at, since, .. } in moved {
+            self.dirt.wait(at.0, at.1, since, since.due);
+        }
+        Ok(())
     }
 
     /// Something was made ready here before a crash, and is where it belongs.

@@ -18,12 +18,10 @@ const DEPTH_MAX: usize = 4096;
 const NAMES_MAX: usize = 1000;
 
 impl Keeper {
-    pub(super) fn settle_moves(&mut self, looks: Vec<Look>) -> Result<()> {
-        if looks.is_empty() {
-            return Ok(());
-        }
+    /// Files that are known are taken to the names at which they were seen.
+    pub(super) fn settle_arrivals(&mut self, looks: &[Look]) -> Result<()> {
         let mut sightings: BTreeMap<FileId, Vec<(At, Stat)>> = BTreeMap::new();
-        for look in &looks {
+        for look in looks {
             let Some(stat) = &look.stat else { continue };
             let read = self.inner.tables.read()?;
             if let Some((file, _)) = rows::numbered(&*read, self.volume.id, stat)? {
@@ -35,7 +33,7 @@ impl Keeper {
             let Some(seen) = sightings.remove(&file) else { continue };
             self.settle_one(file, seen, &mut sightings)?;
         }
-        self.settle_rest(looks)
+        Ok(())
     }
 
     /// A file that is in the tree under new names.
@@ -101,6 +99,10 @@ impl Keeper {
             exchange,
         };
         self.note_both(&from, &to);
+        if known.kind == Kind::Directory {
+            // What was told of it while it was not where it had been.
+            self.dirt.lists.insert(file);
+        }
         if let Some(bearer) = bearer.filter(|bearer| others.contains_key(bearer) && *bearer != file)
         {
             // It is elsewhere in the tree: from the old place it is moved on.
@@ -150,7 +152,10 @@ impl Keeper {
     }
 
     /// Names that no known file bears any more.
-    fn settle_rest(&mut self, looks: Vec<Look>) -> Result<()> {
+    pub(super) fn settle_rest(&mut self, looks: Vec<Look>) -> Result<()> {
+        if looks.is_empty() {
+            return Ok(());
+        }
         let seen = self.position()?;
         let mut steps = Vec::new();
         let mut again = Vec::new();

@@ -438,7 +438,11 @@ mod tests {
         let staged = Staged { file: FileId(9), known: known(&[]) };
         let golden =
             [hex(&encode(&tree)), hex(&encode(&known(&[(1, "a")]))), hex(&encode(&staged))];
-        expect![[r#""#]].assert_eq(&golden.join("\n"));
+        expect![[r#"
+            0124989e4485422f6442abab020304
+            01b5f424b38e07820102001901a4030405820102f68100820106820000f68182014161
+            0118aa970b82098e07820102001901a4030405820102f68100820106820000f680"#]]
+        .assert_eq(&golden.join("\n"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::rows::{self, Known, STAGE_NAME};
 use crate::error::Result;
 use model::{FileId, Name};
 use std::collections::BTreeSet;
-use store::tree::{Directory, Event, Stat};
+use store::tree::{Directory, Event, Sort, Stat};
 use tracing::warn;
 
 /// Names that are read from the tables at once.
@@ -131,6 +131,12 @@ impl Keeper {
             return Ok(());
         }
         let stat = opened.stat(at.1.as_bytes())?;
+        if let Some(stat) = stat.filter(|stat| stat.sort == Sort::Directory)
+            && stat.device != opened.own_stat()?.device
+        {
+            // Another file system is mounted there: what it hides is not gone.
+            return Ok(());
+        }
         let read = self.inner.tables.read()?;
         let id = self.volume.id;
         let known = match rows::named(&*read, id, at.0, &at.1)? {
@@ -163,9 +169,11 @@ impl Keeper {
     }
 
     /// Looks at all that is in a directory, and is told of changes from then on.
-    pub(super) fn list(&mut self, directory: FileId, moved: &mut Vec<Look>) -> Result<()> {
+    /// False: it is not where it was.
+    pub(super) fn list(&mut self, directory: FileId, moved: &mut Vec<Look>) -> Result<bool> {
         let Some(opened) = self.directory(directory)? else {
-            return self.note_file(directory);
+            self.note_file(directory)?;
+            return Ok(false);
         };
         self.watch_directory(directory, &opened)?;
         let now = self.inner.world.clock.moment();
@@ -194,7 +202,8 @@ impl Keeper {
                 }
             }
         }
-        self.flush(&mut steps)
+        self.flush(&mut steps)?;
+        Ok(true)
     }
 
     fn watch_directory(&mut self, directory: FileId, opened: &Directory) -> Result<()> {
@@ -223,7 +232,6 @@ pub(super) fn is_stage(directory: FileId, name: &Name) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::tree::Sort;
 
     fn stat(ino: u64, size: u64, changed: i64) -> Stat {
         Stat {

@@ -494,7 +494,7 @@ async fn both_agree_in_the_end(moves: Vec<Move>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn prop_whatever_both_sides_do_they_agree_in_the_end(moves in moves()) {
