@@ -1,5 +1,4 @@
 //! What may have changed in a tree and has not been looked at, and when it may be.
-//! From: LBFS keeps no such list; it is ours.
 
 use model::{FileId, Name, Time};
 use std::collections::{BTreeMap, BTreeSet};

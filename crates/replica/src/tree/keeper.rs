@@ -26,6 +26,7 @@ const UNWATCHED_PAUSE: Duration = Duration::from_secs(60);
 const LOOK_PAUSE: Duration = Duration::from_secs(3600);
 /// What could not be put out is tried again after so long, and later and later.
 const RETRY: Duration = Duration::from_millis(500);
+const RETRY_LEAST: Duration = Duration::from_millis(10);
 const RETRY_DOUBLINGS_MAX: u32 = 7;
 /// For a client that waits, so often is waited for files that are about to rest.
 const ASK_TRIES: usize = 4;
@@ -215,7 +216,9 @@ impl Keeper {
             pause = Duration::ZERO;
         }
         if !self.behind.is_empty() {
-            pause = pause.min(RETRY * 2u32.pow(self.stuck.min(RETRY_DOUBLINGS_MAX)));
+            // What does not get on must not keep the machine busy.
+            let doubled = 2u32.pow(self.stuck.min(RETRY_DOUBLINGS_MAX));
+            pause = pause.clamp(RETRY_LEAST * doubled, RETRY * doubled);
         }
         pause
     }

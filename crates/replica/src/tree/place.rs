@@ -22,7 +22,7 @@ use volume::whole::Whole;
 /// Directories in directories that are followed.
 const DEPTH_MAX: usize = 2048;
 /// A directory that cannot be removed so often stays.
-const REMOVALS_MAX: u32 = 6;
+const REMOVALS_MAX: u32 = 12;
 
 /// What is at hand while names are put out.
 pub(super) struct Hand {
