@@ -69,7 +69,6 @@ impl Origin {
             root_noted: true,
             unwatched: false,
             has_xattrs,
-            skipped: 0,
             said: BTreeSet::new(),
             away: false,
             looked_at_all: now,

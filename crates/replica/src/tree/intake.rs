@@ -149,7 +149,10 @@ impl Keeper {
         let target = match held.stat.sort {
             store::tree::Sort::Symlink => match opened.read_link(name) {
                 Ok(target) => Some(ByteVec::from(target)),
-                Err(error) => return self.left(look, &error),
+                Err(error) => {
+                    self.skip(&error);
+                    return Ok(());
+                }
             },
             _ => None,
         };
@@ -320,17 +323,11 @@ impl Keeper {
         }
     }
 
-    fn left(&mut self, _look: &Look, error: &StoreError) -> Result<()> {
-        self.skip(error);
-        Ok(())
-    }
-
     /// A file that cannot be read stays out of the volume until it changes.
-    fn skip(&mut self, error: &StoreError) {
+    fn skip(&self, error: &StoreError) {
         if error.kind() == Some(ErrorKind::NotFound) {
             return;
         }
-        self.skipped += 1;
         warn!(volume = self.volume.name, %error, "a file of the tree is left out");
     }
 

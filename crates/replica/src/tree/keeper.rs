@@ -111,7 +111,6 @@ pub struct Keeper {
     pub(super) unwatched: bool,
     /// The tree keeps extended attributes.
     pub(super) has_xattrs: bool,
-    pub(super) skipped: u64,
     /// What was said once and is not said again.
     pub(super) said: BTreeSet<&'static str>,
     pub(super) away: bool,
