@@ -14,7 +14,7 @@ use minicbor::bytes::ByteVec;
 use model::{
     AttributeChange, Change, Contents, FileId, Kind, Node, REPLICA_MAX, ReplicaId, Seq, Stamp, View,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::time::Duration;
 use store::StoreError;
@@ -93,6 +93,9 @@ impl Keeper {
                 unlisted.push(directory);
             }
         }
+        // A name that was noted may have been listed, too.
+        let mut once = BTreeSet::new();
+        moved.retain(|look| once.insert(look.at.clone()));
         self.settle_arrivals(&moved)?;
         // A directory that was moved is where it is now; one that is gone took all with it.
         let mut found = false;

@@ -493,8 +493,13 @@ async fn both_agree_in_the_end(moves: Vec<Move>) {
     assert_eq!(yard.party.conflicts(), conflicts, "a restart finds nothing new");
 }
 
+/// Each works on a real directory; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn prop_whatever_both_sides_do_they_agree_in_the_end(moves in moves()) {
