@@ -190,6 +190,10 @@ impl Keeper {
         rows::drop_staged(write, id, known.ino)?;
         rows::put_known(write, id, file, &known)?;
         hand.ready.remove(&file);
+        if known.kind == Kind::Directory && source.from.is_none() {
+            // From now on programs use it: it is watched.
+            self.dirt.lists.insert(file);
+        }
         Ok(true)
     }
 

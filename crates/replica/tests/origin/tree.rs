@@ -224,6 +224,16 @@ async fn what_a_device_does_is_done_in_the_tree() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_directory_that_a_device_made_is_watched() {
+    let mut yard = Yard::new();
+    let mut ada = yard.party.join("ada").await;
+    ada.make_directory(FileId::ROOT, "d").await;
+    assert_eq!(yard.agreed(), "d/");
+    yard.write("d/a", "one");
+    assert_eq!(yard.agreed(), "d/\nd/a: one");
+}
+
+#[tokio::test(start_paused = true)]
 async fn attributes_are_carried_over_both_ways() {
     let mut yard = Yard::new();
     yard.write("a", "one");
