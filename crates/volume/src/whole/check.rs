@@ -74,13 +74,16 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     }
 }
 
+/// A version of a file's contents, with the stamp that it bears.
+type Version = (FileId, Stamp, Contents);
+
 /// Every version of every file's contents, with the stamp that it bears. A page of up to a bounded
 /// number, and where to go on.
 pub fn versions_of_contents(
     read: &dyn Read,
     volume: VolumeId,
     from: Option<Vec<u8>>,
-) -> Result<(Vec<(FileId, Stamp, Contents)>, Option<Vec<u8>>)> {
+) -> Result<(Vec<Version>, Option<Vec<u8>>)> {
     let (first, end) = volume.range();
     let rows = read.scan(table::CONTENTS, &from.unwrap_or(first), &end, ROWS_MAX)?;
     let next = (rows.len() == ROWS_MAX).then(|| after(&rows)).flatten();

@@ -1,7 +1,7 @@
 //! Where a volume stood at which time, by the origin's clock: what says how old a version is.
 //! Holds: marks are few, and one stays that is older than everything that is held by its age.
 
-use super::error::{Error, Result};
+use super::error::Result;
 use super::record::{decode, encode};
 use super::{VolumeId, Whole, keys, table};
 use model::{Seq, Time};
@@ -43,7 +43,7 @@ fn last_mark(read: &dyn Read, volume: VolumeId, secs: i64) -> Result<Option<Seq>
     let mut until = keys::time(volume, secs);
     until.push(0);
     let Some((_, value)) = read.last(table::TIMES, &from, &until)? else { return Ok(None) };
-    let seq: Seq = decode(|| format!("a time of {volume}"), &value).map_err(Error::from)?;
+    let seq: Seq = decode(|| format!("a time of {volume}"), &value)?;
     Ok(Some(seq))
 }
 
