@@ -23,6 +23,15 @@ pub trait Containers: Send + Sync + 'static {
     /// Goes away; whoever has it open keeps it until then. Removing what is missing is done.
     fn remove(&self, key: Key) -> Result<()>;
 
+    /// Gives a container another name, in place of what may bear that; whoever has either open
+    /// keeps it. False: there is no container of the first name.
+    fn rename(&self, from: Key, to: Key) -> Result<bool>;
+
+    /// A second container with the same contents, in place of what may be there: at once where the
+    /// file system shares the bytes, or else if they are at most `bytes_max`. False: it was not
+    /// made. Nobody may write to the first one meanwhile.
+    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool>;
+
     /// All that are there, in no order, with the bytes that each takes on the disk.
     fn list(&self) -> Result<Vec<(Key, u64)>>;
 

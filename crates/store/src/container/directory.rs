@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Zeros written at a time where the file system cannot punch holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// Bytes that are copied at once from one container to another.
+const COPY_BYTES_MAX: usize = 1 << 20;
+
 /// What `Metadata::blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
 
@@ -60,6 +63,30 @@ impl Containers for DirectoryContainers {
 
     fn remove(&self, key: Key) -> Result<()> {
         files::remove(&self.path(key))
+    }
+
+    fn rename(&self, from: Key, to: Key) -> Result<bool> {
+        let (from, to) = (self.path(from), self.path(to));
+        let parent = to.parent().expect("path puts each file into a directory");
+        files::make_directory(parent)?;
+        match std::fs::rename(&from, &to) {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            outcome => outcome.map(|()| true).map_err(|source| files::failed(&from, source)),
+        }
+    }
+
+    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+        let Some(source) = self.open(from, false)? else { return Ok(false) };
+        let length = source.length()?;
+        // What bears the name is not written over: somebody may have it open.
+        self.remove(to)?;
+        let Some(copy) = self.open(to, true)? else { return Ok(false) };
+        let made = rustix::fs::ioctl_ficlone(&copy.0.file, &source.0.file).is_ok()
+            || length <= bytes_max && copy.fill_from(&source, length)?;
+        if !made {
+            self.remove(to)?;
+        }
+        Ok(made)
     }
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {
@@ -133,6 +160,41 @@ impl OrdinaryFile {
             return Err(self.failed(Errno::NOSPC));
         }
         Ok(())
+    }
+
+    /// Copies the first `length` bytes, the holes as holes, without taking them through this
+    /// process where the kernel can. False: the source has become shorter.
+    fn fill_from(&self, source: &OrdinaryFile, length: u64) -> Result<bool> {
+        self.leave_room(length)?;
+        for (start, stretch) in source.data(0, length)? {
+            let (mut at, end) = (start, start + stretch);
+            while at < end {
+                let step = usize::try_from(end - at).unwrap_or(usize::MAX).min(COPY_BYTES_MAX);
+                let (mut off_in, mut off_out) = (at, at);
+                let copied = rustix::fs::copy_file_range(
+                    &source.0.file,
+                    Some(&mut off_in),
+                    &self.0.file,
+                    Some(&mut off_out),
+                    step,
+                );
+                let copied = match copied {
+                    Ok(copied) => copied as u64,
+                    // Not every file system can.
+                    Err(_) => {
+                        let bytes = source.read(at, step)?;
+                        self.write(at, &bytes)?;
+                        bytes.len() as u64
+                    }
+                };
+                if copied == 0 {
+                    return Ok(false);
+                }
+                at += copied;
+            }
+        }
+        self.set_length(length)?;
+        Ok(true)
     }
 
     fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {

@@ -228,6 +228,19 @@ impl Containers for FaultyContainers {
         self.machine.writes(0, || self.store.remove(key))
     }
 
+    fn rename(&self, from: Key, to: Key) -> Result<bool> {
+        self.machine.writes(0, || self.store.rename(from, to))
+    }
+
+    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+        let length = match self.store.open(from, false)? {
+            Some(container) => container.length()?.min(bytes_max),
+            None => 0,
+        };
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        self.machine.writes(bytes, || self.store.copy(from, to, bytes_max))
+    }
+
     fn list(&self) -> Result<Vec<(Key, u64)>> {
         self.machine.reads()?;
         self.store.list()

@@ -171,6 +171,15 @@ impl Opened {
     }
 }
 
+impl State {
+    fn remember(&mut self, key: Key, removed: MemoryContainer) {
+        self.removed.push_back((key, removed));
+        if self.removed.len() > REMOVED_MAX {
+            self.removed.pop_front();
+        }
+    }
+}
+
 impl MemoryContainers {
     pub fn new() -> MemoryContainers {
         MemoryContainers::default()
@@ -179,11 +188,9 @@ impl MemoryContainers {
     /// All that was written; what was removed is gone.
     pub fn after_kill(&self) -> MemoryContainers {
         let state = locked(&self.0);
-        let copied =
-            |container: &MemoryContainer| MemoryContainer::of(locked(&container.0).clone());
-        let now = state.now.iter().map(|(key, container)| (*key, copied(container))).collect();
+        let now = state.now.iter().map(|(key, container)| (*key, container.copied())).collect();
         let removed =
-            state.removed.iter().map(|(key, container)| (*key, copied(container))).collect();
+            state.removed.iter().map(|(key, container)| (*key, container.copied())).collect();
         MemoryContainers(Arc::new(Mutex::new(State { now, removed })))
     }
 
@@ -223,12 +230,38 @@ impl Containers for MemoryContainers {
     fn remove(&self, key: Key) -> Result<()> {
         let mut state = locked(&self.0);
         if let Some(container) = state.now.remove(&key) {
-            state.removed.push_back((key, container));
-            if state.removed.len() > REMOVED_MAX {
-                state.removed.pop_front();
-            }
+            state.remember(key, container);
         }
         Ok(())
+    }
+
+    fn rename(&self, from: Key, to: Key) -> Result<bool> {
+        let mut state = locked(&self.0);
+        let Some(container) = state.now.remove(&from) else { return Ok(false) };
+        // A power cut may bring the old name back, with what it leads to.
+        state.remember(from, container.copied());
+        if let Some(before) = state.now.insert(to, container) {
+            state.remember(to, before);
+        }
+        Ok(true)
+    }
+
+    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+        let mut state = locked(&self.0);
+        let Some(container) = state.now.get(&from) else { return Ok(false) };
+        let now = locked(&container.0).now.clone();
+        if now.length > bytes_max {
+            return Ok(false);
+        }
+        let copy = MemoryContainer::of(Opened::default());
+        for (number, page) in &now.pages {
+            copy.write(number * PAGE_BYTES, page)?;
+        }
+        copy.set_length(now.length)?;
+        if let Some(before) = state.now.insert(to, copy) {
+            state.remember(to, before);
+        }
+        Ok(true)
     }
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {
@@ -247,6 +280,10 @@ impl Containers for MemoryContainers {
 impl MemoryContainer {
     fn of(opened: Opened) -> MemoryContainer {
         MemoryContainer(Arc::new(Mutex::new(opened)))
+    }
+
+    fn copied(&self) -> MemoryContainer {
+        MemoryContainer::of(locked(&self.0).clone())
     }
 }
 
