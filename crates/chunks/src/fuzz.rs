@@ -1,13 +1,14 @@
 //! Entry points for a fuzzer, one for each decoder: arbitrary bytes in, no panic, and what was
 //! accepted is what would have been written.
 
+use crate::against::{pack_against, unpack_against};
 use crate::cut::Cut;
 use crate::delta::{self, Codec};
 use crate::describe::describe_bytes;
 use crate::fingerprint::Secret;
 use crate::{index, payload, recipe};
-use model::{Contents, Root};
-use protocol::{Cutter, Payload, Range};
+use model::{Contents, FileId, Root, Stamp};
+use protocol::{Base, Cutter, Delta, Payload, Range};
 
 const KEY: [u8; 32] = [0x46; 32];
 
@@ -80,6 +81,26 @@ pub fn fuzz_deflate(bytes: &[u8]) {
     let (corrections, plain) = rest.split_at(rest.len().min(usize::from(*split)));
     if let Some(made) = delta::deflate_from(plain, corrections, rest.len()) {
         assert_eq!(made.len(), rest.len());
+    }
+}
+
+/// A byte of codec, two of the base's length, two of the target's, the base, and the rest as the
+/// delta. What is made of the target comes back.
+pub fn fuzz_against(bytes: &[u8]) {
+    const BYTES_MAX: usize = 1 << 16;
+    let [codec, b1, b0, t1, t0, rest @ ..] = bytes else { return };
+    let secret = Secret::new(KEY);
+    let (base, rest) = rest.split_at(rest.len().min(usize::from(u16::from_be_bytes([*b1, *b0]))));
+    let stretch = Range { offset: 0, length: base.len() as u64 };
+    let of = Base { file: FileId(1), version: Stamp::default(), stretch };
+    let lengths = vec![u32::from(u16::from_be_bytes([*t1, *t0])); 2];
+    let delta = Delta { base: of, lengths, codec: *codec, bytes: rest.to_vec().into(), check: 0 };
+    if let Ok(Some(chunks)) = unpack_against(&secret, &delta, base, BYTES_MAX) {
+        assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
+    }
+    if let Some(delta) = pack_against(&secret, of, base, &[rest]) {
+        let made = unpack_against(&secret, &delta, base, rest.len());
+        assert_eq!(made.expect("it makes sense"), Some(vec![rest.to_vec()]));
     }
 }
 

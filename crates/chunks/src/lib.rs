@@ -6,6 +6,7 @@
 //! Never: touches the network, the clock or a file; knows what a directory is.
 //! From: LBFS; the tree of recipes is beyond it.
 
+mod against;
 pub mod cut;
 pub mod delta;
 mod describe;
@@ -18,13 +19,14 @@ pub mod recipe;
 pub mod sketch;
 pub mod transfer;
 
+pub use against::{pack_against, stretch_of, target_bytes, unpack_against};
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
 pub use describe::{Described, Found, describe, describe_bytes};
 pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;
 pub use fuzz::{
-    fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta, fuzz_delta_encode, fuzz_index, fuzz_payload,
-    fuzz_recipe,
+    fuzz_against, fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta, fuzz_delta_encode, fuzz_index,
+    fuzz_payload, fuzz_recipe,
 };
 pub use payload::{pack, unpack};
 pub use recipe::{Builder, Cover, Placed, Recipe, Tree, build, cover, decode, lacking};

@@ -25,10 +25,7 @@ const WORTH_ONE_IN: usize = 32;
 /// A payload of these chunks: none is empty, and there are at most `PAYLOAD_CHUNKS_MAX`, or
 /// nobody will unpack it.
 pub fn pack(chunks: &[&[u8]]) -> Payload {
-    let lengths = chunks
-        .iter()
-        .map(|chunk| u32::try_from(chunk.len()).expect("a chunk has at most CHUNK_BYTES_MAX"))
-        .collect();
+    let lengths = lengths_of(chunks);
     let plain = chunks.concat();
     match compressed(&plain) {
         Some(bytes) => Payload { lengths, bytes: bytes.into(), plain: false },
@@ -39,19 +36,7 @@ pub fn pack(chunks: &[&[u8]]) -> Payload {
 /// The chunks of a payload whose chunks have `bytes_max` bytes together, at most.
 /// Errors: `BadPayload`.
 pub fn unpack(payload: &Payload, bytes_max: usize) -> Result<Vec<Vec<u8>>> {
-    if payload.lengths.len() > PAYLOAD_CHUNKS_MAX {
-        return Err(bad("too many chunks"));
-    }
-    let mut total = 0usize;
-    for length in &payload.lengths {
-        if *length == 0 {
-            return Err(bad("an empty chunk"));
-        }
-        total = total
-            .checked_add(*length as usize)
-            .filter(|total| *total <= bytes_max)
-            .ok_or_else(|| bad(&format!("more than {bytes_max} bytes")))?;
-    }
+    let total = total_of(&payload.lengths, bytes_max)?;
     if payload.plain {
         return split(&payload.lengths, total, &payload.bytes);
     }
@@ -66,7 +51,30 @@ pub(crate) fn compressed_len(contents: &[u8]) -> usize {
         .sum()
 }
 
-fn split(lengths: &[u32], total: usize, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn lengths_of(chunks: &[&[u8]]) -> Vec<u32> {
+    let length = |chunk: &&[u8]| u32::try_from(chunk.len());
+    chunks.iter().map(|chunk| length(chunk).expect("a chunk has at most CHUNK_BYTES_MAX")).collect()
+}
+
+/// The bytes of all chunks together. Errors: `BadPayload`.
+pub(crate) fn total_of(lengths: &[u32], bytes_max: usize) -> Result<usize> {
+    if lengths.len() > PAYLOAD_CHUNKS_MAX {
+        return Err(bad("too many chunks"));
+    }
+    let mut total = 0usize;
+    for length in lengths {
+        if *length == 0 {
+            return Err(bad("an empty chunk"));
+        }
+        total = total
+            .checked_add(*length as usize)
+            .filter(|total| *total <= bytes_max)
+            .ok_or_else(|| bad(&format!("more than {bytes_max} bytes")))?;
+    }
+    Ok(total)
+}
+
+pub(crate) fn split(lengths: &[u32], total: usize, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     if bytes.len() != total {
         return Err(bad(&format!("{} bytes for chunks of {total}", bytes.len())));
     }

@@ -86,6 +86,10 @@ pub(crate) struct Inner<U, C: Containers> {
     pub counters: Counters,
     pub held: crate::upkeep::Held,
     pub unsynced: crate::durable::Unsynced,
+    /// Taken after the other locks, and let go before another is taken.
+    pub kin: Mutex<crate::kin::Kin>,
+    /// As `kin`.
+    pub trash: Mutex<crate::trash::Trash>,
 }
 
 #[derive(Default)]
@@ -125,6 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         settings: Settings,
     ) -> Result<Self, ClientError> {
         let meta = Meta::load(&*stores.tables.read()?)?;
+        let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
         let (log, recovered) = UpdateLog::open(stores.journal.clone(), meta.settled, meta.applied)?;
         if meta.replica.is_none() && log.last_number() > 0 {
             return Err(ClientError::TablesEmpty);
@@ -167,6 +172,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 counters: Counters::default(),
                 held: Default::default(),
                 unsynced: crate::durable::Unsynced::default(),
+                kin: Mutex::default(),
+                trash: Mutex::new(trash),
             }),
         };
         client.recover(recovered)?;
@@ -276,6 +283,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::error!(%error, ?cancelled, "a change could not be written to the cache");
             return Err(failed(error));
         }
+        self.kin().note(&update);
         core.meta.counter = ids.counter;
         core.unsaved = true;
         let waits = mode::waits_for_verdicts(self.connection().mode);

@@ -37,10 +37,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (secret, cutter) = self.secret();
         let described = describe_container(&grip.container, &secret, cutter)
             .map_err(|error| Error::Failed(error.to_string()))?;
+        // Before the index learns of this file itself.
+        let kin = self.most_alike(&described, grip.file);
         let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
-        let wait = self.log_store(&mut core, grip, &described, &written, mtime, uid)?;
+        let wait = self.log_store(&mut core, grip, &described, &written, (mtime, uid, kin))?;
         drop(core);
         self.after_change()?;
         Ok(wait)
@@ -52,8 +54,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         grip: &Grip<C::Container>,
         described: &Described,
         written: &Written,
-        mtime: Time,
-        uid: u32,
+        (mtime, uid, kin): (Time, u32, Option<FileId>),
     ) -> Step<Option<u64>> {
         self.contents_written(grip.key());
         let contents = described.tree.contents;
@@ -81,7 +82,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let presence = stored.expect("a change that was done has been written");
         self.became(grip, &presence);
         let number = done.value.0.stamp.number;
-        core.plans.insert(number, Plan::new(grip.file, grip.generation, described));
+        core.plans.insert(number, Plan::new(grip.file, grip.generation, described, kin));
         Ok(done.wait)
     }
 

@@ -4,6 +4,7 @@
 //! nothing is written to a container that somebody has begun to change.
 //! From: LBFS, "Read protocol".
 
+use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::session::unexpected;
@@ -11,8 +12,8 @@ use crate::types::Error;
 use chunks::index::{self, Place};
 use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, transfer, unpack};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
-use protocol::{Class, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Request, Response, Upstream};
-use std::collections::{BTreeMap, BTreeSet};
+use protocol::{Class, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::container::Key;
@@ -35,6 +36,9 @@ const PIECES_MAX: usize = 1 << 16;
 
 /// What to fetch, the size of the file, and the stretch.
 type Wanted<K> = (Target<K>, u64, Range);
+
+/// Stretches to ask for, and whether a delta will do.
+type Wish = (Vec<Range>, bool);
 
 /// One version, while it is being fetched.
 struct Target<K> {
@@ -69,18 +73,49 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         };
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let source = self.source_for_fetch(file, target.version)?;
+        let fetched = self.ask_recipe(&target, size, range, source.as_ref()).await?;
+        let Some(delta) = &fetched.delta else {
+            return self.take(&target, fetched, range, source).await;
+        };
+        let undone = match &source {
+            Some(source) => self.undo_delta(source, delta)?,
+            None => None,
+        };
+        match undone {
+            Some(chunks) => {
+                self.note_coded(file, target.version, false, delta);
+                self.take_whole(&target, fetched.contents, &chunks.concat())
+            }
+            None => {
+                let fetched = self.ask_recipe(&target, size, range, None).await?;
+                self.take(&target, fetched, range, None).await
+            }
+        }
+    }
+
+    async fn ask_recipe(
+        &self,
+        target: &Target<C::Container>,
+        size: u64,
+        range: Range,
+        source: Option<&Source<C::Container>>,
+    ) -> Result<Fetched, Error> {
+        let whole = Range { offset: 0, length: size };
+        let source = source.filter(|_| size <= EAGER_BYTES);
         let request = Request::Recipe {
-            file,
+            file: target.file,
             version: Some(target.version),
             range,
             eager_bytes: EAGER_BYTES,
+            base: source.and_then(|source| source.base(size, whole)),
         };
         match self.ask(Class::Demand, request).await? {
             Response::Recipe(fetched) => {
                 if fetched.version != target.version || fetched.contents.size != size {
                     return Err(Error::Stale);
                 }
-                self.take(&target, fetched, range).await
+                Ok(fetched)
             }
             other => Err(unexpected("recipe", &other)),
         }
@@ -129,32 +164,54 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         target: &Target<C::Container>,
         fetched: Fetched,
         range: Range,
+        source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
         let contents = fetched.contents;
         if let Some(payload) = &fetched.bytes {
-            return self.take_whole(target, contents, payload);
+            let bytes = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?.concat();
+            self.note_plain(target.file, target.version, false, bytes.len() as u64);
+            return self.take_whole(target, contents, &bytes);
         }
         let pieces = pieces_of(target, &fetched, range)?;
         let missing = self.take_from_cache(target, &pieces)?;
-        let mut waiting = self.requests(&pieces, &missing).into_iter();
+        let mut waiting: VecDeque<Wish> =
+            self.requests(&pieces, &missing).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();
         loop {
             while under_way.len() < REQUESTS_MAX {
-                let Some(ranges) = waiting.next() else { break };
+                let Some((ranges, as_delta)) = waiting.pop_front() else { break };
+                let source = source.as_ref().filter(|_| as_delta);
+                let base = source.and_then(|source| source.base(contents.size, span(&ranges)));
                 let client = self.clone();
                 let (file, version) = (target.file, target.version);
                 under_way.spawn(async move {
-                    let request = Request::Read { file, version, ranges };
-                    client.ask(Class::Demand, request).await
+                    let request = Request::Read { file, version, ranges: ranges.clone(), base };
+                    (client.ask(Class::Demand, request).await, ranges)
                 });
             }
             match under_way.join_next().await {
                 None => break,
-                Some(Ok(Ok(Response::Bytes(payload)))) => {
-                    self.take_payload(target, &pieces, &payload)?;
+                Some(Ok((Ok(Response::Bytes(payload)), _))) => {
+                    let chunks = unpack(&payload, PAYLOAD_BYTES_MAX).map_err(bad)?;
+                    let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+                    self.note_plain(target.file, target.version, false, bytes);
+                    self.take_chunks(target, &pieces, chunks)?;
                 }
-                Some(Ok(Ok(other))) => return Err(unexpected("read", &other)),
-                Some(Ok(Err(error))) => return Err(error),
+                Some(Ok((Ok(Response::Delta(delta)), ranges))) => {
+                    let undone = match &source {
+                        Some(source) => self.undo_delta(source, &delta)?,
+                        None => return Err(unexpected("read", &Response::Delta(delta))),
+                    };
+                    match undone {
+                        Some(chunks) => {
+                            self.note_coded(target.file, target.version, false, &delta);
+                            self.take_chunks(target, &pieces, chunks)?;
+                        }
+                        None => waiting.push_back((ranges, false)),
+                    }
+                }
+                Some(Ok((Ok(other), _))) => return Err(unexpected("read", &other)),
+                Some(Ok((Err(error), _))) => return Err(error),
                 Some(Err(error)) => return Err(Error::Failed(error.to_string())),
             }
         }
@@ -166,18 +223,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         target: &Target<C::Container>,
         contents: Contents,
-        payload: &Payload,
+        bytes: &[u8],
     ) -> Result<(), Error> {
-        let bytes = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?.concat();
         let cutter = self.secret().1;
-        let described = describe_bytes(&target.secret, cutter, &bytes);
+        let described = describe_bytes(&target.secret, cutter, bytes);
         if described.tree.contents != contents {
             return Err(Error::Failed(format!(
                 "the contents of {} that the server sent are not those of version {}",
                 target.file, target.version
             )));
         }
-        self.fill(target, &[(0, &bytes)])?;
+        self.fill(target, &[(0, bytes)])?;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         crate::contents::note_places(&mut *write, target.file, target.generation, &described)
             .map_err(error_of)?;
@@ -204,8 +260,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 index::find(&*read, &name).map_err(error_of)?
             };
             let mut bytes = None;
-            for place in places {
-                let key = Key { file: place.file.0, generation: place.generation };
+            for (key, place) in self.where_now(&places) {
                 let container = match containers.entry(key) {
                     std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                     std::collections::btree_map::Entry::Vacant(entry) => {
@@ -241,6 +296,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(missing)
     }
 
+    /// The containers in which places may be: a version may have gone into the trash since.
+    fn where_now(&self, places: &[Place]) -> Vec<(Key, Place)> {
+        let mut found = Vec::new();
+        for place in places {
+            let key = Key { file: place.file.0, generation: place.generation };
+            found.push((key, *place));
+            let in_trash = self.trash().containers_of(place.file, place.generation);
+            found.extend(in_trash.into_iter().map(|key| (key, *place)));
+        }
+        found
+    }
+
     /// What to ask for, in requests that each take a short while.
     fn requests(&self, pieces: &[Placed], missing: &BTreeSet<ChunkName>) -> Vec<Vec<Range>> {
         let rate = self.inner.upstream.quality().rate_down.unwrap_or(REQUEST_BYTES_MIN);
@@ -267,13 +334,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         requests
     }
 
-    fn take_payload(
+    fn take_chunks(
         &self,
         target: &Target<C::Container>,
         pieces: &[Placed],
-        payload: &Payload,
+        chunks: Vec<Vec<u8>>,
     ) -> Result<(), Error> {
-        let chunks = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?;
         let by_name: BTreeMap<ChunkName, Vec<u8>> =
             chunks.into_iter().map(|bytes| (target.secret.name(&bytes), bytes)).collect();
         let mut filling: Vec<(u64, &[u8])> = Vec::new();
@@ -374,6 +440,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .get(target.file, target.generation)
             .is_none_or(|open| open.presence.dirty.is_some())
     }
+}
+
+/// From the first to the last byte of some stretches.
+fn span(ranges: &[Range]) -> Range {
+    let from = ranges.iter().map(|range| range.offset).min().unwrap_or(0);
+    let to = ranges.iter().map(|range| range.offset + range.length).max().unwrap_or(from);
+    Range { offset: from, length: to - from }
 }
 
 /// The pieces that cover the range, from the recipe chunks that came.

@@ -34,6 +34,8 @@ pub(crate) struct Files<K> {
     /// Files of which the kernel was told the size of an older version, and since when it has
     /// been told to forget that, or is about to be.
     size_told: BTreeMap<FileId, Option<Moment>>,
+    /// A version in whose place another one has just been opened.
+    left: Option<(FileId, Presence)>,
 }
 
 impl<K> Default for Files<K> {
@@ -44,6 +46,7 @@ impl<K> Default for Files<K> {
             last_handle: 0,
             shown: BTreeMap::new(),
             size_told: BTreeMap::new(),
+            left: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! From: partially connected operation; LBFS; AFS callbacks.
 
 mod away;
+mod base;
 mod client;
 mod connection;
 mod contents;
@@ -13,6 +14,7 @@ mod durable;
 mod fetch;
 mod files;
 mod fuzz;
+mod kin;
 mod meta;
 mod mode;
 mod names;
@@ -27,6 +29,7 @@ mod session;
 mod shown;
 mod status;
 mod supply;
+mod trash;
 mod types;
 mod undo;
 mod upkeep;

@@ -6,7 +6,7 @@
 use crate::client::Client;
 use chunks::{ChunksError, Described, Found, Secret, describe};
 use model::{ChunkName, FileId, Piece};
-use protocol::{Cutter, Upstream};
+use protocol::{Cutter, Delta, Upstream};
 use std::collections::BTreeMap;
 use store::container::Key;
 use store::{Container, Containers, Read, StoreError, Write};
@@ -23,10 +23,14 @@ pub(crate) struct Plan {
     pub recipe: BTreeMap<ChunkName, Vec<u8>>,
     /// Offset and length in the container.
     pub data: BTreeMap<ChunkName, (u64, u32)>,
+    /// A file that has much of the same.
+    pub kin: Option<FileId>,
+    /// Chunks that are to go along unasked, and the delta for them, if there is a good one.
+    pub coded: Option<(Vec<ChunkName>, Option<Delta>)>,
 }
 
 impl Plan {
-    pub fn new(file: FileId, generation: u32, described: &Described) -> Plan {
+    pub fn new(file: FileId, generation: u32, described: &Described, kin: Option<FileId>) -> Plan {
         let recipe = described.tree.chunks.iter().cloned().collect();
         let data = described
             .pieces
@@ -39,7 +43,7 @@ impl Plan {
                 Piece::Zeros { .. } => None,
             })
             .collect();
-        Plan { file, generation, recipe, data }
+        Plan { file, generation, recipe, data, kin, coded: None }
     }
 
     /// Every chunk's name, recipe chunks first.

@@ -131,7 +131,7 @@ impl Presence {
 }
 
 /// None is empty, and each ends before the next one begins.
-fn are_apart(ranges: &[(u64, u64)]) -> bool {
+pub(crate) fn are_apart(ranges: &[(u64, u64)]) -> bool {
     ranges.iter().all(|(from, to)| from < to) && ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 

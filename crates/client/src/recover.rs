@@ -8,6 +8,7 @@ use crate::files::{forget_written, sized};
 use crate::meta::Meta;
 use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
+use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use chunks::Secret;
 use model::{Change, Contents, FileId, Stamp, Update};
@@ -67,6 +68,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if !recovered.replayed.is_empty() {
             tracing::info!(records = recovered.replayed.len(), "recovered from the log");
+        }
+        {
+            let core = self.core();
+            let mut kin = self.kin();
+            core.log.pending().for_each(|update| kin.note(update));
         }
         self.reopen_written()?;
         self.sweep_containers()?;
@@ -200,7 +206,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })
                 .collect()
         };
-        for (key, _) in self.inner.containers.list()? {
+        let there: BTreeSet<Key> =
+            self.inner.containers.list()?.into_iter().map(|(key, _)| key).collect();
+        let in_trash = self.recover_trash(&there)?;
+        for key in there {
+            if key.generation >= GENERATION_MIN {
+                if !in_trash.contains(&key) {
+                    self.inner.containers.remove(key)?;
+                }
+                continue;
+            }
             let row = Presence::load(&*self.inner.tables.read()?, FileId(key.file))?;
             let current = row.is_some_and(|row| row.generation == key.generation);
             if !current && !pending.contains(&key.file) {

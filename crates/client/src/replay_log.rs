@@ -7,14 +7,14 @@ use crate::client::{Client, error_of};
 use crate::mode;
 use crate::needs::files_of;
 use crate::pace::eager_bytes;
-use crate::plan::{forget_home, is_home, note_home};
+use crate::plan::{forget_home, note_home};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
-use model::{Change, ChunkName, Update};
+use model::{Change, Update};
 use protocol::{
-    Class, Objection, PAYLOAD_BYTES_MAX, Payload, Refusal, Request, Response, Submit, Submitted,
-    Upstream, Verdict,
+    Class, DELTAS_MAX, Delta, Objection, PAYLOAD_BYTES_MAX, Payload, Refusal, Request, Response,
+    Submit, Submitted, Upstream, Verdict,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -32,10 +32,46 @@ pub(crate) const REFUSALS_MAX: usize = 10_000;
 /// What is to be sent next.
 struct Sending {
     updates: Vec<Update>,
-    /// Chunks that go along.
-    eager: Vec<Vec<u8>>,
+    /// What goes along unasked.
+    eager: Parcel,
     strict: bool,
     settled: u64,
+}
+
+/// Chunks on their way.
+#[derive(Default)]
+pub(crate) struct Parcel {
+    /// As they are.
+    pub chunks: Vec<Vec<u8>>,
+    /// Against what the replica above has.
+    pub deltas: Vec<Delta>,
+    /// Bytes of contents that the deltas stand for.
+    pub coded: u64,
+}
+
+impl Parcel {
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.deltas.is_empty()
+    }
+
+    /// Whether chunks of so many bytes may be in one more delta.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.deltas.len() < DELTAS_MAX && self.coded + bytes <= PAYLOAD_BYTES_MAX as u64
+    }
+
+    pub fn add(&mut self, delta: Delta) {
+        self.coded += coded_bytes(&delta);
+        self.deltas.push(delta);
+    }
+
+    pub fn deltas(&self) -> Option<Vec<Delta>> {
+        (!self.deltas.is_empty()).then(|| self.deltas.clone())
+    }
+}
+
+/// Bytes of contents that a delta stands for.
+pub(crate) fn coded_bytes(delta: &Delta) -> u64 {
+    delta.lengths.iter().map(|length| u64::from(*length)).sum()
 }
 
 /// Why a batch did not get through.
@@ -91,18 +127,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn replay_batch(&self) -> Result<(), Setback> {
-        let sending = self.next_batch()?;
+        let client = self.clone();
+        let sending = self.off_the_runtime(move || Ok(client.next_batch())).await;
+        let sending = sending.map_err(error_of)??;
         if sending.updates.is_empty() {
             return Ok(());
         }
         self.sync_before_sending(&sending).await?;
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
-        let payload = pack_all(&sending.eager);
+        let payload = pack_all(&sending.eager.chunks);
         let submit = Submit {
             settled: sending.settled,
             strict: sending.strict,
             updates: sending.updates.clone(),
             payload,
+            deltas: sending.eager.deltas(),
         };
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         let submitted = match answer {
@@ -116,6 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Error::Failed("the server judged more updates than were sent".into()).into()
             );
         }
+        self.note_useless(submitted.useless.as_ref());
         let progress = !submitted.verdicts.is_empty();
         self.settle(&sending, &submitted)?;
         if submitted.missing.is_empty() {
@@ -158,14 +198,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (core.log.batch(BATCH_UPDATES_MAX).updates, core.meta.settled)
         };
         let mut taken = Vec::new();
-        let mut eager = Vec::new();
+        let mut eager = Parcel::default();
         let mut sent = BTreeSet::new();
         for update in updates {
             if matches!(update.change, Change::Store { .. }) {
                 let first = taken.is_empty();
-                match self.eager_chunks(&update, &mut room, first, &mut sent)? {
-                    Some(chunks) => eager.extend(chunks),
-                    None => break,
+                if !self.add_eager(&update, &mut room, first, &mut sent, &mut eager)? {
+                    break;
                 }
             }
             taken.push(update);
@@ -181,52 +220,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
         Ok(Sending { updates: taken, eager, strict, settled })
-    }
-
-    /// The chunks of a store that go along: all that the origin may lack, if there is room for
-    /// them; its recipe at least, if it is the first. None: it has to wait for its turn.
-    fn eager_chunks(
-        &self,
-        update: &Update,
-        room: &mut u64,
-        first: bool,
-        sent: &mut BTreeSet<ChunkName>,
-    ) -> Result<Option<Vec<Vec<u8>>>, Error> {
-        let number = update.stamp.number;
-        self.plan_again(update)?;
-        let secret = self.secret().0;
-        let mut core = self.core();
-        let Some(plan) = core.plans.remove(&number) else { return Ok(Some(Vec::new())) };
-        drop(core);
-        let read = self.inner.tables.read().map_err(error_of)?;
-        let mut names = Vec::new();
-        let mut bytes = 0;
-        for name in plan.names() {
-            if !sent.contains(name) && !is_home(&*read, name).map_err(error_of)? {
-                names.push(*name);
-                bytes += plan.length(name).unwrap_or(0);
-            }
-        }
-        let fits = bytes <= *room;
-        let mut chunks = Vec::new();
-        if fits || first {
-            let mut budget = if fits { bytes } else { PAYLOAD_BYTES_MAX as u64 / 2 };
-            for name in names {
-                let is_recipe = plan.recipe.contains_key(&name);
-                let length = plan.length(&name).unwrap_or(0);
-                if !(fits || is_recipe) || length > budget {
-                    continue;
-                }
-                if let Some(found) = self.chunk_of(&plan, &secret, &name).map_err(error_of)? {
-                    budget -= length;
-                    sent.insert(name);
-                    chunks.push(found);
-                }
-            }
-            *room = room.saturating_sub(bytes);
-        }
-        self.core().plans.insert(number, plan);
-        Ok((fits || first).then_some(chunks))
     }
 
     /// Takes in the verdicts.

@@ -238,6 +238,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Vec::new()
             } else {
                 self.expect(&notice.states.nodes)?;
+                self.note_hands(&notice.states.entries)?;
                 let mut write = self.inner.tables.write().map_err(error_of)?;
                 let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
                     .map_err(|error| Error::Failed(error.to_string()))?;

@@ -1,6 +1,7 @@
 //! What people and programs are shown of a client.
 
 use crate::client::Client;
+use crate::kin::Transfer;
 use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Update};
@@ -149,6 +150,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !pending.is_empty() {
             why.push(format!("{} changes of it are not at the origin yet.", pending.len()));
         }
+        why.extend(self.kin().transfer(file).map(tell));
         if node.links == 0 {
             return Err(Error::Objection(Objection::NoEntry).into());
         }
@@ -167,6 +169,31 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             why,
         })
     }
+}
+
+/// How a version travelled.
+fn tell(transfer: &Transfer) -> String {
+    let way = if transfer.sent { "sent to" } else { "fetched from" };
+    let mut text = format!("Version {} was last {way} the origin", transfer.version);
+    if let Some((file, version, codec)) = transfer.base {
+        let codec = match chunks::delta::Codec::from_number(codec) {
+            Some(codec) => format!("{codec:?}").to_lowercase(),
+            None => format!("codec {codec}"),
+        };
+        text.push_str(&format!(
+            ": {} bytes of it as a delta of {} bytes ({codec}) against version {version} of file {file}",
+            transfer.coded, transfer.coded_bytes
+        ));
+    }
+    let plain = transfer.plain;
+    match (transfer.base, plain) {
+        (Some(_), 0) => {}
+        (Some(_), _) => text.push_str(&format!(", and {plain} bytes of it by themselves")),
+        (None, 0) => text.push_str(": nothing but its recipe"),
+        (None, _) => text.push_str(&format!(": {plain} bytes of it, before compression")),
+    }
+    text.push('.');
+    text
 }
 
 fn name_of(mode: Mode) -> &'static str {

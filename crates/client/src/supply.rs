@@ -3,13 +3,17 @@
 
 use crate::client::{Client, error_of};
 use crate::files::has_length;
-use crate::plan::{Plan, describe_container};
+use crate::plan::{Plan, describe_container, is_home};
 use crate::presence::Presence;
-use crate::replay_log::{Setback, pack_all};
+use crate::replay_log::{Parcel, Setback, pack_all};
 use crate::session::unexpected;
 use crate::types::Error;
-use model::{Change, ChunkName, Update};
-use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use chunks::pack;
+use chunks::transfer::BATCH_MAX;
+use model::{Change, ChunkName, FileId, Stamp, Update};
+use protocol::{Class, Delta, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use store::Containers;
 
 /// How long one message with contents may take at the measured rate.
@@ -45,12 +49,129 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let described = describe_container(&container, &secret, cutter)
                 .map_err(|error| Error::Failed(error.to_string()))?;
             if described.tree.contents == *contents {
-                let plan = Plan::new(*file, key.generation, &described);
+                let kin = self.most_alike(&described, *file);
+                let plan = Plan::new(*file, key.generation, &described, kin);
                 self.core().plans.insert(update.stamp.number, plan);
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// What of a store goes along unasked: all chunks that the origin may lack, as a delta if that
+    /// is good, if there is room for them; its recipe at least, if it is the first. False: the
+    /// store has to wait for its turn.
+    pub(crate) fn add_eager(
+        &self,
+        update: &Update,
+        room: &mut u64,
+        first: bool,
+        sent: &mut BTreeSet<ChunkName>,
+        eager: &mut Parcel,
+    ) -> Result<bool, Error> {
+        let number = update.stamp.number;
+        self.plan_again(update)?;
+        let Some(mut plan) = self.core().plans.remove(&number) else { return Ok(true) };
+        let outcome = self.add_planned(update, &mut plan, (room, first), sent, eager);
+        self.core().plans.insert(number, plan);
+        outcome
+    }
+
+    fn add_planned(
+        &self,
+        update: &Update,
+        plan: &mut Plan,
+        (room, first): (&mut u64, bool),
+        sent: &mut BTreeSet<ChunkName>,
+        eager: &mut Parcel,
+    ) -> Result<bool, Error> {
+        let secret = self.secret().0;
+        let (recipe, data) = self.lacking_at_home(plan, sent)?;
+        let length = |names: &[ChunkName]| -> u64 {
+            names.iter().filter_map(|name| plan.length(name)).sum()
+        };
+        let (recipe_bytes, data_bytes) = (length(&recipe), length(&data));
+        let delta = match eager.has_room_for(data_bytes) {
+            true => self.coded(update, plan, &data)?,
+            false => None,
+        };
+        let coded = delta.as_ref().map_or(data_bytes, |delta| delta.bytes.len() as u64);
+        let bytes = recipe_bytes + coded;
+        let fits = bytes <= *room;
+        if !(fits || first) {
+            return Ok(false);
+        }
+        let mut budget = if fits { u64::MAX } else { PAYLOAD_BYTES_MAX as u64 / 2 };
+        let with_data = fits && delta.is_none();
+        let by_themselves = recipe.iter().chain(data.iter().filter(|_| with_data));
+        for name in by_themselves {
+            let length = plan.length(name).unwrap_or(0);
+            if length > budget {
+                continue;
+            }
+            if let Some(found) = self.chunk_of(plan, &secret, name).map_err(error_of)? {
+                budget -= length;
+                sent.insert(*name);
+                eager.chunks.push(found);
+            }
+        }
+        match delta.filter(|_| fits) {
+            Some(delta) => {
+                self.note_coded(plan.file, update.stamp, true, &delta);
+                sent.extend(data);
+                eager.add(delta);
+            }
+            None if fits => self.note_plain(plan.file, update.stamp, true, data_bytes),
+            None => {}
+        }
+        *room = room.saturating_sub(bytes);
+        Ok(true)
+    }
+
+    /// Recipe chunks and data chunks, these in their order in the file, that the origin may lack.
+    fn lacking_at_home(
+        &self,
+        plan: &Plan,
+        sent: &BTreeSet<ChunkName>,
+    ) -> Result<(Vec<ChunkName>, Vec<ChunkName>), Error> {
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let lacking = |name: &ChunkName| -> Result<bool, Error> {
+            Ok(!sent.contains(name) && !is_home(&*read, name).map_err(error_of)?)
+        };
+        let (mut recipe, mut data) = (Vec::new(), Vec::new());
+        for name in plan.recipe.keys() {
+            if lacking(name)? {
+                recipe.push(*name);
+            }
+        }
+        for name in plan.data.keys() {
+            if lacking(name)? {
+                data.push(*name);
+            }
+        }
+        data.sort_unstable_by_key(|name| plan.data.get(name).map(|(offset, _)| *offset));
+        Ok((recipe, data))
+    }
+
+    /// The delta for these chunks, if there is a good one. A batch that is sent again has it
+    /// already.
+    fn coded(
+        &self,
+        update: &Update,
+        plan: &mut Plan,
+        names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
+        if let Some((coded, delta)) = &plan.coded
+            && coded == names
+        {
+            let base = delta.as_ref().map(|delta| delta.base);
+            if !base.is_some_and(|base| self.kin().is_useless(base.file, base.version)) {
+                return Ok(delta.clone());
+            }
+        }
+        let delta = self.delta_for(update, plan, names)?;
+        plan.coded = Some((names.to_vec(), delta.clone()));
+        Ok(delta)
     }
 
     /// Sends the chunks that the replica above lacks for these updates, the first not judged.
@@ -63,26 +184,125 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
         let most = (rate * PUT_SECS).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
         let mut found_any = false;
-        let mut group: Vec<Vec<u8>> = Vec::new();
-        let mut bytes = 0;
-        for name in missing {
-            let Some(chunk) = self.find_pending_chunk(updates, name)? else { continue };
-            found_any = true;
-            if bytes + chunk.len() as u64 > most && !group.is_empty() {
-                self.put_group(&group, class).await?;
-                group.clear();
-                bytes = 0;
+        let mut supply = Supply { most, hopeless: BTreeSet::new() };
+        let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
+            (updates.into(), missing.into());
+        let mut at = 0;
+        while at < missing.len() {
+            let client = self.clone();
+            let (for_updates, names) = (updates.clone(), missing.clone());
+            let made = self
+                .off_the_runtime(move || {
+                    let made = client.next_parcel(&mut supply, &for_updates, &names[at..]);
+                    Ok(made.map(|made| (made, supply)))
+                })
+                .await;
+            let ((parcel, used), next) = made.map_err(error_of)??;
+            supply = next;
+            at += used;
+            if !parcel.is_empty() {
+                found_any = true;
+                self.put_parcel(&parcel, class).await?;
             }
-            bytes += chunk.len() as u64;
-            group.push(chunk);
-        }
-        if !group.is_empty() {
-            self.put_group(&group, class).await?;
         }
         if !found_any {
-            self.look_again(updates)?;
+            self.look_again(&updates)?;
         }
         Ok(())
+    }
+
+    /// What is to be sent next of the missing chunks, and how many of them that settles: one at
+    /// least.
+    fn next_parcel(
+        &self,
+        supply: &mut Supply,
+        updates: &[Update],
+        missing: &[ChunkName],
+    ) -> Result<(Parcel, usize), Error> {
+        let mut parcel = Parcel::default();
+        let (mut at, mut bytes) = (0, 0);
+        while at < missing.len() && bytes < supply.most {
+            let run = self.run_of(updates, &missing[at..], &parcel);
+            if let Some((update, names)) = run
+                && let Some(delta) = self.delta_of_run(supply, update, names)?
+            {
+                if !parcel.is_empty() && bytes + delta.bytes.len() as u64 > supply.most {
+                    break;
+                }
+                if let Change::Store { file, .. } = &update.change {
+                    self.note_coded(*file, update.stamp, true, &delta);
+                }
+                bytes += delta.bytes.len() as u64;
+                at += delta.lengths.len();
+                parcel.add(delta);
+                continue;
+            }
+            let Some((stored, chunk)) = self.find_pending_chunk(updates, &missing[at])? else {
+                at += 1;
+                continue;
+            };
+            if !parcel.is_empty() && bytes + chunk.len() as u64 > supply.most {
+                break;
+            }
+            let (file, version) = stored;
+            self.note_plain(file, version, true, chunk.len() as u64);
+            bytes += chunk.len() as u64;
+            parcel.chunks.push(chunk);
+            at += 1;
+        }
+        Ok((parcel, at))
+    }
+
+    /// The store whose data the first of these chunks is, and how many of them, one after another,
+    /// are data of it too and fit into one delta.
+    fn run_of<'a>(
+        &self,
+        updates: &'a [Update],
+        missing: &'a [ChunkName],
+        parcel: &Parcel,
+    ) -> Option<(&'a Update, &'a [ChunkName])> {
+        let core = self.core();
+        let first = missing.first()?;
+        let (update, plan) = updates.iter().find_map(|update| {
+            let plan = core.plans.get(&update.stamp.number)?;
+            plan.data.contains_key(first).then_some((update, plan))
+        })?;
+        let mut bytes = 0;
+        let fits = |name: &&ChunkName| {
+            let Some((_, length)) = plan.data.get(name) else { return false };
+            bytes += u64::from(*length);
+            parcel.has_room_for(bytes)
+        };
+        let count = missing.iter().take(BATCH_MAX).take_while(fits).count();
+        (count > 0).then(|| (update, &missing[..count]))
+    }
+
+    /// These chunks, or as many of the first of them as do not take the link for too long, as a
+    /// delta.
+    fn delta_of_run(
+        &self,
+        supply: &mut Supply,
+        update: &Update,
+        mut names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
+        let number = update.stamp.number;
+        if supply.hopeless.contains(&number) {
+            return Ok(None);
+        }
+        let Some(plan) = self.core().plans.remove(&number) else { return Ok(None) };
+        let mut outcome = self.delta_for(update, &plan, names);
+        while let Ok(Some(delta)) = &outcome
+            && delta.bytes.len() as u64 > 2 * supply.most
+            && names.len() > 1
+        {
+            names = &names[..names.len() / 2];
+            outcome = self.delta_for(update, &plan, names);
+        }
+        self.core().plans.insert(number, plan);
+        if matches!(outcome, Ok(None)) {
+            supply.hopeless.insert(number);
+        }
+        outcome
     }
 
     /// Nothing that is missing was found. The first store lacks something, or the replica above
@@ -109,31 +329,45 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    pub(crate) async fn put_group(&self, group: &[Vec<u8>], class: Class) -> Result<(), Setback> {
-        let Some(payload) = pack_all(group) else { return Ok(()) };
-        match self.inner.upstream.ask(class, Request::Put { payload }).await {
-            Ok(Response::Stored) => Ok(()),
+    async fn put_parcel(&self, parcel: &Parcel, class: Class) -> Result<(), Setback> {
+        let payload = pack_all(&parcel.chunks).unwrap_or_else(|| pack(&[]));
+        let request = Request::Put { payload, deltas: parcel.deltas() };
+        match self.inner.upstream.ask(class, request).await {
+            Ok(Response::Stored { useless }) => {
+                self.note_useless(useless.as_ref());
+                Ok(())
+            }
             Ok(Response::Refused(refusal)) => Err(self.refused(refusal)),
             Ok(other) => Err(unexpected("put", &other).into()),
             Err(_) => Err(Setback::Link),
         }
     }
 
-    pub(crate) fn find_pending_chunk(
+    /// A chunk, and of which version of which file it is.
+    fn find_pending_chunk(
         &self,
         updates: &[Update],
         name: &ChunkName,
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<((FileId, Stamp), Vec<u8>)>, Error> {
         let secret = self.secret().0;
         for update in updates {
             let number = update.stamp.number;
             let Some(plan) = self.core().plans.remove(&number) else { continue };
             let found = self.chunk_of(&plan, &secret, name);
+            let file = plan.file;
             self.core().plans.insert(number, plan);
             if let Some(bytes) = found.map_err(error_of)? {
-                return Ok(Some(bytes));
+                return Ok(Some(((file, update.stamp), bytes)));
             }
         }
         Ok(None)
     }
+}
+
+/// What is known while missing chunks are sent.
+struct Supply {
+    /// About what one message may take.
+    most: u64,
+    /// Stores of which no chunks are worth a delta.
+    hopeless: BTreeSet<u64>,
 }

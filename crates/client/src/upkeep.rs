@@ -196,7 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 files += u64::from(holds_bytes);
                 bytes += presence.bytes();
                 if let Ok(None) = tree.node(*file) {
-                    self.discard_if_unused(*file, presence.generation, true);
+                    self.discard_if_unused(*file, presence, true);
                     continue;
                 }
                 if holds_bytes {
@@ -204,10 +204,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
-        let now = self.inner.world.clock.moment();
-        self.inner.held.measured(files, bytes, now);
         let written = self.files().written_bytes().map_err(error_of)?;
         let room = self.inner.settings.cache_bytes_max.saturating_sub(written);
+        // The trash gives way first.
+        self.empty_trash(room.saturating_sub(bytes)).map_err(error_of)?;
+        bytes += self.trash().bytes();
+        let now = self.inner.world.clock.moment();
+        self.inner.held.measured(files, bytes, now);
         if bytes <= room {
             return Ok(());
         }

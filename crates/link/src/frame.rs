@@ -38,7 +38,8 @@ impl Squeeze {
     }
 
     pub(crate) fn response(response: &Response) -> Squeeze {
-        if matches!(response, Response::Bytes(_)) { Squeeze::No } else { Squeeze::Try }
+        let contents = matches!(response, Response::Bytes(_) | Response::Delta(_));
+        if contents { Squeeze::No } else { Squeeze::Try }
     }
 }
 
@@ -147,6 +148,7 @@ mod tests {
                 bytes: bytes.into(),
                 plain: true,
             },
+            deltas: None,
         }
     }
 

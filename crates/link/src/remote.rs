@@ -428,7 +428,7 @@ mod tests {
 
     impl Session for Open {
         async fn answer(&self, _: Request) -> Response {
-            Response::Stored
+            Response::Stored { useless: None }
         }
     }
 
@@ -468,7 +468,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let answer = remote.ask(Class::Interactive, Request::Measure).await;
-        assert_eq!(answer, Ok(Response::Stored), "in the same session");
+        assert_eq!(answer, Ok(Response::Stored { useless: None }), "in the same session");
         assert_eq!(listener.sessions(), 1);
         listener.close().await;
         serving.await.unwrap();

@@ -9,9 +9,9 @@ mod upstream;
 mod version;
 
 pub use messages::{
-    Access, Attach, Attached, Class, Cutter, EntryState, Fetched, Listed, Listing, NodeState,
-    Notice, Objection, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request, Response, States,
-    Submit, Submitted, Tail, Totals, Verdict,
+    Access, Attach, Attached, BASE_BYTES_MAX, Base, Class, Cutter, DELTAS_MAX, Delta, EntryState,
+    Fetched, Listed, Listing, NodeState, Notice, Objection, PAYLOAD_BYTES_MAX, Payload, Range,
+    Refusal, Request, Response, States, Submit, Submitted, Tail, Totals, Verdict,
 };
 pub use status::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
 pub use upstream::{

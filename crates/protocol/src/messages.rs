@@ -6,8 +6,9 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
-/// The most bytes of contents, before compression, in one message.
-pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+mod carried;
+
+pub use carried::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range};
 
 /// What a client asks of the replica above it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -61,6 +62,9 @@ pub enum Request {
         range: Range,
         #[n(3)]
         eager_bytes: u64,
+        /// What the client has that may be like the contents, for a delta.
+        #[n(4)]
+        base: Option<Base>,
     },
     /// READ: the bytes of stretches of a version. Each is a whole number of chunks.
     #[n(5)]
@@ -71,12 +75,18 @@ pub enum Request {
         version: Stamp,
         #[n(2)]
         ranges: Vec<Range>,
+        /// What the client has that may be like these stretches, for a delta.
+        #[n(3)]
+        base: Option<Base>,
     },
     /// TMPWRITE: chunks that coming updates need.
     #[n(6)]
     Put {
         #[n(0)]
         payload: Payload,
+        /// More of them, each against what the replica above has.
+        #[n(1)]
+        deltas: Option<Vec<Delta>>,
     },
     /// CONDWRITE and COMMITTMP: updates, in the order of their stamps.
     #[n(7)]
@@ -116,6 +126,9 @@ pub struct Submit {
     /// Chunks that the updates need, sent before it is known whether they are missing.
     #[n(3)]
     pub payload: Option<Payload>,
+    /// More of them, each against what the replica above has.
+    #[n(4)]
+    pub deltas: Option<Vec<Delta>>,
 }
 
 /// What the replica above answers.
@@ -134,7 +147,11 @@ pub enum Response {
     #[n(5)]
     Bytes(#[n(0)] Payload),
     #[n(6)]
-    Stored,
+    Stored {
+        /// Bases of deltas that cannot be used here: what was coded against them is not stored.
+        #[n(0)]
+        useless: Option<Vec<(FileId, Stamp)>>,
+    },
     #[n(7)]
     Submitted(#[n(0)] Submitted),
     #[n(8)]
@@ -144,6 +161,9 @@ pub enum Response {
     Refused(#[n(0)] Refusal),
     #[n(10)]
     Left,
+    /// In place of `Bytes`, where the client offered a base: the same chunks.
+    #[n(11)]
+    Delta(#[n(0)] Delta),
 }
 
 /// Why a request cannot be done.
@@ -320,29 +340,9 @@ pub struct Fetched {
     /// All the contents, where they were few enough.
     #[n(3)]
     pub bytes: Option<Payload>,
-}
-
-/// A stretch of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[cbor(array)]
-pub struct Range {
-    #[n(0)]
-    pub offset: u64,
-    #[n(1)]
-    pub length: u64,
-}
-
-/// Chunks one after another, as one stream.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Payload {
-    /// Length of each chunk, before compression.
-    #[n(0)]
-    pub lengths: Vec<u32>,
-    /// Zstandard, one frame over all chunks; or the bytes as they are, if `plain`.
-    #[n(1)]
-    pub bytes: ByteVec,
-    #[n(2)]
-    pub plain: bool,
+    /// All the contents, in place of `bytes`, where the client offered a base.
+    #[n(4)]
+    pub delta: Option<Delta>,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -357,6 +357,9 @@ pub struct Submitted {
     /// The state of all that the updates touched, conflicts included.
     #[n(2)]
     pub states: States,
+    /// Bases of deltas that cannot be used here: what was coded against them is not stored.
+    #[n(3)]
+    pub useless: Option<Vec<(FileId, Stamp)>>,
 }
 
 /// What became of an update.

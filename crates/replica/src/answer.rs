@@ -8,7 +8,7 @@ mod contents;
 mod list;
 
 pub(crate) use attach::{attach, leave, renew};
-pub(crate) use contents::{read, recipe};
+pub(crate) use contents::{RecipeWanted, Sent, read, recipe};
 pub(crate) use list::{Wanted, inspect, list};
 
 use crate::callbacks::{Place, Showing};

@@ -93,12 +93,21 @@ pub(crate) fn put_payload(
 ) -> Result<(), Refusal> {
     let chunks = chunks::unpack(payload, PAYLOAD_BYTES_MAX)
         .map_err(|error| Refusal::Malformed(error.to_string()))?;
+    put_chunks(inner, volume, &chunks)
+}
+
+/// Keeps chunks, under the names that their bytes give them.
+pub(crate) fn put_chunks(
+    inner: &Inner,
+    volume: &Volume,
+    chunks: &[Vec<u8>],
+) -> Result<(), Refusal> {
     let more: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
         return Err(Refusal::NoSpace);
     }
     let promise = inner.upkeep.promises.current();
-    for chunk in &chunks {
+    for chunk in chunks {
         let chunk_name = volume.secret.name(chunk);
         promise.note(volume.id, &chunk_name);
         let name = volume.blob(&chunk_name);

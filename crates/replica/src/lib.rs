@@ -9,6 +9,7 @@ mod blocking;
 mod callbacks;
 mod catalog;
 mod check;
+mod deltas;
 mod error;
 mod examine;
 mod limits;

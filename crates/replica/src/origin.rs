@@ -4,6 +4,7 @@ mod purge;
 
 use crate::callbacks::Grace;
 use crate::catalog::{self, Device, InvitationRow, VolumeInfo, VolumeRow, hex};
+use crate::deltas::Turns;
 use crate::error::{ReplicaError, Result};
 use crate::limits::Limits;
 use crate::session::OriginSession;
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub limits: Limits,
     pub sessions: AtomicUsize,
     pub upkeep: Upkeep,
+    pub turns: Turns,
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
 }
 
@@ -56,6 +58,7 @@ impl Origin {
             limits,
             sessions: AtomicUsize::new(0),
             upkeep: Upkeep::default(),
+            turns: Turns::default(),
             volumes: Mutex::new(BTreeMap::new()),
         };
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;

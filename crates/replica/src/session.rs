@@ -1,8 +1,9 @@
 //! One caller's session at an origin.
 
-use crate::answer::{self, Wanted};
+use crate::answer::{self, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Place, Teller, deliver};
 use crate::catalog::Admitted;
+use crate::deltas::put_deltas;
 use crate::error::Result;
 use crate::examine::put_payload;
 use crate::origin::Inner;
@@ -75,13 +76,17 @@ impl OriginSession {
                 };
                 submit(&self.inner, &self.volume, by, updates).await.map(Response::Submitted)
             }
-            Request::Put { payload } => {
+            Request::Put { payload, deltas } => {
                 self.place()?;
                 if self.caller.access == Access::ReadOnly {
                     return Err(Refusal::ReadOnly);
                 }
                 let put = move |inner: &Inner, volume: &Volume| {
-                    Ok(put_payload(inner, volume, &payload).map(|()| Response::Stored))
+                    Ok(put_payload(inner, volume, &payload).and_then(|()| {
+                        let useless = put_deltas(inner, volume, &deltas.unwrap_or_default())?;
+                        let useless = (!useless.is_empty()).then_some(useless);
+                        Ok(Response::Stored { useless })
+                    }))
                 };
                 self.run("keep chunks", put).await
             }
@@ -170,11 +175,15 @@ fn answer_reading(
             answer::inspect(view, at, &nodes, &entries)
         })?
         .map(Response::Inspected),
-        Request::Recipe { file, version, range, eager_bytes } => {
-            answer::recipe(inner, volume, file, version, range, eager_bytes)?.map(Response::Recipe)
+        Request::Recipe { file, version, range, eager_bytes, base } => {
+            let wanted = RecipeWanted { file, version, range, eager_bytes, base };
+            answer::recipe(inner, volume, &wanted)?.map(Response::Recipe)
         }
-        Request::Read { file, version, ranges } => {
-            answer::read(inner, volume, file, version, &ranges)?.map(Response::Bytes)
+        Request::Read { file, version, ranges, base } => {
+            answer::read(inner, volume, file, version, &ranges, base)?.map(|sent| match sent {
+                Sent::Plain(payload) => Response::Bytes(payload),
+                Sent::Delta(delta) => Response::Delta(delta),
+            })
         }
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
         Request::Attach(_) | Request::Put { .. } | Request::Submit(_) | Request::Leave => {

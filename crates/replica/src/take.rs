@@ -26,10 +26,11 @@ pub(crate) use redirect::{
 
 use crate::callbacks::{Place, Wait};
 use crate::catalog::DeviceId;
+use crate::deltas::put_deltas;
 use crate::examine::{examine, put_payload};
 use crate::origin::Inner;
 use crate::volumes::Volume;
-use model::{Change, ReplicaId, Seq, Update};
+use model::{Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update};
 use protocol::{Access, Refusal, States, Submit, Submitted, Verdict};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -56,6 +57,19 @@ pub(crate) struct Done {
     pub waits: Vec<Wait>,
 }
 
+/// What a batch was found to need.
+struct Lacks {
+    missing: Vec<ChunkName>,
+    useless: Vec<(FileId, Stamp)>,
+}
+
+impl Lacks {
+    fn with(self, verdicts: Vec<Verdict>, states: States) -> Submitted {
+        let useless = (!self.useless.is_empty()).then_some(self.useless);
+        Submitted { verdicts, missing: self.missing, states, useless }
+    }
+}
+
 /// Answers a submit: stores what came along, takes what can be taken, and waits for those who
 /// must know of it first.
 pub(crate) async fn submit(
@@ -66,13 +80,13 @@ pub(crate) async fn submit(
 ) -> Result<Submitted, Refusal> {
     check_order(by.place.replica, &submit.updates)?;
     let strict = submit.strict;
-    let (batch, missing) = {
+    let (batch, lacks) = {
         let (inner, volume) = (inner.clone(), volume.clone());
         let blocking = inner.limits.blocking;
         blocking.run(move || prepare(&inner, &volume, by, submit)).await??
     };
     if batch.updates.is_empty() {
-        return Ok(Submitted { verdicts: Vec::new(), missing, states: States::default() });
+        return Ok(lacks.with(Vec::new(), States::default()));
     }
     let answer = enqueue(inner, volume, batch)?;
     let gone = || Refusal::Failed("the server is going down".into());
@@ -82,7 +96,7 @@ pub(crate) async fn submit(
         await_holders(inner, volume, done.waits, done.upto).await;
         volume.grace.over(&inner.world.clock).await;
     }
-    Ok(Submitted { verdicts: done.verdicts, missing, states: done.states })
+    Ok(lacks.with(done.verdicts, done.states))
 }
 
 /// Updates are the writer's own, and their numbers grow: what was taken back leaves a gap.
@@ -112,11 +126,15 @@ fn prepare(
     volume: &Volume,
     by: Submitter,
     mut submit: Submit,
-) -> Result<(Batch, Vec<model::ChunkName>), Refusal> {
+) -> Result<(Batch, Lacks), Refusal> {
     let writes = by.access == Access::ReadWrite;
     if let Some(payload) = submit.payload.as_ref().filter(|_| writes) {
         put_payload(inner, volume, payload)?;
     }
+    let useless = match submit.deltas.as_ref().filter(|_| writes) {
+        Some(deltas) => put_deltas(inner, volume, deltas)?,
+        None => Vec::new(),
+    };
     let stores = submit.updates.iter().any(|u| matches!(u.change, Change::Store { .. }));
     let mut missing = Vec::new();
     let promise = inner.upkeep.promises.current();
@@ -128,7 +146,8 @@ fn prepare(
         (missing, bad) = (examined.missing, examined.bad);
     }
     let Submit { settled, strict, updates, .. } = submit;
-    Ok((Batch { by, settled, strict, updates, bad, _promise: promise }, missing))
+    let batch = Batch { by, settled, strict, updates, bad, _promise: promise };
+    Ok((batch, Lacks { missing, useless }))
 }
 
 type Answer = oneshot::Receiver<Result<Done, Refusal>>;

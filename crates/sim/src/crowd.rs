@@ -39,6 +39,9 @@ use trouble::Trouble;
 /// Longer than a lease, and than anybody needs to notice that a session is gone.
 const QUIET: Duration = Duration::from_secs(120);
 
+/// One delta in so many is of no use to whom it reaches.
+const DELTA_SPOILED_ONE_IN: u64 = 4;
+
 /// What the world does to the clients.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -71,6 +74,7 @@ pub(crate) fn shared_part() -> Path {
 
 pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
+    room.network.spoil_deltas(DELTA_SPOILED_ONE_IN);
     let board = Arc::new(Board::new(plan.is_connected_throughout()));
     let mut actors = Vec::new();
     for side in 0..plan.clients {

@@ -21,6 +21,7 @@ use world::{Moment, World};
 mod below;
 mod describe;
 mod passage;
+mod spoil;
 mod wire;
 
 pub use below::SimUpstream;
@@ -87,6 +88,9 @@ struct Inner<S: Service> {
 struct State<S: Service> {
     origin: Option<Origin<S>>,
     lines: Vec<Line<S>>,
+    /// One delta in so many names a base that the other side does not have, or is against
+    /// another one than it has.
+    spoiled_one_in: Option<u64>,
     /// What must not happen on a network, whatever the seed.
     faults: Vec<String>,
 }
@@ -113,7 +117,8 @@ struct Line<S: Service> {
 
 impl<S: Service> Network<S> {
     pub fn new(world: World, trace: Trace) -> Network<S> {
-        let state = State { origin: None, lines: Vec::new(), faults: Vec::new() };
+        let state =
+            State { origin: None, lines: Vec::new(), spoiled_one_in: None, faults: Vec::new() };
         let inner = Inner { world, trace, state: Mutex::new(state), changed: Notify::new() };
         Network { inner: Arc::new(inner) }
     }
@@ -138,6 +143,12 @@ impl<S: Service> Network<S> {
 
     pub fn set_conditions(&self, line: LineId, conditions: Conditions) {
         self.state().lines[line].conditions = conditions;
+    }
+
+    /// From now on one delta in so many is of no use to whom it reaches: the base is not there any
+    /// more, or is not what the sender has.
+    pub fn spoil_deltas(&self, one_in: u64) {
+        self.state().spoiled_one_in = Some(one_in);
     }
 
     pub fn conditions(&self, line: LineId) -> Conditions {

@@ -5,13 +5,13 @@
 
 use super::{FILE_BYTES_MAX, Grip, OpenFile};
 use crate::client::{Client, failed, log_failed};
-use crate::presence::Dirty;
+use crate::presence::{Dirty, Presence};
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::{FileId, Update};
 use protocol::{Objection, Upstream};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use store::{Container, Containers, Durability, Result as StoreResult};
+use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
 use update_log::Record;
 use volume::partial;
 
@@ -42,11 +42,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         let appends = self.files().appends_directly(handle);
-        let from = if appends { u64::MAX } else { offset };
-        self.alter(handle, 0, Some(from), |container| {
-            // The kernel's idea of the end may be that of another version.
-            let offset = if appends { container.length()? } else { offset };
-            container.write(offset, bytes)
+        let change = if appends { Extent::Grows } else { Extent::From(offset) };
+        let end = std::cell::OnceCell::new();
+        self.alter(handle, 0, change, |container| {
+            // The kernel's idea of the end may be that of another version. And a second try goes
+            // where the first one went.
+            let found = if appends { container.length()? } else { offset };
+            container.write(*end.get_or_init(|| found), bytes)
         })
     }
 
@@ -60,11 +62,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<()> {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let Some(end) = end else { return Err(Error::TooLarge.into()) };
-        let from = match mode {
-            crate::Allocate::Keep | crate::Allocate::Extend => u64::MAX,
-            crate::Allocate::Punch | crate::Allocate::Zero => offset,
+        let change = match mode {
+            crate::Allocate::Keep | crate::Allocate::Extend => Extent::Grows,
+            crate::Allocate::Punch | crate::Allocate::Zero => Extent::From(offset),
         };
-        self.alter(handle, 0, Some(from), |container| match mode {
+        self.alter(handle, 0, change, |container| match mode {
             crate::Allocate::Keep => Ok(()),
             crate::Allocate::Extend => container.allocate(offset, length),
             crate::Allocate::Punch => {
@@ -161,12 +163,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         if let Some(handle) = handle {
-            self.resize(handle, size, caller.uid)?;
+            self.resize(handle, size, caller.uid, false)?;
             return Ok(None);
         }
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
         let opened = self.open_file(caller, file, flags)?.value;
-        let outcome = self.resize(opened.handle, size, caller.uid).and_then(|()| {
+        let outcome = self.resize(opened.handle, size, caller.uid, true).and_then(|()| {
             let (grip, _) = self.files().grip(opened.handle)?;
             self.store(&grip, Some(caller.uid))
         });
@@ -174,12 +176,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         outcome
     }
 
-    pub(super) fn resize(&self, handle: Handle, size: u64, uid: u32) -> Step<()> {
+    /// `alone`: nobody but the caller knows of the handle yet.
+    pub(super) fn resize(&self, handle: Handle, size: u64, uid: u32, alone: bool) -> Step<()> {
         let (grip, _) = self.files().grip(handle)?;
         if size == 0 {
             // Nothing of what was there is needed.
             let was_dirty = self.is_dirty(&grip);
-            self.alter(handle, uid, None, |container| container.set_length(0))?;
+            let change = if alone { Extent::AllOfOwn } else { Extent::All };
+            self.alter(handle, uid, change, |container| container.set_length(0))?;
             let mut files = self.files();
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
                 open.only_cut = !was_dirty || open.only_cut;
@@ -189,7 +193,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if grip.container.length().map_err(failed)? == size && self.is_dirty(&grip) {
             return Ok(());
         }
-        self.alter(handle, uid, Some(size), |container| container.set_length(size))
+        self.alter(handle, uid, Extent::From(size), |container| container.set_length(size))
     }
 
     fn is_dirty(&self, grip: &Grip<C::Container>) -> bool {
@@ -198,14 +202,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .is_some_and(|open| open.presence.dirty.is_some())
     }
 
-    /// Changes a container: its bytes `from` there on, or all of it at once. What is left of the
-    /// old bytes must be here, and the log must know of the change before.
+    /// Changes a container. What is left of the old bytes must be here, and the log must know of
+    /// the change before. A change that finds the disk full is tried once more without the trash.
     fn alter(
         &self,
         handle: Handle,
         uid: u32,
-        from: Option<u64>,
-        change: impl FnOnce(&C::Container) -> StoreResult<()>,
+        extent: Extent,
+        change: impl Fn(&C::Container) -> StoreResult<()>,
     ) -> Step<()> {
         let (grip, flags) = self.files().grip(handle)?;
         if !flags.write {
@@ -213,8 +217,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let still = grip.still.clone();
         let _writing = still.read().unwrap_or_else(PoisonError::into_inner);
-        self.begin_to_alter(&grip, uid, from)?;
-        change(&grip.container).map_err(failed)?;
+        self.begin_to_alter(&grip, uid, extent)?;
+        // It may be another one by now.
+        let container = self.files().grip(handle)?.0.container;
+        match change(&container) {
+            Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => {
+                change(&container).map_err(failed)?;
+            }
+            outcome => outcome.map_err(failed)?,
+        }
         let now = self.inner.world.clock.time();
         let mut files = self.files();
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
@@ -226,21 +237,45 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, from: Option<u64>) -> Step<()> {
+    fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, extent: Extent) -> Step<()> {
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dirty(grip) {
             return Ok(());
         }
         let size = grip.container.length().map_err(failed)?;
-        if from.is_some() {
+        let from = match extent {
+            Extent::All | Extent::AllOfOwn => 0,
+            Extent::From(offset) => offset,
+            Extent::Grows => u64::MAX,
+        };
+        if matches!(extent, Extent::From(_) | Extent::Grows) {
             self.want_whole(grip)?;
             // A crash may leave the new bytes half written, but not take the old ones.
             self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;
         }
-        self.note_opened(grip, uid)?;
-        if from.unwrap_or(0) < size {
+        let before = self.note_opened(grip, uid)?;
+        if from < size {
             self.sync_before_writing_over(grip.key()).map_err(failed)?;
+            if let Some(before) = before {
+                self.keep_old(grip, &before, extent == Extent::AllOfOwn)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Keeps the stored version that is about to be written over: the next one will be like it.
+    fn keep_old(&self, grip: &Grip<C::Container>, before: &Presence, own: bool) -> Step<()> {
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if !(own && open.handles == 1) {
+            drop(files);
+            return self.keep_before_change(grip.file, before, false).map_err(failed);
+        }
+        self.keep_before_change(grip.file, before, true).map_err(failed)?;
+        let fresh = self.inner.containers.open(grip.key(), true).map_err(failed)?;
+        open.container = fresh.ok_or_else(|| {
+            Error::Failed(format!("no container could be made for {}", grip.file))
+        })?;
         Ok(())
     }
 
@@ -253,8 +288,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Err(Stop::Need(need(grip, 0, open.presence.contents.size)))
     }
 
-    /// The log learns that the container is not what was stored, before it is so.
-    fn note_opened(&self, grip: &Grip<C::Container>, uid: u32) -> Step<()> {
+    /// The log learns that the container is not what was stored, before it is so. Gives back the
+    /// version that the container is, if that is not pending.
+    fn note_opened(&self, grip: &Grip<C::Container>, uid: u32) -> Step<Option<Presence>> {
         let mut core = self.core();
         if core.meta.access == protocol::Access::ReadOnly {
             return Err(Objection::ReadOnly.into());
@@ -262,13 +298,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         if open.presence.dirty.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         if open.unlinked.is_some() {
             // It has no name to come back under: nothing of it is kept.
             open.presence.dirty = Some(Dirty { expects: open.presence.version, uid });
-            return Ok(());
+            return Ok(None);
         }
+        let before = open.presence.clone();
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
         // A store that is pending is overtaken: its contents are about to change. If it was on
@@ -292,8 +329,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         open.presence.dirty = Some(Dirty { expects, uid });
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
-        write.commit(Durability::Later).map_err(failed)
+        write.commit(Durability::Later).map_err(failed)?;
+        Ok(overtaken.is_none().then_some(before))
     }
+}
+
+/// What a change touches of a container that is a stored version so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// All of it at once.
+    All,
+    /// The same, and nobody else knows yet that the file is open here.
+    AllOfOwn,
+    /// What begins at this offset.
+    From(u64),
+    /// Nothing that is there.
+    Grows,
 }
 
 fn need<K>(grip: &Grip<K>, offset: u64, length: u64) -> Need {

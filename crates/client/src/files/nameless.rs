@@ -38,7 +38,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(files);
         drop(core);
         if !open {
-            self.discard_if_unused(file, 0, true);
+            let read = self.inner.tables.read().map_err(failed)?;
+            let row = Presence::load(&*read, file).map_err(failed)?;
+            drop(read);
+            if let Some(row) = row {
+                self.discard_if_unused(file, &row, true);
+            }
         }
         Ok(())
     }

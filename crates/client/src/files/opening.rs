@@ -9,6 +9,7 @@ use crate::presence::Presence;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
 use model::{FileId, Kind, Node, View};
 use protocol::{Objection, Upstream};
+use std::sync::MutexGuard;
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
 
@@ -32,10 +33,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             _ => return Err(Error::NotSupported("opening what is not a file").into()),
         }
         let opened = self.open_version(&mut files, file, &node, flags)?;
-        drop(files);
+        self.let_go(files);
         if flags.truncate
             && flags.write
-            && let Err(stop) = self.resize(opened.handle, 0, caller.uid)
+            && let Err(stop) = self.resize(opened.handle, 0, caller.uid, true)
         {
             self.release(opened.handle);
             return Err(stop);
@@ -44,7 +45,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
-        self.open_version(&mut self.files(), found.file, &found.node, flags)
+        let mut files = self.files();
+        let opened = self.open_version(&mut files, found.file, &found.node, flags)?;
+        self.let_go(files);
+        Ok(opened)
     }
 
     fn open_version(
@@ -66,6 +70,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let handle = files.add_handle(HandleState { file, generation, flags, direct });
         Ok(Opened { handle, keep_cache, direct })
+    }
+
+    /// Lets others at the open files, and keeps what opening one of them left behind.
+    fn let_go(&self, mut files: MutexGuard<'_, Files<C::Container>>) {
+        let left = files.left.take();
+        drop(files);
+        if let Some((file, presence)) = left {
+            self.leave_behind(file, &presence);
+        }
+    }
+
+    /// A version that another one has taken the place of: it may serve to fetch that.
+    fn leave_behind(&self, file: FileId, presence: &Presence) {
+        let core = self.core();
+        let files = self.files();
+        if files.get(file, presence.generation).is_some() || core.log.pending_store(file).is_some()
+        {
+            return;
+        }
+        if let Err(error) = self.set_aside(&core, &files, file, presence) {
+            tracing::debug!(%error, %file, "a version that was replaced could not be kept");
+        }
     }
 
     /// The generation of the version that is current, open already or opened for this.
@@ -93,6 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         let handle = files.add_handle(HandleState { file, generation, flags, direct: true });
+        self.let_go(files);
         Ok(Held { client: self, handle })
     }
 
@@ -130,10 +157,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 (container, presence)
             }
             None => {
-                let last = row.map(|row| row.generation).max(newest);
+                let last = row.as_ref().map(|row| row.generation).max(newest);
                 let generation = last.map_or(0, |last| last.wrapping_add(1));
                 let (container, presence) = self.new_container(file, generation, node)?;
                 self.save(&presence, file).map_err(failed)?;
+                let replaced = row.filter(|row| row.version != node.contents_stamp);
+                files.left = replaced.map(|row| (file, row));
                 (container, presence)
             }
         };
@@ -206,13 +235,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let closed = open.handles == 0 && open.presence.dirty.is_none();
         let gone = open.unlinked.is_some();
         let given_up = open.is_given_up();
+        let left = closed.then(|| open.presence.clone());
         if closed {
             files.open.remove(&key);
         }
         let settles = files.size_may_settle(state.file);
         drop(files);
-        if closed {
-            self.discard_if_unused(state.file, state.generation, gone);
+        if let Some(presence) = &left {
+            self.discard_if_unused(state.file, presence, gone);
         }
         if given_up {
             self.give_up_written(state.file, state.generation);
@@ -223,32 +253,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Removes a container that nobody has open and that is not the current one.
-    pub(crate) fn discard_if_unused(&self, file: FileId, generation: u32, gone: bool) {
-        let outcome = (|| -> StoreResult<()> {
-            let pending = self.core().log.pending_store(file).is_some();
-            let files = self.files();
-            if files.is_open(file) || pending {
-                return Ok(());
-            }
-            let mut write = self.inner.tables.write()?;
-            let row = Presence::load(&*write, file)?;
-            let current = row.as_ref().map(|row| row.generation);
-            if gone {
-                Presence::remove(&mut *write, file)?;
-                write.commit(Durability::Later)?;
-                if let Some(current) = current {
-                    self.inner.containers.remove(Key { file: file.0, generation: current })?;
-                }
-            }
-            if current != Some(generation) {
-                self.inner.containers.remove(Key { file: file.0, generation })?;
-            }
-            Ok(())
-        })();
-        if let Err(error) = outcome {
+    /// Lets go of a version that nobody has open and that is not the current one, or whose file is
+    /// gone: what it was may serve as a base for a while.
+    pub(crate) fn discard_if_unused(&self, file: FileId, presence: &Presence, gone: bool) {
+        if let Err(error) = self.discard(file, presence, gone) {
             tracing::warn!(%error, %file, "a container that is not needed could not be removed");
         }
+    }
+
+    fn discard(&self, file: FileId, presence: &Presence, gone: bool) -> StoreResult<()> {
+        let core = self.core();
+        let files = self.files();
+        if files.is_open(file) || core.log.pending_store(file).is_some() {
+            return Ok(());
+        }
+        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        let remove = |presence: &Presence| -> StoreResult<()> {
+            if !self.set_aside(&core, &files, file, presence)? {
+                let key = Key { file: file.0, generation: presence.generation };
+                self.inner.containers.remove(key)?;
+            }
+            Ok(())
+        };
+        let current = row.as_ref().map(|row| row.generation);
+        if gone && let Some(row) = &row {
+            remove(row)?;
+            let mut write = self.inner.tables.write()?;
+            Presence::remove(&mut *write, file)?;
+            write.commit(Durability::Later)?;
+        }
+        if current != Some(presence.generation) {
+            remove(presence)?;
+        }
+        Ok(())
     }
 
     /// The contents have been stored as `version`: the open file is that version now.

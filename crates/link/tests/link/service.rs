@@ -112,7 +112,7 @@ impl Session for MemorySession {
         self.answering_most.fetch_max(now, Ordering::SeqCst);
         let response = match request {
             Request::Measure => Response::Measured(Totals { files: 7, ..Totals::default() }),
-            Request::Put { payload } => Response::Measured(Totals {
+            Request::Put { payload, .. } => Response::Measured(Totals {
                 bytes: payload.bytes.len() as u64,
                 files: sum(&payload.bytes),
                 ..Totals::default()

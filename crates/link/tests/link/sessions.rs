@@ -15,7 +15,7 @@ use world::World;
 
 pub fn put(bytes: Vec<u8>) -> Request {
     let lengths = vec![bytes.len() as u32];
-    Request::Put { payload: Payload { lengths, bytes: bytes.into(), plain: true } }
+    Request::Put { payload: Payload { lengths, bytes: bytes.into(), plain: true }, deltas: None }
 }
 
 pub fn read(bytes: usize) -> Request {
@@ -23,6 +23,7 @@ pub fn read(bytes: usize) -> Request {
         file: FileId::ROOT,
         version: Stamp { replica: ReplicaId(1), number: 1 },
         ranges: vec![Range { offset: 0, length: bytes as u64 }],
+        base: None,
     }
 }
 

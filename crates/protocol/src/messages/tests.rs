@@ -19,6 +19,12 @@ fn payload() -> Payload {
     Payload { lengths: vec![2, 1], bytes: vec![7; 3].into(), plain: true }
 }
 
+fn delta() -> Delta {
+    let stretch = Range { offset: 5, length: 300 };
+    let base = Base { file: FileId(5), version: stamp(), stretch };
+    Delta { base, lengths: vec![2, 1], codec: 1, bytes: vec![7; 3].into(), check: 1 << 40 }
+}
+
 fn update(change: Change) -> Update {
     Update { stamp: stamp(), uid: 1000, at: Time { secs: -1, nanos: 2 }, change }
 }
@@ -29,7 +35,13 @@ fn request() -> Vec<u8> {
         update(Change::SetAttributes { file: FileId(5), expects: stamp(), set }),
         update(Change::RemoveXattr { file: FileId(5), name: b"user.x".to_vec().into() }),
     ];
-    let submit = Submit { settled: 300, strict: true, updates, payload: Some(payload()) };
+    let submit = Submit {
+        settled: 300,
+        strict: true,
+        updates,
+        payload: Some(payload()),
+        deltas: Some(vec![delta()]),
+    };
     minicbor::to_vec(Request::Submit(submit)).unwrap()
 }
 
@@ -50,6 +62,7 @@ fn response() -> Vec<u8> {
         verdicts: vec![kept_aside, Verdict::Refused(Objection::Cycle)],
         missing: vec![ChunkName([0xab; 24])],
         states,
+        useless: Some(vec![(FileId(5), stamp())]),
     };
     minicbor::to_vec(Response::Submitted(submitted)).unwrap()
 }

@@ -3,13 +3,14 @@
 //! only if its bytes bear its name.
 //! From: LBFS, GETHASH and READ.
 
+use crate::deltas::delta_of;
 use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use chunks::ChunksError;
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
-use protocol::{Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
+use protocol::{Base, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
 use store::StoreError;
 use volume::whole::{VolumeId, Whole};
 
@@ -18,31 +19,45 @@ const PIECES_MAX: usize = 30_000;
 /// Ranges in one request.
 const RANGES_MAX: usize = 10_000;
 
+/// What a recipe is asked for with.
+pub(crate) struct RecipeWanted {
+    pub file: FileId,
+    pub version: Option<Stamp>,
+    pub range: Range,
+    pub eager_bytes: u64,
+    pub base: Option<Base>,
+}
+
+/// Chunks on their way to a client.
+pub(crate) enum Sent {
+    Plain(Payload),
+    Delta(Delta),
+}
+
 /// The recipe chunks that cover a range, and the contents if there are few enough of them.
 pub(crate) fn recipe(
     inner: &Inner,
     volume: &Volume,
-    file: FileId,
-    version: Option<Stamp>,
-    range: Range,
-    eager_bytes: u64,
+    wanted: &RecipeWanted,
 ) -> Result<Result<Fetched, Refusal>> {
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
-    let (version, contents) = match version_of(&view, file, version)? {
+    let (version, contents) = match version_of(&view, wanted.file, wanted.version)? {
         Ok(found) => found,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let eager = contents.size <= eager_bytes.min(PAYLOAD_BYTES_MAX as u64);
-    let range = if eager { Range { offset: 0, length: contents.size } } else { range };
+    let eager = contents.size <= wanted.eager_bytes.min(PAYLOAD_BYTES_MAX as u64);
+    let range = if eager { Range { offset: 0, length: contents.size } } else { wanted.range };
     let cover = cover(inner, volume, &contents, range)?;
-    let bytes = if eager && contents.size > 0 {
-        let chunks: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
-        Some(payload(inner, volume, &chunks)?)
-    } else {
-        None
-    };
-    Ok(Ok(Fetched { version, contents, recipe: cover.recipe, bytes }))
+    let (mut bytes, mut delta) = (None, None);
+    if eager && contents.size > 0 {
+        let pieces: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
+        match send(inner, volume, &pieces, wanted.base)? {
+            Sent::Plain(payload) => bytes = Some(payload),
+            Sent::Delta(sent) => delta = Some(sent),
+        }
+    }
+    Ok(Ok(Fetched { version, contents, recipe: cover.recipe, bytes, delta }))
 }
 
 /// The chunks of stretches of a version.
@@ -52,7 +67,8 @@ pub(crate) fn read(
     file: FileId,
     version: Stamp,
     ranges: &[Range],
-) -> Result<Result<Payload, Refusal>> {
+    base: Option<Base>,
+) -> Result<Result<Sent, Refusal>> {
     let malformed = |what: String| Ok(Err(Refusal::Malformed(what)));
     if ranges.len() > RANGES_MAX {
         return malformed(format!("more than {RANGES_MAX} ranges"));
@@ -85,7 +101,7 @@ pub(crate) fn read(
             return malformed(format!("more than {PAYLOAD_BYTES_MAX} bytes at once"));
         }
     }
-    Ok(Ok(payload(inner, volume, &pieces)?))
+    Ok(Ok(send(inner, volume, &pieces, base)?))
 }
 
 /// The contents that a file has, or had in that version.
@@ -129,9 +145,19 @@ fn cover(inner: &Inner, volume: &Volume, contents: &Contents, range: Range) -> R
     }
 }
 
+/// The chunks among the pieces, in the fewest bytes.
+fn send(inner: &Inner, volume: &Volume, pieces: &[Piece], base: Option<Base>) -> Result<Sent> {
+    let found = found(inner, volume, pieces)?;
+    if let Some(delta) = delta_of(inner, volume, base, &found)? {
+        return Ok(Sent::Delta(delta));
+    }
+    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+    Ok(Sent::Plain(chunks::pack(&found)))
+}
+
 /// The chunks among the pieces. Each has the length that the recipe gives it, or whoever wrote
 /// the recipe lied; that bounds what is sent.
-fn payload(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Payload> {
+fn found(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for piece in pieces {
         let Piece::Chunk { name, length } = piece else { continue };
@@ -143,8 +169,7 @@ fn payload(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Payload> 
         }
         found.push(bytes);
     }
-    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
-    Ok(chunks::pack(&found))
+    Ok(found)
 }
 
 /// A chunk was here when the update that names it was taken.

@@ -66,7 +66,7 @@ async fn a_read_only_device_changes_nothing() {
     let (_, make) = eve.making(FileId::ROOT, "x", Kind::File);
     assert_eq!(eve.replay(make).await, Verdict::Refused(Objection::ReadOnly));
     let payload = chunks::pack(&[b"bytes"]);
-    let put = eve.ask(Request::Put { payload }).await;
+    let put = eve.ask(Request::Put { payload, deltas: None }).await;
     assert_eq!(put, Response::Refused(Refusal::ReadOnly));
     assert_eq!(party.tree(), "");
     assert_eq!(eve.attached.access, Access::ReadOnly);

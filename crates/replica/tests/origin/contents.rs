@@ -87,7 +87,7 @@ async fn ranges_of_whole_chunks_are_read_and_others_are_malformed() {
     let (a, b, z) = (pieces[1], pieces[2], pieces[pieces.len() - 1]);
     let two = Range { offset: a.offset, length: b.end() - a.offset };
     let last = Range { offset: z.offset, length: z.piece.length() };
-    let read = |ranges| Request::Read { file, version, ranges };
+    let read = |ranges| Request::Read { file, version, ranges, base: None };
     let response = ada.ask(read(vec![two, last])).await;
     let Response::Bytes(payload) = response else { panic!("{response:?}") };
     let chunks = chunks::unpack(&payload, PAYLOAD_BYTES_MAX).unwrap();
@@ -114,7 +114,7 @@ async fn an_older_version_is_read_after_a_newer_one_was_stored() {
     let store = ada.storing(file, old, "new text").await;
     ada.replay(store).await;
     let range = Range { offset: 0, length: 8 };
-    let read = |version| Request::Read { file, version, ranges: vec![range] };
+    let read = |version| Request::Read { file, version, ranges: vec![range], base: None };
     let text = |payload: &Payload| chunks::unpack(payload, 100).unwrap().concat();
     let Response::Bytes(payload) = ada.ask(read(old)).await else { panic!() };
     assert_eq!(text(&payload), b"old text");
@@ -191,7 +191,7 @@ async fn a_chunk_of_another_length_than_its_recipe_says_is_not_sent() {
     let lie = Contents { size: 10, root: Some(Root { name, depth: 0 }) };
     ada.replay(store_of(file, ada.stamp(), lie)).await;
     let ranges = vec![Range { offset: 0, length: 10 }; 1000];
-    let refused = ada.ask(Request::Read { file, version: ada.stamp(), ranges }).await;
+    let refused = ada.ask(Request::Read { file, version: ada.stamp(), ranges, base: None }).await;
     assert!(matches!(refused, Response::Refused(Refusal::Failed(_))), "{refused:?}");
 }
 
@@ -204,7 +204,7 @@ async fn a_payload_that_makes_no_sense_is_malformed() {
         Payload { lengths: vec![u32::MAX; 4], bytes: vec![].into(), plain: false },
         Payload { lengths: vec![0], bytes: vec![].into(), plain: true },
     ] {
-        let refused = ada.ask(Request::Put { payload }).await;
+        let refused = ada.ask(Request::Put { payload, deltas: None }).await;
         assert!(matches!(refused, Response::Refused(Refusal::Malformed(_))), "{refused:?}");
     }
 }
@@ -216,7 +216,7 @@ async fn a_full_origin_keeps_no_more_chunks_and_loses_none() {
     let mut ada = party.join("ada").await;
     ada.write_new(FileId::ROOT, "a", "fits").await;
     let payload = chunks::pack(&[&noise(200, 1)]);
-    let refused = ada.ask(Request::Put { payload }).await;
+    let refused = ada.ask(Request::Put { payload, deltas: None }).await;
     assert_eq!(refused, Response::Refused(Refusal::NoSpace));
     assert_eq!(party.tree(), "a: fits");
     let Response::Measured(totals) = ada.ask(Request::Measure).await else { panic!() };

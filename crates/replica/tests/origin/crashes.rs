@@ -119,12 +119,13 @@ impl Stage {
         let session = self.session(deed.by, deed.update.stamp.number).await?;
         if let Some(text) = deed.text {
             let payload = chunks::pack(&[text.as_bytes()]);
-            if session.answer(Request::Put { payload }).await != Response::Stored {
+            let put = session.answer(Request::Put { payload, deltas: None }).await;
+            if !matches!(put, Response::Stored { .. }) {
                 return None;
             }
         }
         let updates = vec![deed.update.clone()];
-        let submit = Submit { settled: 0, strict: false, updates, payload: None };
+        let submit = Submit { settled: 0, strict: false, updates, payload: None, deltas: None };
         match session.answer(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Some(submitted),
             Response::Refused(Refusal::Failed(_)) => None,
@@ -198,7 +199,10 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     let refused = ada.submit_all(true, vec![store.clone()], None).await.unwrap_err();
     assert_eq!(refused, Refusal::NoSpace);
     let payload = chunks::pack(&[b"more"]);
-    assert_eq!(ada.ask(Request::Put { payload }).await, Response::Refused(Refusal::NoSpace));
+    assert_eq!(
+        ada.ask(Request::Put { payload, deltas: None }).await,
+        Response::Refused(Refusal::NoSpace)
+    );
     assert_eq!(party.tree(), "a: old");
     disk.make_room();
     ada.submit_all(true, vec![store], None).await.unwrap();

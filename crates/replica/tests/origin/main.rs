@@ -10,6 +10,7 @@ mod collecting;
 mod conflicts;
 mod contents;
 mod crashes;
+mod deltas;
 mod party;
 mod restart;
 mod sessions;

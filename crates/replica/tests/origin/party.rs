@@ -289,7 +289,7 @@ impl Device {
         updates: Vec<Update>,
         payload: Option<Payload>,
     ) -> Result<Submitted, Refusal> {
-        let submit = Submit { settled: self.settled, strict, updates, payload };
+        let submit = Submit { settled: self.settled, strict, updates, payload, deltas: None };
         match self.ask(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Ok(submitted),
             Response::Refused(refusal) => Err(refusal),
@@ -312,8 +312,8 @@ impl Device {
     }
 
     pub async fn put(&self, chunks: &[&[u8]]) {
-        let response = self.ask(Request::Put { payload: chunks::pack(chunks) }).await;
-        assert_eq!(response, Response::Stored);
+        let put = Request::Put { payload: chunks::pack(chunks), deltas: None };
+        assert_eq!(self.ask(put).await, Response::Stored { useless: None });
     }
 
     /// A change that stores a text of one chunk, with the chunk put before.
@@ -384,7 +384,7 @@ impl Device {
     }
 
     pub async fn recipe(&self, file: FileId, range: Range, eager_bytes: u64) -> Fetched {
-        let recipe = Request::Recipe { file, version: None, range, eager_bytes };
+        let recipe = Request::Recipe { file, version: None, range, eager_bytes, base: None };
         match self.ask(recipe).await {
             Response::Recipe(fetched) => fetched,
             response => panic!("{response:?}"),

@@ -135,13 +135,17 @@ impl<S: Service> Network<S> {
         let session = connection.session().filter(|_| wire.passes())?;
         let alive = self.state().origin.as_ref().map(|origin| origin.alive.clone())?;
         let request = match minicbor::decode::<Request>(request) {
-            Ok(request) => request,
+            Ok(mut request) => {
+                self.spoil_request(&mut request);
+                request
+            }
             Err(error) => {
                 self.fault(format!("a request cannot be decoded: {error}"));
                 return None;
             }
         };
-        let response = session.answer(request).await;
+        let mut response = session.answer(request).await;
+        self.spoil_response(&mut response);
         if !alive() {
             return None;
         }

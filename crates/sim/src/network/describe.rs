@@ -1,7 +1,7 @@
 //! Messages in a few words, for the trace.
 
-use model::{Change, Update};
-use protocol::{Notice, Request, Response, States, Tail, Verdict};
+use model::{Change, FileId, Stamp, Update};
+use protocol::{Delta, Notice, Request, Response, States, Tail, Verdict};
 
 pub(super) fn request(request: &Request) -> String {
     match request {
@@ -17,15 +17,19 @@ pub(super) fn request(request: &Request) -> String {
         }
         Request::Inspect { nodes, entries } => format!("Inspect {nodes:?} {entries:?}"),
         Request::Recipe { file, version, .. } => format!("Recipe of {file} at {version:?}"),
-        Request::Read { file, version, ranges } => {
-            format!("Read {file} at {version}: {} ranges", ranges.len())
+        Request::Read { file, version, ranges, base } => {
+            let with = base.map(|base| format!(", with v{}", base.version)).unwrap_or_default();
+            format!("Read {file} at {version}: {} ranges{with}", ranges.len())
         }
-        Request::Put { payload } => format!("Put {} chunks", payload.lengths.len()),
+        Request::Put { payload, deltas: coded } => {
+            format!("Put {} chunks{}", payload.lengths.len(), deltas(coded))
+        }
         Request::Submit(submit) => format!(
-            "Submit{} settled {}: {}",
+            "Submit{} settled {}: {}{}",
             if submit.strict { " strictly," } else { "," },
             submit.settled,
-            submit.updates.iter().map(update).collect::<Vec<_>>().join("; ")
+            submit.updates.iter().map(update).collect::<Vec<_>>().join("; "),
+            deltas(&submit.deltas)
         ),
         Request::Measure => "Measure".into(),
         Request::Leave => "Leave".into(),
@@ -53,20 +57,40 @@ pub(super) fn response(response: &Response) -> String {
             fetched.version,
             fetched.contents.size,
             fetched.recipe.len(),
-            if fetched.bytes.is_some() { ", with the contents" } else { "" }
+            match (&fetched.bytes, &fetched.delta) {
+                (Some(_), _) => ", with the contents".into(),
+                (None, Some(sent)) => format!(", with {}", delta(sent)),
+                (None, None) => String::new(),
+            }
         ),
         Response::Bytes(payload) => format!("Bytes of {} chunks", payload.lengths.len()),
-        Response::Stored => "Stored".into(),
+        Response::Delta(sent) => delta(sent),
+        Response::Stored { useless } => format!("Stored{}", bases(useless)),
         Response::Submitted(submitted) => format!(
-            "Submitted [{}], {} chunks missing, {}",
+            "Submitted [{}], {} chunks missing{}, {}",
             submitted.verdicts.iter().map(verdict).collect::<Vec<_>>().join(", "),
             submitted.missing.len(),
+            bases(&submitted.useless),
             states(&submitted.states)
         ),
         Response::Measured(_) => "Measured".into(),
         Response::Left => "Left".into(),
         Response::Refused(refusal) => format!("Refused: {refusal}"),
     }
+}
+
+fn delta(delta: &Delta) -> String {
+    let (base, chunks) = (delta.base, delta.lengths.len());
+    format!("{chunks} chunks in {} bytes over {} v{}", delta.bytes.len(), base.file, base.version)
+}
+
+fn deltas(deltas: &Option<Vec<Delta>>) -> String {
+    deltas.iter().flatten().map(|sent| format!(", {}", delta(sent))).collect()
+}
+
+fn bases(bases: &Option<Vec<(FileId, Stamp)>>) -> String {
+    let told = |(file, version): &(FileId, Stamp)| format!(", no use for {file} v{version}");
+    bases.iter().flatten().map(told).collect()
 }
 
 pub(super) fn notice(notice: &Notice) -> String {

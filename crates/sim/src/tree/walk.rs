@@ -145,6 +145,7 @@ impl<S: Session> Reader<S> {
             version: None,
             range: all,
             eager_bytes: PAYLOAD_BYTES_MAX as u64,
+            base: None,
         };
         let fetched = match self.session.answer(request).await {
             Response::Recipe(fetched) => fetched,

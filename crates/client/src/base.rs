@@ -1,0 +1,246 @@
+//! Which contents a version is sent or fetched against, and doing it.
+//! Holds: a base is a guess. Sender and receiver check what comes of it, and if nothing does the
+//! chunks travel by themselves.
+//! From: beyond LBFS, which sends a changed chunk whole.
+
+use crate::client::{Client, error_of};
+use crate::plan::Plan;
+use crate::presence::Presence;
+use crate::types::Error;
+use chunks::{ChunksError, Described, pack_against, stretch_of, unpack_against};
+use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
+use protocol::{Base, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use store::container::Key;
+use store::{Container, Containers};
+use volume::partial::Tree;
+
+/// Fewer bytes are not worth looking for a base.
+const TARGET_BYTES_MIN: u64 = 64;
+/// Of the chunks of a new file, so many are looked for in other files to find one that is like it.
+const VOTES_MAX: usize = 4096;
+
+/// Contents that may be like what is to be sent or fetched.
+pub(crate) struct Source<K> {
+    pub file: FileId,
+    pub version: Stamp,
+    pub size: u64,
+    ranges: Vec<(u64, u64)>,
+    container: K,
+}
+
+impl<K: Container> Source<K> {
+    /// What is most like a stretch of a version of `size` bytes, if all of it is here.
+    pub fn base(&self, size: u64, wanted: Range) -> Option<Base> {
+        let stretch = stretch_of(self.size, size, wanted)?;
+        self.has(stretch).then_some(Base { file: self.file, version: self.version, stretch })
+    }
+
+    fn has(&self, stretch: Range) -> bool {
+        let Some(end) = stretch.offset.checked_add(stretch.length) else { return false };
+        self.ranges.iter().any(|&(from, to)| from <= stretch.offset && end <= to)
+    }
+
+    /// The bytes of a stretch; none if they are not all here.
+    fn read(&self, stretch: Range) -> Result<Option<Vec<u8>>, Error> {
+        if !self.has(stretch) {
+            return Ok(None);
+        }
+        let length = usize::try_from(stretch.length).unwrap_or(usize::MAX);
+        let bytes = self.container.read(stretch.offset, length).map_err(error_of)?;
+        Ok((bytes.len() == length).then_some(bytes))
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn kin(&self) -> MutexGuard<'_, crate::kin::Kin> {
+        self.inner.kin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the replica above is believed: which names it says are another file's by now.
+    pub(crate) fn note_hands(&self, entries: &[EntryState]) -> Result<(), Error> {
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let tree = Tree::new(&*read, 0);
+        for state in entries {
+            // Who is not known here was not cached here.
+            let Ok(Some(before)) = tree.entry(state.directory, &state.name) else { continue };
+            if state.file != Some(before) {
+                let name = (state.directory, state.name.clone());
+                self.kin().changes_hands(name, before, state.file);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is here of a version of a file, or of the newest that is.
+    fn source(
+        &self,
+        file: FileId,
+        version: Option<Stamp>,
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let kept = self.trash().find(file, version);
+        if let Some((key, kept)) = kept
+            && !self.kin().is_useless(file, kept.version)
+            && let Some(container) = self.inner.containers.open(key, false).map_err(error_of)?
+        {
+            let (version, size, ranges) = (kept.version, kept.size, kept.ranges);
+            return Ok(Some(Source { file, version, size, ranges, container }));
+        }
+        let row = {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            Presence::load(&*read, file).map_err(error_of)?
+        };
+        let fits = |row: &Presence| {
+            let is_this = version.is_none_or(|version| version == row.version);
+            is_this && row.dirty.is_none() && !row.ranges.is_empty()
+        };
+        let Some(row) = row.filter(fits) else { return Ok(None) };
+        if self.kin().is_useless(file, row.version) {
+            return Ok(None);
+        }
+        let key = Key { file: file.0, generation: row.generation };
+        let Some(container) = self.inner.containers.open(key, false).map_err(error_of)? else {
+            return Ok(None);
+        };
+        let (version, size) = (row.version, row.contents.size);
+        Ok(Some(Source { file, version, size, ranges: row.ranges, container }))
+    }
+
+    /// What the replica above has that the contents of a pending store may be like: the version
+    /// that it replaces, or else the file whose place this one took, or the one that has most of
+    /// its chunks.
+    fn source_for_store(
+        &self,
+        update: &Update,
+        kin: Option<FileId>,
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let Change::Store { file, expects, .. } = &update.change else { return Ok(None) };
+        let (replica, settled) = {
+            let core = self.core();
+            (core.meta.replica, core.meta.settled)
+        };
+        let before = self.kin().before(*file);
+        let guesses =
+            [(Some(*file), Some(*expects)), (Some(*file), None), (before, None), (kin, None)];
+        for (file, version) in guesses {
+            let Some(file) = file else { continue };
+            let Some(source) = self.source(file, version)? else { continue };
+            let stamp = source.version;
+            // What is pending, this one too, cannot be there yet.
+            if Some(stamp.replica) != replica || stamp.number <= settled {
+                return Ok(Some(source));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is here that a version which is to be fetched may be like.
+    pub(crate) fn source_for_fetch(
+        &self,
+        file: FileId,
+        version: Stamp,
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let before = self.kin().before(file);
+        for file in [Some(file), before].into_iter().flatten() {
+            match self.source(file, None)? {
+                Some(source) if source.version != version => return Ok(Some(source)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The file that has most of what these contents consist of, as far as the index knows.
+    pub(crate) fn most_alike(&self, described: &Described, file: FileId) -> Option<FileId> {
+        let read = self.inner.tables.read().ok()?;
+        let mut votes: BTreeMap<FileId, u64> = BTreeMap::new();
+        for placed in described.pieces.iter().take(VOTES_MAX) {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            let places = chunks::index::find(&*read, &name).ok()?;
+            let mut files: Vec<FileId> = places.iter().map(|place| place.file).collect();
+            files.dedup();
+            for other in files.into_iter().filter(|other| *other != file) {
+                *votes.entry(other).or_default() += length;
+            }
+        }
+        votes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(file, _)| file)
+    }
+
+    /// Chunks of a pending store as a delta; none where they are better sent by themselves.
+    pub(crate) fn delta_for(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
+        let Change::Store { contents, .. } = &update.change else { return Ok(None) };
+        let places: Vec<(u64, u32)> =
+            names.iter().filter_map(|name| plan.data.get(name).copied()).collect();
+        let bytes: u64 = places.iter().map(|(_, length)| u64::from(*length)).sum();
+        if places.len() != names.len()
+            || !(TARGET_BYTES_MIN..=PAYLOAD_BYTES_MAX as u64).contains(&bytes)
+        {
+            return Ok(None);
+        }
+        let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };
+        let from = places.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
+        let to = places.iter().map(|(offset, length)| offset + u64::from(*length)).max();
+        let wanted = Range { offset: from, length: to.unwrap_or(from) - from };
+        let Some(base) = source.base(contents.size, wanted) else { return Ok(None) };
+        let Some(old) = source.read(base.stretch)? else { return Ok(None) };
+        let secret = self.secret().0;
+        let mut chunks = Vec::with_capacity(names.len());
+        for name in names {
+            match self.chunk_of(plan, &secret, name).map_err(error_of)? {
+                Some(chunk) => chunks.push(chunk),
+                None => return Ok(None),
+            }
+        }
+        let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+        Ok(pack_against(&secret, base, &old, &chunks))
+    }
+
+    /// The chunks of a delta that came for what was offered. None: nothing comes of it, and the
+    /// source is of no use.
+    pub(crate) fn undo_delta(
+        &self,
+        source: &Source<C::Container>,
+        delta: &Delta,
+    ) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let is_this = delta.base.file == source.file && delta.base.version == source.version;
+        let old = if is_this { source.read(delta.base.stretch)? } else { None };
+        let secret = self.secret().0;
+        let chunks = match old {
+            Some(old) => unpack_against(&secret, delta, &old, PAYLOAD_BYTES_MAX),
+            None => Ok(None),
+        };
+        let chunks = chunks.map_err(|error: ChunksError| Error::Failed(error.to_string()))?;
+        if chunks.is_none() {
+            self.kin().note_useless(source.file, source.version);
+        }
+        Ok(chunks)
+    }
+
+    /// The replica above cannot use these.
+    pub(crate) fn note_useless(&self, bases: Option<&Vec<(FileId, Stamp)>>) {
+        for (file, version) in bases.into_iter().flatten() {
+            tracing::debug!(%file, %version, "the replica above does not have this base");
+            self.kin().note_useless(*file, *version);
+        }
+    }
+
+    /// For `explain`: a delta has travelled.
+    pub(crate) fn note_coded(&self, file: FileId, version: Stamp, sent: bool, delta: &Delta) {
+        let mut kin = self.kin();
+        let transfer = kin.transfer_of(file, version, sent);
+        transfer.base = Some((delta.base.file, delta.base.version, delta.codec));
+        transfer.coded += delta.lengths.iter().map(|length| u64::from(*length)).sum::<u64>();
+        transfer.coded_bytes += delta.bytes.len() as u64;
+    }
+
+    /// For `explain`: chunks have travelled by themselves.
+    pub(crate) fn note_plain(&self, file: FileId, version: Stamp, sent: bool, bytes: u64) {
+        self.kin().transfer_of(file, version, sent).plain += bytes;
+    }
+}

@@ -1,0 +1,69 @@
+//! Contents in messages: stretches, chunks by themselves, and chunks as deltas.
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+use model::{FileId, Stamp};
+
+/// The most bytes of contents, before compression, in one message.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// The most bytes of a version that a delta may be against.
+pub const BASE_BYTES_MAX: u64 = 4 << 20;
+
+/// Deltas in one message, at most.
+pub const DELTAS_MAX: usize = 256;
+
+/// A stretch of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Range {
+    #[n(0)]
+    pub offset: u64,
+    #[n(1)]
+    pub length: u64,
+}
+
+/// Chunks one after another, as one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Payload {
+    /// Length of each chunk, before compression.
+    #[n(0)]
+    pub lengths: Vec<u32>,
+    /// Zstandard, one frame over all chunks; or the bytes as they are, if `plain`.
+    #[n(1)]
+    pub bytes: ByteVec,
+    #[n(2)]
+    pub plain: bool,
+}
+
+/// A stretch of a version of a file that both sides have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Base {
+    #[n(0)]
+    pub file: FileId,
+    #[n(1)]
+    pub version: Stamp,
+    /// At most `BASE_BYTES_MAX` long, and within the version.
+    #[n(2)]
+    pub stretch: Range,
+}
+
+/// Chunks one after another, as what they add to a base.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Delta {
+    #[n(0)]
+    pub base: Base,
+    /// Length of each chunk.
+    #[n(1)]
+    pub lengths: Vec<u32>,
+    /// The number of the codec. A receiver that does not know it has no use for the base.
+    #[n(2)]
+    pub codec: u8,
+    #[n(3)]
+    pub bytes: ByteVec,
+    /// The first eight bytes of the name that all the chunks together would have as one. If they
+    /// come out otherwise, the two sides do not have the same base.
+    #[n(4)]
+    pub check: u64,
+}

@@ -1,0 +1,147 @@
+//! Deltas: undone as they arrive, made where the asker has something like what it asks for.
+//! Holds: a delta of which nothing comes is no error, and its base is named to the sender; what
+//! comes of one is a chunk like any other, named here, from its bytes; no more than `TURNS` are
+//! worked on at a time, each with a base and a target of bounded length.
+//! From: beyond LBFS, which sends a changed chunk whole.
+
+use crate::error::Result;
+use crate::examine::put_chunks;
+use crate::origin::Inner;
+use crate::volumes::{Volume, locked};
+use chunks::{ChunksError, pack_against, target_bytes, unpack_against};
+use model::{ChunkName, FileId, Piece, Stamp};
+use protocol::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Refusal};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use volume::whole::Whole;
+
+/// Deltas that are worked on at once, all sessions together.
+const TURNS: usize = 4;
+/// Bytes of bases that one message may name, all its deltas together.
+const BASES_BYTES_MAX: u64 = 16 * BASE_BYTES_MAX;
+/// Pieces of one base: chunks of 2 KiB at the least.
+const BASE_PIECES_MAX: usize = 2 * (BASE_BYTES_MAX as usize / 2048);
+
+/// Who works on a delta has one of these.
+#[derive(Debug, Default)]
+pub(crate) struct Turns([Mutex<()>; TURNS]);
+
+impl Turns {
+    /// One that is free.
+    fn free(&self) -> Option<MutexGuard<'_, ()>> {
+        self.0.iter().find_map(|turn| match turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+
+    /// One that is free, or will be.
+    fn wait(&self) -> MutexGuard<'_, ()> {
+        self.free().unwrap_or_else(|| locked(&self.0[0]))
+    }
+}
+
+/// Keeps the chunks of deltas. Gives back the bases that were of no use.
+pub(crate) fn put_deltas(
+    inner: &Inner,
+    volume: &Volume,
+    deltas: &[Delta],
+) -> Result<Vec<(FileId, Stamp)>, Refusal> {
+    check_sizes(deltas)?;
+    let mut useless = Vec::new();
+    for delta in deltas {
+        let _turn = inner.turns.wait();
+        let base = base_bytes(inner, volume, &delta.base)
+            .map_err(|error| error.refuse(&volume.name, "read what a delta is against"))?;
+        let chunks = match base {
+            Some(base) => unpack_against(&volume.secret, delta, &base, PAYLOAD_BYTES_MAX)
+                .map_err(|error| Refusal::Malformed(error.to_string()))?,
+            None => None,
+        };
+        match chunks {
+            Some(chunks) => put_chunks(inner, volume, &chunks)?,
+            None => useless.push((delta.base.file, delta.base.version)),
+        }
+    }
+    useless.dedup();
+    Ok(useless)
+}
+
+/// What a message may ask for in work.
+fn check_sizes(deltas: &[Delta]) -> Result<(), Refusal> {
+    let malformed = |what: String| Err(Refusal::Malformed(what));
+    if deltas.len() > DELTAS_MAX {
+        return malformed(format!("{} deltas at once, of {DELTAS_MAX}", deltas.len()));
+    }
+    let (mut room, mut bases) = (PAYLOAD_BYTES_MAX, 0u64);
+    for delta in deltas {
+        match target_bytes(delta, room) {
+            Ok(bytes) => room -= bytes,
+            Err(error) => return malformed(error.to_string()),
+        }
+        bases = bases.saturating_add(delta.base.stretch.length);
+        if bases > BASES_BYTES_MAX {
+            return malformed(format!("deltas against more than {BASES_BYTES_MAX} bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// These chunks against what the asker has; none where they are better sent by themselves, and
+/// where others have all turns.
+pub(crate) fn delta_of(
+    inner: &Inner,
+    volume: &Volume,
+    base: Option<Base>,
+    chunks: &[Vec<u8>],
+) -> Result<Option<Delta>> {
+    let Some(base) = base else { return Ok(None) };
+    let Some(_turn) = inner.turns.free() else { return Ok(None) };
+    let Some(bytes) = base_bytes(inner, volume, &base)? else { return Ok(None) };
+    let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    Ok(pack_against(&volume.secret, base, &bytes, &chunks))
+}
+
+/// The bytes of a stretch of a version; none if it is not all here, or there is no such stretch.
+/// They are not hashed: who uses them checks what comes of it.
+fn base_bytes(inner: &Inner, volume: &Volume, base: &Base) -> Result<Option<Vec<u8>>> {
+    let (from, length) = (base.stretch.offset, base.stretch.length);
+    if !(1..=BASE_BYTES_MAX).contains(&length) {
+        return Ok(None);
+    }
+    let contents = {
+        let tables = inner.tables.read()?;
+        Whole::now(&*tables, volume.id).contents(base.file, base.version)?
+    };
+    let Some((contents, _)) = contents else { return Ok(None) };
+    let Some(to) = from.checked_add(length).filter(|to| *to <= contents.size) else {
+        return Ok(None);
+    };
+    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
+    let cover = match chunks::cover(&volume.secret, &contents, base.stretch, BASE_PIECES_MAX, fetch)
+    {
+        Ok(cover) => cover,
+        Err(ChunksError::Store(error)) => return Err(error.into()),
+        // A recipe that makes no sense is as good as none.
+        Err(_) => return Ok(None),
+    };
+    if !cover.missing.is_empty() || cover.next.is_some() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(length as usize);
+    for placed in &cover.pieces {
+        let first = from.saturating_sub(placed.offset) as usize;
+        let last = (placed.end().min(to) - placed.offset) as usize;
+        match placed.piece {
+            Piece::Zeros { .. } => bytes.resize(bytes.len() + last - first, 0),
+            Piece::Chunk { name, .. } => {
+                let chunk = inner.blobs.get(&volume.blob(&name))?;
+                let Some(part) = chunk.as_ref().and_then(|chunk| chunk.get(first..last)) else {
+                    return Ok(None);
+                };
+                bytes.extend_from_slice(part);
+            }
+        }
+    }
+    Ok((bytes.len() as u64 == length).then_some(bytes))
+}

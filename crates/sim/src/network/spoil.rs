@@ -1,0 +1,53 @@
+//! Deltas that are of no use to whom they reach, as if the base had gone there, or were another one.
+
+use super::Network;
+use protocol::{Base, Delta, Request, Response, Service};
+
+/// No replica makes so many updates here.
+const NEVER: u64 = 1 << 40;
+
+impl<S: Service> Network<S> {
+    fn is_spoiled(&self) -> bool {
+        let one_in = self.state().spoiled_one_in;
+        one_in.is_some_and(|one_in| self.inner.world.entropy.below(one_in) == 0)
+    }
+
+    pub(super) fn spoil_request(&self, request: &mut Request) {
+        match request {
+            Request::Submit(submit) => self.spoil_all(&mut submit.deltas),
+            Request::Put { deltas, .. } => self.spoil_all(deltas),
+            Request::Read { base, .. } | Request::Recipe { base, .. } => self.spoil_base(base),
+            _ => {}
+        }
+    }
+
+    pub(super) fn spoil_response(&self, response: &mut Response) {
+        let delta = match response {
+            Response::Delta(delta) => delta,
+            Response::Recipe(fetched) => match &mut fetched.delta {
+                Some(delta) => delta,
+                None => return,
+            },
+            _ => return,
+        };
+        if self.is_spoiled() {
+            delta.check ^= 1;
+        }
+    }
+
+    fn spoil_all(&self, deltas: &mut Option<Vec<Delta>>) {
+        for delta in deltas.iter_mut().flatten() {
+            if self.is_spoiled() {
+                delta.check ^= 1;
+            }
+        }
+    }
+
+    fn spoil_base(&self, base: &mut Option<Base>) {
+        if let Some(base) = base
+            && self.is_spoiled()
+        {
+            base.version.number += NEVER;
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Versions travel as what they add to what the other side has, and whatever goes wrong with that,
+//! they arrive.
+#![allow(clippy::unwrap_used, reason = "a scenario that cannot go on is a failed test")]
+
+use client::{Caller, Handle, Making, OpenFlags, RenameFlag, WantedMode, complete};
+use model::{FileId, Kind, Name};
+use protocol::Mode;
+use replica::Limits;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use std::future::Future;
+use std::time::Duration;
+
+const CALLER: Caller = Caller { uid: 1000, gid: 1000 };
+const BYTES: usize = 200_000;
+/// Recipe chunks name every chunk anew: 24 bytes for each 8 KiB, and a little more.
+const FEW_BYTES: u64 = 3_000;
+
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// The same with a byte changed everywhere: no chunk is as it was.
+fn compiled_again(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.iter_mut().step_by(1500).for_each(|byte| *byte ^= 0x55);
+    bytes
+}
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+    machines: Vec<ClientMachine>,
+}
+
+impl Scene {
+    async fn new(clients: usize, cache_bytes_max: u64) -> Scene {
+        let room = Room::new(7, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mut scene = Scene { room, origin, machines: Vec::new() };
+        for number in 0..clients {
+            let invitation = scene.origin.invite().unwrap();
+            let mode = WantedMode::Fixed(Mode::Connected);
+            let line = Conditions { bytes_a_second: Some(40_000), ..Conditions::NEAR };
+            let mut machine = ClientMachine::new(&scene.room, number, invitation, line, mode);
+            machine.cache_bytes_max = cache_bytes_max;
+            machine.start().await.unwrap();
+            scene.machines.push(machine);
+        }
+        scene
+    }
+
+    fn client(&self, number: usize) -> SimClient {
+        self.machines[number].client().unwrap().clone()
+    }
+
+    fn sent(&self, number: usize) -> u64 {
+        self.client(number).status().traffic.iter().map(|class| class.sent).sum()
+    }
+
+    fn received(&self, number: usize) -> u64 {
+        self.client(number).status().traffic.iter().map(|class| class.received).sum()
+    }
+
+    /// Stores the first version of `doc`.
+    async fn begin(&self) -> Vec<u8> {
+        let old = noise(BYTES, 1);
+        let handle = create(&self.client(0), "doc").await;
+        save(&self.client(0), handle, &old).await;
+        old
+    }
+
+    /// Saves with `save`, and says how many bytes were sent for it. What is there then is `new`.
+    async fn costs<F: Future<Output = ()>>(&self, new: &[u8], save: F) -> u64 {
+        let before = self.sent(0);
+        save.await;
+        let sent = self.sent(0) - before;
+        self.is_at_the_origin(new).await;
+        sent
+    }
+
+    /// A client that never had anything finds these contents.
+    async fn is_at_the_origin(&self, new: &[u8]) {
+        let invitation = self.origin.invite().unwrap();
+        let mode = WantedMode::Fixed(Mode::Connected);
+        let number = 1000 + self.room.chance.below(1 << 40) as usize;
+        let mut fresh = ClientMachine::new(&self.room, number, invitation, Conditions::NEAR, mode);
+        fresh.start().await.unwrap();
+        let found = read(fresh.client().unwrap(), "doc").await;
+        assert!(found == new, "{} bytes instead of {}", found.len(), new.len());
+        // Nobody is to wait for its lease.
+        fresh.client().unwrap().shut_down(Duration::ZERO).await;
+        fresh.stop(End::Killed, Duration::ZERO);
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+async fn settled<T>(
+    client: &SimClient,
+    call: impl Fn(&SimClient) -> client::Step<client::Done<T>>,
+) -> T {
+    let done = complete(client, call).await.unwrap();
+    if let Some(number) = done.wait {
+        client.settled(number).await.unwrap();
+    }
+    done.value
+}
+
+async fn create(client: &SimClient, text: &str) -> Handle {
+    let making =
+        Making { kind: Kind::File, mode: 0o644, uid: 1000, gid: 1000, target: None, rdev: None };
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let call =
+        |client: &SimClient| client.create(CALLER, FileId::ROOT, &name(text), &making, flags);
+    settled(client, call).await.1.handle
+}
+
+async fn open(client: &SimClient, text: &str, flags: OpenFlags) -> Handle {
+    let found = complete(client, |client| client.lookup(FileId::ROOT, &name(text))).await.unwrap();
+    let file = found.unwrap().file;
+    settled(client, |client| client.open_file(CALLER, file, flags)).await.handle
+}
+
+async fn write(client: &SimClient, handle: Handle, offset: u64, bytes: &[u8]) {
+    complete(client, |client| client.write(handle, offset, bytes)).await.unwrap();
+}
+
+async fn close(client: &SimClient, handle: Handle) {
+    settled(client, |client| client.flush(CALLER, handle)).await;
+    client.release(handle);
+}
+
+async fn save(client: &SimClient, handle: Handle, bytes: &[u8]) {
+    write(client, handle, 0, bytes).await;
+    close(client, handle).await;
+}
+
+async fn read(client: &SimClient, text: &str) -> Vec<u8> {
+    let flags = OpenFlags { read: true, ..OpenFlags::default() };
+    let handle = open(client, text, flags).await;
+    let bytes = complete(client, |client| client.read(handle, 0, 4 * BYTES)).await.unwrap();
+    client.release(handle);
+    bytes
+}
+
+async fn rename(client: &SimClient, from: &str, to: &str) {
+    let (root, from, to) = (FileId::ROOT, name(from), name(to));
+    let call =
+        |client: &SimClient| client.rename(CALLER, root, &from, root, &to, RenameFlag::Replace);
+    settled(client, call).await;
+}
+
+async fn unlink(client: &SimClient, text: &str) {
+    settled(client, |client| client.unlink(CALLER, FileId::ROOT, &name(text), false)).await;
+}
+
+const TRUNCATE: OpenFlags = OpenFlags { read: false, write: true, truncate: true, append: false };
+const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+const PLENTY: u64 = 1 << 30;
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_cut_and_written_anew_costs_the_difference() {
+    let scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async { save(&client, open(&client, "doc", TRUNCATE).await, &new).await })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+    let file = complete(&client, |client| client.lookup(FileId::ROOT, &name("doc"))).await;
+    let file = file.unwrap().unwrap().file;
+    let told = complete(&client, |client| client.explain(file, "doc")).await.unwrap().why.concat();
+    assert!(told.contains("200000 bytes of it as a delta of "), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_written_over_costs_the_difference() {
+    let scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async { save(&client, open(&client, "doc", WRITE).await, &new).await })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_removed_and_made_anew_costs_the_difference() {
+    let scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async {
+            unlink(&client, "doc").await;
+            save(&client, create(&client, "doc").await, &new).await;
+        })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_an_editor_has_put_aside_is_the_base_of_the_new_one() {
+    let scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async {
+            rename(&client, "doc", "doc~").await;
+            save(&client, create(&client, "doc").await, &new).await;
+            unlink(&client, "doc~").await;
+        })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_temporary_file_that_has_chunks_of_another_costs_the_difference() {
+    let scene = Scene::new(1, PLENTY).await;
+    let mut new = scene.begin().await;
+    let changed = compiled_again(&new[40_000..160_000]);
+    new[40_000..160_000].copy_from_slice(&changed);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async {
+            save(&client, create(&client, ".doc.a7Qx").await, &new).await;
+            rename(&client, ".doc.a7Qx", "doc").await;
+        })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pending_when_the_machine_dies_is_sent_as_a_difference_too() {
+    let mut scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    // Until the tables are on the disk.
+    scene.room.clock.sleep(Duration::from_secs(20)).await;
+    client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+    save(&client, open(&client, "doc", TRUNCATE).await, &new).await;
+    scene.room.clock.sleep(Duration::from_secs(20)).await;
+    scene.machines[0].stop(End::Killed, Duration::ZERO);
+    let before = scene.sent_by_line();
+    scene.machines[0].start().await.unwrap();
+    sim::check::settled(&scene.room, &scene.machines, true).await.unwrap();
+    let sent = scene.sent_by_line() - before;
+    scene.is_at_the_origin(&new).await;
+    assert!(sent < 2 * FEW_BYTES, "{sent} bytes");
+}
+
+impl Scene {
+    /// Of the first client's line, whose count outlives the process.
+    fn sent_by_line(&self) -> u64 {
+        self.room.network.traffic(0).sent.iter().sum()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_had_the_version_before_fetches_the_difference() {
+    let scene = Scene::new(2, PLENTY).await;
+    let old = scene.begin().await;
+    let (writer, reader) = (scene.client(0), scene.client(1));
+    assert!(read(&reader, "doc").await == old);
+    let new = compiled_again(&old);
+    save(&writer, open(&writer, "doc", TRUNCATE).await, &new).await;
+    let before = scene.received(1);
+    assert!(read(&reader, "doc").await == new);
+    let received = scene.received(1) - before;
+    assert!(received < FEW_BYTES, "{received} bytes");
+
+    let newer = compiled_again(&compiled_again(&new)[1..]);
+    save(&writer, create(&writer, "tmp").await, &newer).await;
+    rename(&writer, "tmp", "doc").await;
+    let before = scene.received(1);
+    assert!(read(&reader, "doc").await == newer);
+    let received = scene.received(1) - before;
+    assert!(received < FEW_BYTES, "another file under the same name: {received} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_the_old_version_the_new_one_travels_by_itself() {
+    let scene = Scene::new(1, 3 * BYTES as u64).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let sent = scene
+        .costs(&new, async { save(&client, open(&client, "doc", TRUNCATE).await, &new).await })
+        .await;
+    assert!(sent > BYTES as u64, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deltas_that_are_of_no_use_cost_time_and_lose_nothing() {
+    let scene = Scene::new(2, PLENTY).await;
+    let mut bytes = scene.begin().await;
+    let (writer, reader) = (scene.client(0), scene.client(1));
+    assert!(read(&reader, "doc").await == bytes);
+    scene.room.network.spoil_deltas(1);
+    for way in [TRUNCATE, WRITE] {
+        bytes = compiled_again(&bytes);
+        bytes.extend_from_slice(b"more");
+        save(&writer, open(&writer, "doc", way).await, &bytes).await;
+        assert!(read(&reader, "doc").await == bytes);
+        scene.is_at_the_origin(&bytes).await;
+    }
+    // A small one comes with its recipe.
+    let small = noise(9000, 3);
+    save(&writer, create(&writer, "small").await, &small).await;
+    assert!(read(&reader, "small").await == small);
+    let again = compiled_again(&small);
+    save(&writer, open(&writer, "small", TRUNCATE).await, &again).await;
+    assert!(read(&reader, "small").await == again);
+}
