@@ -348,7 +348,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         updates: &[Update],
         name: &ChunkName,
-    ) -> Result<Option<((FileId, Stamp), Vec<u8>)>, Error> {
+    ) -> Result<Option<PendingChunk>, Error> {
         let secret = self.secret().0;
         for update in updates {
             let number = update.stamp.number;
@@ -363,6 +363,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(None)
     }
 }
+
+/// A version of a file, and the bytes of one of its chunks.
+type PendingChunk = ((FileId, Stamp), Vec<u8>);
 
 /// What is known while missing chunks are sent.
 struct Supply {
