@@ -51,7 +51,7 @@ struct Row {
 fn upload() -> Request {
     let bytes = pattern(BULK_BYTES);
     let lengths = vec![u32::try_from(bytes.len()).expect("a quarter of a MiB")];
-    Request::Put { payload: Payload { lengths, bytes: bytes.into(), plain: true } }
+    Request::Put { payload: Payload { lengths, bytes: bytes.into(), plain: true }, deltas: None }
 }
 
 async fn measure(congestion: Congestion, queue_bytes: usize) -> Row {
