@@ -78,8 +78,8 @@ fn tidying(limits: &mut Limits, chance: &Entropy) {
     limits.versions_kept = VERSIONS_KEPT;
 }
 
-/// Longer than anything stays open or unsent, and shorter than most runs.
-const VERSIONS_KEPT: Duration = Duration::from_secs(45);
+/// Longer than anything stays open or unsent, and shorter than the longest runs.
+const VERSIONS_KEPT: Duration = Duration::from_secs(86_400);
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
