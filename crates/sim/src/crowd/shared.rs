@@ -116,15 +116,24 @@ impl Actor {
         programs: &mut Programs,
         operation: &Operation,
     ) -> Result<(), Stopped> {
-        if let Some(path) = loses(operation) {
+        let mut operation = operation.clone();
+        if let Some(path) = loses(&operation) {
             let stat = Operation::Stat { path: path.clone() };
             match self.try_out(client, programs, &stat).await? {
                 Outcome::Shown(shown) => self.board.removes(FileId(shown.file)),
                 Outcome::Failed(fault) if fault.is_of_link() => return Err(Stopped::Fault),
-                _ => {}
+                _ => spare_what_comes(&mut operation),
             }
         }
-        self.try_out(client, programs, operation).await.map(drop)
+        self.try_out(client, programs, &operation).await.map(drop)
+    }
+}
+
+/// Nothing was there to be replaced. What comes there meanwhile nobody here has seen, and the
+/// board could not be told that it goes.
+fn spare_what_comes(operation: &mut Operation) {
+    if let Operation::Rename { flag, .. } = operation {
+        *flag = RenameFlag::NoReplace;
     }
 }
 
