@@ -298,12 +298,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Waits for the verdict of an update, where the mode asks for that.
     pub async fn settled(&self, number: u64) -> Result<(), Error> {
+        let mut answer = Answer { client: self, number, told: false };
         let within = self.inner.settings.answer_within;
         let _waiting = self.waiting(number);
-        match self.inner.world.clock.within(within, self.verdict(number)).await {
-            Some(outcome) => outcome,
-            None => Err(Error::TimedOut(within)),
-        }
+        let outcome = self.inner.world.clock.within(within, self.verdict(number)).await;
+        let outcome = outcome.unwrap_or(Err(Error::TimedOut(within)));
+        answer.told = outcome.is_ok();
+        outcome
     }
 
     async fn verdict(&self, number: u64) -> Result<(), Error> {
@@ -323,6 +324,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             settled.await;
         }
+    }
+}
+
+/// Somebody's wait for a verdict, however it ends.
+struct Answer<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    number: u64,
+    told: bool,
+}
+
+impl<U: Upstream, C: Containers> Drop for Answer<'_, U, C> {
+    /// Who is told of an error, or is not told at all, takes it that nothing was done, and so does
+    /// the kernel: it would go on finding the file of a rename under the old name. What is pending
+    /// is done here, and the kernel has to look anew.
+    fn drop(&mut self) {
+        if self.told {
+            return;
+        }
+        let pending = {
+            let core = self.client.core();
+            core.log.pending().find(|update| update.stamp.number == self.number).map(stale_by)
+        };
+        self.client.forget(&pending.unwrap_or_default());
     }
 }
 

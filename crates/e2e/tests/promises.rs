@@ -122,6 +122,28 @@ fn a_change_whose_answer_did_not_come_in_time_is_done_all_the_same() {
     assert!(other.path("folder").is_dir());
 }
 
+/// Or else the next program that writes to the old name would write into what bears the new one.
+#[test]
+fn a_rename_whose_answer_did_not_come_in_time_is_seen_by_whoever_looks_next() {
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "2s"][..];
+    let wanted = Wanted { mode: "connected", options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    let (fresh, kept) = (mount.path("fresh"), mount.path("kept"));
+    fs::write(&kept, "old").unwrap();
+    fs::write(&fresh, "one").unwrap();
+    mount.relay.cut();
+    assert_eq!(fs::rename(&fresh, &kept).unwrap_err().kind(), ErrorKind::TimedOut);
+    // Long before the kernel would ask of its own accord, when the lease ends.
+    eventually(Duration::from_secs(8), "the old name is gone", || !fresh.exists());
+    mount.relay.restore();
+    eventually(BACK, "it has been sent", || mount.pending() == 0);
+    fs::write(&fresh, "two").unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), b"one");
+    assert_eq!(fs::read(&fresh).unwrap(), b"two");
+}
+
 #[test]
 fn what_was_written_and_not_closed_outlives_a_kill() {
     for mode in ["connected", "partial"] {
