@@ -42,10 +42,6 @@ pub struct Meta {
     /// Some of what is pending is not in the tables, because what it rests on was not known.
     #[n(10)]
     pub hides: Option<bool>,
-    /// When the replica above last had too much to say, updates up to this number had been made:
-    /// what they did is part of nothing that it has said since, but in the verdicts.
-    #[n(11)]
-    pub unsaid: Option<u64>,
 }
 
 impl Default for Meta {
@@ -62,21 +58,14 @@ impl Default for Meta {
             counter: 1,
             taken: None,
             hides: None,
-            unsaid: None,
         }
     }
 }
 
 impl Meta {
-    /// Whether the replica above had taken this update at the last attach.
+    /// Whether what the replica above said includes what this update did.
     pub fn is_taken(&self, number: u64) -> bool {
         self.taken.is_some_and(|taken| number <= taken)
-    }
-
-    /// Whether what the replica above said includes what this update did, if it had taken those up
-    /// to `taken`.
-    pub fn is_said(&self, number: u64, taken: Option<u64>) -> bool {
-        Some(number) <= taken && Some(number) > self.unsaid
     }
 
     pub fn load(read: &dyn Read) -> Result<Meta, StoreError> {
@@ -129,7 +118,6 @@ mod tests {
             counter: 70_000,
             taken: None,
             hides: None,
-            unsaid: None,
         }
     }
 

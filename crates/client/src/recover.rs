@@ -94,7 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if let Change::Store { file, contents, .. } = &update.change {
                     self.redo_store(write, update, *file, *contents)?;
                 }
-                if meta.is_said(update.stamp.number, meta.taken) {
+                if meta.is_taken(update.stamp.number) {
                     return Ok(Redone::Done);
                 }
                 let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {

@@ -205,7 +205,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let mut core = self.core();
                 core.meta.seen = seq;
                 core.meta.epoch += 1;
-                core.meta.unsaid = Some(core.log.last_number());
                 core.unsaved = true;
                 self.inner.epoch.store(core.meta.epoch, Ordering::Release);
                 Ok(())

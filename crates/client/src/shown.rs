@@ -86,8 +86,7 @@ fn show_pending(
         partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)?;
     }
     let mut hidden = BTreeSet::new();
-    let said = |update: &&Update| core.meta.is_said(update.stamp.number, taken);
-    for update in log.pending().filter(|update| !said(update)) {
+    for update in log.pending().filter(|update| Some(update.stamp.number) > taken) {
         let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
             Ok(Ok(effects)) => effects,
             // It rests on what was turned down: the replica above will turn it down too.
