@@ -78,7 +78,8 @@ fn tidying(limits: &mut Limits, chance: &Entropy) {
     limits.versions_kept = VERSIONS_KEPT;
 }
 
-/// Longer than anything stays open or unsent, and shorter than the longest runs.
+/// Longer than any run, since programs keep files open for minutes: no version is pruned here. What
+/// pruning does is shown by the tests of `volume` and `replica`.
 const VERSIONS_KEPT: Duration = Duration::from_secs(86_400);
 
 /// How a process ends.
