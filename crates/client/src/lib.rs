@@ -32,6 +32,7 @@ mod supply;
 mod trash;
 mod types;
 mod undo;
+mod unsettled;
 mod upkeep;
 
 pub use client::{Client, ClientError, Stores};

@@ -9,7 +9,7 @@ use crate::needs::files_of;
 use crate::types::{Error, Need, Stop, WantedMode};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, Notice, Request, Response, Tail, Unreachable, Upstream,
+    Attach, Attached, Class, Event, Notice, Request, Response, States, Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -139,7 +139,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
         match answer {
-            Ok(Response::Attached(attached)) => self.take_attached(attached, sent),
+            Ok(Response::Attached(attached)) => {
+                let said = self.said_of_taken(&attached).await?;
+                self.take_attached(attached, said, sent)
+            }
             Ok(Response::Refused(refusal)) => {
                 let text = refusal.to_string();
                 self.connection().trouble = Some(Unreachable::TurnedAway(text.clone()));
@@ -150,7 +153,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn take_attached(&self, attached: Attached, sent: Moment) -> Result<(), Error> {
+    /// `said`: of what the updates touched that were taken and are pending.
+    fn take_attached(&self, attached: Attached, said: States, sent: Moment) -> Result<(), Error> {
         let lease = Duration::from_secs(u64::from(attached.lease_secs));
         {
             let mut core = self.core();
@@ -178,7 +182,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.returned(&waiting);
             core.unsaved = true;
         }
-        self.take_tail(attached.tail, Some(attached.taken))?;
+        self.take_tail(attached.tail, Some((attached.taken, said)))?;
         // The secret and the replica id must survive before anything is named with them.
         if !self.connection().volume_known {
             self.checkpoint()?;
@@ -197,17 +201,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.checkpoint()
     }
 
-    /// `taken`: the updates up to this number are part of what the tail says, if it says all.
-    fn take_tail(&self, tail: Tail, taken: Option<u64>) -> Result<(), Error> {
+    /// `taken`: the updates up to this number are part of what is said, if what is said of the
+    /// pending ones among them is taken in with the tail.
+    fn take_tail(&self, tail: Tail, taken: Option<(u64, States)>) -> Result<(), Error> {
+        let (taken, said) =
+            taken.map_or((None, States::default()), |(upto, said)| (Some(upto), said));
         match tail {
-            Tail::Changes(notice) => self.take_states(&notice, true, taken),
+            Tail::Changes(mut notice) => {
+                notice.states.nodes.extend(said.nodes);
+                notice.states.entries.extend(said.entries);
+                self.take_states(&notice, true, taken)
+            }
             Tail::TooFar(seq) => {
-                let mut core = self.core();
-                core.meta.seen = seq;
-                core.meta.epoch += 1;
-                core.unsaved = true;
-                self.inner.epoch.store(core.meta.epoch, Ordering::Release);
-                Ok(())
+                {
+                    let mut core = self.core();
+                    core.meta.seen = seq;
+                    core.meta.epoch += 1;
+                    core.unsaved = true;
+                    self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+                }
+                self.take_states(&Notice { upto: seq, states: said }, true, taken)
             }
         }
     }

@@ -1,0 +1,71 @@
+//! What the replica above has taken of this client's updates, and the client does not know yet
+//! how: the answers were lost, or a crash has undone what they said.
+//! Holds: once an update counts as taken, everything that it touched was said anew after it was
+//! taken, so that what is known here contains it and it is never shown over that a second time.
+//! From: DESIGN, "Updates": each exactly once.
+
+use crate::client::Client;
+use crate::session::unexpected;
+use crate::types::Error;
+use model::{FileId, Name, Update};
+use protocol::{Attached, Class, Request, Response, States, Upstream};
+use std::collections::BTreeSet;
+use store::Containers;
+use volume::partial::Touched;
+
+/// Keys of one question: with the most that a node can weigh, an answer still fits a message.
+const KEYS_MAX: usize = 48;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What the replica above says of everything that pending updates touched which it has taken.
+    /// The tail of an attach does not name all of that: what was seen before a crash may lie
+    /// before it, and a tail that would be too long names nothing.
+    pub(crate) async fn said_of_taken(&self, attached: &Attached) -> Result<States, Error> {
+        let (nodes, entries) = {
+            let core = self.core();
+            // Under another id nothing has been taken.
+            if core.meta.replica != Some(attached.replica) {
+                return Ok(States::default());
+            }
+            let taken = |update: &&Update| update.stamp.number <= attached.taken;
+            touched_by(core.log.pending().filter(taken))
+        };
+        let mut said = States::default();
+        for nodes in nodes.chunks(KEYS_MAX) {
+            self.add_said(nodes.to_vec(), Vec::new(), &mut said).await?;
+        }
+        for entries in entries.chunks(KEYS_MAX) {
+            self.add_said(Vec::new(), entries.to_vec(), &mut said).await?;
+        }
+        Ok(said)
+    }
+
+    async fn add_said(
+        &self,
+        nodes: Vec<FileId>,
+        entries: Vec<(FileId, Name)>,
+        said: &mut States,
+    ) -> Result<(), Error> {
+        let request = Request::Inspect { nodes, entries };
+        match self.inner.upstream.ask(Class::Interactive, request).await {
+            Ok(Response::Inspected(states)) => {
+                said.nodes.extend(states.nodes);
+                said.entries.extend(states.entries);
+                Ok(())
+            }
+            Ok(Response::Refused(refusal)) => Err(Error::Unreachable(refusal.to_string())),
+            Ok(other) => Err(unexpected("inspect", &other)),
+            Err(error) => Err(Error::Unreachable(error.to_string())),
+        }
+    }
+}
+
+fn touched_by<'a>(updates: impl Iterator<Item = &'a Update>) -> (Vec<FileId>, Vec<(FileId, Name)>) {
+    let (mut nodes, mut entries) = (BTreeSet::new(), BTreeSet::new());
+    for update in updates {
+        let touched = Touched::by(update);
+        nodes.extend(touched.nodes);
+        entries.extend(touched.entries);
+    }
+    (nodes.into_iter().collect(), entries.into_iter().collect())
+}
