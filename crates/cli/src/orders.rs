@@ -10,7 +10,7 @@ use crate::upkeep;
 use anyhow::{Context, Result};
 use link::Address;
 use protocol::{Access, Cutter};
-use replica::{Clash, Conflict, Device, Origin, Repair, Wish};
+use replica::{Clash, Conflict, Device, Origin, Repair, VolumeInfo, Wish};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
@@ -25,7 +25,7 @@ const WHOLE_STORE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    CreateVolume { name: String, uid: u32, gid: u32 },
+    CreateVolume { name: String, uid: u32, gid: u32, cutter: How },
     ListVolumes,
     RemoveVolume { name: String },
     Invite { volume: String, read_only: bool, lasts: Option<Duration> },
@@ -35,6 +35,25 @@ pub enum Order {
     KeepVersions { name: String, kept: Option<Duration> },
     Collect { dry_run: bool, empty_trash: bool },
     Check { repair: bool },
+}
+
+/// How a volume's contents are cut, in the words of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// By a gear hash: the quicker one
+    Gear,
+    /// By Rabin fingerprints over 48 bytes, as LBFS does
+    Rabin,
+}
+
+impl From<How> for Cutter {
+    fn from(how: How) -> Cutter {
+        match how {
+            How::Gear => Cutter::Gear,
+            How::Rabin => Cutter::Rabin,
+        }
+    }
 }
 
 impl Order {
@@ -81,11 +100,11 @@ pub fn print(answer: &Answer) -> Result<()> {
 
 pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer> {
     match order {
-        Order::CreateVolume { name, uid, gid } => {
-            origin.create_volume(name, *uid, *gid, Cutter::Gear)?;
+        Order::CreateVolume { name, uid, gid, cutter } => {
+            origin.create_volume(name, *uid, *gid, (*cutter).into())?;
             Ok(Vec::new())
         }
-        Order::ListVolumes => Ok(origin.volumes()?.into_iter().map(|volume| volume.name).collect()),
+        Order::ListVolumes => Ok(origin.volumes()?.iter().map(volume_line).collect()),
         Order::RemoveVolume { name } => {
             origin.remove_volume(name)?;
             Ok(Vec::new())
@@ -133,6 +152,20 @@ fn invitation(place: &Place, volume: &str, token: String) -> Result<String> {
     let address: Address = bare.parse().context("the server's own address")?;
     let url = Address { volume: volume.into(), invitation: Some(token), ..address };
     Ok(url.to_string())
+}
+
+fn volume_line(volume: &VolumeInfo) -> String {
+    let cutter = match volume.cutter {
+        Cutter::Gear => "gear",
+        Cutter::Rabin => "rabin",
+    };
+    let files = units::count(volume.files, "file");
+    let since = units::show_time(volume.created);
+    let kept = match volume.versions_kept.as_secs() {
+        0 => "no old versions".to_owned(),
+        secs => format!("versions for {}", units::show_secs(secs)),
+    };
+    format!("{}  {files}  cut by {cutter}  keeps {kept}  since {since}", volume.name)
 }
 
 fn device_line(device: &Device) -> String {

@@ -2,7 +2,7 @@
 
 use crate::data::{self, Data, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
-use crate::orders::{self, Order, Place};
+use crate::orders::{self, How, Order, Place};
 use crate::trees::Trees;
 use crate::{control, logging, processes};
 use anyhow::{Context, Result};
@@ -70,6 +70,7 @@ impl Serve {
                 name: MAIN_VOLUME.into(),
                 uid: rustix::process::getuid().as_raw(),
                 gid: rustix::process::getgid().as_raw(),
+                cutter: How::Gear,
             };
             let nowhere = Place { address: String::new(), key: String::new() };
             orders::carry_out(&data.origin, &nowhere, &order)?;

@@ -2,7 +2,7 @@
 
 use crate::data::Data;
 use crate::exit::{self, Exit, fail};
-use crate::orders::{self, Order};
+use crate::orders::{self, How, Order};
 use crate::units::{BadUnit, Patience};
 use anyhow::Result;
 use clap::Subcommand;
@@ -34,6 +34,9 @@ enum Command {
         /// Who owns the root directory [default: the caller]
         #[arg(long, value_name = "UID:GID", value_parser = owner)]
         owner: Option<(u32, u32)>,
+        /// How files are cut into chunks; for as long as the volume lives
+        #[arg(long, value_enum, value_name = "RULE", default_value = "gear")]
+        cutter: How,
         /// What the volume is called: it is in the URLs of its invitations
         name: String,
     },
@@ -90,7 +93,7 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
 impl Volume {
     pub fn run(self) -> Result<()> {
         let (data, order) = match self.command {
-            Command::Create { data, owner, name } => {
+            Command::Create { data, owner, cutter, name } => {
                 let caller = || {
                     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
                     (uid.as_raw(), gid.as_raw())
@@ -98,7 +101,7 @@ impl Volume {
                 let (uid, gid) = owner.unwrap_or_else(caller);
                 // Dropped at once: it only makes what is missing.
                 drop(Data::open_or_create(&data)?);
-                (data, Order::CreateVolume { name, uid, gid })
+                (data, Order::CreateVolume { name, uid, gid, cutter })
             }
             Command::List { data } => (data, Order::ListVolumes),
             Command::Set { data, keep_versions, name } => {

@@ -70,16 +70,23 @@ fn volumes_are_made_listed_and_removed_while_the_server_runs_and_while_it_does_n
         let place = ["--data", text(data)];
         farfs(&[&["volume"][..], &words[..1], &place, &words[1..]].concat())
     };
-    let names =
-        || -> Vec<String> { volume(&["list"]).succeeds().lines().map(str::to_owned).collect() };
+    let names = || -> Vec<String> {
+        let listed = volume(&["list"]).succeeds();
+        listed.lines().filter_map(|line| line.split("  ").next()).map(str::to_owned).collect()
+    };
     let server = Server::start(data);
     assert_eq!(names(), ["main"]);
     volume(&["create", "docs"]).succeeds();
     volume(&["create", "docs"]).fails_with(1);
     assert_eq!(names(), ["docs", "main"]);
     server.stop(Signal::TERM);
-    volume(&["create", "--owner", "1000:1000", "ann"]).succeeds();
+    volume(&["create", "--owner", "1000:1000", "--cutter", "rabin", "ann"]).succeeds();
     assert_eq!(names(), ["ann", "docs", "main"]);
+    let listed = volume(&["list"]).succeeds();
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines[0].contains("cut by rabin  keeps versions for 30 days"), "{listed}");
+    assert!(lines[2].contains("1 file  cut by gear"), "{listed}");
+    volume(&["create", "--cutter", "knife", "bob"]).fails_with(2);
     volume(&["remove", "docs"]).fails_with(2);
     volume(&["remove", "--yes", "docs"]).succeeds();
     volume(&["remove", "--yes", "docs"]).fails_with(7);
@@ -117,7 +124,8 @@ fn a_server_that_was_killed_starts_again() {
     server.stop(Signal::KILL);
     let again = Server::start(directory.path());
     assert!(url.contains(again.line.split_once("key=").unwrap().1));
-    assert_eq!(farfs(&["volume", "list", "--data", text(directory.path())]).succeeds(), "main\n");
+    let listed = farfs(&["volume", "list", "--data", text(directory.path())]).succeeds();
+    assert!(listed.starts_with("main  ") && listed.lines().count() == 1, "{listed}");
 }
 
 #[test]
