@@ -4,7 +4,8 @@ use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
 use crate::recipe::{Builder, Placed, Tree};
-use model::Piece;
+use crate::sketch::{self, Sketching};
+use model::{ChunkName, Piece};
 use protocol::Cutter;
 
 /// A file, cut and named.
@@ -13,6 +14,9 @@ pub struct Described {
     pub tree: Tree,
     /// All of the file, in order.
     pub pieces: Vec<Placed>,
+    /// By these a file that is like it can be found; none of a large one, which is like another if
+    /// they share chunks.
+    pub features: Vec<ChunkName>,
 }
 
 /// What the reader finds at an offset of the file.
@@ -22,6 +26,9 @@ pub enum Found {
     /// So many zeros, which need not be read.
     Hole(u64),
 }
+
+/// Larger files have no features.
+const FEATURES_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 256 << 10;
@@ -35,6 +42,7 @@ pub fn describe<E: From<ChunksError>>(
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<Described, E> {
     let mut naming = Naming::new(secret);
+    let mut sketching = (size <= FEATURES_BYTES_MAX).then(Sketching::default);
     let mut cutting = Cutting::new(cutter, size);
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(size).unwrap_or(READ_BYTES))];
     let mut offset = 0;
@@ -45,6 +53,9 @@ pub fn describe<E: From<ChunksError>>(
             Found::Bytes(found) => {
                 let found = found.min(wanted);
                 cutting.push(&buffer[..found], &mut |cut| naming.take(cut));
+                if let Some(sketching) = &mut sketching {
+                    sketching.push(&buffer[..found]);
+                }
                 offset += found as u64;
             }
             Found::Hole(zeros) => {
@@ -55,7 +66,8 @@ pub fn describe<E: From<ChunksError>>(
         }
     }
     cutting.finish(&mut |cut| naming.take(cut))?;
-    Ok(naming.finish())
+    let features = sketching.map(|sketching| sketching.finish(secret)).unwrap_or_default();
+    Ok(naming.finish(features))
 }
 
 /// Describes contents that are in memory.
@@ -64,7 +76,11 @@ pub fn describe_bytes(secret: &Secret, cutter: Cutter, bytes: &[u8]) -> Describe
     let mut cutting = Cutting::new(cutter, bytes.len() as u64);
     cutting.push(bytes, &mut |cut| naming.take(cut));
     cutting.finish(&mut |cut| naming.take(cut)).expect("the size is that of the bytes pushed");
-    naming.finish()
+    let features = match bytes.len() as u64 {
+        0..=FEATURES_BYTES_MAX => sketch::features(secret, bytes),
+        _ => Vec::new(),
+    };
+    naming.finish(features)
 }
 
 struct Naming<'s> {
@@ -91,7 +107,7 @@ impl<'s> Naming<'s> {
         self.offset += piece.length();
     }
 
-    fn finish(self) -> Described {
-        Described { tree: self.builder.finish(), pieces: self.pieces }
+    fn finish(self, features: Vec<ChunkName>) -> Described {
+        Described { tree: self.builder.finish(), pieces: self.pieces, features }
     }
 }

@@ -7,6 +7,7 @@ use crate::client::{Client, error_of};
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
+use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
 use protocol::{Base, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
@@ -151,7 +152,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(None)
     }
 
-    /// The file that has most of what these contents consist of, as far as the index knows.
+    /// The file that has most of what these contents consist of, as far as the index knows: by
+    /// the chunks that both have, and where there are none by what both look like.
     pub(crate) fn most_alike(&self, described: &Described, file: FileId) -> Option<FileId> {
         let read = self.inner.tables.read().ok()?;
         let mut votes: BTreeMap<FileId, u64> = BTreeMap::new();
@@ -162,6 +164,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.dedup();
             for other in files.into_iter().filter(|other| *other != file) {
                 *votes.entry(other).or_default() += length;
+            }
+        }
+        // Each feature in common speaks for its part of the contents.
+        let part = described.tree.contents.size / FEATURES as u64;
+        for feature in &described.features {
+            let places = chunks::index::find(&*read, feature).ok()?;
+            for place in places.iter().filter(|place| place.file != file) {
+                *votes.entry(place.file).or_default() += part;
             }
         }
         votes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(file, _)| file)

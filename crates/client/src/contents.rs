@@ -11,7 +11,7 @@ use crate::presence::{Dirty, Presence};
 use crate::types::{Error, Need, Step, Stop};
 use chunks::Described;
 use chunks::index::{self, Place};
-use model::{Change, FileId, Piece, Time};
+use model::{Change, ChunkName, FileId, Piece, Time};
 use protocol::Upstream;
 use std::sync::PoisonError;
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -138,7 +138,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// Notes where each chunk of a container is.
+/// Notes where each chunk of a container is, and what it looks like.
 pub(crate) fn note_places(
     write: &mut dyn Write,
     file: FileId,
@@ -150,5 +150,17 @@ pub(crate) fn note_places(
         let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
         index::note(write, &name, Place { file, generation, offset: placed.offset, length })?;
     }
-    Ok(())
+    note_features(write, file, generation, &described.features)
+}
+
+/// Notes what a container looks like.
+pub(crate) fn note_features(
+    write: &mut dyn Write,
+    file: FileId,
+    generation: u32,
+    features: &[ChunkName],
+) -> Result<(), StoreError> {
+    // They stand for no stretch of the file.
+    let place = Place { file, generation, offset: 0, length: 0 };
+    features.iter().try_for_each(|feature| index::note(write, feature, place))
 }

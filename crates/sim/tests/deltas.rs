@@ -193,6 +193,24 @@ async fn a_file_that_is_written_over_costs_the_difference() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_is_like_another_one_costs_the_difference_whatever_it_is_called() {
+    let scene = Scene::new(2, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    let before = scene.sent(0);
+    let handle = create(&client, "another").await;
+    save(&client, handle, &new).await;
+    let sent = scene.sent(0) - before;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+    assert!(read(&scene.client(1), "another").await == new);
+    // What is like nothing costs all of it.
+    let before = scene.sent(0);
+    let handle = create(&client, "third").await;
+    save(&client, handle, &noise(BYTES, 2)).await;
+    assert!(scene.sent(0) - before > BYTES as u64);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_removed_and_made_anew_costs_the_difference() {
     let scene = Scene::new(1, PLENTY).await;
     let new = compiled_again(&scene.begin().await);
