@@ -36,6 +36,7 @@ mod wishes;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    processes::share_heaps();
     match arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
