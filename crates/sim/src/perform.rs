@@ -7,6 +7,8 @@ use crate::reference::{GID, UID};
 use client::{Caller, Done, Found, Handle, Making, OpenFlags, SetTime, Setting, Step, complete};
 use model::{FileId, Kind, Name, Node, Time};
 
+mod alter;
+
 const CALLER: Caller = Caller { uid: UID, gid: GID };
 /// Bytes of one read, less than most files have.
 const READ_BYTES: usize = 48 << 10;
@@ -265,58 +267,6 @@ impl Programs {
         let file = self.ordinary(client, path).await?.file;
         let opened = settle(client, |client| client.open_file(CALLER, file, flags)).await?;
         self.slots[slot] = Some(Opened { handle: opened.handle, file, flags });
-        Ok(Outcome::Done)
-    }
-
-    async fn alter(&self, client: &SimClient, operation: &Operation) -> Result<Outcome, Fault> {
-        use Operation as O;
-        match operation {
-            O::Write { slot, offset, length, version } => {
-                let handle = self.writable(*slot)?.handle;
-                let bytes = crate::contents::stretch(*version, *length);
-                complete(client, |client| client.write(handle, *offset, &bytes))
-                    .await
-                    .map_err(fault)?;
-            }
-            O::Append { slot, length, version } => {
-                let opened = self.writable(*slot)?;
-                let bytes = crate::contents::stretch(*version, *length);
-                let found = complete(client, |client| client.attributes(opened.file)).await;
-                let size = found.map_err(fault)?.node.size();
-                complete(client, |client| client.write(opened.handle, size, &bytes))
-                    .await
-                    .map_err(fault)?;
-            }
-            O::Truncate { slot, size } => {
-                let opened = self.writable(*slot)?;
-                let setting = Setting { size: Some(*size), ..Setting::default() };
-                settle(client, |client| {
-                    client.set_attributes(CALLER, opened.file, Some(opened.handle), &setting)
-                })
-                .await?;
-            }
-            O::Allocate { slot, offset, length, how } => {
-                let handle = self.writable(*slot)?.handle;
-                complete(client, |client| client.allocate(handle, *offset, *length, *how))
-                    .await
-                    .map_err(fault)?;
-            }
-            O::Copy { from, from_offset, to, to_offset, length } => {
-                let source = self.opened(*from)?;
-                let target = self.writable(*to)?;
-                if !source.flags.read {
-                    return Err(Fault::BadHandle);
-                }
-                if source.file == target.file {
-                    return Err(Fault::Invalid);
-                }
-                let copied = complete(client, |client| {
-                    client.copy(source.handle, *from_offset, target.handle, *to_offset, *length)
-                });
-                return copied.await.map(Outcome::Copied).map_err(fault);
-            }
-            _ => return Err(Fault::Other(format!("{operation} writes nothing"))),
-        }
         Ok(Outcome::Done)
     }
 

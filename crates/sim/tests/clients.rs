@@ -10,6 +10,7 @@ use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
+use sim::reference::Reference;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -60,8 +61,7 @@ impl Scene {
 
     /// Makes a file with the contents of `version` and closes it.
     async fn save(&mut self, path: &str, version: u64, length: usize) -> Outcome {
-        let create = Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 };
-        let made = self.perform(create).await;
+        let made = self.perform(create(path)).await;
         if matches!(made, Outcome::Failed(_)) {
             return made;
         }
@@ -113,6 +113,10 @@ impl Scene {
         check::nothing_broke(&self.room, machines).unwrap();
         self.pass(LEASE_ENDS).await;
     }
+}
+
+fn create(path: &str) -> Operation {
+    Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 }
 }
 
 fn holds(version: u64, length: usize) -> Outcome {
@@ -289,9 +293,8 @@ async fn other_client(scene: &Scene) -> ClientMachine {
 }
 
 async fn save_by(programs: &mut Programs, client: &SimClient, path: &str, version: u64) {
-    let create = Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 };
     let write = Operation::Write { slot: 0, offset: 0, length: 2_000, version };
-    for operation in [create, write, Operation::Close { slot: 0 }] {
+    for operation in [create(path), write, Operation::Close { slot: 0 }] {
         Scene::done(programs.perform(client, &operation).await);
     }
 }
@@ -300,8 +303,7 @@ async fn save_by(programs: &mut Programs, client: &SimClient, path: &str, versio
 fn what_is_open_and_written_counts_as_cached_at_once() {
     play(WantedMode::Auto, async |mut scene| {
         let before = scene.status().cache;
-        let create = Operation::Create { path: Path::new("file"), mode: 0o644, slot: 0 };
-        Scene::done(scene.perform(create).await);
+        Scene::done(scene.perform(create("file")).await);
         Scene::done(scene.write(0, 1, 3).await);
         let open = scene.status().cache;
         assert_eq!((open.files, open.bytes), (before.files + 1, before.bytes + 3));
@@ -311,5 +313,57 @@ fn what_is_open_and_written_counts_as_cached_at_once() {
         scene.pass(3 * SECOND).await;
         let closed = scene.status().cache;
         assert_eq!((closed.files, closed.bytes), (before.files + 1, before.bytes + 5_000));
+    });
+}
+
+/// A kernel sends what is written to a file that was opened to append to the end that it knows,
+/// and the client does so where the kernel may know another version's end.
+#[test]
+fn what_is_appended_goes_to_the_end_beside_an_older_version_and_alone() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("file", 1, 300).await);
+        scene.agree().await;
+        let mut other = other_client(&scene).await;
+        let theirs = other.client().unwrap().clone();
+        let append = OpenFlags { write: true, append: true, ..OpenFlags::default() };
+        let path = Path::new("file");
+        for older in [true, false] {
+            let mut reference = Reference::new(2, 0o755);
+            Scene::done(reference.perform(0, &create("file")));
+            Scene::done(reference.perform(0, &Operation::Close { slot: 0 }));
+            let flags = OpenFlags { read: true, ..OpenFlags::default() };
+            if older {
+                let open = Operation::Open { path: path.clone(), slot: 1, flags };
+                Scene::done(scene.perform(open).await);
+            }
+            let mut others = Programs::default();
+            let truncate = OpenFlags { write: true, truncate: true, ..OpenFlags::default() };
+            for operation in [
+                Operation::Open { path: path.clone(), slot: 0, flags: truncate },
+                Operation::Write { slot: 0, offset: 0, length: 200, version: 2 },
+                Operation::Close { slot: 0 },
+            ] {
+                Scene::done(reference.perform(1, &operation));
+                Scene::done(others.perform(&theirs, &operation).await);
+            }
+            for operation in [
+                Operation::Open { path: path.clone(), slot: 0, flags: append },
+                Operation::Write { slot: 0, offset: 5_000, length: 100, version: 3 },
+                Operation::Write { slot: 0, offset: 0, length: 100, version: 4 },
+                Operation::Append { slot: 0, length: 100, version: 5 },
+                Operation::Close { slot: 0 },
+                Operation::Fetch { path: path.clone() },
+            ] {
+                let expected = reference.perform(0, &operation);
+                assert_eq!(scene.perform(operation).await, expected);
+            }
+            let parts = [(2, 200), (3, 100), (4, 100), (5, 100)];
+            let bytes = parts.map(|(version, length)| stretch(version, length)).concat();
+            assert_eq!(scene.read("file").await, Outcome::Bytes(bytes));
+            if older {
+                Scene::done(scene.close(1).await);
+            }
+        }
+        other.stop(sim::machine::End::Killed, SECOND);
     });
 }

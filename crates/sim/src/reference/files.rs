@@ -21,6 +21,7 @@ struct Slot {
     version: u64,
     read: bool,
     write: bool,
+    append: bool,
 }
 
 /// One version of a file that is open, with what was written to it since.
@@ -162,7 +163,8 @@ impl Reference {
                 side.last
             }
         };
-        side.slots[slot] = Some(Slot { version, read: flags.read, write: flags.write });
+        side.slots[slot] =
+            Some(Slot { version, read: flags.read, write: flags.write, append: flags.append });
         Ok(())
     }
 
@@ -176,6 +178,11 @@ impl Reference {
             return Err(Fault::BadHandle);
         }
         self.version(side, slot)
+    }
+
+    /// What is written through it goes to the end, wherever it was meant for.
+    fn appends(&self, side: usize, slot: usize) -> bool {
+        self.sides[side].slot(slot).is_ok_and(|slot| slot.append)
     }
 
     fn alter(&mut self, side: usize, slot: usize, change: impl FnOnce(&mut Vec<u8>)) -> Step<()> {
@@ -200,8 +207,9 @@ impl Reference {
         length: usize,
         version: u64,
     ) -> Step<()> {
-        let from = offset as usize;
+        let appends = self.appends(side, slot);
         self.alter(side, slot, |contents| {
+            let from = if appends { contents.len() } else { offset as usize };
             contents.resize(contents.len().max(from + length), 0);
             contents[from..from + length].copy_from_slice(&stretch(version, length));
         })
@@ -253,6 +261,9 @@ impl Reference {
             return Err(Fault::Invalid);
         }
         let bytes = part(&source.contents, from_offset, length as usize).to_vec();
+        if self.appends(side, to) {
+            return Err(Fault::BadHandle);
+        }
         if bytes.is_empty() {
             return Ok(Outcome::Copied(0));
         }
