@@ -11,6 +11,7 @@ mod fault;
 pub mod machine;
 pub mod network;
 pub mod operation;
+mod past;
 pub mod perform;
 pub mod reference;
 pub mod run;

@@ -78,9 +78,8 @@ fn tidying(limits: &mut Limits, chance: &Entropy) {
     limits.versions_kept = VERSIONS_KEPT;
 }
 
-/// Longer than any run, since programs keep files open for minutes: no version is pruned here. What
-/// pruning does is shown by the tests of `volume` and `replica`.
-const VERSIONS_KEPT: Duration = Duration::from_secs(86_400);
+/// Shorter than most runs, and than some files stay open or changes unsent.
+pub(crate) const VERSIONS_KEPT: Duration = Duration::from_secs(45);
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,6 +27,15 @@ struct Scene {
 
 /// Plays a scene in simulated time.
 fn play<F: Future<Output = ()>>(mode: WantedMode, work: impl FnOnce(Scene) -> F) {
+    play_at(replica::Limits::simulated(), mode, work);
+}
+
+/// With an origin of these limits.
+fn play_at<F: Future<Output = ()>>(
+    limits: replica::Limits,
+    mode: WantedMode,
+    work: impl FnOnce(Scene) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -34,7 +43,7 @@ fn play<F: Future<Output = ()>>(mode: WantedMode, work: impl FnOnce(Scene) -> F)
         .unwrap();
     runtime.block_on(async {
         let room = Room::new(1, false);
-        let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
+        let origin = OriginMachine::start(&room, limits).unwrap();
         let invitation = origin.invite().unwrap();
         let mut machine = ClientMachine::new(&room, 0, invitation, Conditions::NEAR, mode);
         (machine.durability, machine.cache_bytes_max) = (Durability::Prompt, 1 << 30);
@@ -364,6 +373,65 @@ fn what_is_appended_goes_to_the_end_beside_an_older_version_and_alone() {
                 Scene::done(scene.close(1).await);
             }
         }
+        other.stop(sim::machine::End::Killed, SECOND);
+    });
+}
+
+/// An origin that keeps what was replaced for `kept`, and nothing longer than it must.
+fn keeping(kept: Duration) -> replica::Limits {
+    replica::Limits {
+        versions_kept: kept,
+        trash_percent: 0,
+        trash_bytes_min: 0,
+        trash_kept: Duration::ZERO,
+        promise: SECOND,
+        mark_every: SECOND,
+        collect_every: 5 * SECOND,
+        collect_first: 5 * SECOND,
+        ..replica::Limits::simulated()
+    }
+}
+
+#[test]
+fn an_open_old_version_is_read_for_its_time_and_then_as_far_as_it_is_cached() {
+    /// Too much to be fetched as a whole.
+    const LENGTH: usize = 5 << 18;
+    const KEPT: Duration = Duration::from_secs(60);
+    const FAR: u64 = 1 << 20;
+    play_at(keeping(KEPT), fixed(Mode::Connected), async |mut scene| {
+        let mut other = other_client(&scene).await;
+        let theirs = other.client().unwrap().clone();
+        let mut others = Programs::default();
+        let write = |version| Operation::Write { slot: 0, offset: 0, length: LENGTH, version };
+        for operation in [create("file"), write(1), Operation::Close { slot: 0 }] {
+            Scene::done(others.perform(&theirs, &operation).await);
+        }
+        scene.open("file", 0).await;
+        let read = |slot, offset| Operation::Read { slot, offset, length: 1_000 };
+        let stretch_at = |version, offset: u64| {
+            Outcome::Bytes(stretch(version, LENGTH)[offset as usize..][..1_000].to_vec())
+        };
+        let path = Path::new("file");
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        for operation in
+            [Operation::Open { path, slot: 0, flags }, write(2), Operation::Close { slot: 0 }]
+        {
+            Scene::done(others.perform(&theirs, &operation).await);
+        }
+        scene.pass(KEPT / 2).await;
+        assert!(scene.perform(read(0, 0)).await == stretch_at(1, 0), "it is kept for its time");
+        scene.pass(KEPT).await;
+        assert!(scene.perform(read(0, 0)).await == stretch_at(1, 0), "it is cached");
+        assert_eq!(scene.perform(read(0, FAR)).await, failed(Fault::Stale));
+        assert_eq!(scene.write(0, 3, 10).await, failed(Fault::Stale));
+        scene.open("file", 1).await;
+        assert!(scene.perform(read(1, FAR)).await == stretch_at(2, FAR));
+        assert!(scene.perform(read(0, 0)).await == stretch_at(1, 0), "it is cached still");
+        for slot in 0..2 {
+            Scene::done(scene.close(slot).await);
+        }
+        scene.settled().await;
+        check::nothing_broke(&scene.room, std::slice::from_ref(&scene.machine)).unwrap();
         other.stop(sim::machine::End::Killed, SECOND);
     });
 }

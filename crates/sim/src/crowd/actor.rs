@@ -6,6 +6,7 @@ use super::{Plan, own_part, shared_part};
 use crate::check::{self, CALL_WITHIN};
 use crate::machine::{ClientMachine, End, Room, SimClient};
 use crate::operation::{Fault, Operation, Path};
+use crate::past::Past;
 use crate::perform::Programs;
 use crate::tree::{self, Tree};
 use crate::workload::Workload;
@@ -36,6 +37,8 @@ pub(super) struct Actor {
     pub shared: Programs,
     pub workload: Workload,
     pub candidates: Candidates,
+    /// Of what is open in its own part.
+    pub past: Past,
 }
 
 /// A client that has played its part.
@@ -69,6 +72,7 @@ impl Actor {
             own: Programs::at(own_part(side)),
             shared: Programs::at(shared_part()),
             candidates: Candidates::new(),
+            past: Past::default(),
         }
     }
 

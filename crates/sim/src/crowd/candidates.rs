@@ -171,6 +171,11 @@ impl Candidates {
         self.step(next)
     }
 
+    /// The slots that may have open what is not current any more.
+    pub fn past_slots(&self) -> BTreeSet<usize> {
+        self.now.iter().flat_map(|candidate| candidate.past_slots(SIDE)).collect()
+    }
+
     /// What may be there, as trees.
     pub fn trees(&self) -> Vec<Tree> {
         self.now.iter().map(Reference::tree).collect()

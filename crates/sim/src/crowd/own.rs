@@ -7,6 +7,7 @@ use client::Durability;
 impl Actor {
     pub(super) async fn own_step(&mut self, operation: Operation) -> Result<(), String> {
         let client = self.client()?;
+        let began = self.room.clock.moment();
         for contents in self.candidates.would_store(&operation) {
             self.board.enter(&contents);
         }
@@ -19,8 +20,12 @@ impl Actor {
             Err(Crashed) => return self.recover(Some(&operation)).await,
         };
         self.room.trace.note(&self.machine.name, format_args!("  = {found}"));
+        if self.past.excuses(&operation, &found, self.room.clock.moment()) {
+            return Ok(());
+        }
         let told = self.candidates.perform(&operation, &found);
         told.map_err(|why| format!("{}: {why}", self.machine.name))?;
+        self.past.note(self.candidates.past_slots(), began);
         if let (Operation::Sync { slot }, Outcome::Done) = (&operation, &found) {
             self.candidates.synced(*slot);
         }

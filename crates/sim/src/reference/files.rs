@@ -93,6 +93,16 @@ impl Reference {
         self.sides[side].open_slots().collect()
     }
 
+    /// The slots that have open what is not current any more.
+    pub fn past_slots(&self, side: usize) -> Vec<usize> {
+        let is_past = |slot: &usize| {
+            self.version(side, *slot).is_ok_and(|version| {
+                self.nodes.get(&version.file).is_none_or(|now| now.version != version.number)
+            })
+        };
+        self.sides[side].open_slots().filter(is_past).collect()
+    }
+
     /// Whether a slot's file was cut to nothing and not written to since.
     pub fn is_only_cut(&self, side: usize, slot: usize) -> bool {
         self.version(side, slot).is_ok_and(|version| version.only_cut)
