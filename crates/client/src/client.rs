@@ -5,6 +5,7 @@
 
 use crate::connection::Connection;
 use crate::files::Files;
+use crate::known::Remover;
 use crate::meta::Meta;
 use crate::mode;
 use crate::plan::Plan;
@@ -90,6 +91,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub kin: Mutex<crate::kin::Kin>,
     /// As `kin`.
     pub trash: Mutex<crate::trash::Trash>,
+    /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
+    pub known: Mutex<crate::known::Known>,
 }
 
 #[derive(Default)]
@@ -174,6 +177,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
                 trash: Mutex::new(trash),
+                known: Mutex::default(),
             }),
         };
         client.recover(recovered)?;
@@ -275,8 +279,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         partial::apply_local(&mut *write, update.stamp.number, &effects, core.meta.epoch)
             .map_err(stop)?;
         also(&mut *write, &update).map_err(failed)?;
+        let going = self.going_here(&*write, &effects)?;
         // The journal first: what shows must be there after a crash.
         core.log.append(update.clone()).map_err(log_failed)?;
+        let _known = self.going(going, Remover::Here);
         if let Err(error) = write.commit(Durability::Later) {
             // Logged and not shown: take it back, so that both agree.
             let cancelled = core.log.cancel(update.stamp.number);

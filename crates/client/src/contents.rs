@@ -81,6 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         )?;
         let presence = stored.expect("a change that was done has been written");
         self.became(grip, &presence);
+        self.known().written(grip.file, presence.version, contents, mtime);
         let number = done.value.0.stamp.number;
         core.plans.insert(number, Plan::new(grip.file, grip.generation, described, kin));
         Ok(done.wait)

@@ -135,13 +135,16 @@ impl<K> Grip<K> {
 
 impl<K: Container> Files<K> {
     /// A node as it is seen here: with the size and time of what is being written, and still
-    /// there while it is open though its last name has gone.
-    pub fn show(&self, file: FileId, node: Option<Node>) -> StoreResult<Option<Node>> {
-        let mut node = node;
+    /// there though its last name has gone, while it is open, or as it was when it was `gone`.
+    pub fn show(
+        &self,
+        file: FileId,
+        node: Option<Node>,
+        gone: Option<&Node>,
+    ) -> StoreResult<Option<Node>> {
+        let unlinked = || self.generations(file).find_map(|open| open.unlinked.as_ref());
+        let mut node = node.or_else(|| unlinked().or(gone).cloned());
         for open in self.generations(file) {
-            if let (None, Some(unlinked)) = (&node, &open.unlinked) {
-                node = Some(unlinked.clone());
-            }
             if (open.presence.dirty.is_some() || open.unlinked.is_some())
                 && let Some(node) = &mut node
             {
@@ -196,6 +199,18 @@ impl<K: Container> Files<K> {
     fn settle_size(&mut self, file: FileId, now: Moment) {
         self.size_told.insert(file, Some(now));
         self.doubt_sizes(&[], now);
+    }
+
+    /// The last name of a file has gone: who has it open keeps it. Says whether anybody has, and
+    /// whether it is written to.
+    pub fn take_name(&mut self, file: FileId, node: &Node) -> (bool, bool) {
+        let (mut open, mut written) = (false, false);
+        for (_, version) in self.open.range_mut((file, 0)..=(file, u32::MAX)) {
+            version.unlinked = Some(Node { links: 0, ..node.clone() });
+            open = true;
+            written |= version.presence.dirty.is_some();
+        }
+        (open, written)
     }
 
     pub fn set_mtime(&mut self, file: FileId, mtime: Time) {

@@ -15,6 +15,7 @@ mod fetch;
 mod files;
 mod fuzz;
 mod kin;
+mod known;
 mod meta;
 mod mode;
 mod names;

@@ -24,6 +24,13 @@ const TOTALS_KEPT: Duration = Duration::from_secs(30);
 /// Cookies below this are left to the caller, for "." and "..".
 const COOKIE_MIN: u64 = 16;
 
+/// Who is told of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Program,
+    Kernel,
+}
+
 /// One directory: cookies with names, ascending.
 type Order = Arc<Vec<(u64, Name)>>;
 
@@ -44,20 +51,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The file of a name, or none if the directory has no such name.
     pub fn lookup(&self, parent: FileId, name: &Name) -> Step<Option<Found>> {
+        self.look_up(parent, name, For::Program)
+    }
+
+    /// As `lookup`, for a kernel that has the file from then on, until it is `forgotten`.
+    pub fn lookup_known(&self, parent: FileId, name: &Name) -> Step<Option<Found>> {
+        self.look_up(parent, name, For::Kernel)
+    }
+
+    fn look_up(&self, parent: FileId, name: &Name, whom: For) -> Step<Option<Found>> {
+        let found = self.find(parent, name, whom);
+        let counters = &self.inner.counters;
+        match &found {
+            Err(Stop::Need(_)) => counters.misses.fetch_add(1, Ordering::Relaxed),
+            _ => counters.hits.fetch_add(1, Ordering::Relaxed),
+        };
+        found
+    }
+
+    fn find(&self, parent: FileId, name: &Name, whom: For) -> Step<Option<Found>> {
         let mut files = self.files();
+        // What is found here cannot go before it is noted that the kernel has it.
+        let mut known = self.known();
         let found = self.view(|tree| {
             let Some(file) = tree.entry(parent, name)? else { return Ok(None) };
             Ok(Some((file, tree.node(file)?)))
-        });
-        let found = match found {
-            Err(Stop::Need(need)) => {
-                self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
-                return Err(Stop::Need(need));
-            }
-            other => other?,
-        };
-        self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
-        found.map(|(file, node)| self.found(&mut files, file, node)).transpose()
+        })?;
+        let Some((file, node)) = found else { return Ok(None) };
+        if whom == For::Kernel {
+            known.tell(file);
+        }
+        drop(known);
+        let outcome = self.found(&mut files, file, node);
+        drop(files);
+        if outcome.is_err() && whom == For::Kernel {
+            self.forgotten(file, 1);
+        }
+        outcome.map(Some)
     }
 
     /// Entries after a cookie (0: from the start), without "." and "..". None left: the end.
@@ -67,25 +97,58 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         after_cookie: u64,
         entries_max: usize,
     ) -> Step<Vec<DirectoryEntry>> {
+        self.list_for(directory, after_cookie, entries_max, For::Program)
+    }
+
+    /// As `list`, for a kernel that has the files from then on, until each is `forgotten`.
+    pub fn list_known(
+        &self,
+        directory: FileId,
+        after_cookie: u64,
+        entries_max: usize,
+    ) -> Step<Vec<DirectoryEntry>> {
+        self.list_for(directory, after_cookie, entries_max, For::Kernel)
+    }
+
+    fn list_for(
+        &self,
+        directory: FileId,
+        after_cookie: u64,
+        entries_max: usize,
+        whom: For,
+    ) -> Step<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        let outcome = self.list_into(&mut entries, directory, after_cookie, entries_max, whom);
+        if outcome.is_err() && whom == For::Kernel {
+            entries.iter().for_each(|entry| self.forgotten(entry.found.file, 1));
+        }
+        outcome.map(|()| entries)
+    }
+
+    fn list_into(
+        &self,
+        entries: &mut Vec<DirectoryEntry>,
+        directory: FileId,
+        after_cookie: u64,
+        entries_max: usize,
+        whom: For,
+    ) -> Step<()> {
         let order = self.order_of(directory, after_cookie == 0)?;
         let start = order.partition_point(|(cookie, _)| *cookie <= after_cookie);
-        let mut entries = Vec::new();
         for (cookie, name) in order.iter().skip(start) {
             if entries.len() >= entries_max {
                 break;
             }
-            // Gone since the reading began: passed over. Replaced: as it is now.
-            let mut files = self.files();
-            let now = self.view(|tree| {
-                let Some(file) = tree.entry(directory, name)? else { return Ok(None) };
-                Ok(tree.node(file)?.map(|node| (file, node)))
-            })?;
-            if let Some((file, node)) = now {
-                let found = self.found(&mut files, file, Some(node))?;
-                entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
+            match self.find(directory, name, whom) {
+                Ok(Some(found)) => {
+                    entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
+                }
+                // Gone since the reading began: passed over. Replaced: as it is now.
+                Ok(None) | Err(Stop::Error(Error::Objection(Objection::NoEntry))) => {}
+                Err(stop) => return Err(stop),
             }
         }
-        Ok(entries)
+        Ok(())
     }
 
     /// The directory that a directory is in; of the root, itself.
@@ -356,7 +419,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         node: Option<Node>,
     ) -> Step<Found> {
-        let node = files.show(file, node).map_err(crate::client::failed)?;
+        let gone = match &node {
+            Some(_) => None,
+            None => self.known().gone(file).map(|gone| gone.node.clone()),
+        };
+        let node = files.show(file, node, gone.as_ref()).map_err(crate::client::failed)?;
         let mut node = node.ok_or(Error::Objection(Objection::NoEntry))?;
         if self.inner.kernel.get().is_some() {
             let told = files.size_cached(file, node.contents_stamp);

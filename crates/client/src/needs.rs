@@ -2,6 +2,7 @@
 //! Holds: what several callers lack at once is asked for once; every wait has a bound.
 
 use crate::client::{Client, error_of};
+use crate::known::Going;
 use crate::mode;
 use crate::session::unexpected;
 use crate::types::{Error, Need, Step, Stop};
@@ -125,7 +126,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     let mut write = self.inner.tables.write().map_err(error_of)?;
                     let changed = partial::take_states(&mut *write, &states, core.meta.epoch)
                         .map_err(|error| Error::Failed(error.to_string()))?;
-                    self.commit_learnt(&mut core, write, files_of(&states), None)?;
+                    let going = self.going_by(&*write, &states, [])?;
+                    self.commit_learnt(&mut core, write, files_of(&states), None, going)?;
                     changed
                 };
                 self.forget(&changed);
@@ -223,7 +225,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .map_err(|error| Error::Failed(error.to_string()))?;
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
-            self.commit_learnt(&mut core, write, nodes.chain(listed), None)?;
+            // What is listed is there.
+            let going = Going::default();
+            self.commit_learnt(&mut core, write, nodes.chain(listed), None, going)?;
             changed
         };
         // Directories that the kernel asks for now cannot be in its cache.

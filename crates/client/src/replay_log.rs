@@ -263,7 +263,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             while core.refusals.len() > REFUSALS_MAX {
                 core.refusals.pop_first();
             }
-            self.commit_learnt(core, write, files_of(&submitted.states), None)?;
+            let going = self.going_by(&*write, &submitted.states, &turned_down)?;
+            self.commit_learnt(core, write, files_of(&submitted.states), None, going)?;
             core.unsaved = true;
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =

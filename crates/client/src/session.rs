@@ -254,7 +254,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let mut write = self.inner.tables.write().map_err(error_of)?;
                 let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
                     .map_err(|error| Error::Failed(error.to_string()))?;
-                self.commit_learnt(&mut core, write, files_of(&notice.states), taken)?;
+                let going = self.going_by(&*write, &notice.states, [])?;
+                self.commit_learnt(&mut core, write, files_of(&notice.states), taken, going)?;
                 changed
             };
             core.meta.taken = taken.or(core.meta.taken);

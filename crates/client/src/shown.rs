@@ -4,9 +4,10 @@
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, Core, effects_here, error_of, stop};
+use crate::known::{Going, Remover};
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Update};
-use protocol::Upstream;
+use protocol::{States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use store::{Containers, Durability, Read, Write};
@@ -21,19 +22,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let hidden = show_pending(&mut *write, core, core.meta.taken, gone)?;
+        let shown = gone.iter().chain(core.log.pending());
+        let going = self.going_by(&*write, &States::default(), shown)?;
+        let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
+        drop(known);
         self.now_hidden(core, hidden);
         Ok(())
     }
 
     /// Commits what the replica above said of these files. What is pending and rests on them shows
-    /// again with it. `taken`: the updates up to this number are part of what was said.
+    /// again with it. `taken`: the updates up to this number are part of what was said. `going`:
+    /// what `write` takes away.
     pub(crate) fn commit_learnt(
         &self,
         core: &mut Core,
         mut write: Box<dyn Write + '_>,
         mut learnt: impl Iterator<Item = FileId>,
         taken: Option<u64>,
+        going: Going,
     ) -> Result<(), Error> {
         let taken = taken.or(core.meta.taken);
         let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
@@ -41,7 +48,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             true => Some(show_pending(&mut *write, core, taken, &[])?),
             false => None,
         };
+        let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
+        drop(known);
         core.meta.taken = taken;
         if let Some(hidden) = hidden {
             self.now_hidden(core, hidden);

@@ -195,7 +195,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let holds_bytes = !presence.ranges.is_empty();
                 files += u64::from(holds_bytes);
                 bytes += presence.bytes();
-                if let Ok(None) = tree.node(*file) {
+                let gone = matches!(tree.node(*file), Ok(None));
+                if gone && self.known().gone(*file).is_none() {
                     self.discard_if_unused(*file, presence, true);
                     continue;
                 }

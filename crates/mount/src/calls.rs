@@ -35,17 +35,51 @@ impl<U: Upstream, C: Containers> Drop for Held<U, C> {
     }
 }
 
+/// A file that the kernel is told of. Unless the answer goes out, it does not have it.
+pub(crate) struct Seen<U: Upstream, C: Containers> {
+    client: Client<U, C>,
+    found: Option<Found>,
+}
+
+impl<U: Upstream, C: Containers> Seen<U, C> {
+    /// Of what the client has noted already.
+    pub(crate) fn noted(client: &Client<U, C>, found: Found) -> Self {
+        Seen { client: client.clone(), found: Some(found) }
+    }
+
+    fn new(client: &Client<U, C>, found: Found) -> Self {
+        client.tell(found.file);
+        Seen::noted(client, found)
+    }
+
+    pub(crate) fn hand_over(mut self) -> Found {
+        self.found.take().expect("only this takes it, and it ends here")
+    }
+}
+
+impl<U: Upstream, C: Containers> Drop for Seen<U, C> {
+    fn drop(&mut self) {
+        if let Some(found) = self.found.take() {
+            self.client.forgotten(found.file, 1);
+        }
+    }
+}
+
 /// Looks a name up, and the two names that every directory has: the kernel asks for those when a
 /// file is opened by handle.
 pub(crate) fn lookup<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     directory: FileId,
     name: &LookedUp,
-) -> Step<Option<Found>> {
+) -> Step<Option<Seen<U, C>>> {
+    let itself = |file| client.attributes(file).map(|found| Some(Seen::new(client, found)));
     match name {
-        LookedUp::Itself => client.attributes(directory).map(Some),
-        LookedUp::Parent => client.attributes(client.parent(directory)?).map(Some),
-        LookedUp::Entry(name) => client.lookup(directory, name),
+        LookedUp::Itself => itself(directory),
+        LookedUp::Parent => itself(client.parent(directory)?),
+        LookedUp::Entry(name) => {
+            let found = client.lookup_known(directory, name)?;
+            Ok(found.map(|found| Seen::noted(client, found)))
+        }
     }
 }
 
@@ -61,9 +95,21 @@ pub(crate) fn make<U: Upstream, C: Containers>(
     directory: FileId,
     name: &Name,
     making: &Making,
-) -> Step<Done<Found>> {
+) -> Step<Done<Seen<U, C>>> {
     let making = as_inherited(client, directory, making)?;
-    client.make(caller, directory, name, &making)
+    let Done { value, wait } = client.make(caller, directory, name, &making)?;
+    Ok(Done { value: Seen::new(client, value), wait })
+}
+
+pub(crate) fn link<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    caller: Caller,
+    file: FileId,
+    directory: FileId,
+    name: &Name,
+) -> Step<Done<Seen<U, C>>> {
+    let Done { value, wait } = client.link(caller, file, directory, name)?;
+    Ok(Done { value: Seen::new(client, value), wait })
 }
 
 pub(crate) fn create<U: Upstream, C: Containers>(
@@ -73,11 +119,11 @@ pub(crate) fn create<U: Upstream, C: Containers>(
     name: &Name,
     making: &Making,
     flags: OpenFlags,
-) -> Step<Done<(Found, Held<U, C>)>> {
+) -> Step<Done<(Seen<U, C>, Held<U, C>)>> {
     let making = as_inherited(client, directory, making)?;
     let Done { value: (found, opened), wait } =
         client.create(caller, directory, name, &making, flags)?;
-    Ok(Done { value: (found, Held::new(client, opened)), wait })
+    Ok(Done { value: (Seen::new(client, found), Held::new(client, opened)), wait })
 }
 
 fn as_inherited<U: Upstream, C: Containers>(

@@ -95,9 +95,9 @@ pub(crate) fn create<U: Upstream, C: Containers>(
         Call::within("create", request, parent),
         move |client| calls::create(client, caller, file(parent), &name, &making, flags),
         move |outcome| match outcome {
-            Ok(((found, held), keep)) => {
+            Ok(((seen, held), keep)) => {
                 let opened = held.hand_over();
-                let (attributes, fh) = (shown(&found), FileHandle(opened.handle.0));
+                let (attributes, fh) = (shown(&seen.hand_over()), FileHandle(opened.handle.0));
                 let flags = open_flags(&opened, flags.write);
                 reply.created(&keep, &attributes, GENERATION, fh, flags);
             }

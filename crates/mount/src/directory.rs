@@ -3,6 +3,7 @@
 //! reader goes on where it stopped whatever comes and goes.
 
 use crate::attributes::{bare_directory, shown};
+use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
 use crate::replies::{GENERATION, file};
 use client::{Client, DirectoryEntry, Step};
@@ -30,6 +31,9 @@ struct Row {
     position: u64,
 }
 
+/// A line with a file that the kernel has once it is told: not one of the dots.
+type Plus<U, C> = (Row, Option<Seen<U, C>>);
+
 enum RowName {
     Dots(&'static str),
     Entry(Name),
@@ -43,9 +47,9 @@ impl Row {
         }
     }
 
-    fn of(entry: DirectoryEntry) -> Row {
+    fn of(entry: &DirectoryEntry) -> Row {
         let position = entry.cookie.saturating_add(DOTS).min(POSITION_MAX);
-        Row { attributes: shown(&entry.found), name: RowName::Entry(entry.name), position }
+        Row { attributes: shown(&entry.found), name: RowName::Entry(entry.name.clone()), position }
     }
 }
 
@@ -56,6 +60,30 @@ fn rows<U: Upstream, C: Containers>(
     position: u64,
     rows_max: usize,
 ) -> Step<Vec<Row>> {
+    let mut rows = dots(client, directory, position)?;
+    let entries = client.list(directory, position.saturating_sub(DOTS), rows_max)?;
+    rows.extend(entries.iter().map(Row::of));
+    Ok(rows)
+}
+
+/// As `rows`, of files that the kernel is told of.
+fn rows_plus<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    directory: FileId,
+    position: u64,
+) -> Step<Vec<Plus<U, C>>> {
+    let dots = dots(client, directory, position)?.into_iter().map(|row| (row, None));
+    let after = position.saturating_sub(DOTS);
+    let entries = client.list_known(directory, after, PLUS_ROWS_MAX)?.into_iter();
+    let entries = entries.map(|entry| (Row::of(&entry), Some(Seen::noted(client, entry.found))));
+    Ok(dots.chain(entries).collect())
+}
+
+fn dots<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    directory: FileId,
+    position: u64,
+) -> Step<Vec<Row>> {
     let mut rows = Vec::new();
     if position < 1 {
         let attributes = bare_directory(directory);
@@ -65,8 +93,6 @@ fn rows<U: Upstream, C: Containers>(
         let attributes = bare_directory(client.parent(directory)?);
         rows.push(Row { name: RowName::Dots(".."), attributes, position: DOTS });
     }
-    let entries = client.list(directory, position.saturating_sub(DOTS), rows_max)?;
-    rows.extend(entries.into_iter().map(Row::of));
     Ok(rows)
 }
 
@@ -97,9 +123,9 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
 ) {
     driver.serve_kept(
         Call::of("readdirplus", request, ino),
-        move |client| rows(client, file(ino), position, PLUS_ROWS_MAX).map(at_once),
+        move |client| rows_plus(client, file(ino), position).map(at_once),
         move |outcome| match outcome {
-            Ok((rows, keep)) => answer_plus(&rows, keep, reply),
+            Ok((rows, keep)) => answer_plus(rows, keep, reply),
             Err(errno) => reply.error(errno),
         },
     );
@@ -117,12 +143,17 @@ fn answer(rows: &[Row], mut reply: ReplyDirectory) {
 }
 
 /// As many rows as fit, with attributes, which the kernel may keep for so long.
-fn answer_plus(rows: &[Row], keep: Duration, mut reply: ReplyDirectoryPlus) {
-    for row in rows {
+fn answer_plus<U: Upstream, C: Containers>(
+    rows: Vec<Plus<U, C>>,
+    keep: Duration,
+    mut reply: ReplyDirectoryPlus,
+) {
+    for (row, seen) in rows {
         let (ino, name) = (row.attributes.ino, row.name());
         if reply.add(ino, row.position, name, &keep, &row.attributes, GENERATION) {
             break;
         }
+        seen.map(Seen::hand_over);
     }
     reply.ok();
 }

@@ -90,12 +90,16 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             Call::within("lookup", request, parent),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
-                Ok((Some(found), keep)) => reply.entry(&keep, &shown(&found), GENERATION),
+                Ok((Some(seen), keep)) => reply.entry(&keep, &shown(&seen.hand_over()), GENERATION),
                 // The kernel remembers that there is nothing, too.
                 Ok((None, keep)) => reply.entry(&keep, &nothing(), GENERATION),
                 Err(errno) => reply.error(errno),
             },
         );
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, times: u64) {
+        self.driver.client().forgotten(file(ino), times);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -240,7 +244,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         let caller = caller(request);
         self.driver.serve_kept(
             Call::within("link", request, parent),
-            move |client| client.link(caller, file(ino), file(parent), &name),
+            move |client| calls::link(client, caller, file(ino), file(parent), &name),
             move |outcome| answer_entry(reply, outcome),
         );
     }

@@ -22,12 +22,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.plans.remove(&number);
         }
         let mut files = self.files();
-        let (mut open, mut written) = (false, false);
-        for (_, version) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
-            version.unlinked = Some(Node { links: 0, ..node.clone() });
-            open = true;
-            written |= version.presence.dirty.is_some();
-        }
+        let (open, written) = files.take_name(file, &node);
         if written {
             // What was written to it is not to come back after a crash.
             core.log.note(&Record::Closed { file }).map_err(log_failed)?;
@@ -50,8 +45,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Attributes of an open file without a name are this machine's affair. Says whether it is one.
     pub(crate) fn set_on_unlinked(&self, file: FileId, set: &AttributeChange, now: Time) -> bool {
+        let is_gone = matches!(self.node_here(file), Ok(None));
         let mut files = self.files();
-        let mut is_one = false;
+        let mut is_one = is_gone && self.known().set(file, set, now);
         for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
             let Some(node) = &mut open.unlinked else { continue };
             node.mode = set.mode.unwrap_or(node.mode);

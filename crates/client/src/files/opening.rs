@@ -5,6 +5,7 @@
 
 use super::{Files, Grip, HandleState, OpenFile};
 use crate::client::{Client, failed};
+use crate::known::Remover;
 use crate::presence::Presence;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
 use model::{FileId, Kind, Node, View};
@@ -22,9 +23,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Read under the lock: beside an older one, what was stored and closed since would look
         // like somebody else's version.
         let mut files = self.files();
-        let node = match self.view(|tree| tree.node(file))? {
+        let there = self.view(|tree| tree.node(file))?;
+        let gone_here =
+            there.is_none() && self.known().gone(file).is_some_and(|gone| gone.by == Remover::Here);
+        let node = match there {
             Some(node) => node,
-            // An unlinked file may be opened again through /proc/PID/fd.
+            // Its last name went after the kernel had found it, or it is opened again through
+            // /proc/PID/fd.
             None => self.found(&mut files, file, None)?.node,
         };
         match node.kind {
@@ -33,6 +38,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             _ => return Err(Error::NotSupported("opening what is not a file").into()),
         }
         let opened = self.open_version(&mut files, file, &node, flags)?;
+        if gone_here {
+            files.take_name(file, &node);
+        }
         self.let_go(files);
         if flags.truncate
             && flags.write
@@ -234,6 +242,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.writing_handles -= u32::from(state.flags.write);
         let closed = open.handles == 0 && open.presence.dirty.is_none();
         let gone = open.unlinked.is_some();
+        if let (true, Some(node)) = (closed, &open.unlinked) {
+            let Presence { version, contents, .. } = open.presence;
+            self.known().written(state.file, version, contents, open.mtime.unwrap_or(node.mtime));
+        }
         let given_up = open.is_given_up();
         let left = closed.then(|| open.presence.clone());
         if closed {
@@ -268,6 +280,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        // Until the kernel forgets it, it can be opened once more.
+        let gone = gone && self.known().gone(file).is_none();
         let remove = |presence: &Presence| -> StoreResult<()> {
             if !self.set_aside(&core, &files, file, presence)? {
                 let key = Key { file: file.0, generation: presence.generation };

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod contents;
+mod gone;
 mod lifetime;
 mod names;
 mod others;

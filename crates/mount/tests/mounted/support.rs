@@ -202,6 +202,10 @@ impl Machine {
         &self.client
     }
 
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
     /// Whether the client comes to work in that mode within its bound.
     pub fn comes_to(&self, mode: Mode) -> bool {
         let begun = Instant::now();
