@@ -5,6 +5,7 @@
 
 mod attach;
 mod contents;
+mod lease;
 mod list;
 
 pub(crate) use attach::{attach, leave, renew};

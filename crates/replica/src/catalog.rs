@@ -10,7 +10,7 @@ mod rows;
 pub(crate) use admission::{Admitted, admit};
 pub(crate) use check::{RowFault, check_rows};
 pub use rows::DeviceId;
-pub(crate) use rows::{InvitationRow, LeaseRow, RemovedRow, VolumeRow, hex};
+pub(crate) use rows::{InvitationRow, LeaseRow, RemovedRow, VolumeRow, hex, later};
 
 use crate::error::{ReplicaError, Result};
 use model::{ReplicaId, Time};
@@ -168,7 +168,7 @@ pub(crate) fn find_device(devices: Vec<Device>, which: &str) -> Result<Vec<Devic
     Ok(found)
 }
 
-/// Until when a client may hold callbacks, as far as that was written down.
+/// The clients that may hold callbacks, as far as that was written down.
 pub(crate) fn leases(read: &dyn Read, volume: VolumeId) -> Result<Vec<LeaseRow>> {
     let (from, to) = volume.range();
     let rows = read.scan(LEASES, &from, &to, ROWS_MAX)?;

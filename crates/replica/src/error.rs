@@ -32,12 +32,20 @@ pub enum ReplicaError {
 pub(crate) type Result<T, E = ReplicaError> = std::result::Result<T, E>;
 
 impl ReplicaError {
+    /// The disk has no room for what was to be written.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(
+            self,
+            ReplicaError::Store(StoreError::Full(_))
+                | ReplicaError::Tree(whole::Error::Store(StoreError::Full(_)))
+                | ReplicaError::Chunks(chunks::ChunksError::Store(StoreError::Full(_)))
+        )
+    }
+
     /// What the asker is told. The cause is the server's own affair and goes to its log, once.
     pub(crate) fn refuse(&self, volume: &str, doing: &'static str) -> Refusal {
         match self {
-            ReplicaError::Store(StoreError::Full(_))
-            | ReplicaError::Tree(whole::Error::Store(StoreError::Full(_)))
-            | ReplicaError::Chunks(chunks::ChunksError::Store(StoreError::Full(_))) => {
+            _ if self.is_full() => {
                 warn!(volume, doing, error = %self, "the disk is full");
                 Refusal::NoSpace
             }

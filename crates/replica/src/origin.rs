@@ -225,7 +225,7 @@ impl Inner {
         let now = self.world.clock.time();
         let leases = catalog::leases(&*read, id)?;
         let unknown: BTreeSet<_> =
-            leases.iter().filter(|row| row.until > now).map(|row| row.replica).collect();
+            leases.iter().filter(|row| row.may_hold_at(now)).map(|row| row.replica).collect();
         // No lease of an earlier life is longer than one that begins now.
         let until = self.world.clock.moment() + self.limits.lease;
         Ok(Volume::new(row, position, Grace::new(unknown, until)))

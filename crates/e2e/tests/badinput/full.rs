@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FILE_BYTES: usize = 700_000;
@@ -59,11 +59,24 @@ fn a_full_disk_at_the_server_is_an_errno_in_connected_mode() {
     let (place, server) = on_a_small_server(&world);
     let mount = world.mount(&server, "mount", "connected");
     let other = world.mount(&server, "other", "connected");
+    let late = world.mount(&server, "late", "connected");
     let (acknowledged, error) = write_until_full(&mount, 40);
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
     assert!(acknowledged > 2, "{acknowledged}");
     all_there(&mount, acknowledged);
     all_there(&other, acknowledged);
+    // Longer than any lease.
+    let begun = Instant::now();
+    let mut fetched = 0;
+    while begun.elapsed() < 30 * SECOND {
+        all_there(&mount, acknowledged);
+        let read = fs::read(late.path(format!("file-{fetched}"))).unwrap();
+        assert!(read == noise(fetched, FILE_BYTES), "file {fetched}");
+        fetched = (fetched + 1) % acknowledged;
+        assert!(fs::read_dir(other.path("")).unwrap().count() as u64 >= acknowledged);
+        let error = write_and_sync(&mount.path("more"), &noise(98, FILE_BYTES)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    }
     let invite = ["invite", "--data", &server.data.display().to_string()];
     let said = run(&mut world.farfs(&invite)).fails_with(1);
     assert!(said.contains("no space left"), "{said}");

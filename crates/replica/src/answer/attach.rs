@@ -1,24 +1,22 @@
 //! Attaching and renewing: who the client is, what it has missed, and its lease.
 //! Holds: a replica id belongs to one device; a client that was set back to an earlier state
 //! never makes updates under numbers that were taken; when it is told how far they were taken, no
-//! batch of an earlier session can still be; a lease that a client counts on is written down
-//! before the client hears of it.
+//! batch of an earlier session can still be.
 //! From: DESIGN, "Updates" and "The client".
 
+use super::lease::{note_lease, put_lease};
 use super::{TRIES_MAX, states};
 use crate::callbacks::{Arrival, Holders, NoPlace, Place, Shown};
-use crate::catalog::{self, DeviceId, LeaseRow};
+use crate::catalog::{self, DeviceId};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use crate::weight::STATES_BYTES_MAX;
-use model::{FileId, ReplicaId, Seq, Time};
+use model::{FileId, ReplicaId, Seq};
 use protocol::{Attach, Notice, Refusal, States, Tail};
 use store::Durability;
 use volume::whole::{Committer, Whole, Writer};
 
-/// A lease is written down for so many times its length, so that most renewals write nothing.
-const LEASES_AHEAD: u64 = 3;
 /// So many updates of a client that was set back are taken for made before it attached.
 const RENUMBERED_MAX: u64 = 1000;
 
@@ -97,12 +95,7 @@ pub(crate) fn renew(
     place: &Place,
     seen: Seq,
 ) -> Result<Result<Tail, Refusal>> {
-    {
-        let mut write = inner.tables.write()?;
-        if write_lease(inner, volume, &mut *write, place.replica)? {
-            write.commit(Durability::Now)?;
-        }
-    }
+    note_lease(inner, volume, place.replica)?;
     for attempt in 0..=TRIES_MAX {
         let held = (attempt == TRIES_MAX).then(|| volume.holders());
         let shown = match &held {
@@ -156,14 +149,16 @@ fn identify<'a>(
     // Under a new id what is pending gets new numbers, from 1 up; how many is not known.
     let made = if is_confirmed { attach.made } else { attach.made.min(RENUMBERED_MAX) };
     writer.attached(made, attach.seen);
-    let mut changed = !is_confirmed || writer != before;
+    let changed = !is_confirmed || writer != before;
     if changed {
         committer.put_writer(replica, &writer)?;
-    }
-    committer.finish()?;
-    changed |= write_lease(inner, volume, &mut *write, replica)?;
-    if changed {
+        committer.finish()?;
+        put_lease(inner, volume, &mut *write, replica)?;
         write.commit(Durability::Now)?;
+    } else {
+        drop(committer);
+        drop(write);
+        note_lease(inner, volume, replica)?;
     }
     Ok((expected, writer))
 }
@@ -180,29 +175,6 @@ fn leave_behind(inner: &Inner, volume: &Volume, device: DeviceId, attach: &Attac
         volume.grace.attached(replica);
     }
     Ok(())
-}
-
-/// Writes down that the client may hold callbacks, if what is written does not reach as far as
-/// the lease that begins now. True: there is something to commit.
-fn write_lease(
-    inner: &Inner,
-    volume: &Volume,
-    write: &mut dyn store::Write,
-    replica: ReplicaId,
-) -> Result<bool> {
-    let now = inner.world.clock.time();
-    let lease = inner.limits.lease.as_secs() + 1;
-    let written = catalog::lease(write, volume.id, replica)?;
-    if written.is_some_and(|row| row.until >= later(now, lease)) {
-        return Ok(false);
-    }
-    let row = LeaseRow { replica, until: later(now, lease.saturating_mul(LEASES_AHEAD)) };
-    catalog::put_lease(write, volume.id, &row)?;
-    Ok(true)
-}
-
-fn later(now: Time, secs: u64) -> Time {
-    Time { secs: now.secs.saturating_add_unsigned(secs), ..now }
 }
 
 /// What changed after `seen`, and the position that it shows. With `shown`, only what a client

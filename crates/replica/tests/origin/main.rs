@@ -11,6 +11,7 @@ mod conflicts;
 mod contents;
 mod crashes;
 mod deltas;
+mod full;
 mod party;
 mod restart;
 mod sessions;

@@ -1,0 +1,127 @@
+//! The origin's disk is full for hours: what needs no write goes on.
+
+use crate::party::{Device, EPOCH_SECS, LEASE, Party, name};
+use model::{FileId, Kind};
+use protocol::{Range, Refusal, Request, Response, Tail, Verdict};
+use replica::Limits;
+use std::sync::Arc;
+use std::time::Duration;
+use store::faulty::Disk;
+use world::World;
+
+const ROOT: FileId = FileId::ROOT;
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+struct Stage {
+    disk: Disk,
+    world: World,
+    party: Party,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let (disk, world) = (Disk::new(1), World::simulated(EPOCH_SECS, 1));
+        let stage = Stage { party: party_on(&disk, &world), disk, world };
+        stage.party.origin.create_volume("v", 0, 0, protocol::Cutter::Gear).unwrap();
+        stage
+    }
+
+    /// The origin dies, and another life of it finds room on the disk.
+    fn restarted(self) -> Stage {
+        let disk = self.disk.restart();
+        Stage { party: party_on(&disk, &self.world), disk, world: self.world }
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.world.clock.sleep(time).await;
+    }
+
+    /// How long a change of somebody who waits for the others takes.
+    async fn strict(&self, by: &mut Device, text: &str) -> Duration {
+        let start = self.world.clock.moment();
+        let (_, make) = by.making(ROOT, text, Kind::File);
+        assert!(matches!(by.strict(make).await, Verdict::Taken(_)));
+        self.world.clock.moment().since(start)
+    }
+}
+
+fn party_on(disk: &Disk, world: &World) -> Party {
+    let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
+    Party::on(tables, blobs, world.clone(), Limits { lease: LEASE, ..Limits::simulated() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_full_disk_leases_and_reading_go_on_and_changes_when_there_is_room() {
+    let mut stage = Stage::new();
+    let mut ada = stage.party.join("ada").await;
+    let mut bob = stage.party.join("bob").await;
+    let (file, _) = ada.write_new(ROOT, "a", "text").await;
+    bob.list(ROOT).await;
+    stage.disk.fill_after(0);
+    for _ in 0..24 * 60 {
+        stage.pass(LEASE / 2).await;
+        for device in [&ada, &bob] {
+            let tail = device.renew(device.seen()).await;
+            assert!(matches!(tail, Tail::Changes(_)), "{tail:?}");
+        }
+    }
+    assert_eq!(bob.list(ROOT).await.nodes.len(), 2);
+    let fetched = bob.recipe(file, Range { offset: 0, length: 4 }, 4096).await;
+    assert_eq!(chunks::unpack(&fetched.bytes.unwrap(), 4096).unwrap().concat(), b"text");
+    // A session that is lost is followed by another.
+    bob = stage.party.rejoin(&bob).await;
+    bob.renew(bob.seen()).await;
+    bob.list(ROOT).await;
+    let (_, make) = ada.making(ROOT, "b", Kind::File);
+    let update = ada.update(make);
+    let refused = ada.submit_all(true, vec![update.clone()], None).await.unwrap_err();
+    assert_eq!(refused, Refusal::NoSpace);
+    stage.disk.make_room();
+    let taken = ada.submit_all(true, vec![update], None).await.unwrap();
+    assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]));
+    assert_eq!(bob.heard(), ["b"]);
+
+    // A strict writer waits for a lease that was prolonged all that time.
+    bob.ears.hang();
+    let waited = stage.strict(&mut ada, "c").await;
+    assert!(waited > LEASE / 4 && waited <= LEASE, "{waited:?}");
+    stage = stage.restarted();
+    let mut ada = stage.party.rejoin(&ada).await;
+    assert_eq!(stage.strict(&mut ada, "d").await, LEASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_hold_a_lease_that_could_not_be_written_is_waited_for_after_a_restart() {
+    let stage = Stage::new();
+    let ada = stage.party.join("ada").await;
+    let bob = stage.party.join("bob").await;
+    bob.list(ROOT).await;
+    stage.disk.fill_after(0);
+    // Longer than what was written down reaches.
+    for _ in 0..10 {
+        stage.pass(10 * HOUR / 3).await;
+        bob.renew(bob.seen()).await;
+    }
+    let stage = stage.restarted();
+    let mut ada = stage.party.rejoin(&ada).await;
+    assert_eq!(stage.strict(&mut ada, "one").await, LEASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_full_for_days_gives_no_lease_that_nobody_would_wait_for() {
+    let stage = Stage::new();
+    let ada = stage.party.join("ada").await;
+    let bob = stage.party.join("bob").await;
+    stage.disk.fill_after(0);
+    stage.pass(72 * HOUR).await;
+    bob.renew(bob.seen()).await;
+    stage.pass(2 * HOUR).await;
+    let renew = Request::Renew { seen: bob.seen() };
+    assert_eq!(bob.ask(renew).await, Response::Refused(Refusal::NoSpace));
+    // And so nobody waits for it.
+    let stage = stage.restarted();
+    let mut ada = stage.party.rejoin(&ada).await;
+    assert_eq!(stage.strict(&mut ada, "one").await, Duration::ZERO);
+    let entries = ada.inspect(vec![], vec![(ROOT, name("one"))]).await.entries;
+    assert!(entries[0].file.is_some());
+}
