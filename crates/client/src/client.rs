@@ -339,10 +339,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for change in changed {
             match change {
                 partial::Changed::Node { file, contents } => {
-                    kernel.forget_node(*file, *contents);
+                    let carried_out = kernel.forget_node(*file, *contents);
                     if *contents {
                         let now = self.inner.world.clock.moment();
-                        self.files().doubt_sizes(&[*file], now);
+                        self.files().forget_size(*file, carried_out, now);
                     }
                 }
                 partial::Changed::Entry(directory, name) => {

@@ -49,6 +49,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.found(&mut files, file, node)
     }
 
+    /// As `attributes`, for a kernel that goes by them from then on.
+    pub fn attributes_known(&self, file: FileId) -> Step<Found> {
+        let mut files = self.files();
+        let node = self.view(|tree| tree.node(file))?;
+        let found = self.found(&mut files, file, node)?;
+        files.tell_size(file, found.node.contents_stamp);
+        Ok(found)
+    }
+
     /// The file of a name, or none if the directory has no such name.
     pub fn lookup(&self, parent: FileId, name: &Name) -> Step<Option<Found>> {
         self.look_up(parent, name, For::Program)
@@ -83,6 +92,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         drop(known);
         let outcome = self.found(&mut files, file, node);
+        if let (Ok(found), For::Kernel) = (&outcome, whom) {
+            files.tell_size(file, found.node.contents_stamp);
+        }
         drop(files);
         if outcome.is_err() && whom == For::Kernel {
             self.forgotten(file, 1);

@@ -204,8 +204,9 @@ pub struct Settings {
 
 /// What the kernel must forget. The client tells; the mount carries out.
 pub trait Kernel: Send + Sync + 'static {
-    /// Attributes; with `contents`, cached pages too; of a directory, its cached entries.
-    fn forget_node(&self, file: FileId, contents: bool);
+    /// Attributes; with `contents`, cached pages too; of a directory, its cached entries. Says
+    /// whether it has forgotten them: where something is in its way it does later.
+    fn forget_node(&self, file: FileId, contents: bool) -> bool;
     fn forget_entry(&self, directory: FileId, name: &Name);
 }
 

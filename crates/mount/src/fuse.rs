@@ -105,7 +105,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.driver.serve_kept(
             Call::of("getattr", request, ino),
-            move |client| client.attributes(file(ino)).map(at_once),
+            move |client| client.attributes_known(file(ino)).map(at_once),
             move |outcome| answer_attributes(reply, outcome),
         );
     }

@@ -52,7 +52,8 @@ impl Forget {
 
 struct Job {
     forget: Forget,
-    done: SyncSender<()>,
+    /// Learns whether it was carried out.
+    done: SyncSender<bool>,
 }
 
 /// What is to be done to one file, in order, by one thread at a time.
@@ -171,25 +172,29 @@ impl Forgetter {
         self.shared.changed.notify_all();
     }
 
-    fn ask(&self, forget: Forget) {
+    /// Says whether it has been carried out; it will be, if not.
+    fn ask(&self, forget: Forget) -> bool {
         self.told.add();
         let (done, carried_out) = sync_channel(1);
         let mut queue = self.shared.queue();
         // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
         let mut patient = is_patient(queue.held_for(forget.of()), self.waits.any());
         if !queue.add(Job { forget, done }) {
-            return;
+            return false;
         }
         drop(queue);
         self.shared.changed.notify_one();
         let begun = Instant::now();
         while patient {
-            if carried_out.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
-                return;
+            match carried_out.recv_timeout(PATIENCE) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => {}
             }
             patient = is_patient(begun.elapsed(), self.waits.any());
         }
         tracing::debug!("the kernel is busy; it is told later");
+        false
     }
 }
 
@@ -254,14 +259,15 @@ impl Shared {
                 continue;
             };
             drop(queue);
-            match carrier.carry_out(&forget) {
+            let outcome = carrier.carry_out(&forget);
+            match &outcome {
                 Ok(()) => tracing::trace!(?forget, "forgotten"),
                 // The mount is going away, and all that the kernel keeps with it.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => (),
                 Err(error) => tracing::warn!(?forget, %error, "the kernel did not forget"),
             }
             // Who asked may have gone on already.
-            let _ = done.send(());
+            let _ = done.send(outcome.is_ok());
             queue = self.queue();
             queue.finish(forget.of());
         }
@@ -269,8 +275,8 @@ impl Shared {
 }
 
 impl Kernel for Forgetter {
-    fn forget_node(&self, file: FileId, contents: bool) {
-        self.ask(if contents { Forget::Contents(file) } else { Forget::Attributes(file) });
+    fn forget_node(&self, file: FileId, contents: bool) -> bool {
+        self.ask(if contents { Forget::Contents(file) } else { Forget::Attributes(file) })
     }
 
     fn forget_entry(&self, directory: FileId, name: &Name) {
@@ -362,7 +368,7 @@ mod tests {
     #[test]
     fn who_asks_goes_on_when_it_is_done() {
         let (forgetter, _let_go, carried_out, told) = slow();
-        forgetter.forget_node(FileId(5), false);
+        assert!(forgetter.forget_node(FileId(5), false));
         assert_eq!(carried_out.try_recv(), Ok(Forget::Attributes(FileId(5))));
         forgetter.forget_node(FileId(5), true);
         assert_eq!(carried_out.try_recv(), Ok(Forget::Contents(FileId(5))));

@@ -71,7 +71,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Pages of another version that is open too must not mix with this one's, nor must they
         // be cut to its size.
         let direct = files.generations(file).any(|open| open.presence.generation != generation)
-            || files.size_is_in_doubt(file, self.inner.world.clock.moment());
+            || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
         let keep_cache = !direct && files.shown.get(&file) == Some(&version);
         if !direct {
             files.shown.insert(file, version);
@@ -260,8 +260,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.give_up_written(state.file, state.generation);
         }
         if let (true, Some(kernel)) = (settles, self.inner.kernel.get()) {
-            kernel.forget_node(state.file, false);
-            self.files().settle_size(state.file, self.inner.world.clock.moment());
+            let carried_out = kernel.forget_node(state.file, false);
+            let now = self.inner.world.clock.moment();
+            self.files().settle_size(state.file, carried_out, now);
         }
     }
 

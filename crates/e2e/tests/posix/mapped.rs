@@ -100,3 +100,21 @@ fn what_one_program_writes_and_closes_another_can_map() {
         run(&mut mount.farfs("mode", &[&mode])).succeeds();
     });
 }
+
+/// A program that maps a file as soon as another machine has replaced its contents.
+#[test]
+fn what_another_machine_has_just_replaced_can_be_mapped() {
+    let world = e2e::World::new();
+    let server = world.server();
+    let here = world.mount(&server, "here", "connected");
+    let there = world.mount(&server, "there", "connected");
+    for round in 1..=20 {
+        // Longer and shorter by turns.
+        let bytes = noise(round, if round % 2 == 0 { 9_000 } else { 40_000 });
+        fs::write(here.path("file"), &bytes).unwrap();
+        let file = read_write(&there.path("file"));
+        let length = file.metadata().unwrap().len() as usize;
+        assert_eq!(length, bytes.len(), "round {round}");
+        assert!(Mapping::shared(&file, length).read(0, length) == bytes, "round {round}");
+    }
+}
