@@ -65,6 +65,9 @@ impl<U: Upstream, C: Containers> Drop for Seen<U, C> {
     }
 }
 
+/// A new file, open.
+pub(crate) type Created<U, C> = (Seen<U, C>, Held<U, C>);
+
 /// Looks a name up, and the two names that every directory has: the kernel asks for those when a
 /// file is opened by handle.
 pub(crate) fn lookup<U: Upstream, C: Containers>(
@@ -119,7 +122,7 @@ pub(crate) fn create<U: Upstream, C: Containers>(
     name: &Name,
     making: &Making,
     flags: OpenFlags,
-) -> Step<Done<(Seen<U, C>, Held<U, C>)>> {
+) -> Step<Done<Created<U, C>>> {
     let making = as_inherited(client, directory, making)?;
     let Done { value: (found, opened), wait } =
         client.create(caller, directory, name, &making, flags)?;

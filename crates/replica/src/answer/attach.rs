@@ -156,7 +156,6 @@ fn identify<'a>(
         put_lease(inner, volume, &mut *write, replica)?;
         write.commit(Durability::Now)?;
     } else {
-        drop(committer);
         drop(write);
         note_lease(inner, volume, replica)?;
     }
