@@ -3,6 +3,8 @@
 
 pub mod farfs;
 pub mod local;
+pub mod rsync;
+mod ssh;
 pub mod sshfs;
 
 use anyhow::{Result, bail};
@@ -34,11 +36,16 @@ pub trait Backend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum System {
     Farfs,
+    /// FarFS in connected mode: `close` returns when the server has it
+    FarfsConnected,
     /// A directory on the local disk, whatever its file system is
     Ext4,
     Sshfs,
     /// sshfs with the compression of ssh
-    SshfsZ,
+    #[value(alias = "sshfs-z")]
+    SshfsC,
+    /// Work on the local disk, and `rsync -az` to the server when it is done
+    RsyncZ,
 }
 
 /// How FarFS is run.
@@ -54,8 +61,14 @@ impl System {
             Self::Farfs => "farfs",
             Self::Ext4 => "ext4",
             Self::Sshfs => "sshfs",
-            Self::SshfsZ => "sshfs-z",
+            Self::FarfsConnected => "farfs connected",
+            Self::SshfsC => "sshfs -C",
+            Self::RsyncZ => "rsync -z",
         }
+    }
+
+    pub fn is_farfs(self) -> bool {
+        matches!(self, Self::Farfs | Self::FarfsConnected)
     }
 
     pub fn has_link(self) -> bool {
@@ -72,8 +85,14 @@ impl System {
         Ok(match (self, link) {
             (Self::Ext4, _) => Box::new(local::Local::start(directory)?),
             (Self::Sshfs, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, false)?),
-            (Self::SshfsZ, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, true)?),
+            (Self::SshfsC, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, true)?),
             (Self::Farfs, Some(link)) => Box::new(farfs::Farfs::start(directory, link, farfs)?),
+            (Self::FarfsConnected, Some(link)) => {
+                let connected =
+                    FarfsOptions { mode: Some("connected".into()), program: farfs.program.clone() };
+                Box::new(farfs::Farfs::start(directory, link, &connected)?)
+            }
+            (Self::RsyncZ, Some(link)) => Box::new(rsync::Rsync::start(directory, link)?),
             (_, None) => bail!("{} needs a link", self.name()),
         })
     }

@@ -2,4 +2,5 @@
 
 pub mod demo;
 pub mod link;
+pub mod papers;
 pub mod run;

@@ -10,7 +10,10 @@ mod backend;
 mod commands;
 mod demo;
 mod machine;
+mod measure;
 mod mounts;
+mod papers;
+mod plot;
 mod process;
 mod program;
 mod report;
@@ -20,10 +23,11 @@ mod stage;
 mod table;
 mod workdir;
 mod workload;
+mod zip;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use commands::{demo as show_off, link, run};
+use commands::{demo as show_off, link, papers as of_papers, run};
 use std::process::ExitCode;
 
 /// Links as slow, far and lossy as one likes; what FarFS does over them, and what others do.
@@ -39,6 +43,8 @@ enum Command {
     #[command(subcommand)]
     Link(link::Link),
     Run(run::Run),
+    #[command(subcommand)]
+    Papers(of_papers::Papers),
     Demo(show_off::Demo),
 }
 
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
     let done: Result<()> = match Arguments::parse().command {
         Command::Link(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Papers(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     bench::undo::hold_if_ending();

@@ -63,6 +63,7 @@ const ROWS: &[Row] = &[
         ..row("weak-lte", (500 * KB, 2 * MB), 60_000, "one bar, on a train") },
     Row { loss: 0.01,
         ..row("satellite", (512 * KB, 2 * MB), 300_000, "a ship, by way of a geostationary orbit") },
+    row("64k", (64 * KB, 64 * KB), 100_000, "the slowest that LBFS's workloads are measured on"),
     row("isdn", (64 * KB, 64 * KB), 100_000, "one B channel"),
     row("modem", (57_600, 57_600), 100_000, "57.6 kb/s"),
     row("modem-28.8", (28_800, 28_800), 100_000, "28.8 kb/s"),

@@ -8,8 +8,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "luajit-src";
-const VERSION: &str = "210.7.4";
-const CHECKSUM: &str = "1db548b001f0b7da416daf0ffae963912bae6cad1799fa9f4eaba09da6dba837";
+
+struct Release {
+    version: &'static str,
+    checksum: &'static str,
+}
+
+const NEWEST: Release = Release {
+    version: "210.7.4",
+    checksum: "1db548b001f0b7da416daf0ffae963912bae6cad1799fa9f4eaba09da6dba837",
+};
+/// The newest one before it that differs in more than a line or two.
+const BEFORE: Release = Release {
+    version: "210.7.2",
+    checksum: "920cf654b23d217c550ceea57c32cd2a413ea27b6d47ed77b5ee0cf655adefa6",
+};
 
 /// The word by which files of other processors' ports are known. Without them the tree is 2.5 MB.
 const OTHER_PORTS: &[&str] = &["arm", "mips", "ppc", "s390", "x86.dasc", "build.bat"];
@@ -27,13 +40,22 @@ pub struct Source {
 impl Source {
     /// Fetches it the first time, into `data`.
     pub fn get(data: &Path) -> Result<Self> {
-        let home = data.join(format!("{PACKAGE}-{VERSION}"));
+        Self::release(data, &NEWEST)
+    }
+
+    /// The release that `get` follows upon.
+    pub fn before(data: &Path) -> Result<Self> {
+        Self::release(data, &BEFORE)
+    }
+
+    fn release(data: &Path, release: &Release) -> Result<Self> {
+        let home = data.join(format!("{PACKAGE}-{}", release.version));
         let source = Self { tree: home.join("tree"), tar: home.join("tree.tar") };
         if source.tar.exists() {
             return Ok(source);
         }
         let unfinished = data.join(format!("{PACKAGE}-{}", std::process::id()));
-        let made = make_ready(&unfinished).and_then(|()| {
+        let made = make_ready(&unfinished, release).and_then(|()| {
             fs::rename(&unfinished, &home).context("cannot publish the source tree")
         });
         if made.is_err() {
@@ -44,8 +66,8 @@ impl Source {
 }
 
 /// The tree and its archive, in a directory that has another name until it is complete.
-fn make_ready(unfinished: &Path) -> Result<()> {
-    fetch(unfinished)?;
+fn make_ready(unfinished: &Path, release: &Release) -> Result<()> {
+    fetch(unfinished, release)?;
     let vendored = unfinished.join("vendor").join(PACKAGE);
     let tree = unfinished.join("tree");
     copy(&vendored.join("luajit2"), &tree)?;
@@ -60,20 +82,21 @@ fn make_ready(unfinished: &Path) -> Result<()> {
 }
 
 /// A package that needs only the one, and `cargo vendor`.
-fn fetch(directory: &Path) -> Result<()> {
+fn fetch(directory: &Path, release: &Release) -> Result<()> {
+    let Release { version, checksum } = release;
     fs::create_dir_all(directory.join("src"))
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let manifest = format!(
         "[package]\nname = \"fetch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
-         [dependencies]\n{PACKAGE} = \"={VERSION}\"\n[workspace]\n"
+         [dependencies]\n{PACKAGE} = \"={version}\"\n[workspace]\n"
     );
     fs::write(directory.join("Cargo.toml"), manifest).context("cannot write a manifest")?;
     fs::write(directory.join("src/lib.rs"), "").context("cannot write a manifest")?;
     command::run(Command::new("cargo").args(["vendor", "--quiet"]).current_dir(directory))
         .context("cannot fetch the C program that the workloads build")?;
     let lock = fs::read_to_string(directory.join("Cargo.lock")).context("cargo made no lock")?;
-    if !lock.contains(CHECKSUM) {
-        bail!("{PACKAGE} {VERSION} is not the package that it was: its checksum differs");
+    if !lock.contains(checksum) {
+        bail!("{PACKAGE} {version} is not the package that it was: its checksum differs");
     }
     Ok(())
 }
@@ -100,13 +123,23 @@ fn belongs(name: &str, only_x64: bool) -> bool {
 
 /// Builds the program; the output is thrown away.
 pub fn make(tree: &Path) -> Result<()> {
-    let mut make = Command::new("make");
-    make.args(["-s", "CCOPT=-O1"]).current_dir(tree);
+    run_make(Command::new("make").current_dir(tree))
+}
+
+/// Compiles the edited file alone.
+pub fn compile(tree: &Path) -> Result<()> {
+    let object = Path::new(EDITED).with_extension("o");
+    let target = object.file_name().context("a file has a name")?;
+    run_make(Command::new("make").current_dir(tree.join("src")).arg(target))
+}
+
+fn run_make(make: &mut Command) -> Result<()> {
+    make.args(["-s", "CCOPT=-O1"]);
     // What an outer make was told is not meant for this one.
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
         make.env_remove(name);
     }
-    command::run(&mut make)?;
+    command::run(make)?;
     Ok(())
 }
 
@@ -119,6 +152,29 @@ pub fn edit(tree: &Path, number: usize) -> Result<()> {
     fs::write(&path, edited).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Puts a function into the middle of the file: what follows it in the object moves.
+pub fn edit_middle(tree: &Path, number: usize) -> Result<()> {
+    let path = tree.join(EDITED);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let edited = with_function(&text, number)
+        .with_context(|| format!("{} has no function in its middle", path.display()))?;
+    fs::write(&path, edited).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Before the first function of the interface that begins in the second half.
+fn with_function(text: &str, number: usize) -> Option<String> {
+    let half = (text.len() / 2..text.len()).find(|&at| text.is_char_boundary(at))?;
+    let at = half + text[half..].find("\nLUA_API ")?;
+    let (before, after) = text.split_at(at);
+    let function = format!(
+        "\nint bench_middle_{number}(int n)\n{{\n  while (n % {divisor}) n += {number};\n  \
+         return n;\n}}\n",
+        divisor = number + 7,
+    );
+    Some(format!("{before}{function}{after}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +184,15 @@ mod tests {
         assert!(!belongs("vm_arm64.dasc", true));
         assert!(belongs("vm_arm64.dasc", false));
         assert!(belongs("vm_x64.dasc", true));
+    }
+
+    #[test]
+    fn an_edit_in_the_middle_stands_before_a_function_and_changes_nothing_else() {
+        let text = "first line\n\nLUA_API int a(void)\n{\n}\n\nLUA_API int b(void)\n{\n}\n";
+        let edited = with_function(text, 3).unwrap();
+        let at = edited.find("\nint bench_middle_3").unwrap();
+        assert_eq!(&edited[..at], "first line\n\nLUA_API int a(void)\n{\n}\n");
+        assert!(edited.ends_with("\nLUA_API int b(void)\n{\n}\n"), "{edited}");
+        assert_eq!(with_function("nothing to stand before", 1), None);
     }
 }

@@ -1,19 +1,15 @@
-//! sshfs over its own sshd, which listens at the far end alone, with keys made for the occasion.
+//! sshfs, over an sshd of its own.
 
-use super::Backend;
+use super::{Backend, ssh};
 use crate::mounts;
 use crate::process::{Process, tail};
 use anyhow::{Context, Result, bail};
-use bench::command::{exists, run};
 use bench::undo::{self, Undo};
 use bench::{End, Link};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-const PORT: u16 = 2222;
-const SSHD: &str = "/usr/sbin/sshd";
 /// The handshake of ssh is a few kilobytes, which a modem takes its time for.
 const MOUNTING_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -30,20 +26,13 @@ pub struct Sshfs {
 
 impl Sshfs {
     pub fn start(directory: &Path, link: &Link, compressed: bool) -> Result<Self> {
-        for (found, package) in
-            [(exists("sshfs"), "sshfs"), (Path::new(SSHD).exists(), "openssh-server")]
-        {
-            if !found {
-                bail!("to compare with sshfs, install the package {package}");
-            }
-        }
+        ssh::check("sshfs", &["sshfs"])?;
         let root = directory.join("mnt");
         for name in ["export", "mnt"] {
             let path = directory.join(name);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
-        configure(directory, link, compressed)?;
-        let server = serve(directory, link.far())?;
+        let server = ssh::serve(directory, link, compressed)?;
         let (near, far) = (link.near().clone(), link.far().clone());
         let directory = directory.to_owned();
         let mut sshfs = Self { directory, root, near, far, mount: None, _server: server };
@@ -53,12 +42,11 @@ impl Sshfs {
 
     fn mount(&mut self) -> Result<()> {
         let log = self.directory.join("sshfs.log");
-        let config = self.directory.join("client.conf");
         let export = self.directory.join("export");
         let mut command = self.near.command("sshfs");
         command
             .arg("-f")
-            .args(["-o", &format!("ssh_command=ssh -F {}", config.display())])
+            .args(["-o", &format!("ssh_command={}", ssh::command(&self.directory))])
             .arg(format!("root@{}:{}", self.far.address(), export.display()))
             .arg(&self.root);
         let process = Process::start(&mut command, &log)?;
@@ -106,46 +94,4 @@ impl Backend for Sshfs {
             drop(undo);
         }
     }
-}
-
-fn configure(directory: &Path, link: &Link, compressed: bool) -> Result<()> {
-    for key in ["host", "user"] {
-        let path = directory.join(key);
-        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))?;
-    }
-    let shown = directory.display();
-    let server = format!(
-        "Port {PORT}\nListenAddress {address}\nHostKey {shown}/host\n\
-         AuthorizedKeysFile {shown}/user.pub\nStrictModes no\nUsePAM no\nUseDNS no\n\
-         PermitRootLogin prohibit-password\nPidFile none\nSubsystem sftp internal-sftp\n",
-        address = link.far().address(),
-    );
-    let client = format!(
-        "Host *\nPort {PORT}\nIdentityFile {shown}/user\nIdentitiesOnly yes\n\
-         StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n\
-         Compression {compressed}\n",
-        compressed = if compressed { "yes" } else { "no" },
-    );
-    for (name, text) in [("server.conf", server), ("client.conf", client)] {
-        let path = directory.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
-}
-
-fn serve(directory: &Path, far: &End) -> Result<Process> {
-    // Where sshd puts its unprivileged half; the package's own service makes it at its start.
-    fs::create_dir_all("/run/sshd").context("cannot make /run/sshd")?;
-    let log = directory.join("sshd.log");
-    let mut command = far.command(SSHD);
-    command.args(["-D", "-e", "-f"]).arg(directory.join("server.conf"));
-    let server = Process::start(&mut command, &log)?;
-    let start = Instant::now();
-    while !tail(&log).contains("listening on") {
-        if start.elapsed() > MOUNTING_MAX {
-            bail!("sshd did not start: {}", tail(&log));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(server)
 }

@@ -2,17 +2,17 @@
 
 use crate::backend::{FarfsOptions, System};
 use crate::machine::{self, Machine};
+use crate::measure::{self, Bench};
 use crate::program;
 use crate::report::Report;
 use crate::source::Source;
-use crate::stage::{Sample, Stage};
 use crate::workdir::WorkDir;
+use crate::workload::insert::{Content, Insert};
 use crate::workload::{self, Material, Workload};
 use anyhow::{Context, Result, bail};
-use bench::{Link, Profile, command};
+use bench::Profile;
 use clap::Args;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 /// Measure workloads
@@ -41,6 +41,12 @@ pub struct Run {
     /// The most seconds that one phase may take
     #[arg(long, value_name = "SECS", default_value_t = 1800)]
     limit: u64,
+    /// The file of `insert`, in MB [default: 1000 over lan, else 64]
+    #[arg(long, value_name = "MB")]
+    insert_mb: Option<u64>,
+    /// What that file holds
+    #[arg(long, value_enum, default_value = "random")]
+    insert_content: Content,
     /// A directory on the disk to work on
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     work: PathBuf,
@@ -66,13 +72,20 @@ impl Run {
         let (systems, farfs) = self.systems()?;
         let source = Source::get(&self.data)?;
         let work = WorkDir::make(&self.work)?;
-        let material = Material { source: &source, profile: &profile };
+        let material = Material {
+            source: &source,
+            profile: &profile,
+            data: &self.data,
+            work: &work.path,
+            insert: Insert::over(&profile, self.insert_mb, self.insert_content),
+        };
+        let bench = Bench { farfs, limit: Duration::from_secs(self.limit), work: &work };
         println!("{}: {}", profile.name, profile.words());
         let mut samples = Vec::new();
         for workload in workloads {
             for run in 0..self.runs {
                 for &system in &systems {
-                    samples.extend(self.measure(workload, system, run, &work, &material, &farfs)?);
+                    samples.extend(bench.measure(workload, system, run, &material)?);
                 }
             }
         }
@@ -81,7 +94,7 @@ impl Run {
             profile: profile.name.clone(),
             link: profile.words(),
             machine: Machine::this(&work.path),
-            systems: systems.iter().map(|&system| version(system, &farfs)).collect(),
+            systems: systems.iter().map(|&system| measure::version(system, &bench.farfs)).collect(),
             samples,
         };
         for (name, table) in report.tables() {
@@ -98,7 +111,9 @@ impl Run {
 
     /// What is measured, FarFS first.
     fn systems(&self) -> Result<(Vec<System>, FarfsOptions)> {
-        let others = self.against.iter().copied().filter(|&system| system != System::Farfs);
+        let others = self.against.iter().copied().filter(|&system| {
+            system != System::Farfs && !(system.is_farfs() && self.without_farfs)
+        });
         let own = (!self.without_farfs).then_some(System::Farfs);
         let systems: Vec<_> = own.into_iter().chain(others).collect();
         if systems.is_empty() {
@@ -113,41 +128,6 @@ impl Run {
         }
         Ok((systems, FarfsOptions { program, mode: self.mode.clone() }))
     }
-
-    /// One workload, once, on one system that is set up for it alone. What fails is a sample, too.
-    fn measure(
-        &self,
-        workload: &Workload,
-        system: System,
-        run: usize,
-        work: &WorkDir,
-        material: &Material,
-        farfs: &FarfsOptions,
-    ) -> Result<Vec<Sample>> {
-        let directory = work.part("run")?;
-        // Set up over the link that is measured, so that what is found out of it is true.
-        let link = system.has_link().then(|| Link::start(material.profile)).transpose()?;
-        let backend = system
-            .start(&directory, link.as_ref(), farfs)
-            .with_context(|| format!("cannot set up {}", system.name()))?;
-        let mut stage = Stage {
-            backend,
-            link: link.as_ref(),
-            profile: material.profile,
-            limit: Duration::from_secs(self.limit),
-            workload: workload.name,
-            system: system.name(),
-            run,
-            samples: Vec::new(),
-        };
-        let ran = (workload.run)(&mut stage, material);
-        bench::undo::hold_if_ending();
-        if let Err(error) = ran {
-            eprintln!("{} on {}: {error:#}", workload.name, system.name());
-            stage.failed(&error);
-        }
-        Ok(stage.samples)
-    }
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Workload>> {
@@ -159,24 +139,4 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Workload>> {
             .with_context(|| format!("there is no workload {name}; `bench run list` shows them"))
     });
     found.collect()
-}
-
-/// A system's name with its version, as it says it itself.
-fn version(system: System, farfs: &FarfsOptions) -> String {
-    let said = |program: &mut Command, word: &str| {
-        let printed = command::run(program.arg("--version")).unwrap_or_default();
-        printed.lines().find(|line| line.contains(word)).unwrap_or(word).to_owned()
-    };
-    match system {
-        System::Ext4 => "ext4: a directory on the local disk".into(),
-        System::Sshfs => said(&mut Command::new("sshfs"), "SSHFS"),
-        System::SshfsZ => {
-            said(&mut Command::new("sshfs"), "SSHFS") + ", with the compression of ssh"
-        }
-        System::Farfs => {
-            let build = if program::is_debug(&farfs.program) { ", a debug build" } else { "" };
-            let mode = farfs.mode.as_ref().map(|mode| format!(", mode {mode}")).unwrap_or_default();
-            said(&mut Command::new(&farfs.program), "farfs") + build + &mode
-        }
-    }
 }

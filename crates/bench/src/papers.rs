@@ -1,0 +1,3 @@
+//! What the papers measured, measured again: their shapes, and their words beside ours.
+
+pub mod lbfs;
