@@ -47,10 +47,12 @@ fn configure(directory: &Path, link: &Link, compressed: bool) -> Result<()> {
         run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))?;
     }
     let shown = directory.display();
+    // Without a home of their own, shells read what the user has set up, and take their time.
     let server = format!(
         "Port {PORT}\nListenAddress {address}\nHostKey {shown}/host\n\
          AuthorizedKeysFile {shown}/user.pub\nStrictModes no\nUsePAM no\nUseDNS no\n\
-         PermitRootLogin prohibit-password\nPidFile none\nSubsystem sftp internal-sftp\n",
+         PermitRootLogin prohibit-password\nPidFile none\nSubsystem sftp internal-sftp\n\
+         SetEnv HOME={shown}\n",
         address = link.far().address(),
     );
     let client = format!(
