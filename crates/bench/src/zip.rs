@@ -24,8 +24,8 @@ impl Stamp {
     /// A second of the first day of 2026.
     pub fn of(second: u32) -> Self {
         let (hours, minutes, seconds) = (second / 3600 % 24, second / 60 % 60, second % 60);
-        let date = (2026 - 1980) << 9 | 1 << 5 | 1;
-        Self { date, time: (hours << 11 | minutes << 5 | seconds / 2) as u16 }
+        let date = ((2026 - 1980) << 9) | (1 << 5) | 1;
+        Self { date, time: ((hours << 11) | (minutes << 5) | (seconds / 2)) as u16 }
     }
 }
 
