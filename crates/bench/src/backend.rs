@@ -23,6 +23,12 @@ pub trait Backend {
     /// Forgets everything that this side has cached, as if mounted on another machine.
     fn make_cold(&mut self) -> Result<()>;
 
+    /// Begins anew on the same machine, with what is cached there, over the link as it is now: what
+    /// was found out of another link is forgotten.
+    fn resume(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether two names can be one file.
     fn has_hard_links(&self) -> bool {
         true

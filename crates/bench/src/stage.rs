@@ -69,12 +69,17 @@ impl Stage<'_> {
     /// Does what must be there before something is measured, over a link that is no hindrance,
     /// and forgets it here: what follows starts cold.
     pub fn prepare(&mut self, work: impl FnOnce(&Path) -> Result<()> + Send) -> Result<()> {
-        self.prepare_warm(work)?;
+        self.prepare_fast(work)?;
         self.cold()
     }
 
     /// The same without forgetting: what follows has in its cache what it wrote.
     pub fn prepare_warm(&mut self, work: impl FnOnce(&Path) -> Result<()> + Send) -> Result<()> {
+        self.prepare_fast(work)?;
+        self.backend.resume().context("cannot go on over the link that is measured")
+    }
+
+    fn prepare_fast(&mut self, work: impl FnOnce(&Path) -> Result<()> + Send) -> Result<()> {
         const PREPARE: &str = "prepare";
         if let Some(link) = self.link {
             link.set_profile(&Profile::lan());

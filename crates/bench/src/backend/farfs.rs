@@ -54,7 +54,10 @@ impl Server {
 
 /// A mounted volume.
 pub struct Mount {
-    program: PathBuf,
+    options: FarfsOptions,
+    near: End,
+    url: String,
+    state: PathBuf,
     pub point: PathBuf,
     undo: Option<Undo>,
 }
@@ -75,23 +78,31 @@ impl Mount {
     ) -> Result<Self> {
         let (point, state) = (directory.join("mnt"), directory.join("state"));
         fs::create_dir_all(&point).with_context(|| format!("cannot make {}", point.display()))?;
-        let url = server.invite()?;
-        let undo = undo::later({
-            let (program, point) = (options.program.clone(), point.clone());
+        let (options, near, url) = (options.clone(), near.clone(), server.invite()?);
+        let mut mount = Self { options, near, url, state, point, undo: None };
+        mount.again()?;
+        Ok(mount)
+    }
+
+    /// As the same device, with what it has cached, over the link as it is now.
+    pub fn again(&mut self) -> Result<()> {
+        self.undo = None;
+        self.undo = Some(undo::later({
+            let (program, point) = (self.options.program.clone(), self.point.clone());
             move || unmount(&program, &point)
-        });
-        let mut command = near.command(&options.program);
-        command.arg("mount").arg(url).arg(&point).arg("--state").arg(state);
-        if let Some(mode) = &options.mode {
+        }));
+        let mut command = self.near.command(&self.options.program);
+        command.arg("mount").arg(&self.url).arg(&self.point).arg("--state").arg(&self.state);
+        if let Some(mode) = &self.options.mode {
             command.args(["--mode", mode]);
         }
         run(quiet(&mut command)).context("cannot mount the volume")?;
-        Ok(Self { program: options.program.clone(), point, undo: Some(undo) })
+        Ok(())
     }
 
     /// How many updates are not at the origin yet.
     pub fn pending(&self) -> Result<u64> {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.options.program);
         let printed = run(quiet(&mut command).arg("status").arg(&self.point).arg("--json"))?;
         let status: Status = serde_json::from_str(&printed)
             .with_context(|| format!("farfs status printed {printed}"))?;
@@ -171,6 +182,10 @@ impl Backend for Farfs {
         self.mounted += 1;
         self.mount = Mount::new(&self.options, &self.server, &self.near, &directory)?;
         Ok(())
+    }
+
+    fn resume(&mut self) -> Result<()> {
+        self.mount.again()
     }
 
     fn abort(&mut self) {
