@@ -140,8 +140,12 @@ impl Report {
     fn after(mut self, old: Report) -> Report {
         let again = |sample: &Sample| {
             let same =
-                |new: &Sample| (&new.workload, &new.system) == (&sample.workload, &sample.system);
-            self.samples.iter().any(same)
+                |new: &&Sample| (&new.workload, &new.system) == (&sample.workload, &sample.system);
+            // A failure is that of the whole; else sizes are part of the phases' names.
+            self.samples
+                .iter()
+                .filter(same)
+                .any(|new| new.phase == sample.phase || sample.failed.is_some())
         };
         let mut samples: Vec<_> = old.samples.into_iter().filter(|sample| !again(sample)).collect();
         samples.append(&mut self.samples);
@@ -267,6 +271,16 @@ mod tests {
         let new = report(vec![sample("andrew", "farfs", 3.0)]).after(old);
         let seconds: Vec<_> = new.samples.iter().map(|sample| sample.seconds).collect();
         assert_eq!(seconds, [2.0, 3.0]);
+    }
+
+    #[test]
+    fn what_failed_before_goes_and_a_phase_of_another_size_stays() {
+        let failed = Sample { failed: Some("it broke".into()), ..sample("git", "farfs", 0.0) };
+        let failed = Sample { phase: "failed".into(), ..failed };
+        let small = Sample { phase: "1 MB".into(), ..sample("git", "farfs", 1.0) };
+        let new = report(vec![sample("git", "farfs", 2.0)]).after(report(vec![failed, small]));
+        let seconds: Vec<_> = new.samples.iter().map(|sample| sample.seconds).collect();
+        assert_eq!(seconds, [1.0, 2.0]);
     }
 
     #[test]
