@@ -23,6 +23,9 @@ pub enum Papers {
 
 #[derive(Args)]
 pub struct Lbfs {
+    /// Which figures to measure; the others stay as they were measured today
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["systems", "rates", "delays-document", "delays-recompile"])]
+    figures: Vec<lbfs::Figure>,
     /// Rates each way to recompile over, in kb/s
     #[arg(long, value_name = "KBITS", value_delimiter = ',', default_values_t = [128, 512, 2048, 8192])]
     rates: Vec<u64>,
@@ -72,7 +75,11 @@ impl Lbfs {
             limit: Duration::from_secs(self.limit),
             work: &work,
         };
-        let plan = lbfs::Plan { rates_kbits: self.rates, round_trips_ms: self.round_trips };
+        let plan = lbfs::Plan {
+            figures: self.figures,
+            rates_kbits: self.rates,
+            round_trips_ms: self.round_trips,
+        };
         let report = lbfs::run(&bench, &material, &plan, &self.out)?;
         println!("written to {}", report.display());
         Ok(())

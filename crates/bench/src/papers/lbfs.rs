@@ -14,15 +14,29 @@ use crate::workload::{self, Material, Workload};
 use anyhow::{Context, Result};
 use bench::profile::rate;
 use bench::{Lane, Profile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is varied.
+/// What is varied, and which figures are measured.
 pub struct Plan {
+    pub figures: Vec<Figure>,
     pub rates_kbits: Vec<u64>,
     pub round_trips_ms: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Bandwidth and time by system, over ADSL
+    Systems,
+    /// Recompiling over links of several rates
+    Rates,
+    /// Saving over several round trips
+    DelaysDocument,
+    /// Recompiling over several round trips
+    DelaysRecompile,
 }
 
 /// The round trip while the rate varies, and the rate while the round trip does.
@@ -43,11 +57,11 @@ const OVER_THE_LINK: &[System] =
     &[System::Farfs, System::FarfsConnected, System::Sshfs, System::SshfsC];
 
 /// One value of a figure.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Measured {
-    figure: &'static str,
-    workload: &'static str,
-    system: &'static str,
+    figure: Figure,
+    workload: String,
+    system: String,
     link: String,
     /// What is varied, in the unit of its axis.
     x: f64,
@@ -55,7 +69,7 @@ struct Measured {
     sample: Sample,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Report {
     date: String,
     machine: Machine,
@@ -64,46 +78,21 @@ struct Report {
     measured: Vec<Measured>,
 }
 
-const SYSTEMS: &str = "systems";
-const RATES: &str = "rates";
-const ROUND_TRIPS: &str = "round trips";
-
-/// Measures everything, writes it after each figure, and returns where the text is.
+/// Measures the figures one by one, writes each when it is done, and returns where the text is.
 pub fn run(bench: &Bench, material: &Material, plan: &Plan, out: &Path) -> Result<PathBuf> {
-    let mut report = Report {
-        date: machine::today(),
-        machine: Machine::this(&bench.work.path),
-        systems: COMPARED.iter().map(|&system| measure::version(system, &bench.farfs)).collect(),
-        link: material.profile.words(),
-        measured: Vec::new(),
-    };
-    let recompile = workload::named("recompile").context("there is a workload recompile")?;
-    let mut written = report.write(out)?;
-    for workload in [&workload::SAVE_TEXT, &workload::SAVE_DOCX, recompile] {
-        for &system in COMPARED {
-            report.add(bench, material, SYSTEMS, workload, system, 0.0)?;
-        }
+    let mut written = None;
+    for &figure in &plan.figures {
+        let mut report = Report {
+            date: machine::today(),
+            machine: Machine::this(&bench.work.path),
+            systems: COMPARED.iter().map(|&one| measure::version(one, &bench.farfs)).collect(),
+            link: material.profile.words(),
+            measured: Vec::new(),
+        };
+        report.measure(bench, material, plan, figure)?;
+        written = Some(report.save(out)?);
     }
-    written = report.write(out).unwrap_or(written);
-    for &kbits in &plan.rates_kbits {
-        let profile = symmetric(kbits, ROUND_TRIP_MS);
-        let material = Material { profile: &profile, ..*material };
-        for &system in OVER_THE_LINK {
-            report.add(bench, &material, RATES, recompile, system, kbits as f64)?;
-        }
-    }
-    written = report.write(out).unwrap_or(written);
-    for workload in [&workload::SAVE_TEXT, recompile] {
-        for &round_trip in &plan.round_trips_ms {
-            let profile = symmetric(RATE_KBITS, round_trip);
-            let material = Material { profile: &profile, ..*material };
-            for &system in OVER_THE_LINK {
-                report.add(bench, &material, ROUND_TRIPS, workload, system, round_trip as f64)?;
-            }
-        }
-        written = report.write(out).unwrap_or(written);
-    }
-    Ok(written)
+    written.context("there is no figure to measure")
 }
 
 fn symmetric(kbits: u64, round_trip_ms: u64) -> Profile {
@@ -135,25 +124,67 @@ impl Measured {
 }
 
 impl Report {
+    fn measure(
+        &mut self,
+        bench: &Bench,
+        material: &Material,
+        plan: &Plan,
+        figure: Figure,
+    ) -> Result<()> {
+        let recompile = workload::named("recompile").context("there is a workload recompile")?;
+        let workload = match figure {
+            Figure::DelaysDocument => &workload::SAVE_TEXT,
+            _ => recompile,
+        };
+        let varied = match figure {
+            Figure::Systems => {
+                for workload in [&workload::SAVE_TEXT, &workload::SAVE_DOCX, recompile] {
+                    for &system in COMPARED {
+                        self.add(bench, material, figure, workload, system, 0)?;
+                    }
+                }
+                return Ok(());
+            }
+            Figure::Rates => &plan.rates_kbits,
+            Figure::DelaysDocument | Figure::DelaysRecompile => &plan.round_trips_ms,
+        };
+        for &x in varied {
+            let profile = match figure {
+                Figure::Rates => symmetric(x, ROUND_TRIP_MS),
+                _ => symmetric(RATE_KBITS, x),
+            };
+            let material = Material { profile: &profile, ..*material };
+            for &system in OVER_THE_LINK {
+                self.add(bench, &material, figure, workload, system, x)?;
+            }
+        }
+        Ok(())
+    }
+
     fn add(
         &mut self,
         bench: &Bench,
         material: &Material,
-        figure: &'static str,
+        figure: Figure,
         workload: &Workload,
         system: System,
-        x: f64,
+        x: u64,
     ) -> Result<()> {
-        println!("{figure}: {} on {}, {}", workload.name, system.name(), material.profile.words());
+        println!(
+            "{figure:?}: {} on {}, {}",
+            workload.name,
+            system.name(),
+            material.profile.words()
+        );
         let link = material.profile.words();
         let samples = bench.measure(workload, system, 0, material)?;
         let sample = samples.into_iter().next_back().context("a workload leaves a sample")?;
-        let (workload, system) = (workload.name, system.name());
-        self.measured.push(Measured { figure, workload, system, link, x, sample });
+        let (workload, system) = (workload.name.into(), system.name().into());
+        self.measured.push(Measured { figure, workload, system, link, x: x as f64, sample });
         Ok(())
     }
 
-    fn of(&self, figure: &'static str, workload: &'static str) -> Vec<&Measured> {
+    fn of(&self, figure: Figure, workload: &str) -> Vec<&Measured> {
         let here = |one: &&Measured| one.figure == figure && one.workload == workload;
         self.measured.iter().filter(here).collect()
     }
@@ -167,20 +198,30 @@ impl Report {
         failed.collect()
     }
 
-    fn write(&self, out: &Path) -> Result<PathBuf> {
+    /// Adds what was measured of other figures today.
+    fn save(mut self, out: &Path) -> Result<PathBuf> {
         fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         let base = format!("{}-lbfs", self.date);
-        let text = serde_json::to_string_pretty(self).context("cannot write JSON")? + "\n";
+        let json = out.join(format!("{base}.json"));
+        if let Some(old) = fs::read(&json).ok().and_then(|text| serde_json::from_slice(&text).ok())
+        {
+            self = self.after(old);
+        }
+        let text = serde_json::to_string_pretty(&self).context("cannot write JSON")? + "\n";
         let markdown = out.join(format!("{base}.md"));
-        let mut files = vec![
-            (out.join(format!("{base}.json")), text),
-            (markdown.clone(), words::markdown(self, &base)),
-        ];
+        let mut files = vec![(json, text), (markdown.clone(), words::markdown(&self, &base))];
         files.extend(self.plots().map(|(name, svg)| (out.join(format!("{base}-{name}.svg")), svg)));
         for (path, text) in files {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(markdown)
+    }
+
+    fn after(mut self, old: Report) -> Report {
+        let again = |one: &Measured| self.measured.iter().any(|new| new.figure == one.figure);
+        let mut measured: Vec<_> = old.measured.into_iter().filter(|one| !again(one)).collect();
+        measured.append(&mut self.measured);
+        Report { measured, ..self }
     }
 
     fn plots(&self) -> impl Iterator<Item = (&'static str, String)> {
@@ -196,7 +237,7 @@ impl Report {
             (
                 "rates",
                 self.lines(
-                    RATES,
+                    Figure::Rates,
                     "recompile",
                     format!("Edit and recompile, round trip {ROUND_TRIP_MS} ms"),
                     "rate of the link each way, kb/s",
@@ -204,11 +245,21 @@ impl Report {
             ),
             (
                 "delays-document",
-                self.lines(ROUND_TRIPS, "save text", link("Save 1.4 MB"), "round trip, ms"),
+                self.lines(
+                    Figure::DelaysDocument,
+                    "save text",
+                    link("Save 1.4 MB"),
+                    "round trip, ms",
+                ),
             ),
             (
                 "delays-recompile",
-                self.lines(ROUND_TRIPS, "recompile", link("Edit and recompile"), "round trip, ms"),
+                self.lines(
+                    Figure::DelaysRecompile,
+                    "recompile",
+                    link("Edit and recompile"),
+                    "round trip, ms",
+                ),
             ),
         ]
         .into_iter()
@@ -218,7 +269,7 @@ impl Report {
         let workloads = ["save text", "save docx", "recompile"];
         let series = COMPARED.iter().filter(|system| system.has_link()).map(|system| {
             let bars = workloads.map(|workload| {
-                let found = self.of(SYSTEMS, workload);
+                let found = self.of(Figure::Systems, workload);
                 let one = found.into_iter().find(|one| one.system == system.name())?;
                 let (value, label) = value(one);
                 one.sample.failed.is_none().then_some(Bar { value, label })
@@ -229,13 +280,7 @@ impl Report {
         Bars { title: title.into(), y: y.into(), groups, series: series.collect() }.to_svg()
     }
 
-    fn lines(
-        &self,
-        figure: &'static str,
-        workload: &'static str,
-        title: String,
-        x: &str,
-    ) -> String {
+    fn lines(&self, figure: Figure, workload: &str, title: String, x: &str) -> String {
         let found = self.of(figure, workload);
         let series = OVER_THE_LINK.iter().map(|system| {
             let good =
@@ -252,16 +297,16 @@ impl Report {
     }
 
     /// One row for each system.
-    fn by_system(&self, workload: &'static str) -> Table {
+    fn by_system(&self, workload: &str) -> Table {
         let heads = &["system", "time", "fsync, close", "at origin", "up", "down"];
         let mut table = Table::new(1, heads);
-        for one in self.of(SYSTEMS, workload) {
+        for one in self.of(Figure::Systems, workload) {
             if one.sample.failed.is_some() {
-                table.row([one.system, "failed"]);
+                table.row([one.system.as_str(), "failed"]);
                 continue;
             }
             table.row([
-                one.system.to_owned(),
+                one.system.clone(),
                 one.wait(),
                 one.sample.close_seconds.map(seconds).unwrap_or_default(),
                 one.time(),
@@ -273,15 +318,15 @@ impl Report {
     }
 
     /// One row for each value of what is varied, one column for each system.
-    fn by_value(&self, figure: &'static str, workload: &'static str) -> Table {
-        let mut heads = vec![if figure == RATES { "rate" } else { "round trip" }];
+    fn by_value(&self, figure: Figure, workload: &str) -> Table {
+        let mut heads = vec![if figure == Figure::Rates { "rate" } else { "round trip" }];
         heads.extend(OVER_THE_LINK.iter().map(|system| system.name()));
         let mut table = Table::new(1, &heads);
         let found = self.of(figure, workload);
         for group in found.chunk_by(|one, other| one.x == other.x) {
             let x = group[0].x;
             let first = match figure {
-                RATES => rate(x as u64 * 1000),
+                Figure::Rates => rate(x as u64 * 1000),
                 _ => format!("{x} ms"),
             };
             let cells = OVER_THE_LINK.iter().map(|system| {

@@ -1,8 +1,8 @@
 use super::*;
 
 fn measured(
-    figure: &'static str,
-    workload: &'static str,
+    figure: Figure,
+    workload: &str,
     system: System,
     x: f64,
     unfinished: Option<Unfinished>,
@@ -20,7 +20,8 @@ fn measured(
         unfinished,
         failed: None,
     };
-    Measured { figure, workload, system: system.name(), link: "a link".into(), x, sample }
+    let (workload, system) = (workload.into(), system.name().into());
+    Measured { figure, workload, system, link: "a link".into(), x, sample }
 }
 
 fn report(measured: Vec<Measured>) -> Report {
@@ -37,11 +38,11 @@ fn report(measured: Vec<Measured>) -> Report {
 fn tables_have_a_row_for_each_system_and_each_value() {
     let late = Some(Unfinished::Home);
     let report = report(vec![
-        measured(SYSTEMS, "save text", System::Farfs, 0.0, None),
-        measured(SYSTEMS, "save text", System::Sshfs, 0.0, late),
-        measured(RATES, "recompile", System::Farfs, 128.0, None),
-        measured(RATES, "recompile", System::SshfsC, 128.0, late),
-        measured(RATES, "recompile", System::Farfs, 2000.0, None),
+        measured(Figure::Systems, "save text", System::Farfs, 0.0, None),
+        measured(Figure::Systems, "save text", System::Sshfs, 0.0, late),
+        measured(Figure::Rates, "recompile", System::Farfs, 128.0, None),
+        measured(Figure::Rates, "recompile", System::SshfsC, 128.0, late),
+        measured(Figure::Rates, "recompile", System::Farfs, 2000.0, None),
     ]);
     let text = words::markdown(&report, "base");
     assert!(text.contains("| farfs | 1.50 s |  | 30.0 s | 12 kB | 1000 B |"), "{text}");
@@ -56,11 +57,24 @@ fn tables_have_a_row_for_each_system_and_each_value() {
 
 #[test]
 fn what_failed_is_said_and_not_drawn() {
-    let mut one = measured(SYSTEMS, "recompile", System::Farfs, 0.0, None);
+    let mut one = measured(Figure::Systems, "recompile", System::Farfs, 0.0, None);
     one.sample.failed = Some("it\nbroke".into());
     let report = report(vec![one]);
     let text = words::markdown(&report, "base");
     assert!(text.contains("| farfs | failed |") && text.contains("a link: it broke"), "{text}");
     let (_, bars) = report.plots().next().unwrap();
     assert!(!bars.contains("13 kB"), "{bars}");
+}
+
+#[test]
+fn figures_of_the_same_day_stand_together_and_the_newer_replaces_its_like() {
+    let old = report(vec![
+        measured(Figure::Rates, "recompile", System::Farfs, 128.0, None),
+        measured(Figure::Systems, "recompile", System::Farfs, 0.0, None),
+    ]);
+    let new = report(vec![measured(Figure::Rates, "recompile", System::Farfs, 64.0, None)]);
+    let text = serde_json::to_string(&old).unwrap();
+    let both = new.after(serde_json::from_str(&text).unwrap());
+    let found: Vec<_> = both.measured.iter().map(|one| (one.figure, one.x)).collect();
+    assert_eq!(found, [(Figure::Systems, 0.0), (Figure::Rates, 64.0)]);
 }

@@ -1,6 +1,6 @@
 //! The text around the figures, with what the paper says of its own.
 
-use super::{RATE_KBITS, RATES, ROUND_TRIP_MS, ROUND_TRIPS, Report};
+use super::{Figure, RATE_KBITS, ROUND_TRIP_MS, Report};
 
 pub fn markdown(report: &Report, base: &str) -> String {
     let mut text = format!("# {}: the figures of LBFS\n\n", report.date);
@@ -30,17 +30,17 @@ pub fn markdown(report: &Report, base: &str) -> String {
              paper's text gives no numbers."
         ),
         "rates",
-        report.by_value(RATES, "recompile").to_markdown(),
+        report.by_value(Figure::Rates, "recompile").to_markdown(),
     );
     let about = format!(
         "Follows *Effect of network latency on performance*, at {RATE_KBITS} kb/s each way. The \
          paper's text gives no numbers."
     );
-    for (title, workload, plot) in [
-        ("Saving over delays", "save text", "delays-document"),
-        ("Recompiling over delays", "recompile", "delays-recompile"),
+    for (title, figure_of, workload, plot) in [
+        ("Saving over delays", Figure::DelaysDocument, "save text", "delays-document"),
+        ("Recompiling over delays", Figure::DelaysRecompile, "recompile", "delays-recompile"),
     ] {
-        let table = report.by_value(ROUND_TRIPS, workload).to_markdown();
+        let table = report.by_value(figure_of, workload).to_markdown();
         text += &figure(title, &about, plot, table);
     }
     let failures = report.failures();
