@@ -1,6 +1,7 @@
 //! A real C program to copy, build and edit: LuaJIT, as the registry of cargo has it.
 //! Holds: what is used is the package with the checksum below; nothing of it is in the repository.
 
+use crate::workload::tree;
 use anyhow::{Context, Result, bail};
 use bench::command;
 use std::fs;
@@ -49,7 +50,7 @@ impl Source {
     }
 
     fn release(data: &Path, release: &Release) -> Result<Self> {
-        let home = data.join(format!("{PACKAGE}-{}", release.version));
+        let home = home(data, release);
         let source = Self { tree: home.join("tree"), tar: home.join("tree.tar") };
         if source.tar.exists() {
             return Ok(source);
@@ -63,6 +64,34 @@ impl Source {
         }
         made.map(|()| source)
     }
+}
+
+fn home(data: &Path, release: &Release) -> PathBuf {
+    data.join(format!("{PACKAGE}-{}", release.version))
+}
+
+/// The newest release, built by this machine's compiler the first time that somebody wants it. Not
+/// to be changed.
+pub fn built(data: &Path) -> Result<PathBuf> {
+    let source = Source::get(data)?;
+    let compiler = command::run_line("cc -dumpfullversion").context("there is no C compiler")?;
+    let home = home(data, &NEWEST).join(format!("built-{}", compiler.trim()));
+    if home.exists() {
+        return Ok(home);
+    }
+    let unfinished = home.with_extension(std::process::id().to_string());
+    let made = tree::copy(&source.tree, &unfinished)
+        .and_then(|()| make(&unfinished))
+        .context("cannot build the program");
+    // Where another process was faster, its tree is as good.
+    let published = made.and_then(|()| match fs::rename(&unfinished, &home) {
+        Err(_) if home.exists() => fs::remove_dir_all(&unfinished).context("cannot tidy up"),
+        renamed => renamed.context("cannot publish what was built"),
+    });
+    if published.is_err() {
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    published.map(|()| home)
 }
 
 /// The tree and its archive, in a directory that has another name until it is complete.

@@ -18,7 +18,7 @@ mod walk;
 
 use crate::source::{self, Source};
 use crate::stage::Stage;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bench::Profile;
 use insert::Insert;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,6 @@ pub struct Material<'a> {
     pub profile: &'a Profile,
     /// Where what is fetched is kept.
     pub data: &'a Path,
-    /// Where this process works.
-    pub work: &'a Path,
     pub insert: Insert,
 }
 
@@ -41,15 +39,9 @@ impl Material<'_> {
         Source::before(self.data)
     }
 
-    /// The program, built on the local disk the first time that somebody wants it.
+    /// The program, built.
     pub fn built(&self) -> Result<PathBuf> {
-        let (built, unfinished) = (self.work.join("built"), self.work.join("building"));
-        if !built.exists() {
-            tree::copy(&self.source.tree, &unfinished)?;
-            source::make(&unfinished).context("cannot build the program")?;
-            std::fs::rename(&unfinished, &built).context("cannot publish what was built")?;
-        }
-        Ok(built)
+        source::built(self.data)
     }
 }
 

@@ -67,7 +67,6 @@ impl Lbfs {
             source: &source,
             profile: &profile,
             data: &self.data,
-            work: &work.path,
             insert: Insert::over(&profile, None, Content::Random),
         };
         let bench = Bench {

@@ -76,7 +76,6 @@ impl Run {
             source: &source,
             profile: &profile,
             data: &self.data,
-            work: &work.path,
             insert: Insert::over(&profile, self.insert_mb, self.insert_content),
         };
         let bench = Bench { farfs, limit: Duration::from_secs(self.limit), work: &work };

@@ -14,7 +14,7 @@ const LIBRARY: &str = "libagain.a";
 
 pub fn run(stage: &mut Stage, material: &Material) -> Result<()> {
     let built = material.built()?;
-    stage.prepare_warm(|root| tree::copy(&built, &root.join("tree")))?;
+    stage.prepare_warm(|root| tree::copy_built(&built, &root.join("tree")))?;
     stage.phase("ar", |root| pack(&root.join("tree")))?;
     stage.phase("ar again", |root| pack(&root.join("tree")))?;
     stage.phase("edit, compile, ar", |root| {

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 pub fn run(stage: &mut Stage, material: &Material) -> Result<()> {
     let built = material.built()?;
-    stage.prepare_warm(|root| tree::copy(&built, &root.join("tree")))?;
+    stage.prepare_warm(|root| tree::copy_built(&built, &root.join("tree")))?;
     stage.phase("edit and make", |root| {
         let tree = root.join("tree");
         source::edit_middle(&tree, 1)?;

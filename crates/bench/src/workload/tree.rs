@@ -41,6 +41,28 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     copy_files(from, to)
 }
 
+/// A whole tree with its times, set once more when all is written: what a file system hands on
+/// late counts as a change to it, and make would build everything anew.
+pub fn copy_built(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    copy_times(from, to)
+}
+
+fn copy_times(from: &Path, to: &Path) -> Result<()> {
+    for entry in list(from)? {
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_times(&entry.path(), &to)?;
+        } else {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified())?;
+            let file = fs::File::options().write(true).open(&to)?;
+            file.set_modified(modified)
+                .with_context(|| format!("cannot set times of {}", to.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Looks at the attributes of every file, and says how many there are.
 pub fn scan(tree: &Path) -> Result<usize> {
     let mut files = 0;
