@@ -1,8 +1,10 @@
 //! Trees of files, made, copied, scanned and read by plain calls.
 
 use anyhow::{Context, Result};
+use bench::command;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// The directories of a tree, without its files.
 pub fn copy_directories(from: &Path, to: &Path) -> Result<()> {
@@ -41,25 +43,9 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     copy_files(from, to)
 }
 
-/// A whole tree with its times, set once more when all is written: what a file system hands on
-/// late counts as a change to it, and make would build everything anew.
+/// A whole tree that is built, as it is: make goes by the times of all its files.
 pub fn copy_built(from: &Path, to: &Path) -> Result<()> {
-    copy(from, to)?;
-    copy_times(from, to)
-}
-
-fn copy_times(from: &Path, to: &Path) -> Result<()> {
-    for entry in list(from)? {
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_times(&entry.path(), &to)?;
-        } else {
-            let modified = entry.metadata().and_then(|metadata| metadata.modified())?;
-            let file = fs::File::options().write(true).open(&to)?;
-            file.set_modified(modified)
-                .with_context(|| format!("cannot set times of {}", to.display()))?;
-        }
-    }
+    command::run(Command::new("cp").arg("-a").arg(from).arg(to))?;
     Ok(())
 }
 
