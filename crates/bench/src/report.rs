@@ -208,6 +208,10 @@ fn table(rows: &[Row]) -> Table {
                 0 => String::new(),
                 _ => ratio(of(row), of(base)),
             };
+            let over_the_link = match row.over_the_link() {
+                0.0 => String::new(),
+                _ => times(Row::over_the_link),
+            };
             table.row([
                 if number == 0 { row.phase.clone() } else { String::new() },
                 row.system.clone(),
@@ -216,9 +220,9 @@ fn table(rows: &[Row]) -> Table {
                 row.close_seconds.map(seconds).unwrap_or_default(),
                 more(row.more.home, seconds(row.home_seconds)),
                 more(row.more.home, times(|row| row.home_seconds)),
-                bytes(row.up_bytes),
-                bytes(row.down_bytes),
-                if row.over_the_link() > 0.0 { times(Row::over_the_link) } else { String::new() },
+                more(row.more.home, bytes(row.up_bytes)),
+                more(row.more.home, bytes(row.down_bytes)),
+                more(row.more.home, over_the_link),
             ]);
         }
     }
