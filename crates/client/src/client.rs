@@ -91,6 +91,10 @@ pub(crate) struct Inner<U, C: Containers> {
     pub kin: Mutex<crate::kin::Kin>,
     /// As `kin`.
     pub trash: Mutex<crate::trash::Trash>,
+    /// As `kin`.
+    pub ahead: Mutex<crate::ahead::Ahead>,
+    /// Programs have gone on, and more may be fetched ahead.
+    pub ahead_wanted: Notify,
     /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
     pub known: Mutex<crate::known::Known>,
 }
@@ -177,6 +181,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
                 trash: Mutex::new(trash),
+                ahead: Mutex::default(),
+                ahead_wanted: Notify::new(),
                 known: Mutex::default(),
             }),
         };

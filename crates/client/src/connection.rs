@@ -13,6 +13,8 @@ pub(crate) struct Connection {
     pub volume_known: bool,
     /// Requests may be sent.
     pub attached: bool,
+    /// The replica above answers `Gather`.
+    pub gathers: bool,
     /// Counts the sessions that were attached.
     pub sessions: u64,
     /// There is a session to attach over.
@@ -46,6 +48,7 @@ impl Connection {
             mode,
             volume_known,
             attached: false,
+            gathers: false,
             sessions: 0,
             up: false,
             left: false,

@@ -41,13 +41,13 @@ type Wanted<K> = (Target<K>, u64, Range);
 type Wish = (Vec<Range>, bool);
 
 /// One version, while it is being fetched.
-struct Target<K> {
-    file: FileId,
-    generation: u32,
-    version: Stamp,
-    container: K,
-    still: std::sync::Arc<std::sync::RwLock<()>>,
-    secret: Secret,
+pub(crate) struct Target<K> {
+    pub file: FileId,
+    pub generation: u32,
+    pub version: Stamp,
+    pub container: K,
+    pub still: std::sync::Arc<std::sync::RwLock<()>>,
+    pub secret: Secret,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -58,6 +58,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         offset: u64,
         length: u64,
     ) -> Result<(), Error> {
+        self.join_ahead(file).await;
         // A call without a handle, such as truncate(2), does not keep the file open while it waits.
         let _held = self.hold(file, generation)?;
         let fetching = {
@@ -73,8 +74,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         };
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
+        self.note_miss(file);
         let source = self.source_for_fetch(file, target.version)?;
         let fetched = self.ask_recipe(&target, size, range, source.as_ref()).await?;
+        self.note_arrival(file);
         let Some(delta) = &fetched.delta else {
             return self.take(&target, fetched, range, source).await;
         };
@@ -218,8 +221,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.note_present(target, contents, &pieces)
     }
 
-    /// All the contents came with the recipe's answer.
-    fn take_whole(
+    /// All the contents came with one answer.
+    pub(crate) fn take_whole(
         &self,
         target: &Target<C::Container>,
         contents: Contents,

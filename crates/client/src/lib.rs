@@ -5,6 +5,7 @@
 //! Never: knows sockets, the kernel, errno or the terminal.
 //! From: partially connected operation; LBFS; AFS callbacks.
 
+mod ahead;
 mod away;
 mod base;
 mod client;

@@ -2,7 +2,7 @@
 
 mod listing;
 
-pub(crate) use listing::Listings;
+pub(crate) use listing::{Listings, cookie};
 
 use crate::client::Client;
 use crate::files::Files;
@@ -77,6 +77,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             known.tell(file);
         }
         drop(known);
+        self.ahead().note_place(parent, file);
         let outcome = self.found(&mut files, file, node);
         if let (Ok(found), For::Kernel) = (&outcome, whom) {
             files.tell_size(file, found.node.contents_stamp);

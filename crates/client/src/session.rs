@@ -37,6 +37,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_syncs(),
             self.run_upkeep(),
             self.run_watch(),
+            self.run_ahead(),
         );
     }
 
@@ -190,6 +191,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut connection = self.connection();
             connection.attached = true;
+            connection.gathers = attached.gathers == Some(true);
             connection.sessions += 1;
             connection.tail_due = false;
             connection.volume_known = true;

@@ -73,6 +73,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             traffic: traffic_rows,
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,
+            prefetch: self.ahead().status(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
         }
     }

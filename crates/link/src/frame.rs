@@ -38,7 +38,8 @@ impl Squeeze {
     }
 
     pub(crate) fn response(response: &Response) -> Squeeze {
-        let contents = matches!(response, Response::Bytes(_) | Response::Delta(_));
+        let contents =
+            matches!(response, Response::Bytes(_) | Response::Delta(_) | Response::Gathered(_));
         if contents { Squeeze::No } else { Squeeze::Try }
     }
 }

@@ -10,10 +10,13 @@ mod version;
 
 pub use messages::{
     Access, Attach, Attached, BASE_BYTES_MAX, Base, Class, Cutter, DELTAS_MAX, Delta, EntryState,
-    Fetched, Listed, Listing, NodeState, Notice, Objection, PAYLOAD_BYTES_MAX, Payload, Range,
-    Refusal, Request, Response, States, Submit, Submitted, Tail, Totals, Verdict,
+    Fetched, GATHERED_FILES_MAX, Gathered, Listed, Listing, NodeState, Notice, Objection,
+    PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sought, States, Submit,
+    Submitted, Tail, Totals, Verdict, Wish,
 };
-pub use status::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
+pub use status::{
+    CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,
+};
 pub use upstream::{
     Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,
     Upstream,

@@ -7,6 +7,9 @@ use minicbor::{Decode, Encode};
 use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
 mod carried;
+mod gathered;
+
+pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sought, Wish};
 
 pub use carried::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range};
 
@@ -98,6 +101,18 @@ pub enum Request {
     /// has to wait for it.
     #[n(9)]
     Leave,
+    /// Several files at once, as one stream. Only where `Attached` says that it is answered.
+    #[n(10)]
+    Gather {
+        /// At most `GATHERED_FILES_MAX`.
+        #[n(0)]
+        files: Vec<Wish>,
+        /// About so many bytes of contents at most, before compression; of the first file more.
+        #[n(1)]
+        bytes_max: u64,
+        #[n(2)]
+        sought: Sought,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -164,6 +179,8 @@ pub enum Response {
     /// In place of `Bytes`, where the client offered a base: the same chunks.
     #[n(11)]
     Delta(#[n(0)] Delta),
+    #[n(12)]
+    Gathered(#[n(0)] Gathered),
 }
 
 /// Why a request cannot be done.
@@ -221,6 +238,9 @@ pub struct Attached {
     pub access: Access,
     #[n(6)]
     pub tail: Tail,
+    /// `Gather` is answered. None: the replica above does not know it.
+    #[n(7)]
+    pub gathers: Option<bool>,
 }
 
 /// How a volume's contents are cut.
@@ -334,7 +354,8 @@ pub struct Fetched {
     pub version: Stamp,
     #[n(1)]
     pub contents: Contents,
-    /// Recipe chunks, encoded, the root first, parents before children.
+    /// Recipe chunks, encoded, the root first, parents before children. None where the contents
+    /// came with it: who has them can make it.
     #[n(2)]
     pub recipe: Vec<ByteVec>,
     /// All the contents, where they were few enough.

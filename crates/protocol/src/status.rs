@@ -46,6 +46,9 @@ pub struct Status {
     pub traffic: Vec<ClassBytes>,
     pub wire_bytes_sent: u64,
     pub wire_bytes_received: u64,
+    /// What was fetched before anybody asked for it.
+    #[serde(default)]
+    pub prefetch: PrefetchStatus,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
 }
@@ -72,6 +75,19 @@ pub struct CacheStatus {
     pub bytes_max: u64,
     pub hits: u64,
     pub misses: u64,
+}
+
+/// Contents that were fetched ahead since the mount, before compression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefetchStatus {
+    pub files: u64,
+    pub bytes: u64,
+    /// Of these, what somebody has read.
+    pub used_bytes: u64,
+    /// What nobody has read so far.
+    pub unused_bytes: u64,
+    /// As much may wait to be read at once; it follows from how much of it was.
+    pub window_bytes: u64,
 }
 
 /// What is not yet at the origin.

@@ -5,11 +5,13 @@
 
 mod attach;
 mod contents;
+mod gather;
 mod lease;
 mod list;
 
 pub(crate) use attach::{attach, leave, renew};
 pub(crate) use contents::{RecipeWanted, Sent, read, recipe};
+pub(crate) use gather::gather;
 pub(crate) use list::{Wanted, inspect, list};
 
 use crate::callbacks::{Place, Showing};

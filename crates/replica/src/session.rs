@@ -136,6 +136,7 @@ impl OriginSession {
             lease_secs: u32::try_from(self.inner.limits.lease.as_secs()).unwrap_or(u32::MAX),
             access: self.caller.access,
             tail: attached.tail,
+            gathers: Some(true),
         })
     }
 
@@ -184,6 +185,9 @@ fn answer_reading(
                 Sent::Plain(payload) => Response::Bytes(payload),
                 Sent::Delta(delta) => Response::Delta(delta),
             })
+        }
+        Request::Gather { files, bytes_max, sought } => {
+            answer::gather(inner, volume, &files, bytes_max, sought)?.map(Response::Gathered)
         }
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
         Request::Attach(_) | Request::Put { .. } | Request::Submit(_) | Request::Leave => {

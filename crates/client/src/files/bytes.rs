@@ -32,6 +32,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             grip
         };
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
+        self.note_read(grip.file);
         grip.container.read(offset, length).map_err(failed)
     }
 

@@ -345,6 +345,13 @@ pub(crate) struct Held<'a, U: Upstream, C: Containers> {
     handle: Handle,
 }
 
+impl<U: Upstream, C: Containers> Held<'_, U, C> {
+    /// Of the version that is held.
+    pub fn generation(&self) -> Option<u32> {
+        self.client.files().handles.get(&self.handle.0).map(|state| state.generation)
+    }
+}
+
 impl<U: Upstream, C: Containers> Drop for Held<'_, U, C> {
     fn drop(&mut self) {
         self.client.release(self.handle);

@@ -119,7 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
 /// Where a name stands in the order of reading: the same on every reading, whatever else is
 /// made or removed meanwhile.
-fn cookie(name: &Name) -> u64 {
+pub(crate) fn cookie(name: &Name) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     (hasher.finish() >> 2).max(COOKIE_MIN)

@@ -49,15 +49,17 @@ pub(crate) fn recipe(
     let eager = contents.size <= wanted.eager_bytes.min(PAYLOAD_BYTES_MAX as u64);
     let range = if eager { Range { offset: 0, length: contents.size } } else { wanted.range };
     let cover = cover(inner, volume, &contents, range)?;
-    let (mut bytes, mut delta) = (None, None);
-    if eager && contents.size > 0 {
-        let pieces: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
+    let (mut bytes, mut delta, mut recipe) = (None, None, cover.recipe);
+    let pieces: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
+    if eager && contents.size > 0 && is_all_chunks(&pieces) {
+        // Who has the contents makes the recipe of them.
+        recipe.clear();
         match send(inner, volume, &pieces, wanted.base)? {
             Sent::Plain(payload) => bytes = Some(payload),
             Sent::Delta(sent) => delta = Some(sent),
         }
     }
-    Ok(Ok(Fetched { version, contents, recipe: cover.recipe, bytes, delta }))
+    Ok(Ok(Fetched { version, contents, recipe, bytes, delta }))
 }
 
 /// The chunks of stretches of a version.
@@ -69,20 +71,35 @@ pub(crate) fn read(
     ranges: &[Range],
     base: Option<Base>,
 ) -> Result<Result<Sent, Refusal>> {
-    let malformed = |what: String| Ok(Err(Refusal::Malformed(what)));
-    if ranges.len() > RANGES_MAX {
-        return malformed(format!("more than {RANGES_MAX} ranges"));
-    }
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
     let contents = match version_of(&view, file, Some(version))? {
         Ok((_, contents)) => contents,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    let pieces = match pieces_of(inner, volume, file, &contents, ranges)? {
+        Ok(pieces) => pieces,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    Ok(Ok(send(inner, volume, &pieces, base)?))
+}
+
+/// The pieces of stretches, each of which must be whole chunks.
+pub(super) fn pieces_of(
+    inner: &Inner,
+    volume: &Volume,
+    file: FileId,
+    contents: &Contents,
+    ranges: &[Range],
+) -> Result<Result<Vec<Piece>, Refusal>> {
+    let malformed = |what: String| Ok(Err(Refusal::Malformed(what)));
+    if ranges.len() > RANGES_MAX {
+        return malformed(format!("more than {RANGES_MAX} ranges"));
+    }
     let mut pieces = Vec::new();
     let mut bytes = 0u64;
     for range in ranges {
-        let cover = cover(inner, volume, &contents, *range)?;
+        let cover = cover(inner, volume, contents, *range)?;
         let from = cover.pieces.first().map(|placed| placed.offset);
         let to = cover.pieces.last().map(chunks::Placed::end);
         if from != Some(range.offset) || to != range.offset.checked_add(range.length) {
@@ -101,11 +118,16 @@ pub(crate) fn read(
             return malformed(format!("more than {PAYLOAD_BYTES_MAX} bytes at once"));
         }
     }
-    Ok(Ok(send(inner, volume, &pieces, base)?))
+    Ok(Ok(pieces))
+}
+
+/// Without zeros that no chunk stands for, the chunks are all of the contents.
+pub(super) fn is_all_chunks(pieces: &[Piece]) -> bool {
+    pieces.iter().all(|piece| matches!(piece, Piece::Chunk { .. }))
 }
 
 /// The contents that a file has, or had in that version.
-fn version_of(
+pub(super) fn version_of(
     view: &Whole<'_>,
     file: FileId,
     version: Option<Stamp>,
@@ -126,12 +148,17 @@ fn version_of(
 }
 
 /// The pieces of a range, and the recipe chunks that were walked for it.
-struct Covered {
-    pieces: Vec<chunks::Placed>,
-    recipe: Vec<ByteVec>,
+pub(super) struct Covered {
+    pub pieces: Vec<chunks::Placed>,
+    pub recipe: Vec<ByteVec>,
 }
 
-fn cover(inner: &Inner, volume: &Volume, contents: &Contents, range: Range) -> Result<Covered> {
+pub(super) fn cover(
+    inner: &Inner,
+    volume: &Volume,
+    contents: &Contents,
+    range: Range,
+) -> Result<Covered> {
     let mut recipe = Vec::new();
     let fetch = |name: &ChunkName| -> Result<Option<Vec<u8>>, StoreError> {
         let bytes = inner.blobs.get(&volume.blob(name))?;
@@ -157,7 +184,7 @@ fn send(inner: &Inner, volume: &Volume, pieces: &[Piece], base: Option<Base>) ->
 
 /// The chunks among the pieces. Each has the length that the recipe gives it, or whoever wrote
 /// the recipe lied; that bounds what is sent.
-fn found(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn found(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for piece in pieces {
         let Piece::Chunk { name, length } = piece else { continue };

@@ -33,6 +33,10 @@ pub(super) fn request(request: &Request) -> String {
         ),
         Request::Measure => "Measure".into(),
         Request::Leave => "Leave".into(),
+        Request::Gather { files, sought, .. } => {
+            let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
+            format!("Gather {sought:?} of {}", files.join(" "))
+        }
     }
 }
 
@@ -65,6 +69,11 @@ pub(super) fn response(response: &Response) -> String {
         ),
         Response::Bytes(payload) => format!("Bytes of {} chunks", payload.lengths.len()),
         Response::Delta(sent) => delta(sent),
+        Response::Gathered(gathered) => format!(
+            "Gathered {} files, {} chunks",
+            gathered.portions.len(),
+            gathered.payload.lengths.len()
+        ),
         Response::Stored { useless } => format!("Stored{}", bases(useless)),
         Response::Submitted(submitted) => format!(
             "Submitted [{}], {} chunks missing{}, {}",

@@ -1,7 +1,7 @@
 //! Deltas that are of no use to whom they reach, as if the base had gone there, or were another one.
 
 use super::Network;
-use protocol::{Base, Delta, Request, Response, Service};
+use protocol::{Base, Delta, Portion, Request, Response, Service};
 
 /// No replica makes so many updates here.
 const NEVER: u64 = 1 << 40;
@@ -17,21 +17,30 @@ impl<S: Service> Network<S> {
             Request::Submit(submit) => self.spoil_all(&mut submit.deltas),
             Request::Put { deltas, .. } => self.spoil_all(deltas),
             Request::Read { base, .. } | Request::Recipe { base, .. } => self.spoil_base(base),
+            Request::Gather { files, .. } => {
+                files.iter_mut().for_each(|wish| self.spoil_base(&mut wish.base));
+            }
             _ => {}
         }
     }
 
     pub(super) fn spoil_response(&self, response: &mut Response) {
-        let delta = match response {
-            Response::Delta(delta) => delta,
-            Response::Recipe(fetched) => match &mut fetched.delta {
-                Some(delta) => delta,
-                None => return,
-            },
+        let deltas: Vec<&mut Delta> = match response {
+            Response::Delta(delta) => vec![delta],
+            Response::Recipe(fetched) => fetched.delta.iter_mut().collect(),
+            Response::Gathered(gathered) => {
+                let coded = gathered.portions.iter_mut().filter_map(|portion| match portion {
+                    Portion::Delta { delta, .. } => Some(delta),
+                    _ => None,
+                });
+                coded.collect()
+            }
             _ => return,
         };
-        if self.is_spoiled() {
-            delta.check ^= 1;
+        for delta in deltas {
+            if self.is_spoiled() {
+                delta.check ^= 1;
+            }
         }
     }
 

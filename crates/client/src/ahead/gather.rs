@@ -1,0 +1,384 @@
+//! Fetching ahead: follows what programs open, asks for several files at once, and takes in what
+//! comes.
+//! Holds: nothing is fetched ahead where the mode does not say that what is cached counts by
+//! callback; what comes is checked as what somebody waits for is; of what the cache holds, it is
+//! the first to go until somebody has read it.
+
+use super::bounds::{Bounds, patience};
+use super::walk::{self, Walk};
+use super::{Ahead, Look, Seen};
+use crate::base::Source;
+use crate::client::{Client, error_of};
+use crate::fetch::Target;
+use crate::mode;
+use crate::presence::Presence;
+use crate::session::unexpected;
+use crate::types::Error;
+use chunks::unpack;
+use model::{Contents, FileId, Kind, Node, Stamp, View};
+use protocol::{
+    Class, GATHERED_FILES_MAX, Gathered, PAYLOAD_BYTES_MAX, Portion, Range, Request, Response,
+    Sought, Upstream, Wish,
+};
+use std::collections::VecDeque;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use store::{Containers, Durability, StoreError};
+use tokio::task::JoinSet;
+use volume::partial::{Missing, Tree};
+
+/// Requests that are under way at once: while one answer comes the next is asked for.
+const BATCHES_MAX: usize = 3;
+/// How often guesses are looked through for those that were wrong.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// A file that is asked for with others.
+struct Asked<K> {
+    file: FileId,
+    version: Stamp,
+    size: u64,
+    source: Option<Source<K>>,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody waits for contents that are not here.
+    pub(crate) fn note_miss(&self, file: FileId) {
+        let now = self.inner.world.clock.moment();
+        self.ahead().missed(file, now);
+        self.inner.ahead_wanted.notify_one();
+    }
+
+    /// What somebody waited for is here: whatever it took was no pause of the program's.
+    pub(crate) fn note_arrival(&self, file: FileId) {
+        let now = self.inner.world.clock.moment();
+        self.ahead().arrived(file, now);
+    }
+
+    /// Somebody reads contents that are here.
+    pub(crate) fn note_read(&self, file: FileId) {
+        let now = self.inner.world.clock.moment();
+        if self.ahead().read(file, now) {
+            self.inner.ahead_wanted.notify_one();
+        }
+    }
+
+    /// Waits for a file that is on its way already, if it does not take too long.
+    pub(crate) async fn join_ahead(&self, file: FileId) {
+        let Some((landed, bytes)) = self.ahead().join(file) else { return };
+        let within = patience(&self.inner.upstream.quality(), bytes);
+        if self.inner.world.clock.within(within, landed).await.is_none() {
+            self.ahead().overtake(file);
+        }
+    }
+
+    /// Fetches ahead, until `shut_down`.
+    pub(crate) async fn run_ahead(&self) {
+        let mut under_way = JoinSet::new();
+        while !self.is_stopping() {
+            let landed = tokio::select! {
+                biased;
+                Some(landed) = under_way.join_next(), if !under_way.is_empty() => Some(landed),
+                () = self.inner.ahead_wanted.notified() => None,
+                () = self.inner.world.clock.sleep(LOOK_EVERY) => None,
+                () = self.until_stopping() => break,
+            };
+            if let Some(Ok((asked, answer))) = landed {
+                self.take_answer(asked, answer);
+            }
+            let now = self.inner.world.clock.moment();
+            self.ahead().expire(now);
+            if let Err(error) = self.follow() {
+                tracing::debug!(%error, "what comes next could not be seen");
+            }
+            while under_way.len() < BATCHES_MAX {
+                let asked = match self.batch_ahead() {
+                    Ok(asked) if asked.is_empty() => break,
+                    Ok(asked) => asked,
+                    Err(error) => {
+                        tracing::debug!(%error, "nothing could be fetched ahead");
+                        break;
+                    }
+                };
+                let client = self.clone();
+                under_way.spawn(async move {
+                    let answer = client.ask_ahead(&asked).await;
+                    (asked, answer)
+                });
+            }
+        }
+    }
+
+    /// Where programs have gone since the last look, and what comes after that.
+    fn follow(&self) -> Result<(), Error> {
+        let seen: Vec<Seen> = self.ahead().seen.drain(..).collect();
+        if seen.is_empty() || !self.may_fetch_ahead() {
+            return Ok(());
+        }
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let tree = Tree::new(&*read, self.epoch_now());
+        for seen in seen {
+            if seen.look == Look::Foreseen {
+                self.note_used_now(seen.file)?;
+            }
+            let Some(directory) = self.ahead().places.get(&seen.file).copied() else { continue };
+            let walk = self.ahead().trail.step(seen.file, directory, seen.at, &tree);
+            let goes_on = self.ahead().goes_on(&seen);
+            if let (false, Some(walk)) = (goes_on, walk) {
+                self.plan(&tree, &read_presence(&*read), (directory, seen.file), &walk)
+                    .map_err(|error| Error::Failed(error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn epoch_now(&self) -> u32 {
+        self.inner.epoch.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn may_fetch_ahead(&self) -> bool {
+        let connection = self.connection();
+        let now = self.inner.world.clock.moment();
+        connection.attached
+            && connection.gathers
+            && mode::validates(connection.mode)
+            && connection.lease_holds(now)
+    }
+
+    fn plan(
+        &self,
+        tree: &Tree<'_>,
+        presence: &dyn Fn(FileId) -> Result<Option<Presence>, StoreError>,
+        (directory, file): (FileId, FileId),
+        walk: &Walk,
+    ) -> Result<(), Missing> {
+        let order = {
+            let so_far = self.ahead().order;
+            match walk.before {
+                Some(before) if tree.is_complete(directory)? => {
+                    walk::order_of(&tree.entries(directory)?, before, file, so_far)
+                }
+                _ => so_far,
+            }
+        };
+        let bounds = self.bounds();
+        let wanted = |file: FileId, node: &Node| {
+            let small = bounds.small(bounds.window_most);
+            (1..=small).contains(&node.contents.size)
+                && self.ahead().is_wanted(file, node.contents_stamp)
+                && presence(file).is_ok_and(|row| row.is_none_or(|row| lacks_all(&row, node)))
+        };
+        let plan = walk::after(tree, (directory, file), walk, order, &wanted)?;
+        tracing::trace!(%directory, ?walk, ?order, files = plan.files.len(), "planned ahead");
+        let mut ahead = self.ahead();
+        ahead.order = order;
+        ahead.coming = plan.files;
+        ahead.all_planned = plan.all;
+        Ok(())
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds::of(&self.inner.upstream.quality(), &self.inner.settings)
+    }
+
+    /// What to ask for next, noted as under way. Empty: nothing, for now.
+    fn batch_ahead(&self) -> Result<Vec<Asked<C::Container>>, Error> {
+        if !self.may_fetch_ahead() {
+            self.ahead().stop();
+            return Ok(Vec::new());
+        }
+        let bounds = self.bounds();
+        let (room, small) = {
+            let mut ahead = self.ahead();
+            let Some(room) = ahead.room(&bounds) else { return Ok(Vec::new()) };
+            (room, bounds.small(ahead.window.unwrap_or(0)))
+        };
+        let mut asked: Vec<Asked<C::Container>> = Vec::new();
+        let mut bytes = 0;
+        while asked.len() < GATHERED_FILES_MAX {
+            let Some(file) = self.ahead().coming.pop_front() else { break };
+            let Some(node) = self.lacking(file)?.filter(|node| node.contents.size <= small) else {
+                continue;
+            };
+            let (version, size) = (node.contents_stamp, node.contents.size);
+            if !self.ahead().is_wanted(file, version) {
+                continue;
+            }
+            if bytes + size > room && !asked.is_empty() {
+                self.ahead().coming.push_front(file);
+                break;
+            }
+            let source = self.source_for_fetch(file, version)?;
+            self.ahead().ask_for(file, version, size);
+            bytes += size;
+            asked.push(Asked { file, version, size, source });
+        }
+        Ok(asked)
+    }
+
+    /// The file as it is, if none of its contents is here and nobody is at it.
+    fn lacking(&self, file: FileId) -> Result<Option<Node>, Error> {
+        if self.files().is_open(file) {
+            return Ok(None);
+        }
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let node = match Tree::new(&*read, self.epoch_now()).node(file) {
+            Ok(Some(node)) if node.kind == Kind::File => node,
+            _ => return Ok(None),
+        };
+        let row = Presence::load(&*read, file).map_err(error_of)?;
+        Ok(row.is_none_or(|row| lacks_all(&row, &node)).then_some(node))
+    }
+
+    async fn ask_ahead(&self, asked: &[Asked<C::Container>]) -> Result<Gathered, Error> {
+        let files = asked.iter().map(|one| {
+            let whole = Range { offset: 0, length: one.size };
+            let base = one.source.as_ref().and_then(|source| source.base(one.size, whole));
+            Wish { file: one.file, version: one.version, base, ranges: None }
+        });
+        let request = Request::Gather {
+            files: files.collect(),
+            bytes_max: PAYLOAD_BYTES_MAX as u64,
+            sought: Sought::Contents,
+        };
+        match self.ask(Class::Prefetch, request).await? {
+            Response::Gathered(gathered) => Ok(gathered),
+            other => Err(unexpected("gather", &other)),
+        }
+    }
+
+    fn take_answer(&self, asked: Vec<Asked<C::Container>>, answer: Result<Gathered, Error>) {
+        let mut came = vec![false; asked.len()];
+        match answer.and_then(|gathered| self.take_gathered(&asked, gathered, &mut came)) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::debug!(%error, files = asked.len(), "what was fetched ahead did not come");
+                self.ahead().stop();
+            }
+        }
+        let now = self.inner.world.clock.moment();
+        let mut ahead = self.ahead();
+        for (one, came) in asked.iter().zip(came) {
+            ahead.land(one.file, came, now);
+        }
+    }
+
+    fn take_gathered(
+        &self,
+        asked: &[Asked<C::Container>],
+        gathered: Gathered,
+        came: &mut [bool],
+    ) -> Result<(), Error> {
+        let chunks = unpack(&gathered.payload, PAYLOAD_BYTES_MAX)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        let mut chunks = VecDeque::from(chunks);
+        let answered = gathered.portions.len();
+        for ((one, portion), came) in asked.iter().zip(gathered.portions).zip(came) {
+            let taken = match portion {
+                Portion::Plain { contents, chunks: count } => {
+                    let count = (count as usize).min(chunks.len());
+                    let bytes: Vec<u8> = chunks.drain(..count).flatten().collect();
+                    self.note_plain(one.file, one.version, false, bytes.len() as u64);
+                    self.take_one(one, contents, &bytes)
+                }
+                Portion::Delta { contents, delta } => {
+                    let undone = match &one.source {
+                        Some(source) => self.undo_delta(source, &delta)?,
+                        None => None,
+                    };
+                    match undone {
+                        Some(chunks) => {
+                            self.note_coded(one.file, one.version, false, &delta);
+                            self.take_one(one, contents, &chunks.concat())
+                        }
+                        None => Ok(false),
+                    }
+                }
+                Portion::Recipe { .. } | Portion::Nothing => Ok(false),
+            };
+            *came = taken.unwrap_or_else(|error| {
+                tracing::debug!(%error, file = %one.file, "fetched ahead and of no use");
+                false
+            });
+            if !*came {
+                self.ahead().give_up(one.file);
+            }
+        }
+        // There was no room for the rest: it comes next.
+        let mut ahead = self.ahead();
+        for one in asked.iter().skip(answered).rev() {
+            ahead.coming.push_front(one.file);
+        }
+        Ok(())
+    }
+
+    /// Takes in the contents of a file, unless somebody has it open by now who gets them himself.
+    fn take_one(
+        &self,
+        asked: &Asked<C::Container>,
+        contents: Contents,
+        bytes: &[u8],
+    ) -> Result<bool, Error> {
+        if contents.size != asked.size || bytes.len() as u64 != asked.size {
+            return Ok(false);
+        }
+        // No version that is open bears this generation: it is the current one that is wanted.
+        let held = self.hold(asked.file, u32::MAX)?;
+        let Some(generation) = held.generation() else { return Ok(false) };
+        let secret = self.secret().0;
+        let (target, fetching) = {
+            let mut files = self.files();
+            let Some(open) = files.get_mut(asked.file, generation) else { return Ok(false) };
+            let here = &mut open.presence;
+            if here.version != asked.version || here.dirty.is_some() || !here.ranges.is_empty() {
+                return Ok(false);
+            }
+            if open.handles == 1 {
+                // Nobody has read it yet.
+                here.used = 0;
+            }
+            let target = Target {
+                file: asked.file,
+                generation,
+                version: asked.version,
+                container: open.container.clone(),
+                still: open.still.clone(),
+                secret,
+            };
+            (target, open.fetching.clone())
+        };
+        let Ok(_alone) = fetching.try_lock() else { return Ok(false) };
+        self.take_whole(&target, contents, bytes)?;
+        Ok(true)
+    }
+
+    /// What was fetched ahead has been read: it is used like anything else from now on.
+    fn note_used_now(&self, file: FileId) -> Result<(), Error> {
+        let used = self.inner.world.clock.time().secs;
+        let mut files = self.files();
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let Some(mut row) = Presence::load(&*write, file).map_err(error_of)? else {
+            return Ok(());
+        };
+        row.used = row.used.max(used);
+        if let Some(open) = files.get_mut(file, row.generation) {
+            open.presence.used = row.used;
+        }
+        row.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)
+    }
+}
+
+/// Nothing of the version is here, nor anything that was written.
+fn lacks_all(row: &Presence, node: &Node) -> bool {
+    row.dirty.is_none() && (row.version != node.contents_stamp || row.ranges.is_empty())
+}
+
+fn read_presence(
+    read: &dyn store::Read,
+) -> impl Fn(FileId) -> Result<Option<Presence>, StoreError> + '_ {
+    |file| Presence::load(read, file)
+}
