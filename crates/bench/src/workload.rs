@@ -2,6 +2,7 @@
 
 mod andrew;
 mod archive;
+mod colleague;
 mod copy;
 mod document;
 mod docx;
@@ -67,6 +68,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "small", about: "create, stat, rename, unlink, one file at a time", run: small::run },
     Workload { name: "sequential", about: "write and read a large file that does not compress", run: sequential::run },
     Workload { name: "copy", about: "copy a tree of 2.5 MB within the volume", run: copy::copy },
+    Workload { name: "colleague", about: "read somebody else's tree for the first time, before and after it was built", run: colleague::run },
     Workload { name: "reread", about: "read a tree of 2.5 MB twice", run: copy::reread },
 ];
 

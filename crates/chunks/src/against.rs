@@ -7,7 +7,7 @@ use crate::delta::{self, Codec};
 use crate::error::Result;
 use crate::fingerprint::Secret;
 use crate::payload::{lengths_of, split, total_of};
-use protocol::{BASE_BYTES_MAX, Base, Delta, Range};
+use protocol::{BASE_BYTES_MAX, Base, Delta, Range, Sequel};
 
 /// Of a file that is longer than a base may be, so much is taken on both sides of the place where
 /// the target should be.
@@ -62,13 +62,46 @@ pub fn unpack_against(
     base: &[u8],
     bytes_max: usize,
 ) -> Result<Option<Vec<Vec<u8>>>> {
-    let total = target_bytes(delta, bytes_max)?;
-    let Some(codec) = Codec::from_number(delta.codec) else { return Ok(None) };
-    let Ok(target) = delta::decode(codec, base, &delta.bytes, total) else { return Ok(None) };
-    if check_of(secret, &target) != delta.check {
+    undo(secret, (&delta.lengths, delta.codec, &delta.bytes, delta.check), base, bytes_max)
+}
+
+/// These chunks for a receiver that has `before`, which may be much longer and need not be like
+/// them. None: they are better sent by themselves.
+pub fn pack_after(secret: &Secret, before: &[u8], chunks: &[&[u8]]) -> Option<Sequel> {
+    let target = chunks.concat();
+    let coded = delta::encode_after(before, &target)?;
+    Some(Sequel {
+        lengths: lengths_of(chunks),
+        codec: coded.codec.number(),
+        bytes: coded.bytes.into(),
+        check: check_of(secret, &target),
+    })
+}
+
+/// The chunks of a sequel. As `unpack_against`.
+pub fn unpack_after(
+    secret: &Secret,
+    sequel: &Sequel,
+    before: &[u8],
+    bytes_max: usize,
+) -> Result<Option<Vec<Vec<u8>>>> {
+    let coded = (&sequel.lengths[..], sequel.codec, &sequel.bytes[..], sequel.check);
+    undo(secret, coded, before, bytes_max)
+}
+
+fn undo(
+    secret: &Secret,
+    (lengths, codec, bytes, check): (&[u32], u8, &[u8], u64),
+    base: &[u8],
+    bytes_max: usize,
+) -> Result<Option<Vec<Vec<u8>>>> {
+    let total = total_of(lengths, bytes_max)?;
+    let Some(codec) = Codec::from_number(codec) else { return Ok(None) };
+    let Ok(target) = delta::decode(codec, base, bytes, total) else { return Ok(None) };
+    if check_of(secret, &target) != check {
         return Ok(None);
     }
-    split(&delta.lengths, total, &target).map(Some)
+    split(lengths, total, &target).map(Some)
 }
 
 fn check_of(secret: &Secret, target: &[u8]) -> u64 {
@@ -151,6 +184,21 @@ mod tests {
         let found = stretch_of(base_size, size, Range { offset, length }).unwrap();
         assert!(found.length <= BASE_BYTES_MAX && found.offset + found.length <= base_size);
         (found.offset, found.offset + found.length)
+    }
+
+    #[test]
+    fn what_comes_after_other_contents_takes_from_them_and_comes_out_as_it_went_in() {
+        let (secret, before, ..) = made();
+        let chunks = [&before[30_000..40_000], &b"new"[..], &before[100..5_000]];
+        let sequel = pack_after(&secret, &before, &chunks).unwrap();
+        assert!(sequel.bytes.len() < 200, "{} bytes", sequel.bytes.len());
+        let whole: Vec<Vec<u8>> = chunks.iter().map(|chunk| chunk.to_vec()).collect();
+        assert_eq!(unpack_after(&secret, &sequel, &before, 1 << 20).unwrap(), Some(whole));
+        let mut other = before.clone();
+        other[35_000] ^= 1;
+        assert_eq!(unpack_after(&secret, &sequel, &other, 1 << 20).unwrap(), None);
+        assert!(unpack_after(&secret, &sequel, &before, 100).is_err(), "longer than allowed");
+        assert_eq!(pack_after(&secret, &before, &[&noise(50_000, 9)]), None);
     }
 
     #[test]

@@ -102,6 +102,17 @@ pub enum Why {
     TooLarge,
 }
 
+/// The coding of a `target` that came after contents of many kinds, `before`, by the codec that
+/// finds what it has in common with any of them. None where it saves nothing.
+pub fn encode_after(before: &[u8], target: &[u8]) -> Option<Coded> {
+    let fits = before.len() <= DELTA_BYTES_MAX && target.len() <= DELTA_BYTES_MAX;
+    if before.is_empty() || target.len() < DELTA_BYTES_MIN || !fits {
+        return None;
+    }
+    let bytes = prefix::encode(before, target)?;
+    (bytes.len() < target.len()).then_some(Coded { codec: Codec::Prefix, bytes })
+}
+
 /// As `encode`, with what was tried.
 pub fn explain(base: &[u8], target: &[u8]) -> Explained {
     let plain = |why| Explained { coded: None, tried: Vec::new(), alone: None, why };

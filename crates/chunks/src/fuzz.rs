@@ -1,14 +1,14 @@
 //! Entry points for a fuzzer, one for each decoder: arbitrary bytes in, no panic, and what was
 //! accepted is what would have been written.
 
-use crate::against::{pack_against, unpack_against};
+use crate::against::{pack_against, unpack_after, unpack_against};
 use crate::cut::Cut;
 use crate::delta::{self, Codec};
 use crate::describe::describe_bytes;
 use crate::fingerprint::Secret;
 use crate::{index, payload, recipe};
 use model::{Contents, FileId, Root, Stamp};
-use protocol::{Base, Cutter, Delta, Payload, Range};
+use protocol::{Base, Cutter, Delta, Payload, Range, Sequel};
 
 const KEY: [u8; 32] = [0x46; 32];
 
@@ -96,6 +96,11 @@ pub fn fuzz_against(bytes: &[u8]) {
     let lengths = vec![u32::from(u16::from_be_bytes([*t1, *t0])); 2];
     let delta = Delta { base: of, lengths, codec: *codec, bytes: rest.to_vec().into(), check: 0 };
     if let Ok(Some(chunks)) = unpack_against(&secret, &delta, base, BYTES_MAX) {
+        assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
+    }
+    let Delta { lengths, codec, bytes, check, .. } = delta;
+    let sequel = Sequel { lengths, codec, bytes, check };
+    if let Ok(Some(chunks)) = unpack_after(&secret, &sequel, base, BYTES_MAX) {
         assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
     }
     if let Some(delta) = pack_against(&secret, of, base, &[rest]) {

@@ -19,7 +19,9 @@ pub mod recipe;
 pub mod sketch;
 pub mod transfer;
 
-pub use against::{pack_against, stretch_of, target_bytes, unpack_against};
+pub use against::{
+    pack_after, pack_against, stretch_of, target_bytes, unpack_after, unpack_against,
+};
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
 pub use describe::{Described, Found, describe, describe_bytes};
 pub use error::{ChunksError, Result};

@@ -7,6 +7,7 @@
 
 pub(crate) mod bounds;
 mod gather;
+pub(crate) mod held;
 pub(crate) mod walk;
 
 use crate::kin::Recent;
@@ -24,6 +25,8 @@ const SEEN_MAX: usize = 256;
 /// A guess that nobody has opened for so long was wrong.
 const GUESS_HOLDS: Duration = Duration::from_secs(30);
 
+/// What came lately is kept in memory for so long after the last that came.
+const HELD_FOR: Duration = Duration::from_secs(60);
 /// Files of which it is remembered in which directory they were last seen.
 const PLACES_MAX: usize = 1 << 17;
 
@@ -74,6 +77,9 @@ pub(crate) struct Ahead {
     guesses: BTreeMap<FileId, Guess>,
     /// Versions that cannot be had together with others.
     hopeless: Recent<(FileId, Stamp), ()>,
+    /// What came lately.
+    pub held: held::Held,
+    arrived_at: Option<Moment>,
     /// Bytes of the guesses.
     out: u64,
     /// None: nothing has been guessed yet.
@@ -115,6 +121,7 @@ impl Ahead {
 
     /// What somebody waited for is here.
     pub fn arrived(&mut self, file: FileId, at: Moment) {
+        self.arrived_at = Some(at);
         self.trail.arrived(file, at);
     }
 
@@ -191,6 +198,7 @@ impl Ahead {
         }
         let stage = std::mem::replace(&mut guess.stage, Stage::Here(now));
         if came {
+            self.arrived_at = Some(now);
             self.files += 1;
             self.bytes += guess.bytes;
         } else {
@@ -214,6 +222,10 @@ impl Ahead {
 
     /// Gives up guesses that nobody has opened for long, and guesses less from then on.
     fn expire(&mut self, now: Moment) {
+        if self.arrived_at.is_some_and(|at| now.since(at) >= HELD_FOR) {
+            self.held.clear();
+            self.arrived_at = None;
+        }
         let old = |guess: &Guess| match guess.stage {
             Stage::Here(at) => now.since(at) >= GUESS_HOLDS,
             Stage::UnderWay { .. } => false,

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
 use chunks::sketch::FEATURES;
-use chunks::{ChunksError, Described, pack_against, stretch_of, unpack_against};
+use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
 use protocol::{Base, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
 use std::collections::BTreeMap;
@@ -152,12 +152,41 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(None)
     }
 
+    /// The file here that has most of the same chunks as a version that is to be fetched, if the
+    /// replica above has it as well.
+    pub(crate) fn source_alike(
+        &self,
+        file: FileId,
+        pieces: &[Placed],
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let Some(alike) = self.by_votes(pieces, (&[], 0), file) else { return Ok(None) };
+        let source = self.source(alike, None)?;
+        Ok(source.filter(|source| self.is_settled(source.version)))
+    }
+
+    /// What is pending cannot be there yet.
+    fn is_settled(&self, version: Stamp) -> bool {
+        let core = self.core();
+        Some(version.replica) != core.meta.replica || version.number <= core.meta.settled
+    }
+
     /// The file that has most of what these contents consist of, as far as the index knows: by
     /// the chunks that both have, and where there are none by what both look like.
     pub(crate) fn most_alike(&self, described: &Described, file: FileId) -> Option<FileId> {
+        // Each feature in common speaks for its part of the contents.
+        let part = described.tree.contents.size / FEATURES as u64;
+        self.by_votes(&described.pieces, (&described.features, part), file)
+    }
+
+    fn by_votes(
+        &self,
+        pieces: &[Placed],
+        (features, part): (&[ChunkName], u64),
+        file: FileId,
+    ) -> Option<FileId> {
         let read = self.inner.tables.read().ok()?;
         let mut votes: BTreeMap<FileId, u64> = BTreeMap::new();
-        for placed in described.pieces.iter().take(VOTES_MAX) {
+        for placed in pieces.iter().take(VOTES_MAX) {
             let Piece::Chunk { name, length } = placed.piece else { continue };
             let places = chunks::index::find(&*read, &name).ok()?;
             let mut files: Vec<FileId> = places.iter().map(|place| place.file).collect();
@@ -166,9 +195,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 *votes.entry(other).or_default() += length;
             }
         }
-        // Each feature in common speaks for its part of the contents.
-        let part = described.tree.contents.size / FEATURES as u64;
-        for feature in &described.features {
+        for feature in features {
             let places = chunks::index::find(&*read, feature).ok()?;
             for place in places.iter().filter(|place| place.file != file) {
                 *votes.entry(place.file).or_default() += part;

@@ -88,7 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match undone {
             Some(chunks) => {
                 self.note_coded(file, target.version, false, delta);
-                self.take_whole(&target, fetched.contents, &chunks.concat())
+                self.take_all(&target, &fetched, chunks)
             }
             None => {
                 let fetched = self.ask_recipe(&target, size, range, None).await?;
@@ -171,12 +171,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), Error> {
         let contents = fetched.contents;
         if let Some(payload) = &fetched.bytes {
-            let bytes = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?.concat();
-            self.note_plain(target.file, target.version, false, bytes.len() as u64);
-            return self.take_whole(target, contents, &bytes);
+            let chunks = unpack(payload, PAYLOAD_BYTES_MAX).map_err(bad)?;
+            let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+            self.note_plain(target.file, target.version, false, bytes);
+            return self.take_all(target, &fetched, chunks);
         }
         let pieces = pieces_of(target, &fetched, range)?;
         let missing = self.take_from_cache(target, &pieces)?;
+        let source = match source {
+            None if !missing.is_empty() => self.source_alike(target.file, &pieces)?,
+            source => source,
+        };
         let mut waiting: VecDeque<Wish> =
             self.requests(&pieces, &missing).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();
@@ -221,6 +226,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.note_present(target, contents, &pieces)
     }
 
+    /// All chunks of the contents came. With a recipe, there are zeros besides.
+    fn take_all(
+        &self,
+        target: &Target<C::Container>,
+        fetched: &Fetched,
+        chunks: Vec<Vec<u8>>,
+    ) -> Result<(), Error> {
+        if fetched.recipe.is_empty() {
+            return self.take_whole(target, fetched.contents, &chunks.concat());
+        }
+        let whole = Range { offset: 0, length: fetched.contents.size };
+        let pieces = pieces_of(target, fetched, whole)?;
+        self.take_chunks(target, &pieces, chunks)?;
+        self.note_present(target, fetched.contents, &pieces)
+    }
+
     /// All the contents came with one answer.
     pub(crate) fn take_whole(
         &self,
@@ -237,6 +258,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             )));
         }
         self.fill(target, &[(0, bytes)])?;
+        self.ahead().held.keep(target.file, target.version, bytes);
         let mut write = self.inner.tables.write().map_err(error_of)?;
         crate::contents::note_places(&mut *write, target.file, target.generation, &described)
             .map_err(error_of)?;

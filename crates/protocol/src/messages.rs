@@ -9,7 +9,7 @@ use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Upda
 mod carried;
 mod gathered;
 
-pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sought, Wish};
+pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 
 pub use carried::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range};
 
@@ -112,6 +112,10 @@ pub enum Request {
         bytes_max: u64,
         #[n(2)]
         sought: Sought,
+        /// Whole versions that the client has, in the order in which a sequel begins with them:
+        /// at most `GATHERED_FILES_MAX`, of `BASE_BYTES_MAX` together.
+        #[n(3)]
+        held: Option<Vec<(FileId, Stamp)>>,
     },
 }
 
@@ -354,8 +358,8 @@ pub struct Fetched {
     pub version: Stamp,
     #[n(1)]
     pub contents: Contents,
-    /// Recipe chunks, encoded, the root first, parents before children. None where the contents
-    /// came with it: who has them can make it.
+    /// Recipe chunks, encoded, the root first, parents before children. None where all the
+    /// contents come as chunks: who has them can make it.
     #[n(2)]
     pub recipe: Vec<ByteVec>,
     /// All the contents, where they were few enough.

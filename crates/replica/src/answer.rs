@@ -11,7 +11,7 @@ mod list;
 
 pub(crate) use attach::{attach, leave, renew};
 pub(crate) use contents::{RecipeWanted, Sent, read, recipe};
-pub(crate) use gather::gather;
+pub(crate) use gather::{GatherWanted, gather};
 pub(crate) use list::{Wanted, inspect, list};
 
 use crate::callbacks::{Place, Showing};

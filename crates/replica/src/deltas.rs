@@ -8,16 +8,19 @@ use crate::error::Result;
 use crate::examine::put_chunks;
 use crate::origin::Inner;
 use crate::volumes::{Volume, locked};
-use chunks::{ChunksError, pack_against, target_bytes, unpack_against};
+use chunks::{ChunksError, pack_after, pack_against, target_bytes, unpack_against};
 use model::{ChunkName, FileId, Piece, Stamp};
-use protocol::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Refusal};
+use protocol::{
+    BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, GATHERED_FILES_MAX, PAYLOAD_BYTES_MAX, Range, Refusal,
+    Sequel,
+};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use volume::whole::Whole;
 
 /// Deltas that are worked on at once, all sessions together.
 const TURNS: usize = 4;
 /// Bytes of bases that one message may name, all its deltas together.
-const BASES_BYTES_MAX: u64 = 16 * BASE_BYTES_MAX;
+pub(crate) const BASES_BYTES_MAX: u64 = 16 * BASE_BYTES_MAX;
 /// Pieces of one base: chunks of 2 KiB at the least.
 const BASE_PIECES_MAX: usize = 2 * (BASE_BYTES_MAX as usize / 2048);
 
@@ -100,6 +103,36 @@ pub(crate) fn delta_of(
     let Some(bytes) = base_bytes(inner, volume, &base)? else { return Ok(None) };
     let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
     Ok(pack_against(&volume.secret, base, &bytes, &chunks))
+}
+
+/// These chunks after whole versions that the asker has; none where they are better sent by
+/// themselves, where a version is not here, and where others have all turns.
+pub(crate) fn sequel_of(
+    inner: &Inner,
+    volume: &Volume,
+    held: &[(FileId, Stamp)],
+    chunks: &[&[u8]],
+) -> Result<Option<Sequel>> {
+    if held.is_empty() || chunks.is_empty() || held.len() > GATHERED_FILES_MAX {
+        return Ok(None);
+    }
+    let Some(_turn) = inner.turns.free() else { return Ok(None) };
+    let mut before = Vec::new();
+    for (file, version) in held {
+        let contents = {
+            let tables = inner.tables.read()?;
+            Whole::now(&*tables, volume.id).contents(*file, *version)?
+        };
+        let size = contents.map_or(0, |(contents, _)| contents.size);
+        if size.saturating_add(before.len() as u64) > BASE_BYTES_MAX {
+            return Ok(None);
+        }
+        let whole = Range { offset: 0, length: size };
+        let base = Base { file: *file, version: *version, stretch: whole };
+        let Some(bytes) = base_bytes(inner, volume, &base)? else { return Ok(None) };
+        before.extend(bytes);
+    }
+    Ok(pack_after(&volume.secret, &before, chunks))
 }
 
 /// The bytes of a stretch of a version; none if it is not all here, or there is no such stretch.

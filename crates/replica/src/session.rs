@@ -1,6 +1,6 @@
 //! One caller's session at an origin.
 
-use crate::answer::{self, RecipeWanted, Sent, Wanted};
+use crate::answer::{self, GatherWanted, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Place, Teller, deliver};
 use crate::catalog::Admitted;
 use crate::deltas::put_deltas;
@@ -186,8 +186,9 @@ fn answer_reading(
                 Sent::Delta(delta) => Response::Delta(delta),
             })
         }
-        Request::Gather { files, bytes_max, sought } => {
-            answer::gather(inner, volume, &files, bytes_max, sought)?.map(Response::Gathered)
+        Request::Gather { files, bytes_max, sought, held } => {
+            let wanted = GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default() };
+            answer::gather(inner, volume, &wanted)?.map(Response::Gathered)
         }
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
         Request::Attach(_) | Request::Put { .. } | Request::Submit(_) | Request::Leave => {

@@ -1,7 +1,7 @@
 //! How much is fetched ahead at once, and how long one waits for it, by what the link takes.
 
 use crate::types::Settings;
-use protocol::{LinkQuality, PAYLOAD_BYTES_MAX};
+use protocol::{GATHERED_FILES_MAX, LinkQuality, PAYLOAD_BYTES_MAX};
 use std::time::Duration;
 
 /// One answer takes the link about so long, if contents compress as little as possible: the first
@@ -20,6 +20,12 @@ const SMALL_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
 /// While nothing is known of the link.
 const RATE_GUESS: u64 = 32 << 10;
 
+/// From this rate on the link is faster than who codes against what the client has.
+const HELD_RATE_MAX: u64 = 4 << 20;
+/// Naming what the client has takes the link no longer, at so many bytes a version.
+const NAMING_FOR: Duration = Duration::from_millis(50);
+const NAME_BYTES: u64 = 12;
+
 /// Who waits for what is under way waits so many times as long as it should take.
 const PATIENCE_TIMES: u32 = 2;
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
@@ -32,6 +38,8 @@ pub(crate) struct Bounds {
     pub window_least: u64,
     pub window_first: u64,
     pub window_most: u64,
+    /// Versions that are named as what the client has.
+    pub held_max: usize,
 }
 
 impl Bounds {
@@ -44,6 +52,7 @@ impl Bounds {
             window_least: (batch / 2).min(cache),
             window_first: (batch * WINDOW_FIRST_BATCHES).min(cache),
             window_most: (batch * WINDOW_MOST_BATCHES).min(cache),
+            held_max: held_max(link, rate),
         }
     }
 
@@ -51,6 +60,16 @@ impl Bounds {
     pub fn small(&self, window: u64) -> u64 {
         (window / 2).min(SMALL_BYTES_MAX)
     }
+}
+
+/// On a fast link, coding against what the client has takes longer than it saves; on a slow one,
+/// naming it may.
+fn held_max(link: &LinkQuality, rate_down: u64) -> usize {
+    if rate_down > HELD_RATE_MAX {
+        return 0;
+    }
+    let named = carried(link.rate_up.unwrap_or(RATE_GUESS), NAMING_FOR) / NAME_BYTES;
+    usize::try_from(named).unwrap_or(usize::MAX).min(GATHERED_FILES_MAX)
 }
 
 /// Bytes that a link carries in a time.

@@ -5,6 +5,7 @@
 //! the first to go until somebody has read it.
 
 use super::bounds::{Bounds, patience};
+use super::held::{Kept, joined};
 use super::walk::{self, Walk};
 use super::{Ahead, Look, Seen};
 use crate::base::Source;
@@ -14,7 +15,7 @@ use crate::mode;
 use crate::presence::Presence;
 use crate::session::unexpected;
 use crate::types::Error;
-use chunks::unpack;
+use chunks::{unpack, unpack_after};
 use model::{Contents, FileId, Kind, Node, Stamp, View};
 use protocol::{
     Class, GATHERED_FILES_MAX, Gathered, PAYLOAD_BYTES_MAX, Portion, Range, Request, Response,
@@ -31,6 +32,12 @@ use volume::partial::{Missing, Tree};
 const BATCHES_MAX: usize = 3;
 /// How often guesses are looked through for those that were wrong.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Files that are asked for together, and what the answer may be coded against.
+struct Batch<K> {
+    files: Vec<Asked<K>>,
+    held: Vec<Kept>,
+}
 
 /// A file that is asked for with others.
 struct Asked<K> {
@@ -86,8 +93,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(LOOK_EVERY) => None,
                 () = self.until_stopping() => break,
             };
-            if let Some(Ok((asked, answer))) = landed {
-                self.take_answer(asked, answer);
+            if let Some(Ok((batch, answer))) = landed {
+                self.take_answer(&batch, answer);
             }
             let now = self.inner.world.clock.moment();
             self.ahead().expire(now);
@@ -95,9 +102,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::debug!(%error, "what comes next could not be seen");
             }
             while under_way.len() < BATCHES_MAX {
-                let asked = match self.batch_ahead() {
-                    Ok(asked) if asked.is_empty() => break,
-                    Ok(asked) => asked,
+                let batch = match self.batch_ahead() {
+                    Ok(batch) if batch.files.is_empty() => break,
+                    Ok(batch) => batch,
                     Err(error) => {
                         tracing::debug!(%error, "nothing could be fetched ahead");
                         break;
@@ -105,8 +112,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
                 let client = self.clone();
                 under_way.spawn(async move {
-                    let answer = client.ask_ahead(&asked).await;
-                    (asked, answer)
+                    let answer = client.ask_ahead(&batch).await;
+                    (batch, answer)
                 });
             }
         }
@@ -185,16 +192,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What to ask for next, noted as under way. Empty: nothing, for now.
-    fn batch_ahead(&self) -> Result<Vec<Asked<C::Container>>, Error> {
+    fn batch_ahead(&self) -> Result<Batch<C::Container>, Error> {
+        let none = Batch { files: Vec::new(), held: Vec::new() };
         if !self.may_fetch_ahead() {
             self.ahead().stop();
-            return Ok(Vec::new());
+            return Ok(none);
         }
         let bounds = self.bounds();
-        let (room, small) = {
+        let (room, small, held) = {
             let mut ahead = self.ahead();
-            let Some(room) = ahead.room(&bounds) else { return Ok(Vec::new()) };
-            (room, bounds.small(ahead.window.unwrap_or(0)))
+            let Some(room) = ahead.room(&bounds) else { return Ok(none) };
+            (room, bounds.small(ahead.window.unwrap_or(0)), ahead.held.newest(&bounds))
         };
         let mut asked: Vec<Asked<C::Container>> = Vec::new();
         let mut bytes = 0;
@@ -216,7 +224,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             bytes += size;
             asked.push(Asked { file, version, size, source });
         }
-        Ok(asked)
+        Ok(Batch { files: asked, held })
     }
 
     /// The file as it is, if none of its contents is here and nobody is at it.
@@ -233,8 +241,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(row.is_none_or(|row| lacks_all(&row, &node)).then_some(node))
     }
 
-    async fn ask_ahead(&self, asked: &[Asked<C::Container>]) -> Result<Gathered, Error> {
-        let files = asked.iter().map(|one| {
+    async fn ask_ahead(&self, batch: &Batch<C::Container>) -> Result<Gathered, Error> {
+        let files = batch.files.iter().map(|one| {
             let whole = Range { offset: 0, length: one.size };
             let base = one.source.as_ref().and_then(|source| source.base(one.size, whole));
             Wish { file: one.file, version: one.version, base, ranges: None }
@@ -243,6 +251,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files: files.collect(),
             bytes_max: PAYLOAD_BYTES_MAX as u64,
             sought: Sought::Contents,
+            held: (!batch.held.is_empty())
+                .then(|| batch.held.iter().map(|kept| (kept.file, kept.version)).collect()),
         };
         match self.ask(Class::Prefetch, request).await? {
             Response::Gathered(gathered) => Ok(gathered),
@@ -250,9 +260,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn take_answer(&self, asked: Vec<Asked<C::Container>>, answer: Result<Gathered, Error>) {
+    fn take_answer(&self, batch: &Batch<C::Container>, answer: Result<Gathered, Error>) {
+        let asked = &batch.files;
         let mut came = vec![false; asked.len()];
-        match answer.and_then(|gathered| self.take_gathered(&asked, gathered, &mut came)) {
+        match answer.and_then(|gathered| self.take_gathered(batch, gathered, &mut came)) {
             Ok(()) => {}
             Err(error) => {
                 tracing::debug!(%error, files = asked.len(), "what was fetched ahead did not come");
@@ -268,12 +279,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn take_gathered(
         &self,
-        asked: &[Asked<C::Container>],
+        batch: &Batch<C::Container>,
         gathered: Gathered,
         came: &mut [bool],
     ) -> Result<(), Error> {
-        let chunks = unpack(&gathered.payload, PAYLOAD_BYTES_MAX)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        let asked = &batch.files;
+        let chunks = match &gathered.sequel {
+            None => unpack(&gathered.payload, PAYLOAD_BYTES_MAX).map(Some),
+            Some(sequel) => {
+                let (secret, _) = self.secret();
+                unpack_after(&secret, sequel, &joined(&batch.held), PAYLOAD_BYTES_MAX)
+            }
+        };
+        let chunks = chunks.map_err(|error| Error::Failed(error.to_string()))?;
+        let Some(chunks) = chunks else {
+            // The other side has something else under these names: they are not named again.
+            let mut ahead = self.ahead();
+            ahead.held.clear();
+            asked.iter().rev().for_each(|one| ahead.coming.push_front(one.file));
+            return Ok(());
+        };
         let mut chunks = VecDeque::from(chunks);
         let answered = gathered.portions.len();
         for ((one, portion), came) in asked.iter().zip(gathered.portions).zip(came) {

@@ -45,6 +45,26 @@ pub struct Gathered {
     /// The chunks of all portions that came plain, one file after another, as one stream.
     #[n(1)]
     pub payload: Payload,
+    /// The same in place of `payload`, which is empty, where the client named versions that it has.
+    #[n(2)]
+    pub sequel: Option<Sequel>,
+}
+
+/// Chunks one after another, as what they add to whole versions that both sides have, one after
+/// another.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Sequel {
+    /// Length of each chunk.
+    #[n(0)]
+    pub lengths: Vec<u32>,
+    /// The number of the codec, as in a delta.
+    #[n(1)]
+    pub codec: u8,
+    #[n(2)]
+    pub bytes: ByteVec,
+    /// As in a delta.
+    #[n(3)]
+    pub check: u64,
 }
 
 /// What came of one file.

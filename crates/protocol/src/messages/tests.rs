@@ -67,10 +67,78 @@ fn response() -> Vec<u8> {
     minicbor::to_vec(Response::Submitted(submitted)).unwrap()
 }
 
+fn gather() -> Request {
+    let stretch = Range { offset: 0, length: 9 };
+    let base = Some(Base { file: FileId(6), version: stamp(), stretch });
+    let one = Wish { file: FileId(5), version: stamp(), base: None, ranges: None };
+    let two = Wish { file: FileId(7), base, ranges: Some(vec![stretch]), ..one.clone() };
+    let held = Some(vec![(FileId(5), stamp())]);
+    Request::Gather { files: vec![one, two], bytes_max: 4096, sought: Sought::Contents, held }
+}
+
+fn gathered() -> Response {
+    let contents = Contents { size: 2, root: None };
+    let sequel = Sequel { lengths: vec![2], codec: 1, bytes: vec![7; 2].into(), check: 1 << 40 };
+    Response::Gathered(Gathered {
+        portions: vec![
+            Portion::Plain { contents, chunks: 1 },
+            Portion::Delta { contents, delta: delta() },
+            Portion::Recipe { contents, recipe: vec![vec![9].into()] },
+            Portion::Nothing,
+        ],
+        payload: payload(),
+        sequel: Some(sequel),
+    })
+}
+
 #[test]
 fn a_message_is_read_back_as_it_was_written() {
     assert!(read_back::<Request>(&request()));
     assert!(read_back::<Response>(&response()));
+    assert!(read_back::<Request>(&minicbor::to_vec(gather()).unwrap()));
+    assert!(read_back::<Response>(&minicbor::to_vec(gathered()).unwrap()));
+}
+
+/// The bytes of a message never change their meaning.
+#[test]
+fn golden_bytes_of_several_files_at_once_still_read() {
+    let wish = Wish { file: FileId(5), version: stamp(), base: None, ranges: None };
+    let (files, sought) = (vec![wish], Sought::Contents);
+    let plain = Request::Gather { files, bytes_max: 4096, sought, held: None };
+    let golden = [0x82, 10, 0x83, 0x81, 0x82, 5, 0x82, 3, 9, 0x19, 0x10, 0, 0];
+    assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), plain);
+    assert_eq!(minicbor::to_vec(&plain).unwrap(), golden);
+    let contents = Contents { size: 2, root: None };
+    let portions = vec![Portion::Plain { contents, chunks: 1 }, Portion::Nothing];
+    let payload = Payload { lengths: vec![2], bytes: vec![7; 2].into(), plain: true };
+    let answer = Response::Gathered(Gathered { portions, payload, sequel: None });
+    let golden = [
+        &[0x82, 12, 0x81, 0x82, 0x82, 0x82, 0, 0x82, 0x81, 2, 1, 0x82, 3, 0x80][..],
+        &[0x83, 0x81, 2, 0x42, 7, 7, 0xf5],
+    ]
+    .concat();
+    assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), answer);
+    assert_eq!(minicbor::to_vec(&answer).unwrap(), golden);
+}
+
+/// Who does not know a field passes it over, and who does not get it does without.
+#[test]
+fn an_older_replica_does_not_say_that_it_gathers() {
+    let attached = Attached {
+        replica: ReplicaId(3),
+        taken: 0,
+        secret: [7; 32],
+        cutter: Cutter::Gear,
+        lease_secs: 25,
+        access: Access::ReadWrite,
+        tail: Tail::TooFar(Seq(1)),
+        gathers: None,
+    };
+    let older = minicbor::to_vec(&attached).unwrap();
+    assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
+    assert_eq!(minicbor::decode::<Attached>(&older).unwrap(), attached);
+    let newer = minicbor::to_vec(Attached { gathers: Some(true), ..attached }).unwrap();
+    assert_eq!(minicbor::decode::<Attached>(&newer).unwrap().gathers, Some(true));
 }
 
 #[test]
@@ -78,6 +146,8 @@ fn a_message_that_is_cut_short_is_refused() {
     for (whole, read) in [
         (request(), read_back::<Request> as fn(&[u8]) -> bool),
         (response(), read_back::<Response>),
+        (minicbor::to_vec(gather()).unwrap(), read_back::<Request>),
+        (minicbor::to_vec(gathered()).unwrap(), read_back::<Response>),
     ] {
         assert!((0..whole.len()).all(|end| !read(&whole[..end])));
     }
@@ -92,7 +162,7 @@ fn a_list_that_says_it_is_endless_is_refused_before_room_is_made_for_it() {
 
 proptest! {
     #[test]
-    fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..12) {
+    fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..13) {
         for bytes in [bytes.clone(), [&[0x82, variant][..], &bytes].concat()] {
             read_back::<Request>(&bytes);
             read_back::<Response>(&bytes);

@@ -51,9 +51,11 @@ pub(crate) fn recipe(
     let cover = cover(inner, volume, &contents, range)?;
     let (mut bytes, mut delta, mut recipe) = (None, None, cover.recipe);
     let pieces: Vec<Piece> = cover.pieces.iter().map(|placed| placed.piece).collect();
-    if eager && contents.size > 0 && is_all_chunks(&pieces) {
-        // Who has the contents makes the recipe of them.
-        recipe.clear();
+    if eager && contents.size > 0 {
+        if is_all_chunks(&pieces) {
+            // Who has the contents makes the recipe of them.
+            recipe.clear();
+        }
         match send(inner, volume, &pieces, wanted.base)? {
             Sent::Plain(payload) => bytes = Some(payload),
             Sent::Delta(sent) => delta = Some(sent),

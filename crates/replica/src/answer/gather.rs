@@ -4,37 +4,47 @@
 //! From: beyond LBFS, which reads one file at a time.
 
 use super::contents::{cover, found, is_all_chunks, pieces_of, version_of};
-use crate::deltas::delta_of;
+use crate::deltas::{BASES_BYTES_MAX, delta_of, sequel_of};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use minicbor::bytes::ByteVec;
-use model::{Contents, Piece};
+use model::{Contents, FileId, Piece, Stamp};
 use protocol::{
     GATHERED_FILES_MAX, Gathered, PAYLOAD_BYTES_MAX, Portion, Range, Refusal, Sought, Wish,
 };
 use volume::whole::Whole;
 
+/// What is asked for.
+pub(crate) struct GatherWanted {
+    pub files: Vec<Wish>,
+    pub bytes_max: u64,
+    pub sought: Sought,
+    pub held: Vec<(FileId, Stamp)>,
+}
+
 /// The first of the files, as many as there is room for.
 pub(crate) fn gather(
     inner: &Inner,
     volume: &Volume,
-    files: &[Wish],
-    bytes_max: u64,
-    sought: Sought,
+    wanted: &GatherWanted,
 ) -> Result<Result<Gathered, Refusal>> {
+    let GatherWanted { files, bytes_max, sought, held } = wanted;
     if files.len() > GATHERED_FILES_MAX {
         let what = format!("{} files at once, of {GATHERED_FILES_MAX}", files.len());
         return Ok(Err(Refusal::Malformed(what)));
     }
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
-    let room = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX);
+    let room = usize::try_from(*bytes_max).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX);
     let mut gathering = Gathering { room, portions: Vec::new(), plain: Vec::new() };
+    let mut bases_left = BASES_BYTES_MAX;
     for wish in files {
+        bases_left = bases_left.saturating_sub(wish.base.map_or(0, |base| base.stretch.length));
+        let wish = Wish { base: wish.base.filter(|_| bases_left > 0), ..wish.clone() };
         let given = match version_of(&view, wish.file, Some(wish.version))? {
-            Ok((_, contents)) => give(inner, volume, wish, contents, sought),
+            Ok((_, contents)) => give(inner, volume, &wish, contents, *sought),
             Err(_) => Ok(Given::Nothing),
         };
         let given = given.unwrap_or_else(|error| {
@@ -46,8 +56,9 @@ pub(crate) fn gather(
         }
     }
     let plain: Vec<&[u8]> = gathering.plain.iter().map(Vec::as_slice).collect();
-    let payload = chunks::pack(&plain);
-    Ok(Ok(Gathered { portions: gathering.portions, payload }))
+    let sequel = sequel_of(inner, volume, held, &plain)?;
+    let payload = if sequel.is_some() { chunks::pack(&[]) } else { chunks::pack(&plain) };
+    Ok(Ok(Gathered { portions: gathering.portions, payload, sequel }))
 }
 
 /// What there is of one file.

@@ -12,6 +12,7 @@ mod contents;
 mod crashes;
 mod deltas;
 mod full;
+mod gathering;
 mod party;
 mod restart;
 mod sessions;

@@ -70,9 +70,12 @@ pub(super) fn response(response: &Response) -> String {
         Response::Bytes(payload) => format!("Bytes of {} chunks", payload.lengths.len()),
         Response::Delta(sent) => delta(sent),
         Response::Gathered(gathered) => format!(
-            "Gathered {} files, {} chunks",
+            "Gathered {} files, {} chunks{}",
             gathered.portions.len(),
-            gathered.payload.lengths.len()
+            gathered.payload.lengths.len(),
+            gathered.sequel.as_ref().map_or(String::new(), |sequel| {
+                format!(", {} in {} bytes as a sequel", sequel.lengths.len(), sequel.bytes.len())
+            })
         ),
         Response::Stored { useless } => format!("Stored{}", bases(useless)),
         Response::Submitted(submitted) => format!(

@@ -29,6 +29,11 @@ impl<S: Service> Network<S> {
             Response::Delta(delta) => vec![delta],
             Response::Recipe(fetched) => fetched.delta.iter_mut().collect(),
             Response::Gathered(gathered) => {
+                if let Some(sequel) = &mut gathered.sequel
+                    && self.is_spoiled()
+                {
+                    sequel.check ^= 1;
+                }
                 let coded = gathered.portions.iter_mut().filter_map(|portion| match portion {
                     Portion::Delta { delta, .. } => Some(delta),
                     _ => None,

@@ -5,7 +5,7 @@ use crate::fault::fault;
 use crate::machine::SimClient;
 use crate::operation::{Fault, Path, Shown};
 use crate::perform::{list_all, read_all, shown};
-use chunks::{Secret, cover, unpack};
+use chunks::{Secret, cover, describe_bytes, unpack};
 use client::complete;
 use model::{ChunkName, Contents, FileId, Kind, Name, Node, Piece};
 use protocol::{
@@ -156,6 +156,15 @@ impl<S: Session> Reader<S> {
             return Err(format!("{file} changed while it was read: {fetched:?}"));
         }
         let secret = Secret::new(self.attached.secret);
+        if let (Some(payload), true) = (&fetched.bytes, fetched.recipe.is_empty()) {
+            let chunks = unpack(payload, PAYLOAD_BYTES_MAX).map_err(|error| error.to_string())?;
+            let contents = chunks.concat();
+            let described = describe_bytes(&secret, self.attached.cutter, &contents);
+            if described.tree.contents != fetched.contents {
+                return Err(format!("{file}: {} bytes came that are not its", contents.len()));
+            }
+            return Ok(contents);
+        }
         let mut known: BTreeMap<ChunkName, Vec<u8>> = BTreeMap::new();
         known.extend(fetched.recipe.iter().map(|chunk| (secret.name(chunk), chunk.to_vec())));
         let pieces =
