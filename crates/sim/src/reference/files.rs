@@ -59,7 +59,8 @@ impl Side {
     /// Who has it open keeps the file though its last name has gone.
     pub fn keep(&mut self, file: u64, node: &Node) {
         for version in self.versions.values_mut().filter(|version| version.file == file) {
-            version.gone = Some(node.clone());
+            let mtime = if version.written { version.mtime } else { node.mtime };
+            version.gone = Some(Node { mtime, ..node.clone() });
         }
     }
 
