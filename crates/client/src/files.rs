@@ -267,7 +267,11 @@ impl<K: Container> Files<K> {
         for (_, version) in self.open.range_mut((file, 0)..=(file, u32::MAX)) {
             version.unlinked = Some(Node { links: 0, ..node.clone() });
             open = true;
-            written |= version.presence.dirty.is_some();
+            match version.presence.dirty {
+                Some(_) => written = true,
+                // The time of its last write may have been set since, here or elsewhere.
+                None => version.mtime = None,
+            }
         }
         (open, written)
     }

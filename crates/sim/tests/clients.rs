@@ -4,9 +4,9 @@
 use client::{Durability, OpenFlags, WantedMode};
 use model::Kind;
 use protocol::{Mode, Status};
-use sim::check;
+use sim::check::{self, Pairs};
 use sim::contents::stretch;
-use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
+use sim::machine::{ClientMachine, EPOCH_SECS, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
@@ -432,6 +432,52 @@ fn an_open_old_version_is_read_for_its_time_and_then_as_far_as_it_is_cached() {
         }
         scene.settled().await;
         check::nothing_broke(&scene.room, std::slice::from_ref(&scene.machine)).unwrap();
+        other.stop(sim::machine::End::Killed, SECOND);
+    });
+}
+
+#[test]
+fn a_file_without_a_name_shows_the_time_of_what_was_last_done_to_it() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        let mut other = other_client(&scene).await;
+        let theirs = other.client().unwrap().clone();
+        let mut others = Programs::default();
+        let (mut reference, mut pairs) = (Reference::new(2, 0o755), Pairs::default());
+        let touch = |path, secs| Operation::SetTime { path: Path::new(path), secs };
+        let write = |slot| Operation::Write { slot, offset: 0, length: 100, version: 1 };
+        let unlink = |path| Operation::Unlink { path: Path::new(path) };
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let open = Operation::Open { path: Path::new("written"), slot: 0, flags };
+        let touched = Operation::Create { path: Path::new("touched"), mode: 0o644, slot: 1 };
+        let mut last = Vec::new();
+        for (side, operation) in [
+            (0, create("written")),
+            (0, Operation::Close { slot: 0 }),
+            (0, touch("written", 1_000)),
+            (0, open),
+            (0, write(0)),
+            (0, unlink("written")),
+            (0, Operation::StatOpen { slot: 0 }),
+            (0, touched),
+            (0, write(1)),
+            (0, Operation::Sync { slot: 1 }),
+            (1, touch("touched", 2_000)),
+            (0, unlink("touched")),
+            (0, Operation::StatOpen { slot: 1 }),
+        ] {
+            let expected = reference.perform(side, &operation);
+            let found = match side {
+                0 => scene.perform(operation.clone()).await,
+                _ => others.perform(&theirs, &operation).await,
+            };
+            Scene::done(expected.clone());
+            assert!(pairs.agree_on_outcome(&expected, &found), "{operation}: {found:?}");
+            if let (Operation::StatOpen { .. }, Outcome::Shown(shown)) = (&operation, found) {
+                last.push(shown.mtime.unwrap().secs);
+            }
+        }
+        assert!(last[0] >= EPOCH_SECS, "it was written after its time was set");
+        assert_eq!(last[1], 2_000, "it was stored before its time was set");
         other.stop(sim::machine::End::Killed, SECOND);
     });
 }
