@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const FIXED_SEEDS: u64 = 64;
-const FRESH_SEEDS: u64 = 2;
+const FRESH_SEEDS: u64 = 16;
 /// Seeds that are played twice, to see that nothing but the seed decides.
 const TWICE: u64 = 4;
 /// A run takes a tenth of a second.
