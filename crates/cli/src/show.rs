@@ -170,6 +170,7 @@ mod tests {
                 ..LinkStatus::default()
             },
             cache: CacheStatus { files: 1, bytes: 2_048, bytes_max: 1 << 30, hits: 3, misses: 1 },
+            prefetch: protocol::PrefetchStatus::default(),
             pending: Pending {
                 updates: 2,
                 bytes: 512,
