@@ -7,30 +7,19 @@
 use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
+use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::index::{self, Place};
-use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, transfer, unpack};
+use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
-use protocol::{Class, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
+use protocol::{Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::container::Key;
 use store::{Container, Containers, Durability};
 
-/// Files up to this size come with the first answer, and as a whole.
-const EAGER_BYTES: u64 = 64 << 10;
-/// Files up to this size are fetched as a whole.
-const WHOLE_BYTES: u64 = 1 << 20;
-/// A reader who goes on gets twice as much each time, between these.
-const WINDOW_BYTES_MIN: u64 = 128 << 10;
-const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// What one request may bring, by how long it takes at the measured rate.
-const REQUEST_BYTES_MIN: u64 = 32 << 10;
-const REQUEST_SECS: u64 = 2;
-/// Requests for one file that are under way at once.
-const REQUESTS_MAX: usize = 3;
 /// Pieces of one window: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
 
@@ -105,15 +94,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         source: Option<&Source<C::Container>>,
     ) -> Result<Fetched, Error> {
         let whole = Range { offset: 0, length: size };
-        let source = source.filter(|_| size <= EAGER_BYTES);
+        let eager_bytes = Portions::of(&self.inner.upstream.quality()).eager;
+        let source = source.filter(|_| size <= eager_bytes);
         let request = Request::Recipe {
             file: target.file,
             version: Some(target.version),
             range,
-            eager_bytes: EAGER_BYTES,
+            eager_bytes,
             base: source.and_then(|source| source.base(size, whole)),
         };
-        match self.ask(Class::Demand, request).await? {
+        match self.ask_for(eager_bytes.min(size), request).await? {
             Response::Recipe(fetched) => {
                 if fetched.version != target.version || fetched.contents.size != size {
                     return Err(Error::Stale);
@@ -133,22 +123,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         length: u64,
     ) -> Result<Option<Wanted<C::Container>>, Error> {
         let secret = self.secret().0;
-        let rate = self.inner.upstream.quality().rate_down;
+        let portions = Portions::of(&self.inner.upstream.quality());
         let mut files = self.files();
         let open = files.get_mut(file, generation).ok_or(Error::BadHandle)?;
         if open.presence.has(offset, length) {
             return Ok(None);
         }
         let size = open.presence.contents.size;
-        let range = if size <= WHOLE_BYTES {
+        let range = if size <= portions.whole {
             Range { offset: 0, length: size }
         } else {
-            let most = rate.map_or(WINDOW_BYTES_MAX, |rate| {
-                (rate * REQUEST_SECS).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
-            });
             let goes_on = open.read_to == offset;
-            let window = if goes_on { open.window * 2 } else { WINDOW_BYTES_MIN };
-            open.window = window.clamp(WINDOW_BYTES_MIN, most);
+            let window = if goes_on { open.window * 2 } else { portions.window_least };
+            open.window = window.clamp(portions.window_least, portions.window_most);
             Range { offset, length: length.max(open.window).min(size - offset) }
         };
         let target = Target {
@@ -182,9 +169,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             None if !missing.is_empty() => self.source_alike(target.file, &pieces)?,
             source => source,
         };
+        let most = Portions::of(&self.inner.upstream.quality()).request;
         let mut waiting: VecDeque<Wish> =
-            self.requests(&pieces, &missing).into_iter().map(|ranges| (ranges, true)).collect();
+            requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();
+        let mut left = pieces;
         loop {
             while under_way.len() < REQUESTS_MAX {
                 let Some((ranges, as_delta)) = waiting.pop_front() else { break };
@@ -193,8 +182,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let client = self.clone();
                 let (file, version) = (target.file, target.version);
                 under_way.spawn(async move {
+                    let bytes = ranges.iter().map(|range| range.length).sum();
                     let request = Request::Read { file, version, ranges: ranges.clone(), base };
-                    (client.ask(Class::Demand, request).await, ranges)
+                    (client.ask_for(bytes, request).await, ranges)
                 });
             }
             match under_way.join_next().await {
@@ -203,7 +193,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     let chunks = unpack(&payload, PAYLOAD_BYTES_MAX).map_err(bad)?;
                     let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
                     self.note_plain(target.file, target.version, false, bytes);
-                    self.take_chunks(target, &pieces, chunks)?;
+                    left = self.take_some(target, contents, left, chunks)?;
                 }
                 Some(Ok((Ok(Response::Delta(delta)), ranges))) => {
                     let undone = match &source {
@@ -213,7 +203,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     match undone {
                         Some(chunks) => {
                             self.note_coded(target.file, target.version, false, &delta);
-                            self.take_chunks(target, &pieces, chunks)?;
+                            left = self.take_some(target, contents, left, chunks)?;
                         }
                         None => waiting.push_back((ranges, false)),
                     }
@@ -223,7 +213,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Some(Err(error)) => return Err(Error::Failed(error.to_string())),
             }
         }
-        self.note_present(target, contents, &pieces)
+        self.note_present(target, contents, &left)
+    }
+
+    /// Takes in what one answer brought, so that it is here whatever becomes of the others. Gives
+    /// back the other pieces.
+    fn take_some(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        pieces: Vec<Placed>,
+        chunks: Vec<Vec<u8>>,
+    ) -> Result<Vec<Placed>, Error> {
+        let names: BTreeSet<ChunkName> =
+            chunks.iter().map(|bytes| target.secret.name(bytes)).collect();
+        self.take_chunks(target, &pieces, chunks)?;
+        let came = |placed: &Placed| match placed.piece {
+            Piece::Chunk { name, .. } => names.contains(&name),
+            Piece::Zeros { .. } => false,
+        };
+        let (here, left): (Vec<Placed>, Vec<Placed>) = pieces.into_iter().partition(came);
+        self.note_present(target, contents, &here)?;
+        Ok(left)
     }
 
     /// All chunks of the contents came. With a recipe, there are zeros besides.
@@ -331,32 +342,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             found.extend(in_trash.into_iter().map(|key| (key, *place)));
         }
         found
-    }
-
-    /// What to ask for, in requests that each take a short while.
-    fn requests(&self, pieces: &[Placed], missing: &BTreeSet<ChunkName>) -> Vec<Vec<Range>> {
-        let rate = self.inner.upstream.quality().rate_down.unwrap_or(REQUEST_BYTES_MIN);
-        let most = (rate * REQUEST_SECS).clamp(REQUEST_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
-        let mut requests = Vec::new();
-        let mut asked = BTreeSet::new();
-        let mut group: Vec<Placed> = Vec::new();
-        let mut bytes = 0;
-        let have = |_: &ChunkName| false;
-        for placed in pieces {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            if !missing.contains(&name) || !asked.insert(name) {
-                continue;
-            }
-            if bytes + length > most && !group.is_empty() {
-                requests.extend(transfer::plan_fetch(&group, have));
-                group.clear();
-                bytes = 0;
-            }
-            group.push(*placed);
-            bytes += length;
-        }
-        requests.extend(transfer::plan_fetch(&group, have));
-        requests
     }
 
     fn take_chunks(

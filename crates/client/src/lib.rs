@@ -23,6 +23,7 @@ mod names;
 mod needs;
 mod pace;
 mod plan;
+mod portions;
 mod presence;
 mod recover;
 mod renumber;

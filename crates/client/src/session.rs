@@ -6,6 +6,7 @@
 use crate::client::{Client, error_of};
 use crate::mode::{self, LinkView};
 use crate::needs::files_of;
+use crate::portions::patience;
 use crate::types::{Error, Need, Stop, WantedMode};
 use model::FileId;
 use protocol::{
@@ -365,9 +366,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Asks the replica above, once attached, within the bound of the settings.
     pub(crate) async fn ask(&self, class: Class, request: Request) -> Result<Response, Error> {
+        self.ask_within(class, request, self.inner.settings.answer_within).await
+    }
+
+    /// Asks for contents, and waits for them for as long as the link takes to bring them.
+    pub(crate) async fn ask_for(&self, bytes: u64, request: Request) -> Result<Response, Error> {
+        let usual = self.inner.settings.answer_within;
+        let within = patience(&self.inner.upstream.quality(), bytes, usual);
+        self.ask_within(Class::Demand, request, within).await
+    }
+
+    async fn ask_within(
+        &self,
+        class: Class,
+        request: Request,
+        within: Duration,
+    ) -> Result<Response, Error> {
         self.attached().await?;
         let session = self.connection().sessions;
-        let within = self.inner.settings.answer_within;
         let asked = self.inner.upstream.ask(class, request);
         match self.inner.world.clock.within(within, asked).await {
             None => Err(Error::TimedOut(within)),

@@ -1,0 +1,154 @@
+//! How much of a file is fetched at once, and how long one waits for it, by what the link brings.
+//! Holds: what is asked for at once comes within seconds, or it is one chunk; who waits for bytes
+//! that the link is bringing is not told that time is up.
+//! From: LBFS, "Read protocol"; partially connected operation, 5.1.
+
+use chunks::{Placed, transfer};
+use model::{ChunkName, Piece};
+use protocol::{LinkQuality, PAYLOAD_BYTES_MAX, Range};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+
+/// The estimate is of what came, and little may have been asked for: so it is stretched.
+const EAGER_FOR: Duration = Duration::from_secs(4);
+const WHOLE_FOR: Duration = Duration::from_secs(30);
+const WINDOW_FOR: Duration = Duration::from_secs(4);
+const REQUEST_FOR: Duration = Duration::from_secs(2);
+
+/// Until something is known of the link.
+const RATE_GUESS: u64 = 8 * KIB;
+/// A round trip this short is no slow link's.
+const NEAR: Duration = Duration::from_millis(20);
+
+/// Requests for one file that are under way at once.
+pub(crate) const REQUESTS_MAX: usize = 3;
+
+/// No link is taken to be slower, in bytes a second.
+const RATE_LEAST: u64 = 250;
+/// Who waits for bytes waits so many times as long as they should take, besides the usual.
+const PATIENCE_TIMES: u64 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Portions {
+    /// Files up to so many bytes come with the first answer.
+    pub eager: u64,
+    /// Files up to so many bytes are fetched as a whole.
+    pub whole: u64,
+    /// A reader who goes on gets twice as much each time, between these.
+    pub window_least: u64,
+    pub window_most: u64,
+    /// What one request may bring.
+    pub request: u64,
+}
+
+impl Portions {
+    pub fn of(link: &LinkQuality) -> Portions {
+        let carried = |time: Duration| match rate_of(link) {
+            None => u64::MAX,
+            Some(rate) => rate.saturating_mul(time.as_secs()),
+        };
+        let window_least = carried(WINDOW_FOR).clamp(16 * KIB, 128 * KIB);
+        Portions {
+            eager: carried(EAGER_FOR).clamp(8 * KIB, 64 * KIB),
+            whole: carried(WHOLE_FOR).clamp(16 * KIB, KIB * KIB),
+            window_least,
+            window_most: carried(WINDOW_FOR / 2).clamp(window_least, 8 * KIB * KIB),
+            request: carried(REQUEST_FOR).clamp(4 * KIB, PAYLOAD_BYTES_MAX as u64),
+        }
+    }
+}
+
+/// Bytes a second. None: nothing is known, and the link is no slow one.
+fn rate_of(link: &LinkQuality) -> Option<u64> {
+    let near = link.round_trip_min.is_some_and(|trip| trip <= NEAR);
+    link.rate_down.or((!near).then_some(RATE_GUESS))
+}
+
+/// How long to wait for an answer with so many bytes, beside others like it, where an answer
+/// without any may take `usual`.
+pub(crate) fn patience(link: &LinkQuality, bytes: u64, usual: Duration) -> Duration {
+    let rate = rate_of(link).unwrap_or(RATE_GUESS).max(RATE_LEAST);
+    let millis = bytes.saturating_mul(1000 * PATIENCE_TIMES * REQUESTS_MAX as u64) / rate;
+    usual.saturating_add(Duration::from_millis(millis))
+}
+
+/// The missing chunks of these pieces, in requests of at most so many bytes, or of one chunk.
+pub(crate) fn requests(
+    pieces: &[Placed],
+    missing: &BTreeSet<ChunkName>,
+    most: u64,
+) -> Vec<Vec<Range>> {
+    let mut requests = Vec::new();
+    let mut asked = BTreeSet::new();
+    let mut group: Vec<Placed> = Vec::new();
+    let mut bytes = 0;
+    let have = |_: &ChunkName| false;
+    for placed in pieces {
+        let Piece::Chunk { name, length } = placed.piece else { continue };
+        if !missing.contains(&name) || !asked.insert(name) {
+            continue;
+        }
+        if bytes + length > most && !group.is_empty() {
+            requests.extend(transfer::plan_fetch(&group, have));
+            group.clear();
+            bytes = 0;
+        }
+        group.push(*placed);
+        bytes += length;
+    }
+    requests.extend(transfer::plan_fetch(&group, have));
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(rate_down: Option<u64>, round_trip_ms: u64) -> LinkQuality {
+        let round_trip_min = Some(Duration::from_millis(round_trip_ms));
+        LinkQuality { rate_down, round_trip_min, ..LinkQuality::default() }
+    }
+
+    #[test]
+    fn what_is_asked_for_at_once_comes_within_seconds_on_every_link() {
+        for rate in [1_200, 3_600, 8_000, 43_500, 187_500, 125_000_000] {
+            let portions = Portions::of(&link(Some(rate), 60));
+            assert!(portions.eager / rate < 8, "{rate}: {portions:?}");
+            assert!(portions.window_least / rate < 15, "{rate}: {portions:?}");
+            assert!(portions.request / rate < 5, "{rate}: {portions:?}");
+            assert!(portions.whole / rate <= 30, "{rate}: {portions:?}");
+        }
+    }
+
+    #[test]
+    fn a_fast_link_brings_as_much_as_it_may() {
+        let most = Portions::of(&link(Some(125_000_000), 1));
+        assert_eq!(most.eager, 64 * KIB);
+        assert_eq!(most.whole, KIB * KIB);
+        assert_eq!((most.window_least, most.window_most), (128 * KIB, 8 * KIB * KIB));
+        assert_eq!(Portions::of(&link(None, 1)), most);
+    }
+
+    #[test]
+    fn of_an_unknown_link_that_is_far_little_is_asked() {
+        let unknown = Portions::of(&link(None, 300));
+        assert_eq!((unknown.eager, unknown.request), (32 * KIB, 16 * KIB));
+        assert_eq!(Portions::of(&LinkQuality::default()), unknown);
+    }
+
+    #[test]
+    fn who_waits_for_bytes_waits_for_as_long_as_they_take() {
+        let usual = Duration::from_secs(30);
+        let slow = link(Some(1_200), 300);
+        let most = Portions::of(&slow).request + 64 * KIB;
+        let takes = Duration::from_secs(most * REQUESTS_MAX as u64 / 1_200);
+        assert!(patience(&slow, most, usual) > takes);
+        assert_eq!(patience(&slow, 0, usual), usual);
+        assert!(
+            patience(&link(Some(1 << 30), 1), 64 * KIB, usual) < usual + Duration::from_secs(1)
+        );
+        assert!(patience(&link(Some(0), 1), KIB, usual) < Duration::from_secs(120));
+    }
+}
