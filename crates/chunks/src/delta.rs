@@ -109,7 +109,7 @@ pub fn encode_after(before: &[u8], target: &[u8]) -> Option<Coded> {
     if before.is_empty() || target.len() < DELTA_BYTES_MIN || !fits {
         return None;
     }
-    let bytes = prefix::encode(before, target)?;
+    let bytes = prefix::encode_after(before, target)?;
     (bytes.len() < target.len()).then_some(Coded { codec: Codec::Prefix, bytes })
 }
 

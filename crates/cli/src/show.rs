@@ -2,7 +2,7 @@
 
 use crate::units::{count, show_secs, show_size};
 use client::Explanation;
-use protocol::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, Reach, Status};
+use protocol::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status};
 use std::fmt::Write;
 
 /// A round trip that was measured longer ago is said to be old.
@@ -18,6 +18,9 @@ pub fn status(status: &Status) -> String {
     line("cache", &cache(&status.cache));
     line("pending", &pending(&status.pending));
     line("traffic", &traffic(&status.traffic));
+    if status.prefetch.files > 0 {
+        line("ahead", &ahead(&status.prefetch));
+    }
     line("wire", &up_and_down(status.wire_bytes_sent, status.wire_bytes_received));
     if status.conflicts > 0 {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
@@ -114,6 +117,14 @@ fn traffic(classes: &[ClassBytes]) -> String {
     if texts.is_empty() { String::from("none yet") } else { texts.join("; ") }
 }
 
+fn ahead(prefetch: &PrefetchStatus) -> String {
+    let (bytes, unused) = (show_size(prefetch.bytes), show_size(prefetch.unused_bytes));
+    format!(
+        "{} fetched before they were opened, {bytes}; {unused} not read so far",
+        count(prefetch.files, "file")
+    )
+}
+
 fn up_and_down(sent: u64, received: u64) -> String {
     format!("{} sent, {} received", show_size(sent), show_size(received))
 }
@@ -170,7 +181,6 @@ mod tests {
                 ..LinkStatus::default()
             },
             cache: CacheStatus { files: 1, bytes: 2_048, bytes_max: 1 << 30, hits: 3, misses: 1 },
-            prefetch: protocol::PrefetchStatus::default(),
             pending: Pending {
                 updates: 2,
                 bytes: 512,
@@ -181,6 +191,12 @@ mod tests {
             traffic: vec![ClassBytes { class: "replay".into(), sent: 10, received: 2 }],
             wire_bytes_sent: 100,
             wire_bytes_received: 50,
+            prefetch: PrefetchStatus {
+                files: 3,
+                bytes: 9_000,
+                used_bytes: 8_000,
+                ..Default::default()
+            },
             conflicts: 0,
         }
     }

@@ -332,18 +332,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(missing)
     }
 
-    /// The containers in which places may be: a version may have gone into the trash since.
-    fn where_now(&self, places: &[Place]) -> Vec<(Key, Place)> {
-        let mut found = Vec::new();
-        for place in places {
-            let key = Key { file: place.file.0, generation: place.generation };
-            found.push((key, *place));
-            let in_trash = self.trash().containers_of(place.file, place.generation);
-            found.extend(in_trash.into_iter().map(|key| (key, *place)));
-        }
-        found
-    }
-
     fn take_chunks(
         &self,
         target: &Target<C::Container>,

@@ -8,6 +8,7 @@
 use crate::client::{Client, Core};
 use crate::files::Files;
 use crate::presence::Presence;
+use chunks::index::Place;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, Stamp};
 use protocol::Upstream;
@@ -174,6 +175,18 @@ fn key(number: u64, file: FileId) -> Key {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// The containers in which places may be: a version may have gone into the trash since.
+    pub(crate) fn where_now(&self, places: &[Place]) -> Vec<(Key, Place)> {
+        let mut found = Vec::new();
+        for place in places {
+            let key = Key { file: place.file.0, generation: place.generation };
+            found.push((key, *place));
+            let in_trash = self.trash().containers_of(place.file, place.generation);
+            found.extend(in_trash.into_iter().map(|key| (key, *place)));
+        }
+        found
+    }
+
     pub(crate) fn trash(&self) -> MutexGuard<'_, Trash> {
         self.inner.trash.lock().unwrap_or_else(PoisonError::into_inner)
     }

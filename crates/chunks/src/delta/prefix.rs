@@ -17,10 +17,24 @@ const WINDOW_LOG_MIN: u32 = 10;
 /// From so many bytes on, matches far away are looked for by fingerprints of long stretches.
 const LONG_DISTANCE_MIN: usize = 1 << 20;
 
+/// Of a base that is many times as long as the target: higher levels take longer to look through
+/// it than a slow link takes for what they save.
+const LEVEL_AFTER: i32 = 6;
+
 /// None where the compressor fails.
 pub(super) fn encode(base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     let together = base.len() + target.len();
     let level = LEVELS.iter().find(|(upto, _)| together <= *upto).map(|(_, level)| *level)?;
+    encode_at(level, base, target)
+}
+
+/// As `encode`, in a time that many bytes of all kinds are worth.
+pub(super) fn encode_after(before: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    encode_at(LEVEL_AFTER, before, target)
+}
+
+fn encode_at(level: i32, base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    let together = base.len() + target.len();
     let window = together.next_power_of_two().ilog2().clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
     let mut context = CCtx::create();
     context.set_parameter(CParameter::CompressionLevel(level)).ok()?;

@@ -21,7 +21,7 @@ const SMALL_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
 const RATE_GUESS: u64 = 32 << 10;
 
 /// From this rate on the link is faster than who codes against what the client has.
-const HELD_RATE_MAX: u64 = 4 << 20;
+const HELD_RATE_MAX: u64 = 1 << 20;
 /// Naming what the client has takes the link no longer, at so many bytes a version.
 const NAMING_FOR: Duration = Duration::from_millis(50);
 const NAME_BYTES: u64 = 12;
