@@ -191,12 +191,7 @@ mod tests {
             traffic: vec![ClassBytes { class: "replay".into(), sent: 10, received: 2 }],
             wire_bytes_sent: 100,
             wire_bytes_received: 50,
-            prefetch: PrefetchStatus {
-                files: 3,
-                bytes: 9_000,
-                used_bytes: 8_000,
-                ..Default::default()
-            },
+            prefetch: PrefetchStatus::default(),
             conflicts: 0,
         }
     }

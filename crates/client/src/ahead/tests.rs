@@ -147,8 +147,10 @@ fn node(kind: Kind, parent: Option<FileId>) -> Node {
     Node { kind, parent, contents, ..Node::root_directory(0, 0, Time::default()) }
 }
 
-/// A volume of directories, each with its files: `(directory, parent, files)`.
-fn volume(directories: &[(u64, u64, &[(&str, u64)])]) -> MemoryTables {
+/// A directory, the one that it is in, and its files.
+type Branch<'a> = (u64, u64, &'a [(&'a str, u64)]);
+
+fn volume(directories: &[Branch<'_>]) -> MemoryTables {
     let tables = MemoryTables::default();
     let mut listing = Listing { as_of: Seq(1), directories: Vec::new(), nodes: Vec::new() };
     let state = |file, node| NodeState { file: FileId(file), seq: Seq(1), node: Some(node) };
