@@ -77,6 +77,12 @@ pub fn encode(base: &[u8], target: &[u8]) -> Option<Coded> {
     explain(base, target).coded
 }
 
+/// Whether contents that begin so are a compressed container, of which a stretch in the middle
+/// cannot be unpacked: its delta is made of all of it.
+pub fn is_packed(contents: &[u8]) -> bool {
+    unpacked::is_known(contents)
+}
+
 /// What became of a target, and why: for people who ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {

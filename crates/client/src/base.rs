@@ -7,6 +7,7 @@ use crate::client::{Client, error_of};
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
+use chunks::delta::is_packed;
 use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
@@ -204,8 +205,37 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         votes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(file, _)| file)
     }
 
-    /// Chunks of a pending store as a delta; none where they are better sent by themselves.
+    /// Chunks of a pending store as a delta; none where they are better sent by themselves. Of a
+    /// compressed container it may be all chunks, and not only these.
     pub(crate) fn delta_for(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
+        let part = self.delta_of_chunks(update, plan, names)?;
+        if names.len() == plan.data.len() || !self.is_packed(plan)? {
+            return Ok(part);
+        }
+        let mut all: Vec<ChunkName> = plan.data.keys().copied().collect();
+        all.sort_unstable_by_key(|name| plan.data.get(name).map(|(offset, _)| *offset));
+        let whole = self.delta_of_chunks(update, plan, &all)?;
+        let bytes = |delta: &Option<Delta>| delta.as_ref().map(|delta| delta.bytes.len());
+        Ok(match (bytes(&part), bytes(&whole)) {
+            (Some(part_bytes), Some(whole_bytes)) if part_bytes <= whole_bytes => part,
+            (_, Some(_)) => whole,
+            _ => part,
+        })
+    }
+
+    fn is_packed(&self, plan: &Plan) -> Result<bool, Error> {
+        let first = plan.data.iter().find(|(_, (offset, _))| *offset == 0);
+        let Some((name, _)) = first else { return Ok(false) };
+        let chunk = self.chunk_of(plan, &self.secret().0, name).map_err(error_of)?;
+        Ok(chunk.is_some_and(|chunk| is_packed(&chunk)))
+    }
+
+    fn delta_of_chunks(
         &self,
         update: &Update,
         plan: &Plan,

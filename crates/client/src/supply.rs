@@ -5,7 +5,7 @@ use crate::client::{Client, error_of};
 use crate::files::has_length;
 use crate::plan::{Plan, describe_container, is_home};
 use crate::presence::Presence;
-use crate::replay_log::{Parcel, Setback, pack_all};
+use crate::replay_log::{Parcel, Setback, coded_bytes, pack_all};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
@@ -95,6 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             true => self.coded(update, plan, &data)?,
             false => None,
         };
+        let delta = delta.filter(|delta| eager.has_room_for(coded_bytes(delta)));
         let coded = delta.as_ref().map_or(data_bytes, |delta| delta.bytes.len() as u64);
         let bytes = recipe_bytes + coded;
         let fits = bytes <= *room;
@@ -226,14 +227,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if let Some((update, names)) = run
                 && let Some(delta) = self.delta_of_run(supply, update, names)?
             {
-                if !parcel.is_empty() && bytes + delta.bytes.len() as u64 > supply.most {
+                let is_long = bytes + delta.bytes.len() as u64 > supply.most;
+                if !parcel.is_empty() && (is_long || !parcel.has_room_for(coded_bytes(&delta))) {
                     break;
                 }
                 if let Change::Store { file, .. } = &update.change {
                     self.note_coded(*file, update.stamp, true, &delta);
                 }
                 bytes += delta.bytes.len() as u64;
-                at += delta.lengths.len();
+                at += match delta.lengths.len() {
+                    // All chunks of the file, with those that are missing behind these.
+                    all if all > names.len() => self.count_of_run(update, &missing[at..]),
+                    some => some,
+                };
                 parcel.add(delta);
                 continue;
             }
@@ -277,6 +283,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (count > 0).then(|| (update, &missing[..count]))
     }
 
+    /// How many of these chunks, from the first on, are data of the store.
+    fn count_of_run(&self, update: &Update, missing: &[ChunkName]) -> usize {
+        let core = self.core();
+        let plan = core.plans.get(&update.stamp.number);
+        let is_its = |name: &&ChunkName| plan.is_some_and(|plan| plan.data.contains_key(*name));
+        missing.iter().take_while(is_its).count().max(1)
+    }
+
     /// These chunks, or as many of the first of them as do not take the link for too long, as a
     /// delta.
     fn delta_of_run(
@@ -293,6 +307,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut outcome = self.delta_for(update, &plan, names);
         while let Ok(Some(delta)) = &outcome
             && delta.bytes.len() as u64 > 2 * supply.most
+            && delta.lengths.len() <= names.len()
             && names.len() > 1
         {
             names = &names[..names.len() / 2];

@@ -210,6 +210,44 @@ async fn a_file_that_is_like_another_one_costs_the_difference_whatever_it_is_cal
     assert!(scene.sent(0) - before > BYTES as u64);
 }
 
+/// Words that deflate well, and no two lines alike.
+fn text() -> Vec<u8> {
+    let words: Vec<String> =
+        noise(6_000, 3).chunks(3).map(|word| format!("{:02x}{:x}", word[0], word[1])).collect();
+    let numbers = noise(160_000, 4);
+    let word = |pair: &[u8]| usize::from(pair[0]) << 3 | usize::from(pair[1]) & 7;
+    numbers
+        .chunks(2)
+        .flat_map(|pair| format!("{} ", words[word(pair) % 2_000]).into_bytes())
+        .collect()
+}
+
+fn compressed(plain: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compressed_file_costs_what_changed_in_it() {
+    let scene = Scene::new(1, PLENTY).await;
+    let client = scene.client(0);
+    let mut plain = text();
+    let old = compressed(&plain);
+    assert!(old.len() > 60_000, "{}", old.len());
+    let handle = create(&client, "doc").await;
+    save(&client, handle, &old).await;
+    // What lies before the change is as it was, so only the rest is missing at the origin.
+    let middle = plain.len() / 2;
+    plain.splice(middle..middle, *b"a few words more ");
+    let new = compressed(&plain);
+    let sent = scene
+        .costs(&new, async { save(&client, open(&client, "doc", TRUNCATE).await, &new).await })
+        .await;
+    assert!(sent < FEW_BYTES, "{sent} bytes of {}", new.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_removed_and_made_anew_costs_the_difference() {
     let scene = Scene::new(1, PLENTY).await;

@@ -31,6 +31,10 @@ struct Stream {
     plain: Option<Vec<u8>>,
 }
 
+pub(super) fn is_known(file: &[u8]) -> bool {
+    containers::is_known(file)
+}
+
 /// None where there is nothing to unpack.
 pub(super) fn encode(base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     if base.len() > UNPACK_BYTES_MAX || target.len() > UNPACK_BYTES_MAX {

@@ -19,6 +19,11 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 const PDF: &[u8] = b"%PDF-";
 const PDF_STREAM: &[u8] = b"stream";
 
+/// Whether a file begins as one of these kinds does.
+pub(super) fn is_known(file: &[u8]) -> bool {
+    [ZIP_MEMBER, PNG, PDF, GZIP].iter().any(|magic| file.starts_with(magic))
+}
+
 /// Where a stream may be: its pieces one after the other, and perhaps more behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
