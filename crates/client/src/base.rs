@@ -11,7 +11,7 @@ use chunks::delta::is_packed;
 use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
-use protocol::{Base, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
+use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use store::container::Key;
@@ -213,13 +213,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         plan: &Plan,
         names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
-        let part = self.delta_of_chunks(update, plan, names)?;
+        let part = self.delta_of_chunks(update, plan, names, PAYLOAD_BYTES_MAX)?;
         if names.len() == plan.data.len() || !self.is_packed(plan)? {
             return Ok(part);
         }
         let mut all: Vec<ChunkName> = plan.data.keys().copied().collect();
         all.sort_unstable_by_key(|name| plan.data.get(name).map(|(offset, _)| *offset));
-        let whole = self.delta_of_chunks(update, plan, &all)?;
+        let whole = self.delta_of_chunks(update, plan, &all, CODED_BYTES_MAX)?;
+        let whole = whole.filter(|delta| delta.bytes.len() <= PAYLOAD_BYTES_MAX);
         let bytes = |delta: &Option<Delta>| delta.as_ref().map(|delta| delta.bytes.len());
         Ok(match (bytes(&part), bytes(&whole)) {
             (Some(part_bytes), Some(whole_bytes)) if part_bytes <= whole_bytes => part,
@@ -240,14 +241,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         update: &Update,
         plan: &Plan,
         names: &[ChunkName],
+        bytes_max: usize,
     ) -> Result<Option<Delta>, Error> {
         let Change::Store { contents, .. } = &update.change else { return Ok(None) };
         let places: Vec<(u64, u32)> =
             names.iter().filter_map(|name| plan.data.get(name).copied()).collect();
         let bytes: u64 = places.iter().map(|(_, length)| u64::from(*length)).sum();
-        if places.len() != names.len()
-            || !(TARGET_BYTES_MIN..=PAYLOAD_BYTES_MAX as u64).contains(&bytes)
-        {
+        if places.len() != names.len() || !(TARGET_BYTES_MIN..=bytes_max as u64).contains(&bytes) {
             return Ok(None);
         }
         let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };

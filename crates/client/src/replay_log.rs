@@ -13,7 +13,7 @@ use crate::types::Error;
 use chunks::pack;
 use model::{Change, Update};
 use protocol::{
-    Class, DELTAS_MAX, Delta, Objection, PAYLOAD_BYTES_MAX, Payload, Refusal, Request, Response,
+    CODED_BYTES_MAX, Class, DELTAS_MAX, Delta, Objection, Payload, Refusal, Request, Response,
     Submit, Submitted, Upstream, Verdict,
 };
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl Parcel {
 
     /// Whether chunks of so many bytes may be in one more delta.
     pub fn has_room_for(&self, bytes: u64) -> bool {
-        self.deltas.len() < DELTAS_MAX && self.coded + bytes <= PAYLOAD_BYTES_MAX as u64
+        self.deltas.len() < DELTAS_MAX && self.coded + bytes <= CODED_BYTES_MAX as u64
     }
 
     pub fn add(&mut self, delta: Delta) {

@@ -277,7 +277,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let fits = |name: &&ChunkName| {
             let Some((_, length)) = plan.data.get(name) else { return false };
             bytes += u64::from(*length);
-            parcel.has_room_for(bytes)
+            bytes <= PAYLOAD_BYTES_MAX as u64 && parcel.has_room_for(bytes)
         };
         let count = missing.iter().take(BATCH_MAX).take_while(fits).count();
         (count > 0).then(|| (update, &missing[..count]))

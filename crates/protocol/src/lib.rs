@@ -9,10 +9,10 @@ mod upstream;
 mod version;
 
 pub use messages::{
-    Access, Attach, Attached, BASE_BYTES_MAX, Base, Class, Cutter, DELTAS_MAX, Delta, EntryState,
-    Fetched, GATHERED_FILES_MAX, Gathered, Listed, Listing, NodeState, Notice, Objection,
-    PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sequel, Sought, States,
-    Submit, Submitted, Tail, Totals, Verdict, Wish,
+    Access, Attach, Attached, BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Class, Cutter, DELTAS_MAX,
+    Delta, EntryState, Fetched, GATHERED_FILES_MAX, Gathered, Listed, Listing, NodeState, Notice,
+    Objection, PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sequel,
+    Sought, States, Submit, Submitted, Tail, Totals, Verdict, Wish,
 };
 pub use status::{
     CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,

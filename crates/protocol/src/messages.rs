@@ -11,7 +11,9 @@ mod gathered;
 
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 
-pub use carried::{BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range};
+pub use carried::{
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range,
+};
 
 /// What a client asks of the replica above it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]

@@ -11,7 +11,7 @@ use crate::volumes::{Volume, locked};
 use chunks::{ChunksError, pack_after, pack_against, target_bytes, unpack_against};
 use model::{ChunkName, FileId, Piece, Stamp};
 use protocol::{
-    BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, GATHERED_FILES_MAX, PAYLOAD_BYTES_MAX, Range, Refusal,
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, GATHERED_FILES_MAX, Range, Refusal,
     Sequel,
 };
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -57,7 +57,7 @@ pub(crate) fn put_deltas(
         let base = base_bytes(inner, volume, &delta.base)
             .map_err(|error| error.refuse(&volume.name, "read what a delta is against"))?;
         let chunks = match base {
-            Some(base) => unpack_against(&volume.secret, delta, &base, PAYLOAD_BYTES_MAX)
+            Some(base) => unpack_against(&volume.secret, delta, &base, CODED_BYTES_MAX)
                 .map_err(|error| Refusal::Malformed(error.to_string()))?,
             None => None,
         };
@@ -76,7 +76,7 @@ fn check_sizes(deltas: &[Delta]) -> Result<(), Refusal> {
     if deltas.len() > DELTAS_MAX {
         return malformed(format!("{} deltas at once, of {DELTAS_MAX}", deltas.len()));
     }
-    let (mut room, mut bases) = (PAYLOAD_BYTES_MAX, 0u64);
+    let (mut room, mut bases) = (CODED_BYTES_MAX, 0u64);
     for delta in deltas {
         match target_bytes(delta, room) {
             Ok(bytes) => room -= bytes,

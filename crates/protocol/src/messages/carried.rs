@@ -10,6 +10,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of a version that a delta may be against.
 pub const BASE_BYTES_MAX: u64 = 4 << 20;
 
+/// The most bytes of contents that the deltas of one message may stand for. One delta alone stands
+/// for more than `PAYLOAD_BYTES_MAX` where contents can only be unpacked as a whole.
+pub const CODED_BYTES_MAX: usize = 4 << 20;
+
 /// Deltas in one message, at most.
 pub const DELTAS_MAX: usize = 256;
 

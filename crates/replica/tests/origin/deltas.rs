@@ -155,7 +155,7 @@ async fn more_work_than_one_message_may_ask_for_is_malformed() {
     for deltas in [
         vec![small.clone(); DELTAS_MAX + 1],
         vec![Delta { base: long, ..small }; DELTAS_MAX],
-        vec![good.clone(); 4],
+        vec![good.clone(); 17],
         vec![Delta { lengths: vec![0], ..good.clone() }],
         vec![Delta { lengths: vec![u32::MAX; 2], ..good }],
     ] {
