@@ -251,6 +251,10 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.uplink.nudge();
             Ok(Reply::Done)
         }
+        Question::Told { file } => {
+            shared.volume.damage_told(file.map(FileId))?;
+            Ok(Reply::Done)
+        }
         Question::Hurry => {
             shared.uplink.nudge();
             Ok(Reply::Done)

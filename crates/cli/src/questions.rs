@@ -22,6 +22,10 @@ pub enum Question {
         path: String,
     },
     Mode(ModeName),
+    /// Who waited for a file, or for all, was told of the damage of it.
+    Told {
+        file: Option<u64>,
+    },
     /// Tries to connect now.
     Hurry,
     /// The mount is about to go: how long to go on sending then.

@@ -25,6 +25,9 @@ pub fn status(status: &Status) -> String {
     if status.conflicts > 0 {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
+    for damage in &status.damage {
+        line("damaged", &damage.to_string());
+    }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
 }
@@ -160,6 +163,7 @@ pub fn explanation(explained: &Explanation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::Damage;
 
     fn example() -> Status {
         Status {
@@ -193,6 +197,7 @@ mod tests {
             wire_bytes_received: 50,
             prefetch: PrefetchStatus::default(),
             conflicts: 0,
+            damage: Vec::new(),
         }
     }
 
@@ -209,6 +214,27 @@ mod tests {
   state     /state (process 7)
 ";
         assert_eq!(status(&example()), expected);
+    }
+
+    #[test]
+    fn damage_is_shown_with_the_file_and_what_became_of_it() {
+        let of = |path: Option<&str>, stored_bytes| Damage {
+            file: 7,
+            path: path.map(Into::into),
+            version: "3.9".into(),
+            at_secs: 0,
+            stored_bytes,
+            told: true,
+        };
+        let damage = vec![of(Some("a/b"), Some(300)), of(None, None)];
+        let said = status(&Status { damage, ..example() });
+        let expected = "
+  damaged   the cache's copy of a/b did not hold what was written (version 3.9); what was there, \
+                        300 bytes, was stored and sent in its place
+  damaged   the cache's copy of file 7 is gone: what was written (version 3.9) is lost, and the \
+                        file is as the server has it
+";
+        assert!(said.contains(expected), "{said}");
     }
 
     #[test]

@@ -351,6 +351,10 @@ impl<K: Container> Files<K> {
         self.shown.insert(file, version);
     }
 
+    pub fn newest_generation(&self, file: FileId) -> Option<u32> {
+        self.newest(file).map(|(generation, _)| generation)
+    }
+
     fn newest(&self, file: FileId) -> Option<(u32, &OpenFile<K>)> {
         self.open
             .range((file, 0)..=(file, u32::MAX))

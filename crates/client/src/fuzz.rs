@@ -1,6 +1,7 @@
 //! The entry point for a fuzzer of the client's own rows: arbitrary bytes in, no panic, and what
 //! was accepted is read back as the same.
 
+use crate::damage::Note;
 use crate::meta::Meta;
 use crate::presence::Presence;
 
@@ -8,6 +9,9 @@ use crate::presence::Presence;
 pub fn fuzz_rows(bytes: &[u8]) {
     if let Ok(meta) = Meta::decode(bytes) {
         assert_eq!(Meta::decode(&meta.encode()).expect("just encoded"), meta);
+    }
+    if let Ok(note) = Note::decode(bytes) {
+        assert_eq!(Note::decode(&note.encode()).expect("just encoded"), note);
     }
     if let Ok(mut here) = Presence::decode(bytes) {
         assert_eq!(Presence::decode(&here.encode()).expect("just encoded"), here);

@@ -11,6 +11,7 @@ mod base;
 mod client;
 mod connection;
 mod contents;
+mod damage;
 mod durable;
 mod fetch;
 mod files;

@@ -51,6 +51,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Redone::Torn(number) => torn.push(number),
                 }
             }
+            self.note_torn(&mut *write, &recovered, &torn)?;
             for number in torn {
                 core.log.cancel(number)?;
             }

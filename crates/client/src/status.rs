@@ -75,6 +75,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             wire_bytes_received: traffic.wire_received,
             prefetch: self.ahead().status(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
+            damage: self.damage(),
         }
     }
 
@@ -152,6 +153,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             why.push(format!("{} changes of it are not at the origin yet.", pending.len()));
         }
         why.extend(self.kin().transfer(file).map(tell));
+        why.extend(self.explain_damage(file));
         if node.links == 0 {
             return Err(Error::Objection(Objection::NoEntry).into());
         }

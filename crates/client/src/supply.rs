@@ -322,26 +322,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Nothing that is missing was found. The first store lacks something, or the replica above
     /// would have taken it. It may have been overtaken meanwhile, which is well; or its plan is
-    /// wrong, and is made again; or its contents are nowhere here any more, because the disk has
-    /// lost them or somebody has changed the state directory. Then the rest must not wait for it.
+    /// wrong, and is made again; or its contents are nowhere here any more as they were written.
     fn look_again(&self, updates: &[Update]) -> Result<(), Setback> {
         let is_store = |update: &&Update| matches!(update.change, Change::Store { .. });
         let Some(update) = updates.iter().find(is_store) else { return Ok(()) };
         let number = update.stamp.number;
         self.core().plans.remove(&number);
         self.plan_again(update)?;
-        let mut core = self.core();
-        if core.plans.contains_key(&number) || !core.log.is_pending(number) {
-            return Ok(());
-        }
-        core.log.overtake(number).map_err(|error| Error::Failed(error.to_string()))?;
-        tracing::error!(
-            update = %update.stamp,
-            change = ?update.change,
-            "the contents of a pending store are not in the state directory any more: it is dropped"
-        );
-        self.rebuild(&mut core, std::slice::from_ref(update))?;
-        Ok(())
+        Ok(self.give_up_store(update)?)
     }
 
     async fn put_parcel(&self, parcel: &Parcel, class: Class) -> Result<(), Setback> {

@@ -225,7 +225,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-fn of_log(error: LogError) -> Error {
+pub(crate) fn of_log(error: LogError) -> Error {
     match error {
         LogError::Store(error) => error_of(error),
         error => Error::Failed(error.to_string()),

@@ -15,7 +15,7 @@ pub use messages::{
     Sought, States, Submit, Submitted, Tail, Totals, Verdict, Wish,
 };
 pub use status::{
-    CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,
+    CacheStatus, ClassBytes, Damage, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,
 };
 pub use upstream::{
     Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,

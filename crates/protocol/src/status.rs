@@ -51,6 +51,49 @@ pub struct Status {
     pub prefetch: PrefetchStatus,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
+    /// Contents that this machine's disk did not keep, the oldest first.
+    #[serde(default)]
+    pub damage: Vec<Damage>,
+}
+
+/// Contents that were written here, and were not what the cache held when they were to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    pub file: u64,
+    /// From the root of the volume, where the name was known.
+    pub path: Option<String>,
+    /// The update that had stored them, `replica.number`.
+    pub version: String,
+    /// Seconds since 1970 when it was found.
+    pub at_secs: i64,
+    /// Bytes that were there and are stored in their place. None: nothing was there, and the file
+    /// is as the server has it.
+    pub stored_bytes: Option<u64>,
+    /// Somebody who waited for it was told.
+    pub told: bool,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "the cache's copy of {path}")?,
+            None => write!(f, "the cache's copy of file {}", self.file)?,
+        }
+        match self.stored_bytes {
+            Some(bytes) => write!(
+                f,
+                " did not hold what was written (version {}); what was there, {bytes} bytes, was \
+                 stored and sent in its place",
+                self.version
+            ),
+            None => write!(
+                f,
+                " is gone: what was written (version {}) is lost, and the file is as the server \
+                 has it",
+                self.version
+            ),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

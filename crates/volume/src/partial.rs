@@ -25,6 +25,9 @@ pub(crate) const DIRECTORIES: &str = "partial-directories";
 /// The most entries of one directory that are read in one go.
 const SCAN_ROWS_MAX: usize = 4096;
 
+/// The most entries that are looked at for the name of a file.
+const LOOKED_AT_MAX: usize = 1 << 20;
+
 /// What is not known here, or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
@@ -93,6 +96,23 @@ impl<'a> Tree<'a> {
     pub fn said(&self, file: FileId) -> Result<Option<Node>, Missing> {
         let row = self.row(file)?;
         Ok(row.up.and_then(|up| up.node))
+    }
+
+    /// A directory and a name there under which the file is shown, looking through all entries
+    /// that are known here. None: there is none, or there are too many to look at.
+    pub fn name_of(&self, file: FileId) -> Result<Option<(FileId, Name)>, Missing> {
+        let mut from = Vec::new();
+        for _ in 0..LOOKED_AT_MAX / SCAN_ROWS_MAX {
+            let page = self.read.scan(ENTRIES, &from, rows::ALL_ENTRIES, SCAN_ROWS_MAX)?;
+            let Some((last, _)) = page.last() else { break };
+            from = rows::after(last);
+            for (key, value) in &page {
+                if EntryRow::decode(value)?.shown() == Some(file) {
+                    return Ok(Some((rows::entry_directory(key)?, rows::entry_name(key)?)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn row(&self, file: FileId) -> Result<NodeRow, Missing> {

@@ -14,13 +14,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Wait until everything has been sent
 ///
 /// Of a file: until that file's changes are at the server. Of a mount point or directory: until
-/// nothing of the mount is pending. After that the machine can be switched off for good.
+/// nothing of the mount is pending. After that the machine can be switched off for good. If the
+/// disk of this machine has not kept what was written, this ends with an error that says so, once.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs wait
      farfs wait --timeout 10m ~/work
      farfs wait ~/work/report.txt && echo it is safe",
-    &[Exit::NotFound, Exit::Pending],
+    &[Exit::Damaged, Exit::NotFound, Exit::Pending],
 ))]
 pub struct Wait {
     /// A mount point or a path in a mount [default: the only mount]
@@ -37,7 +38,9 @@ impl Wait {
         questions::tell(&mount, &Question::Hurry)?;
         let until = Instant::now() + self.timeout.0;
         loop {
-            let Some(pending) = pending(&mount, path.as_deref())? else { return Ok(()) };
+            let Some(pending) = pending(&mount, path.as_deref())? else {
+                return tell_of_damage(&mount, path.as_deref());
+            };
             if Instant::now() >= until {
                 return Err(fail(Exit::Pending, format!("not yet at the server: {pending}")));
             }
@@ -46,10 +49,27 @@ impl Wait {
     }
 }
 
+/// An error if contents that were waited for have not been kept, and nobody was told yet.
+fn tell_of_damage(mount: &Entry, path: Option<&Path>) -> Result<()> {
+    let file = file_meant(path).map(mounts::inode).transpose()?;
+    let mut damage = questions::status(mount)?.damage;
+    damage.retain(|damage| !damage.told && file.is_none_or(|file| file == damage.file));
+    if damage.is_empty() {
+        return Ok(());
+    }
+    questions::tell(mount, &Question::Told { file })?;
+    let sentences: Vec<_> = damage.iter().map(ToString::to_string).collect();
+    Err(fail(Exit::Damaged, format!("damaged: {}", sentences.join("; "))))
+}
+
+/// None: all of the mount is meant.
+fn file_meant(path: Option<&Path>) -> Option<&Path> {
+    path.filter(|path| std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()))
+}
+
 /// What is pending, in words.
 fn pending(mount: &Entry, path: Option<&Path>) -> Result<Option<String>> {
-    let file = path.filter(|path| std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()));
-    if let Some(file) = file {
+    if let Some(file) = file_meant(path) {
         let explained =
             questions::explain(mount, mounts::inode(file)?, file.display().to_string())?;
         let waiting = explained.pending;

@@ -135,6 +135,15 @@ pub(crate) fn entry_name(key: &[u8]) -> Result<Name, RowError> {
     Name::new(bytes).map_err(|source| error(source.to_string()))
 }
 
+pub(crate) fn entry_directory(key: &[u8]) -> Result<FileId, RowError> {
+    let error = || RowError { table: "entries", what: "a key without a directory".into() };
+    let directory = key.first_chunk::<8>().ok_or_else(error)?;
+    Ok(FileId(u64::from_be_bytes(*directory)))
+}
+
+/// Behind the keys of all entries: ids are an i64 for the kernel.
+pub(crate) const ALL_ENTRIES: &[u8] = &[0xff; 9];
+
 pub(crate) fn entry_range(directory: FileId) -> (Vec<u8>, Vec<u8>) {
     let from = directory.0.to_be_bytes().to_vec();
     // The id is an i64 for the kernel, so one more never overflows.

@@ -1,0 +1,416 @@
+//! Contents that were written here and that the cache does not hold any more as they were written:
+//! the disk has lost bits of them, or somebody has changed the state directory.
+//! Holds: what is there of them is stored as it is, in place of what was; nothing that was damaged
+//! is passed over in silence; what is said is on the disk before anything is done about it.
+//! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
+
+use crate::client::{Client, Core, error_of};
+use crate::presence::{Dirty, Presence};
+use crate::replay_log::stale_by;
+use crate::trash::GENERATION_MIN;
+use crate::types::{Error, Stop};
+use crate::undo::of_log;
+use minicbor::{Decode, Encode};
+use model::{Change, FileId, Stamp, Time, Update, View};
+use protocol::Upstream;
+use std::collections::VecDeque;
+use store::container::Key;
+use store::{Container, Containers, Durability, Read, StoreError, Write};
+use update_log::{Record, Recovered};
+use volume::partial::{self, Missing, Tree};
+
+const DAMAGE: &str = "client-damage";
+const FORMAT: u8 = 1;
+/// The oldest are forgotten beyond so many.
+const NOTES_MAX: usize = 100;
+/// Directories above each other that a path is made of.
+const DEPTH_MAX: usize = 256;
+
+/// What is remembered of contents that were damaged.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub(crate) struct Note {
+    #[n(0)]
+    pub file: FileId,
+    /// The update that stored them.
+    #[n(1)]
+    pub version: Stamp,
+    #[n(2)]
+    pub path: Option<String>,
+    /// Seconds since 1970.
+    #[n(3)]
+    pub at: i64,
+    /// Bytes that were there, and are stored. None: nothing was.
+    #[n(4)]
+    pub stored: Option<u64>,
+    #[n(5)]
+    pub told: bool,
+}
+
+impl Note {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Note, StoreError> {
+        let damaged = |what: String| StoreError::Damaged { place: DAMAGE.into(), what };
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => minicbor::decode(rest).map_err(|e| damaged(e.to_string())),
+            _ => Err(damaged("a row has an unknown format".into())),
+        }
+    }
+
+    fn shown(&self) -> protocol::Damage {
+        protocol::Damage {
+            file: self.file.0,
+            path: self.path.clone(),
+            version: self.version.to_string(),
+            at_secs: self.at,
+            stored_bytes: self.stored,
+            told: self.told,
+        }
+    }
+
+    /// Adds it to what is remembered. What was damaged once is noted once.
+    fn save(&self, write: &mut dyn Write) -> Result<(), StoreError> {
+        let mut notes: VecDeque<(u64, Note)> = notes(&*write)?.into();
+        if notes.iter().any(|(_, note)| note.version == self.version && note.file == self.file) {
+            return Ok(());
+        }
+        let number = notes.back().map_or(1, |(last, _)| last + 1);
+        while notes.len() >= NOTES_MAX
+            && let Some((oldest, _)) = notes.pop_front()
+        {
+            write.delete(DAMAGE, &oldest.to_be_bytes())?;
+        }
+        write.put(DAMAGE, &number.to_be_bytes(), &self.encode())
+    }
+}
+
+/// All that is remembered, by number, the oldest first.
+fn notes(read: &dyn Read) -> Result<Vec<(u64, Note)>, StoreError> {
+    let rows = read.scan(DAMAGE, &[], &[0xff; 9], NOTES_MAX)?;
+    rows.into_iter()
+        .map(|(key, value)| {
+            let what = || "a key is not a number".into();
+            let key = <[u8; 8]>::try_from(&key[..])
+                .map_err(|_| StoreError::Damaged { place: DAMAGE.into(), what: what() })?;
+            Ok((u64::from_be_bytes(key), Note::decode(&value)?))
+        })
+        .collect()
+}
+
+/// The container with what is there of a pending store, and the row that is to speak of it.
+struct Rest<K> {
+    container: K,
+    presence: Presence,
+    bytes: u64,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What is remembered of damage, for people and programs.
+    pub(crate) fn damage(&self) -> Vec<protocol::Damage> {
+        let notes = self.inner.tables.read().and_then(|read| notes(&*read));
+        match notes {
+            Ok(notes) => notes.iter().map(|(_, note)| note.shown()).collect(),
+            Err(error) => {
+                tracing::error!(%error, "what is known of damage could not be read");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Somebody has been told of all damage, or of that of one file.
+    pub fn damage_told(&self, file: Option<FileId>) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (number, note) in notes(&*write).map_err(error_of)? {
+            if !note.told && file.is_none_or(|file| file == note.file) {
+                let told = Note { told: true, ..note }.encode();
+                write.put(DAMAGE, &number.to_be_bytes(), &told).map_err(error_of)?;
+            }
+        }
+        write.commit(Durability::Later).map_err(error_of)?;
+        self.core().unsaved = true;
+        Ok(())
+    }
+
+    /// A pending store whose contents are nowhere here as they were written, and not above either.
+    /// It is given up, so that the rest need not wait for it, and what is there is stored.
+    pub(crate) fn give_up_store(&self, update: &Update) -> Result<(), Error> {
+        let Change::Store { file, expects, mtime, .. } = update.change else { return Ok(()) };
+        let rest = {
+            let mut core = self.core();
+            let number = update.stamp.number;
+            if core.plans.contains_key(&number) || !core.log.is_pending(number) {
+                return Ok(());
+            }
+            // Of what has been removed or stored anew since, nothing is missed.
+            let is_shown = !matches!(self.node_as_shown(file), Ok(None))
+                && core.log.pending_store(file).is_some_and(|(last, _)| last == number);
+            let rest = match is_shown {
+                true => self.rest_of(update, file).map_err(error_of)?,
+                false => None,
+            };
+            if is_shown {
+                let bytes = rest.as_ref().map(|rest| rest.bytes);
+                self.note_damage(&mut core, update, file, bytes).map_err(error_of)?;
+            }
+            match &rest {
+                Some(rest) => {
+                    self.take_as_written(&mut core, update, rest, (file, expects, mtime))?;
+                }
+                None => {
+                    core.log.overtake(number).map_err(of_log)?;
+                    core.unsaved = true;
+                    self.rebuild(&mut core, std::slice::from_ref(update))?;
+                }
+            }
+            rest
+        };
+        if let Some(rest) = rest {
+            self.store_rest(file, rest.presence.generation)?;
+        }
+        self.forget(&stale_by(update));
+        self.inner.settled.notify_waiters();
+        Ok(())
+    }
+
+    fn node_as_shown(&self, file: FileId) -> Result<Option<model::Node>, Missing> {
+        Tree::new(&*self.inner.tables.read()?, 0).node(file)
+    }
+
+    /// What the cache has of a store: the container that the row speaks of, or one that an opening
+    /// has found to be too short, and left for an empty one.
+    fn rest_of(
+        &self,
+        update: &Update,
+        file: FileId,
+    ) -> Result<Option<Rest<C::Container>>, StoreError> {
+        let Change::Store { contents, .. } = update.change else { return Ok(None) };
+        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        let newest = self.files().newest_generation(file);
+        let used = row.as_ref().map_or(update.at.secs, |row| row.used);
+        let is_it = |row: &&Presence| row.version == update.stamp && row.is_whole();
+        let current = row.as_ref().filter(is_it).map(|row| row.generation);
+        let there = self.inner.containers.list()?.into_iter().map(|(key, _)| key);
+        let others = there.filter(|key| {
+            key.file == file.0
+                && key.generation < GENERATION_MIN
+                && Some(key.generation) != row.as_ref().map(|row| row.generation)
+                && Some(key.generation) != newest
+        });
+        let other = others.map(|key| key.generation).max();
+        let key = |generation| Key { file: file.0, generation };
+        let above = row.as_ref().map(|row| row.generation).max(newest);
+        let generation = match (current, other, above) {
+            (Some(current), _, _) => current,
+            // Whoever opens it next takes the newest one.
+            (None, Some(other), Some(above)) => {
+                let fresh = above.max(other).saturating_add(1).min(GENERATION_MIN - 1);
+                if !self.inner.containers.rename(key(other), key(fresh))? {
+                    return Ok(None);
+                }
+                fresh
+            }
+            (None, Some(other), None) => other,
+            (None, None, _) => return Ok(None),
+        };
+        let Some(container) = self.inner.containers.open(key(generation), false)? else {
+            return Ok(None);
+        };
+        let bytes = container.length()?;
+        let presence = Presence::new(generation, update.stamp, contents, used);
+        Ok(Some(Rest { container, presence, bytes }))
+    }
+
+    /// The container counts as written to and not stored since; the store is taken back.
+    fn take_as_written(
+        &self,
+        core: &mut Core,
+        update: &Update,
+        rest: &Rest<C::Container>,
+        (file, expects, mtime): (FileId, Stamp, Time),
+    ) -> Result<(), Error> {
+        let (generation, uid) = (rest.presence.generation, update.uid);
+        let mut files = self.files();
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        // Noted before the store is taken back: between the two, a crash loses neither.
+        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
+        core.log.overtake(update.stamp.number).map_err(of_log)?;
+        let touches = |update: &&Update| update.touches().contains(&file);
+        let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
+        partial::patch_cancelled_store(&mut *write, file, expects, last)
+            .map_err(|missing| Error::Failed(missing.to_string()))?;
+        let mut presence = rest.presence.clone();
+        presence.dirty = Some(Dirty { expects, uid });
+        presence.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        core.unsaved = true;
+        match files.get_mut(file, generation) {
+            Some(open) => open.presence = presence,
+            None => files.reopen(file, rest.container.clone(), presence),
+        }
+        if let Some(open) = files.get_mut(file, generation) {
+            open.mtime = Some(mtime);
+        }
+        Ok(())
+    }
+
+    fn store_rest(&self, file: FileId, generation: u32) -> Result<(), Error> {
+        let Some(grip) = self.grip_of(file, generation) else { return Ok(()) };
+        match self.store_unattended(&grip) {
+            Ok(()) => self.files().close_left_over(file, generation),
+            // It is written and not stored: upkeep, or the last close, tries again.
+            Err(Stop::Need(need)) => tracing::debug!(?need, %file, "the rest cannot be stored yet"),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Says that contents are damaged, for good, before anything is done about it.
+    fn note_damage(
+        &self,
+        core: &mut Core,
+        update: &Update,
+        file: FileId,
+        stored: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut write = self.inner.tables.write()?;
+        self.new_note(&*write, file, update.stamp, stored).save(&mut *write)?;
+        // Nobody can write to the tables now, so this is all that they speak of.
+        self.sync_log()?;
+        write.commit(Durability::Now)?;
+        core.unsaved = true;
+        Ok(())
+    }
+
+    fn new_note(&self, read: &dyn Read, file: FileId, version: Stamp, stored: Option<u64>) -> Note {
+        let path = path_of(&Tree::new(read, 0), file);
+        let at = self.inner.world.clock.time().secs;
+        let note = Note { file, version, path, at, stored, told: false };
+        tracing::error!(%file, damage = %note.shown(), "the disk has not kept what was written");
+        note
+    }
+
+    /// Of stores that a recovery found torn, notes those whose container nobody was writing to.
+    pub(crate) fn note_torn(
+        &self,
+        write: &mut dyn Write,
+        recovered: &Recovered,
+        torn: &[u64],
+    ) -> Result<(), StoreError> {
+        for (file, version) in damaged_of(&recovered.replayed, torn) {
+            let row = Presence::load(&*write, file)?;
+            let generation = row.map_or(0, |row| row.generation);
+            let container = self.inner.containers.open(Key { file: file.0, generation }, false)?;
+            let stored = container.map(|container| container.length()).transpose()?;
+            self.new_note(&*write, file, version, stored).save(write)?;
+        }
+        Ok(())
+    }
+
+    /// Sentences on the damage of a file.
+    pub(crate) fn explain_damage(&self, file: FileId) -> impl Iterator<Item = String> {
+        let damage = self.damage().into_iter().filter(move |damage| damage.file == file.0);
+        damage.map(|damage| format!("Damaged: {damage}."))
+    }
+}
+
+/// Of torn stores, those after which the log has not said that the file is written to once more.
+fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
+    let mut damaged = Vec::new();
+    for record in records {
+        match record {
+            Record::Update(update) => {
+                if let Change::Store { file, .. } = update.change
+                    && torn.contains(&update.stamp.number)
+                {
+                    damaged.push((file, update.stamp));
+                }
+            }
+            Record::Opened { file, .. } | Record::Closed { file } => {
+                damaged.retain(|(stored, _)| stored != file);
+            }
+            Record::Cancelled { .. } => {}
+        }
+    }
+    damaged
+}
+
+/// Where a file is, from the root of the volume, as far as that is known here.
+fn path_of(tree: &Tree<'_>, file: FileId) -> Option<String> {
+    let mut path = Vec::new();
+    let mut at = file;
+    for _ in 0..DEPTH_MAX {
+        let (directory, name) = tree.name_of(at).ok()??;
+        path.push(name.to_string());
+        at = directory;
+        if at == FileId::ROOT {
+            path.reverse();
+            return Some(path.join("/"));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Contents, ReplicaId};
+    use store::Tables;
+    use store::memory::MemoryTables;
+
+    const FILE: FileId = FileId(7);
+
+    fn version(number: u64) -> Stamp {
+        Stamp::new(ReplicaId(3), number)
+    }
+
+    fn note(number: u64) -> Note {
+        let path = Some("a/b".into());
+        Note { file: FILE, version: version(number), path, at: 50, stored: Some(9), told: false }
+    }
+
+    /// The bytes of a row never change their meaning.
+    #[test]
+    fn a_golden_row_still_reads() {
+        let golden = [&[1, 0x86, 7, 0x82, 3, 9, 0x63][..], b"a/b", &[0x18, 50, 9, 0xf4]].concat();
+        assert_eq!(note(9).encode(), golden);
+        assert_eq!(Note::decode(&golden).unwrap(), note(9));
+        for bytes in [&[][..], &[2, 0x80], &[1, 0xff], &[1, 0x81, 0xf6]] {
+            assert!(Note::decode(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_newest_notes_stay_and_each_damage_is_noted_once() {
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        for number in (0..NOTES_MAX as u64 + 3).flat_map(|number| [number, number]) {
+            note(number).save(&mut *write).unwrap();
+        }
+        let notes = notes(&*write).unwrap();
+        assert_eq!(notes.len(), NOTES_MAX);
+        let first = notes.first().map(|(_, note)| note.version.number);
+        let last = notes.last().map(|(_, note)| note.version.number);
+        assert_eq!((first, last), (Some(3), Some(NOTES_MAX as u64 + 2)));
+    }
+
+    fn stored(number: u64) -> Record {
+        let contents = Contents { size: 5, root: None };
+        let at = Time { secs: 1, nanos: 0 };
+        let change = Change::Store { file: FILE, expects: version(1), contents, mtime: at };
+        Record::Update(Update { stamp: version(number), uid: 0, at, change })
+    }
+
+    #[test]
+    fn what_was_written_to_once_more_after_a_store_is_not_damaged() {
+        let opened = Record::Opened { file: FILE, generation: 0, expects: version(1), uid: 0 };
+        let check = |records: &[Record]| damaged_of(records, &[9]);
+        assert_eq!(check(&[opened.clone(), stored(9)]), [(FILE, version(9))]);
+        assert_eq!(check(&[opened.clone(), stored(8)]), []);
+        assert_eq!(check(&[opened.clone(), stored(9), opened]), []);
+    }
+}
