@@ -11,12 +11,12 @@ use crate::trash::GENERATION_MIN;
 use crate::types::{Error, Stop};
 use crate::undo::of_log;
 use minicbor::{Decode, Encode};
-use model::{Change, FileId, Stamp, Time, Update, View};
+use model::{Change, FileId, Name, Stamp, Time, Update, View};
 use protocol::Upstream;
 use std::collections::VecDeque;
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
-use update_log::{Record, Recovered};
+use update_log::{Record, Recovered, UpdateLog};
 use volume::partial::{self, Missing, Tree};
 
 const DAMAGE: &str = "client-damage";
@@ -278,7 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         stored: Option<u64>,
     ) -> Result<(), StoreError> {
         let mut write = self.inner.tables.write()?;
-        self.new_note(&*write, file, update.stamp, stored).save(&mut *write)?;
+        self.new_note(&*write, &core.log, (file, update.stamp), stored).save(&mut *write)?;
         // Nobody can write to the tables now, so this is all that they speak of.
         self.sync_log()?;
         write.commit(Durability::Now)?;
@@ -286,8 +286,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn new_note(&self, read: &dyn Read, file: FileId, version: Stamp, stored: Option<u64>) -> Note {
-        let path = path_of(&Tree::new(read, 0), file);
+    fn new_note(
+        &self,
+        read: &dyn Read,
+        log: &UpdateLog,
+        (file, version): (FileId, Stamp),
+        stored: Option<u64>,
+    ) -> Note {
+        let path = path_of(&Tree::new(read, 0), log, file);
         let at = self.inner.world.clock.time().secs;
         let note = Note { file, version, path, at, stored, told: false };
         tracing::error!(%file, damage = %note.shown(), "the disk has not kept what was written");
@@ -298,6 +304,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn note_torn(
         &self,
         write: &mut dyn Write,
+        log: &UpdateLog,
         recovered: &Recovered,
         torn: &[u64],
     ) -> Result<(), StoreError> {
@@ -306,7 +313,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let generation = row.map_or(0, |row| row.generation);
             let container = self.inner.containers.open(Key { file: file.0, generation }, false)?;
             let stored = container.map(|container| container.length()).transpose()?;
-            self.new_note(&*write, file, version, stored).save(write)?;
+            self.new_note(&*write, log, (file, version), stored).save(write)?;
         }
         Ok(())
     }
@@ -340,11 +347,12 @@ fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
 }
 
 /// Where a file is, from the root of the volume, as far as that is known here.
-fn path_of(tree: &Tree<'_>, file: FileId) -> Option<String> {
+fn path_of(tree: &Tree<'_>, log: &UpdateLog, file: FileId) -> Option<String> {
     let mut path = Vec::new();
     let mut at = file;
     for _ in 0..DEPTH_MAX {
-        let (directory, name) = tree.name_of(at).ok()??;
+        // What is pending may not show yet.
+        let (directory, name) = tree.name_of(at).ok().flatten().or_else(|| named_in(log, at))?;
         path.push(name.to_string());
         at = directory;
         if at == FileId::ROOT {
@@ -353,6 +361,19 @@ fn path_of(tree: &Tree<'_>, file: FileId) -> Option<String> {
         }
     }
     None
+}
+
+/// The name that a pending update gave to a file last.
+fn named_in(log: &UpdateLog, wanted: FileId) -> Option<(FileId, Name)> {
+    log.pending().rev().find_map(|update| match &update.change {
+        Change::Make { parent, name, file, .. } | Change::Link { parent, name, file }
+            if *file == wanted =>
+        {
+            Some((*parent, name.clone()))
+        }
+        Change::Rename { to, to_name, file, .. } if *file == wanted => Some((*to, to_name.clone())),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Redone::Torn(number) => torn.push(number),
                 }
             }
-            self.note_torn(&mut *write, &recovered, &torn)?;
+            self.note_torn(&mut *write, &core.log, &recovered, &torn)?;
             for number in torn {
                 core.log.cancel(number)?;
             }
