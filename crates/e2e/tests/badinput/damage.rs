@@ -160,7 +160,8 @@ fn a_damaged_state_directory_is_reported_or_shows_what_was_stored_and_forgets_no
     let damaged = files(&pristine);
     assert!(damaged.len() >= 4, "{damaged:?}");
     for name in &damaged {
-        // A file of the cache is a file of the user's: its bits are the disk's affair.
+        // Nothing is sent here, and what is on this disk is trusted as a local disk's files are:
+        // flipped bits of what is pending are found when it is sent.
         let is_cached = name.starts_with("cache");
         for way in WAYS {
             if is_cached && ["a new beginning", "flipped bits"].contains(&way) {
@@ -212,4 +213,64 @@ fn mount_or_report(mount: &mut Mount, case: &str) {
         }
     }
     mount.kill();
+}
+
+/// Writes a file that nobody else has, and unmounts before it is sent; the container of it.
+fn leave_pending(mount: &mut Mount, name: &str, bytes: &[u8]) -> PathBuf {
+    mount.set_mode("fetch-only");
+    fs::write(mount.path(name), bytes).unwrap();
+    mount.unmount(&["--wait", "0s"]);
+    let cache = mount.state.join("cache");
+    let holds = |path: &PathBuf| fs::read(cache.join(path)).is_ok_and(|found| found == bytes);
+    cache.join(files(&cache).into_iter().find(holds).expect("a container holds what was written"))
+}
+
+/// `farfs wait`, `status` and `explain` say that the file is damaged, and the first of them once.
+fn said_of_damage(mount: &Mount, name: &str, what: &str) {
+    let file = mount.path(name).display().to_string();
+    let waited = run(&mut mount.farfs("wait", &["--timeout", "50s"])).fails_with(6);
+    assert!(waited.contains(name) && waited.contains(what), "{waited}");
+    mount.wait();
+    assert_eq!(mount.status()["damage"][0]["path"], name, "{:#}", mount.status());
+    let shown = run(&mut mount.farfs("status", &[])).succeeds();
+    assert!(shown.contains("damaged") && shown.contains(what), "{shown}");
+    let explained = run(&mut farfs(&["explain", &file])).succeeds();
+    assert!(explained.contains(what), "{explained}");
+    let said = mount.said();
+    assert!(said.contains("ERROR") && said.contains(name), "{said}");
+}
+
+#[test]
+fn of_a_pending_file_that_the_disk_has_not_kept_the_rest_is_sent_and_it_is_said() {
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    let other = world.mount(&server, "other", "connected");
+    let mut bytes = noise(7, 300_000);
+    let container = leave_pending(&mut mount, "thesis", &bytes);
+    bytes[150_000] ^= 1;
+    let file = fs::File::options().write(true).open(&container).unwrap();
+    file.write_all_at(&bytes[150_000..150_001], 150_000).unwrap();
+    mount.mount_as("partial");
+    mount.again();
+    said_of_damage(&mount, "thesis", "did not hold what was written");
+    assert!(fs::read(mount.path("thesis")).unwrap() == bytes);
+    assert!(fs::read(other.path("thesis")).unwrap() == bytes, "what was there is at the server");
+}
+
+#[test]
+fn a_pending_file_whose_container_is_gone_is_as_the_server_has_it_and_it_is_said() {
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    fs::write(mount.path("before"), "it").unwrap();
+    mount.wait();
+    let container = leave_pending(&mut mount, "thesis", &noise(8, 300_000));
+    fs::remove_file(container).unwrap();
+    mount.mount_as("partial");
+    mount.again();
+    said_of_damage(&mount, "thesis", "is gone");
+    assert_eq!(fs::read(mount.path("thesis")).unwrap(), b"");
+    fs::write(mount.path("after"), "goes on").unwrap();
+    mount.wait();
 }
