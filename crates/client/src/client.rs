@@ -466,6 +466,7 @@ pub(crate) fn failed(error: StoreError) -> Stop {
 pub(crate) fn error_of(error: StoreError) -> Error {
     match error {
         StoreError::Full(_) => Error::DiskFull,
+        StoreError::TooLarge(_) => Error::TooLarge,
         error => {
             tracing::error!(%error, "the client's store failed");
             Error::Failed(error.to_string())

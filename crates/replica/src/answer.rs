@@ -26,6 +26,10 @@ use volume::whole::{Touched, Whole};
 /// Readings that are tried without holding up others; the next one holds them up.
 const TRIES_MAX: usize = 3;
 
+/// What the tables take for a small file, about: its node, its name, its version and its update,
+/// and the pages around them.
+const FILE_TABLES_BYTES: u64 = 4096;
+
 /// The state of nodes and entries, as of the position of the view.
 pub(crate) fn states(view: &Whole<'_>, touched: &Touched, at: Seq) -> Result<States> {
     let mut states = States::default();
@@ -113,16 +117,19 @@ pub(crate) fn show<T>(
     }))
 }
 
-/// What `statfs` shows of a volume.
+/// What `statfs` shows of a volume. What is free is the least of what the origin may keep and
+/// what the disks have, of which every byte may be needed by all volumes and by other programs.
 pub(crate) fn measure(inner: &Inner, volume: &Volume) -> Result<Totals> {
     let tables = inner.tables.read()?;
     let files = Whole::now(&*tables, volume.id).files()?;
     let bytes = inner.blobs.bytes();
+    let room = inner.tables.room()?;
+    let disks = room.min(inner.blobs.room()?).min(volume.door.room().unwrap_or(u64::MAX));
     Ok(Totals {
         bytes,
-        bytes_free: inner.limits.bytes_max.saturating_sub(bytes),
+        bytes_free: inner.limits.bytes_max.saturating_sub(bytes).min(disks),
         files,
-        // Ids are what bounds them: 40 bits for every replica id.
-        files_free: model::COUNTER_MAX.saturating_sub(files),
+        // Ids bound them too: 40 bits for every replica id.
+        files_free: model::COUNTER_MAX.saturating_sub(files).min(room / FILE_TABLES_BYTES),
     })
 }

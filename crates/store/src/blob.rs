@@ -21,6 +21,9 @@ pub trait Blobs: Send + Sync + 'static {
     /// Bytes that all blobs take, about.
     fn bytes(&self) -> u64;
 
+    /// Bytes that may still be put, about. `u64::MAX` where nothing bounds them.
+    fn room(&self) -> Result<u64>;
+
     /// Names that come after `after` in the order of bytes, each with the bytes of its blob, at
     /// most `names_max`. What is put or deleted meanwhile may be among them or not.
     fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>>;

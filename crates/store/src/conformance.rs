@@ -31,6 +31,7 @@ pub fn tables<T: Tables>(open: impl Fn() -> T) -> Result<()> {
     let tables = open();
     assert_eq!(tables.read()?.get("rows", b"a")?, Some(b"new".to_vec()), "a commit is kept");
     assert_eq!(tables.read()?.get("rows", b"b")?, None, "so is a deletion");
+    assert!(tables.room()? > 0, "what took all that has room");
     writers_take_turns(&tables)
 }
 
@@ -151,6 +152,7 @@ pub fn blobs<B: Blobs>(open: impl Fn() -> B) -> Result<()> {
         blobs.put(&longest, &large)?;
         assert_eq!(blobs.get(b"a")?, Some(b"first".to_vec()));
         assert!(blobs.bytes() >= empty + 300_005);
+        assert!(blobs.room()? > 0, "what took all that has room");
         blobs.put(b"gone", &large)?;
         let with_gone = blobs.bytes();
         blobs.delete(b"gone")?;

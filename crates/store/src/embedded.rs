@@ -171,6 +171,11 @@ impl Tables for Database {
             _open: open,
         }))
     }
+
+    /// What commits leave free is not room.
+    fn room(&self) -> Result<u64> {
+        Ok(files::free_bytes(&self.path)?.saturating_sub(ROOM_BYTES_MIN))
+    }
 }
 
 struct Reading<'a> {
@@ -321,7 +326,7 @@ impl Write for Writing<'_> {
     fn commit(mut self: Box<Self>, durability: Durability) -> Result<()> {
         let database = self.database;
         let bytes = self.bytes + database.undurable_bytes.load(Ordering::Acquire);
-        if !has_room(free_bytes(&database.path)?, bytes) {
+        if !has_room(files::free_bytes(&database.path)?, bytes) {
             return Err(StoreError::Full(database.path.clone()));
         }
         let mut transaction = self.transaction.take().expect("commit takes the whole Writing");
@@ -350,11 +355,6 @@ impl Write for Writing<'_> {
 
 fn has_room(free_bytes: u64, bytes: u64) -> bool {
     free_bytes >= bytes.saturating_mul(ROOM_FACTOR).saturating_add(ROOM_BYTES_MIN)
-}
-
-fn free_bytes(path: &Path) -> Result<u64> {
-    let disk = rustix::fs::statvfs(path).map_err(|errno| files::failed(path, errno.into()))?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 type Slice = &'static [u8];

@@ -7,6 +7,9 @@ pub enum StoreError {
     /// The disk has no room. Nothing of the transaction or append was kept.
     #[error("no space left on the disk that holds {0}; make room and try again")]
     Full(PathBuf),
+    /// The file system, or a limit of this process, takes no file of that length.
+    #[error("{0} would be larger than a file can be on its disk")]
+    TooLarge(PathBuf),
     /// Bytes that are not what was written.
     #[error("{place} is damaged: {what}")]
     Damaged { place: String, what: String },

@@ -170,6 +170,12 @@ impl Machine {
         }
     }
 
+    /// What may still be brought before the disk is full.
+    pub fn room(&self) -> Result<u64> {
+        self.reads()?;
+        Ok(locked(&self.0).bytes_left.unwrap_or(u64::MAX))
+    }
+
     /// A write that brings so many bytes; `work` does it and must not fail.
     pub fn writes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
         // Held during the write, so that it is either before the crash or not at all.

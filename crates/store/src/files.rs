@@ -13,6 +13,8 @@ const LOCK_FILE: &str = "lock";
 
 pub fn failed(path: &Path, source: std::io::Error) -> StoreError {
     match source.kind() {
+        // The files of a store are small, so that one that is too large has met a limit that
+        // somebody set, and waits for room as on a full disk. Of contents it is another thing.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             StoreError::Full(path.to_path_buf())
         }
@@ -51,6 +53,12 @@ pub fn lock_directory(path: &Path) -> Result<File> {
         Err(TryLockError::WouldBlock) => Err(StoreError::Busy(path.to_path_buf())),
         Err(TryLockError::Error(source)) => Err(failed(&file_path, source)),
     }
+}
+
+/// What the disk that holds the path has free for who asks.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(path).map_err(|errno| failed(path, errno.into()))?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 pub fn open(path: &Path, create: bool) -> Result<File> {

@@ -316,6 +316,10 @@ impl Blobs for Packs {
         Ok(found)
     }
 
+    fn room(&self) -> Result<u64> {
+        files::free_bytes(&self.directory)
+    }
+
     fn bytes(&self) -> u64 {
         self.total_bytes.load(Ordering::Relaxed).saturating_sub(self.index.dead_bytes())
     }

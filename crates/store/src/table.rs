@@ -19,6 +19,9 @@ pub trait Tables: Send + Sync + 'static {
     fn read(&self) -> Result<Box<dyn Read + '_>>;
     /// Waits for other writers.
     fn write(&self) -> Result<Box<dyn Write + '_>>;
+    /// Bytes of the disk that holds them that commits may still take, pages and all. `u64::MAX`
+    /// where nothing bounds them.
+    fn room(&self) -> Result<u64>;
 }
 
 pub type Row = (Vec<u8>, Vec<u8>);

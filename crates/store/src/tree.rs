@@ -70,6 +70,13 @@ impl Tree {
         }
     }
 
+    /// Bytes that the disk of the root has free.
+    pub fn room(&self) -> Result<u64> {
+        let disk =
+            rustix::fs::fstatvfs(&self.root).map_err(|errno| failed(&self.path, errno.into()))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     /// All that was written below the root is safe from a power cut when this returns.
     pub fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(&self.root).map_err(|errno| failed(&self.path, errno.into()))

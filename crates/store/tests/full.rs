@@ -182,13 +182,16 @@ fn commits_that_only_memory_has_are_never_taken_back_by_a_full_disk() {
 }
 
 #[test]
-fn a_full_disk_is_told_by_a_container() {
-    limited("a_full_disk_is_told_by_a_container", 100, |directory| {
+fn a_file_that_is_too_large_is_told_from_a_full_disk_by_a_container() {
+    let test = "a_file_that_is_too_large_is_told_from_a_full_disk_by_a_container";
+    limited(test, 100, |directory| {
         let containers = DirectoryContainers::open(directory).unwrap();
         let container = containers.open(Key { file: 1, generation: 0 }, true).unwrap().unwrap();
         container.write(0, &[1; 90_000]).unwrap();
-        assert!(matches!(container.write(90_000, &[2; 90_000]), Err(StoreError::Full(_))));
-        assert!(matches!(container.allocate(0, 200_000), Err(StoreError::Full(_))));
+        let too_large = |outcome| matches!(outcome, Err(StoreError::TooLarge(_)));
+        assert!(too_large(container.write(90_000, &[2; 90_000])));
+        assert!(too_large(container.allocate(0, 200_000)));
+        assert!(too_large(container.set_length(200_000)));
         assert_eq!(container.read(0, 90_000).unwrap(), [1; 90_000]);
     });
 }

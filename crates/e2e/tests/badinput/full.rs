@@ -150,3 +150,49 @@ fn a_cache_smaller_than_the_volume_makes_room_by_itself() {
     });
     all_there(&small, 12);
 }
+
+/// Size and what is free of the file system at a path, in bytes, as `df` has them.
+fn df(path: &Path) -> (u64, u64) {
+    let said = run(Command::new("df").args(["-B1", "--output=size,avail"]).arg(path)).succeeds();
+    let mut numbers = said.lines().nth(1).unwrap().split_whitespace();
+    let mut next = || numbers.next().unwrap().parse().unwrap();
+    (next(), next())
+}
+
+#[test]
+fn df_shows_what_the_disk_of_the_server_has_room_for() {
+    let world = World::new();
+    let (place, server) = on_a_small_server(&world);
+    let mount = world.mount(&server, "mount", "connected");
+    let (disk_size, disk_free) = df(&place);
+    let (size, free) = df(&mount.mountpoint);
+    assert!(size <= disk_size && free <= disk_free, "{size} {free} of {disk_size} {disk_free}");
+    assert!(free > 4 << 20, "{free}");
+    write_and_sync(&mount.path("file"), &noise(1, 4 << 20)).unwrap();
+    // A mount asks once in a while; one that has just been made has not asked yet.
+    let other = world.mount(&server, "other", "connected");
+    let left = df(&other.mountpoint).1;
+    assert!(left <= free - (4 << 20), "{left} of {free}");
+    enlarge(&place, "64m");
+    let late = world.mount(&server, "late", "connected");
+    assert!(df(&late.mountpoint).1 > 32 << 20);
+}
+
+#[test]
+fn a_file_is_too_large_where_it_is_too_large_for_the_disk_of_the_cache() {
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let beside = fs::File::create(world.folder("beside").join("file")).unwrap();
+    let file = fs::File::create(mount.path("file")).unwrap();
+    for length in [1 << 32, 32 << 40, i64::MAX as u64] {
+        let code = |file: &fs::File| file.set_len(length).map_err(|error| error.raw_os_error());
+        assert_eq!(code(&file), code(&beside), "{length}");
+        let length_of = |file: &fs::File| file.metadata().unwrap().len();
+        assert_eq!(length_of(&file), length_of(&beside), "{length}");
+    }
+    file.set_len(3).unwrap();
+    drop(file);
+    mount.wait();
+    assert_eq!(fs::read(mount.path("file")).unwrap(), [0; 3]);
+}

@@ -5,9 +5,10 @@
 use crate::volumes::locked;
 use model::{FileId, Name};
 use protocol::Request;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
-use store::tree::Waker;
+use store::tree::{Tree, Waker};
 use tokio::sync::oneshot;
 use world::Clock;
 
@@ -50,6 +51,8 @@ pub(crate) struct Door(Mutex<Inside>);
 struct Inside {
     /// None: nobody keeps a tree.
     waker: Option<Waker>,
+    /// Where the tree is.
+    root: Option<PathBuf>,
     /// The keeper has looked at everything once, and answers.
     ready: bool,
     asked: Vec<(Ask, oneshot::Sender<()>)>,
@@ -82,8 +85,16 @@ impl Door {
         }
     }
 
-    pub(super) fn open(&self, waker: Waker) {
-        locked(&self.0).waker = Some(waker);
+    /// Bytes that the disk of the tree has free. None: there is no tree, or it is away, and what
+    /// is stored waits for it.
+    pub fn room(&self) -> Option<u64> {
+        let root = locked(&self.0).root.clone()?;
+        Tree::open(&root).and_then(|tree| tree.room()).ok()
+    }
+
+    pub(super) fn open(&self, waker: Waker, root: PathBuf) {
+        let mut inside = locked(&self.0);
+        (inside.waker, inside.root) = (Some(waker), Some(root));
     }
 
     pub(super) fn ready(&self) {

@@ -142,7 +142,7 @@ impl Keeper {
 
     /// Keeps the tree in step until it is stopped or the volume is removed.
     pub fn run(mut self, stopper: &Stopper) {
-        self.volume.door.open(self.watch.waker());
+        self.volume.door.open(self.watch.waker(), self.tree.path().to_path_buf());
         while !stopper.stopped.load(Ordering::Acquire) && !self.volume.is_removed() {
             let pause = match self.round() {
                 Ok(pause) => pause,

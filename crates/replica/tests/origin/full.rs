@@ -125,3 +125,23 @@ async fn a_disk_that_is_full_for_days_gives_no_lease_that_nobody_would_wait_for(
     let entries = ada.inspect(vec![], vec![(ROOT, name("one"))]).await.entries;
     assert!(entries[0].file.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_free_is_the_least_of_the_limit_and_of_what_the_disk_has() {
+    let stage = Stage::new();
+    let ada = stage.party.join("ada").await;
+    let measured = async || {
+        let Response::Measured(totals) = ada.ask(Request::Measure).await else { panic!() };
+        totals
+    };
+    let limit = stage.party.limits.bytes_max;
+    assert_eq!(measured().await.bytes_free, limit - measured().await.bytes);
+    stage.disk.fill_after(8 << 20);
+    let small = measured().await;
+    assert_eq!(small.bytes_free, 8 << 20);
+    assert!((1..(8 << 20) / 512).contains(&small.files_free), "{small:?}");
+    stage.disk.fill_after(0);
+    assert_eq!((measured().await.bytes_free, measured().await.files_free), (0, 0));
+    stage.disk.make_room();
+    assert_eq!(measured().await.bytes_free, limit - small.bytes);
+}

@@ -3,7 +3,7 @@
 //! Layout: docs/FORMATS.md, "Containers".
 
 use super::{Container, Containers, Key};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::files;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -147,8 +147,16 @@ struct Opened {
 }
 
 impl OrdinaryFile {
-    fn failed(&self, errno: Errno) -> crate::StoreError {
-        files::failed(&self.0.path, errno.into())
+    fn failed(&self, errno: Errno) -> StoreError {
+        self.failed_with(errno.into())
+    }
+
+    /// Contents are as large as somebody wants them, which is no lack of room.
+    fn failed_with(&self, source: std::io::Error) -> StoreError {
+        match source.kind() {
+            std::io::ErrorKind::FileTooLarge => StoreError::TooLarge(self.0.path.clone()),
+            _ => files::failed(&self.0.path, source),
+        }
     }
 
     /// Contents leave room on the disk for what is said about them: a full disk must not keep
@@ -227,14 +235,11 @@ impl Container for OrdinaryFile {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.leave_room(bytes.len() as u64)?;
-        self.0
-            .file
-            .write_all_at(bytes, offset)
-            .map_err(|source| files::failed(&self.0.path, source))
+        self.0.file.write_all_at(bytes, offset).map_err(|source| self.failed_with(source))
     }
 
     fn set_length(&self, length: u64) -> Result<()> {
-        self.0.file.set_len(length).map_err(|source| files::failed(&self.0.path, source))
+        self.0.file.set_len(length).map_err(|source| self.failed_with(source))
     }
 
     fn length(&self) -> Result<u64> {

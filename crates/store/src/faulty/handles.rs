@@ -33,6 +33,10 @@ impl Tables for FaultyTables {
         self.machine.reads()?;
         Ok(Box::new(Writing { inner: self.store.write()?, machine: &self.machine, bytes: 0 }))
     }
+
+    fn room(&self) -> Result<u64> {
+        self.machine.room()
+    }
 }
 
 struct Reading<'a> {
@@ -148,6 +152,10 @@ impl Blobs for FaultyBlobs {
 
     fn bytes(&self) -> u64 {
         self.store.bytes()
+    }
+
+    fn room(&self) -> Result<u64> {
+        self.machine.room()
     }
 
     fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {

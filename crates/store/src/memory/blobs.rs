@@ -110,6 +110,10 @@ impl Blobs for MemoryBlobs {
         locked(&self.0).bytes
     }
 
+    fn room(&self) -> Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
         let state = locked(&self.0);
         let rows = state.now.range::<[u8], _>((Bound::Excluded(after), Bound::Unbounded));

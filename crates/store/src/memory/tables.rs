@@ -68,6 +68,10 @@ impl Tables for MemoryTables {
             _writer: writer,
         }))
     }
+
+    fn room(&self) -> Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// Returns the value before.
