@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::container::DirectoryContainers;
-use store::embedded::Database;
+use store::embedded::{CACHE_BYTES, Database, Words};
 use store::journal::FileJournal;
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
@@ -110,7 +110,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     };
     let stores = || -> Result<Stores<DirectoryContainers>> {
         Ok(Stores {
-            tables: Arc::new(Database::open(&state.tables())?),
+            tables: Arc::new(Database::open_with(&state.tables(), CACHE_BYTES, words())?),
             journal: Arc::new(FileJournal::open(&state.log())?),
             containers: DirectoryContainers::open(&state.cache())?,
         })
@@ -139,6 +139,12 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         .map_err(|error| explained(error.into()))?;
     state.bind(known, volume.status().replica.is_some())?;
     Ok(Shared { volume, uplink, patience: Arc::new(Mutex::new(PATIENCE)) })
+}
+
+/// What is said of damaged tables.
+fn words() -> Words {
+    let advice = "do not remove it: what was not yet sent is known by it";
+    Words { advice: advice.to_owned(), ..Words::default() }
 }
 
 /// What the server calls this device in lists: the machine's name.

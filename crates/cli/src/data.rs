@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::embedded::Database;
+use store::embedded::{CACHE_BYTES, Database, Words};
 use store::packs::Packs;
 use world::World;
 
@@ -67,8 +67,15 @@ impl Data {
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
         tables_are_there(directory)?;
-        let tables = Database::open(&directory.join(TABLES))?;
+        let tables = Database::open_with(&directory.join(TABLES), CACHE_BYTES, words(directory))?;
         let blobs = Packs::open(&chunks)?;
+        if let Some(what) = blobs.lost()? {
+            tracing::error!(
+                what,
+                "contents are lost: `farfs check --data {shown}` names the files; put the packs \
+                 back from a backup, or end this message with `farfs check --repair`"
+            );
+        }
         let world = World::real();
         let limits = settings(directory)?.limits();
         let origin = Origin::open(Arc::new(tables), Arc::new(blobs), world, limits)
@@ -104,6 +111,18 @@ impl Data {
         std::fs::write(&fresh, format!("{address}\n"))
             .and_then(|()| std::fs::rename(&fresh, &path))
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// What is said of damaged tables, without which there is no volume left.
+fn words(directory: &Path) -> Words {
+    let shown = directory.display();
+    Words {
+        advice: format!(
+            "do not remove it; see with `farfs check --data {shown}` what is affected, keep a copy \
+             of {shown}, and restore it from a backup"
+        ),
+        describe: replica::describe_row,
     }
 }
 

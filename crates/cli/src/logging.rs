@@ -26,7 +26,6 @@ pub fn to_stderr() {
     let colours = std::io::stderr().is_terminal();
     let layer = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(colours);
     let _ = tracing_subscriber::registry().with(filter()).with(layer).try_init();
-    panics_are_logged();
 }
 
 /// To the journal where there is one, else to a file in `directory`.
@@ -38,14 +37,17 @@ pub fn to_journal_or_file(directory: &Path) -> Result<()> {
         let layer = fmt::layer().with_ansi(false).with_writer(move || log.clone());
         let _ = tracing_subscriber::registry().with(filter()).with(layer).try_init();
     }
-    panics_are_logged();
     Ok(())
 }
 
 /// A daemon's standard error leads nowhere.
-fn panics_are_logged() {
+pub fn panics_are_logged() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        // A damaged file, of which the store tells in its own words.
+        if store::embedded::is_guarded() {
+            return;
+        }
         tracing::error!(%panic, "farfs has a bug: please report this");
         before(panic);
     }));

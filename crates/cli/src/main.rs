@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     processes::share_heaps();
+    logging::panics_are_logged();
     match arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

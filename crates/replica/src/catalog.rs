@@ -8,6 +8,7 @@ mod check;
 mod rows;
 
 pub(crate) use admission::{Admitted, admit};
+pub use check::describe_row;
 pub(crate) use check::{RowFault, check_rows};
 pub use rows::DeviceId;
 pub(crate) use rows::{InvitationRow, LeaseRow, RemovedRow, VolumeRow, hex, later};

@@ -22,6 +22,7 @@ mod volumes;
 mod weight;
 
 pub use blocking::Blocking;
+pub use catalog::describe_row;
 pub use catalog::{Device, DeviceId, VolumeInfo};
 pub use check::{Checked, Problem, Repair};
 pub use error::ReplicaError;

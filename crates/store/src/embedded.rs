@@ -9,18 +9,18 @@
 use crate::error::{Result, StoreError};
 use crate::files;
 use crate::table::{Durability, Read, Row, Tables, Write};
-use errors::{
-    RESTORE, SENSELESS, damaged_file, guarded, open_error, other, storage, table_error,
-    transaction_error,
-};
+use errors::{guarded, open_error, other, storage, table_error, transaction_error};
 use redb::{ReadableDatabase, ReadableTable};
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 mod errors;
+mod words;
+
+pub use errors::is_guarded;
+pub use words::Words;
 
 /// Pages kept in memory unless the caller says otherwise.
 pub const CACHE_BYTES: usize = 64 << 20;
@@ -39,6 +39,7 @@ type OpenTable = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 pub struct Database {
     path: PathBuf,
+    words: Words,
     cache_bytes: usize,
     /// None after it was closed to be opened again, and could not be.
     redb: RwLock<Option<redb::Database>>,
@@ -58,14 +59,20 @@ impl Database {
     }
 
     pub fn open_with_cache(path: &Path, cache_bytes: usize) -> Result<Database> {
+        Database::open_with(path, cache_bytes, Words::default())
+    }
+
+    /// `words` are what people are told if it is damaged.
+    pub fn open_with(path: &Path, cache_bytes: usize, words: Words) -> Result<Database> {
         let is_new = !path.exists();
-        let redb = open_redb(path, cache_bytes)?;
+        let redb = open_redb(path, cache_bytes).map_err(|error| words.advise(error))?;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
             files::sync_directory(parent)?;
         }
         Ok(Database {
             path: path.to_path_buf(),
+            words,
             cache_bytes,
             redb: RwLock::new(Some(redb)),
             failed: AtomicBool::new(false),
@@ -125,7 +132,8 @@ impl Database {
         };
         if self.failed.load(Ordering::Acquire) {
             close(&self.path, open.take());
-            *open = Some(open_redb(&self.path, self.cache_bytes)?);
+            let again = open_redb(&self.path, self.cache_bytes);
+            *open = Some(again.map_err(|error| self.words.advise(error))?);
             self.failed.store(false, Ordering::Release);
         }
         Ok(())
@@ -133,17 +141,21 @@ impl Database {
 
     /// Notes when redb will refuse from now on; a damaged row alone does not make it.
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let caught = catch_unwind(AssertUnwindSafe(work));
+        let caught = errors::caught(work);
         if matches!(
             caught,
-            Err(_)
-                | Ok(Err(StoreError::Full(_)
-                    | StoreError::Io { .. }
-                    | StoreError::Database { .. }))
+            None | Some(Err(StoreError::Full(_)
+                | StoreError::Io { .. }
+                | StoreError::Database { .. }))
         ) {
             self.failed.store(true, Ordering::Release);
         }
-        caught.unwrap_or_else(|_| Err(damaged_file(&self.path, SENSELESS)))
+        let outcome = caught.unwrap_or_else(|| Err(errors::senseless(&self.path)));
+        outcome.map_err(|error| self.words.advise(error))
+    }
+
+    fn place(&self, table: &'static str) -> Place<'_> {
+        Place { path: &self.path, table, words: &self.words }
     }
 }
 
@@ -216,11 +228,12 @@ impl Reading<'_> {
 
     fn check_rows(&self, name: &str) -> Result<()> {
         let path = &self.database.path;
+        let place = Place { path, table: name, words: &self.database.words };
         guarded(path, || {
             let Some(table) = self.open_table(name)? else { return Ok(()) };
             for row in table.iter().map_err(|e| storage(path, e))? {
                 let (key, value) = row.map_err(|e| storage(path, e))?;
-                unsealed(path, key.value(), value.value())?;
+                unsealed(place, key.value(), value.value())?;
             }
             Ok(())
         })
@@ -229,7 +242,7 @@ impl Reading<'_> {
 
 impl Read for Reading<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.in_table(table, |open| get(&self.database.path, open, key))
+        self.in_table(table, |open| get(self.database.place(table), open, key))
     }
 
     fn scan(
@@ -239,11 +252,11 @@ impl Read for Reading<'_> {
         to: &[u8],
         rows_max: usize,
     ) -> Result<Vec<Row>> {
-        self.in_table(table, |open| scan(&self.database.path, open, from, to, rows_max))
+        self.in_table(table, |open| scan(self.database.place(table), open, from, to, rows_max))
     }
 
     fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.in_table(table, |open| last(&self.database.path, open, from, to))
+        self.in_table(table, |open| last(self.database.place(table), open, from, to))
     }
 }
 
@@ -288,7 +301,7 @@ impl Drop for Writing<'_> {
 
 impl Read for Writing<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.in_table(table, |open| get(&self.database.path, open, key))
+        self.in_table(table, |open| get(self.database.place(table), open, key))
     }
 
     fn scan(
@@ -298,11 +311,11 @@ impl Read for Writing<'_> {
         to: &[u8],
         rows_max: usize,
     ) -> Result<Vec<Row>> {
-        self.in_table(table, |open| scan(&self.database.path, open, from, to, rows_max))
+        self.in_table(table, |open| scan(self.database.place(table), open, from, to, rows_max))
     }
 
     fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.in_table(table, |open| last(&self.database.path, open, from, to))
+        self.in_table(table, |open| last(self.database.place(table), open, from, to))
     }
 }
 
@@ -359,17 +372,25 @@ fn has_room(free_bytes: u64, bytes: u64) -> bool {
 
 type Slice = &'static [u8];
 
+/// Where rows are read, for what is said of a damaged one.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a Path,
+    table: &'a str,
+    words: &'a Words,
+}
+
 fn get(
-    path: &Path,
+    place: Place<'_>,
     table: &impl ReadableTable<Slice, Slice>,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>> {
-    let found = table.get(key).map_err(|e| storage(path, e))?;
-    found.map(|guard| unsealed(path, key, guard.value()).map(<[u8]>::to_vec)).transpose()
+    let found = table.get(key).map_err(|e| storage(place.path, e))?;
+    found.map(|guard| unsealed(place, key, guard.value()).map(<[u8]>::to_vec)).transpose()
 }
 
 fn scan(
-    path: &Path,
+    place: Place<'_>,
     table: &impl ReadableTable<Slice, Slice>,
     from: &[u8],
     to: &[u8],
@@ -378,12 +399,12 @@ fn scan(
     if from >= to {
         return Ok(Vec::new());
     }
-    let rows = table.range::<&[u8]>(from..to).map_err(|e| storage(path, e))?;
-    rows.take(rows_max).map(|row| owned(path, row)).collect()
+    let rows = table.range::<&[u8]>(from..to).map_err(|e| storage(place.path, e))?;
+    rows.take(rows_max).map(|row| owned(place, row)).collect()
 }
 
 fn last(
-    path: &Path,
+    place: Place<'_>,
     table: &impl ReadableTable<Slice, Slice>,
     from: &[u8],
     to: &[u8],
@@ -391,15 +412,15 @@ fn last(
     if from >= to {
         return Ok(None);
     }
-    let mut rows = table.range::<&[u8]>(from..to).map_err(|e| storage(path, e))?;
-    rows.next_back().map(|row| owned(path, row)).transpose()
+    let mut rows = table.range::<&[u8]>(from..to).map_err(|e| storage(place.path, e))?;
+    rows.next_back().map(|row| owned(place, row)).transpose()
 }
 
 type Guard<'a> = redb::AccessGuard<'a, Slice>;
 
-fn owned(path: &Path, row: Result<(Guard<'_>, Guard<'_>), redb::StorageError>) -> Result<Row> {
-    let (key, value) = row.map_err(|e| storage(path, e))?;
-    let bytes = unsealed(path, key.value(), value.value())?.to_vec();
+fn owned(place: Place<'_>, row: Result<(Guard<'_>, Guard<'_>), redb::StorageError>) -> Result<Row> {
+    let (key, value) = row.map_err(|e| storage(place.path, e))?;
+    let bytes = unsealed(place, key.value(), value.value())?.to_vec();
     Ok((key.value().to_vec(), bytes))
 }
 
@@ -414,12 +435,12 @@ fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
     sealed
 }
 
-fn unsealed<'a>(path: &Path, key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8]> {
+fn unsealed<'a>(place: Place<'_>, key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8]> {
     match sealed.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((value, found)) if *found == checksum(key, value) => Ok(value),
         _ => Err(StoreError::Damaged {
-            place: path.display().to_string(),
-            what: format!("the row of key {key:02x?} is not what was written; {RESTORE}"),
+            place: place.path.display().to_string(),
+            what: place.words.damaged_row(place.table, key),
         }),
     }
 }

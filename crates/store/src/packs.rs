@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 mod compact;
 mod index;
+mod lost;
 mod record;
 mod recover;
 
@@ -68,10 +69,18 @@ impl Packs {
         Packs::open_with_packs(directory, PACK_BYTES)
     }
 
-    /// The index goes, and is made again when the packs are next opened.
+    /// The index goes, and is made again when the packs are next opened. What was lost is not
+    /// told of any more.
     pub fn forget_index(directory: &Path) -> Result<()> {
         let _lock = files::lock_directory(directory)?;
+        lost::forget(directory)?;
         index::remove(directory)
+    }
+
+    /// What packs that are gone or cut short have taken with them, in words, if there are any that
+    /// the index knew of. Told until the index is forgotten.
+    pub fn lost(&self) -> Result<Option<String>> {
+        lost::noted(&self.directory)
     }
 
     pub fn open_with_packs(directory: &Path, pack_bytes: u64) -> Result<Packs> {

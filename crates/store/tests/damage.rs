@@ -5,7 +5,8 @@
 #![allow(clippy::disallowed_methods, reason = "damages the store's files behind its back")]
 
 use std::path::{Path, PathBuf};
-use store::embedded::Database;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use store::embedded::{Database, Words};
 use store::journal::{FileJournal, salvage};
 use store::packs::Packs;
 use store::{Blobs, Durability, Journal, StoreError, Tables};
@@ -497,4 +498,91 @@ fn a_check_reads_every_row() {
     bytes[row + 8] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     assert!(!matches!(Database::check(&path), Ok(true)));
+}
+
+#[test]
+fn a_panic_that_damage_makes_is_known_as_the_stores_own() {
+    static GUARDED: AtomicUsize = AtomicUsize::new(0);
+    static OTHERS: AtomicUsize = AtomicUsize::new(0);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if store::embedded::is_guarded() {
+            GUARDED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let place = panic.location().map_or("", |location| location.file());
+        OTHERS.fetch_add(usize::from(place.contains("redb")), Ordering::Relaxed);
+        before(panic);
+    }));
+    let original = tempdir().unwrap();
+    let path = original.path().join("tables");
+    tables_with_rows(&path);
+    let whole = std::fs::read(&path).unwrap();
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    let damaged = original.path().join("damaged");
+    for shift in 0..40 {
+        let mut bytes = whole.clone();
+        (4096 + shift..used).step_by(61).for_each(|offset| bytes[offset] ^= 0x24);
+        std::fs::write(&damaged, bytes).unwrap();
+        assert!(use_tables(&damaged).is_err());
+    }
+    assert!(GUARDED.load(Ordering::Relaxed) > 0, "the damage is of a kind that makes panics");
+    assert_eq!(OTHERS.load(Ordering::Relaxed), 0);
+    assert!(!store::embedded::is_guarded());
+}
+
+#[test]
+fn a_damaged_row_is_named_with_what_to_do() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("tables");
+    tables_with_rows(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let row = bytes.windows(8).position(|window| window == [0, 0, 0, 77, 0, 0, 0, 77]).unwrap();
+    bytes[row + 8] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let words = Words {
+        advice: "ask Ada".into(),
+        describe: |table, key| (table == "rows").then(|| format!("number {}", key[3])),
+    };
+    let tables = Database::open_with(&path, 1 << 20, words).unwrap();
+    let said = tables.read().unwrap().get("rows", &[0, 0, 0, 77]).unwrap_err().to_string();
+    let what = "row 0000004d of table rows (number 77) is not what was written; ask Ada";
+    assert_eq!(said, format!("{} is damaged: {what}", path.display()));
+}
+
+#[test]
+fn contents_of_packs_that_are_gone_or_short_are_told_of_until_the_index_is_forgotten() {
+    let original = tempdir().unwrap();
+    {
+        let packs = Packs::open_with_packs(original.path(), 1000).unwrap();
+        (0..BLOBS).for_each(|number| packs.put(&[number], &blob(number)).unwrap());
+    }
+    let packs = files(original.path(), ".pack");
+    let lost = |directory: &Path| Packs::open_with_packs(directory, 1000).unwrap().lost().unwrap();
+    assert_eq!(lost(original.path()), None);
+    for pack in [packs.first().unwrap(), packs.last().unwrap()] {
+        for emptied in [true, false] {
+            let copied = copy(original.path());
+            let path = copied.path().join(pack.file_name().unwrap());
+            if emptied {
+                std::fs::write(&path, []).unwrap();
+            } else {
+                std::fs::remove_file(&path).unwrap();
+            }
+            let said = lost(copied.path()).expect("it is told of");
+            let missing = usize::from(BLOBS) - whole_blobs(copied.path());
+            assert!(missing > 0 && said.starts_with(&format!("{missing} chunks of ")), "{said}");
+            assert!(said.ends_with(pack.file_name().unwrap().to_str().unwrap()), "{said}");
+            assert_eq!(lost(copied.path()), Some(said), "the next one is told, too");
+            Packs::forget_index(copied.path()).unwrap();
+            assert_eq!(lost(copied.path()), None);
+        }
+    }
+    // What nobody knew of is not lost: a pack that is longer than the index says, or torn behind.
+    let copied = copy(original.path());
+    let newest = copied.path().join(packs.last().unwrap().file_name().unwrap());
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes.extend([1, 2, 3]);
+    std::fs::write(&newest, bytes).unwrap();
+    assert_eq!(lost(copied.path()), None);
 }

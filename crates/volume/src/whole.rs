@@ -7,6 +7,7 @@
 
 mod check;
 mod commit;
+mod describe;
 mod error;
 mod fuzz;
 mod history;
@@ -20,6 +21,7 @@ mod writers;
 
 pub use check::{Fault, Mend, check, path_of, versions_of_contents};
 pub use commit::{Committer, Made, create};
+pub use describe::describe;
 pub use error::Error;
 pub use fuzz::fuzz_records;
 pub use history::{Logged, Touched};

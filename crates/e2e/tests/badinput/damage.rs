@@ -11,7 +11,8 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Ways of damaging a file.
-const WAYS: [&str; 5] = ["emptied", "cut in half", "a new beginning", "flipped bits", "longer"];
+const WAYS: [&str; 6] =
+    ["emptied", "cut in half", "a new beginning", "flipped bits", "riddled", "longer"];
 
 fn damage(path: &Path, way: &str) {
     let length = fs::metadata(path).unwrap().len();
@@ -20,6 +21,15 @@ fn damage(path: &Path, way: &str) {
         "emptied" => file.set_len(0).unwrap(),
         "cut in half" => file.set_len(length / 2).unwrap(),
         "a new beginning" => file.write_all_at(&noise(1, 600), 0).unwrap(),
+        "riddled" => {
+            for place in 0..500 {
+                let at = 4096 + length.saturating_sub(4096) * place / 500 + place % 7;
+                let mut byte = [0];
+                if file.read_exact_at(&mut byte, at).is_ok() {
+                    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+                }
+            }
+        }
         "longer" => file.write_all_at(&noise(2, 5_000), length).unwrap(),
         _ => {
             for place in 0..40 {
@@ -105,10 +115,12 @@ fn a_damaged_data_directory_is_reported_or_serves_what_is_right() {
 }
 
 fn serve_or_report(world: &World, server: &mut Server, case: &str) {
+    let before = server.said().len();
     match server.try_restart() {
         Err(said) => {
             let last = said.lines().last().unwrap_or_default();
             println!("{case}: refused: {last}");
+            assert!(!said.contains("panicked"), "{case}: {said}");
             let place = server.data.display().to_string();
             assert!(last.contains(&place), "{case}: the place is named: {last}");
         }
@@ -118,6 +130,11 @@ fn serve_or_report(world: &World, server: &mut Server, case: &str) {
                 println!("{case}: serves {whole} of {NAMES} files");
                 let listed = fs::read_dir(mount.path("folder")).map(Iterator::count);
                 assert_eq!(listed.ok(), Some(NAMES as usize), "{case}: names are not forgotten");
+            }
+            let said = server.said().split_off(before);
+            assert!(!said.contains("panicked"), "{case}: {said}");
+            if case.ends_with(".pack emptied") || case.ends_with(".pack cut in half") {
+                assert!(said.contains("contents are lost"), "{case}: {said}");
             }
             server.stop();
         }

@@ -1,14 +1,15 @@
 //! Whether the origin's own rows read, and belong to something that there is.
 
-use super::{ALL, DEVICES, INVITATIONS, LEASES, NEXT_VOLUME, REMOVED};
+use super::{ALL, DEVICES, INVITATIONS, LEASES, NEXT_VOLUME, REMOVED, VOLUMES};
 use super::{DeviceRow, InvitationRow, LeaseRow, RemovedRow, hex};
 use crate::take::{ASIDE_CONTENTS, ASIDE_NAMES, CONFLICTS, Conflict, MERGED};
 use crate::upkeep::{TRASH, TrashRow};
+use crate::volumes::parse_blob_name;
 use minicbor::Decode;
 use model::{FileId, Name};
 use std::collections::BTreeSet;
 use store::Read;
-use volume::whole::{VolumeId, decode};
+use volume::whole::{VolumeId, decode, describe};
 
 /// Rows that are read at once.
 const ROWS_MAX: usize = 1000;
@@ -36,6 +37,23 @@ pub(crate) fn check_rows(read: &dyn Read, volumes: &BTreeSet<VolumeId>) -> Vec<R
     // What is left of a removed volume goes with the next cycle.
     rows.each::<TrashRow>(TRASH, |_, _| true);
     rows.faults
+}
+
+/// What a row of the origin's tables is about, by its key alone. None: nobody can tell.
+pub fn describe_row(table: &str, key: &[u8]) -> Option<String> {
+    let of_volume = || Some(VolumeId(u32::from_be_bytes(*key.first_chunk()?)));
+    match table {
+        VOLUMES => Some(format!("the volume {:?}", String::from_utf8_lossy(key))),
+        TRASH => {
+            let (volume, chunk) = parse_blob_name(key)?;
+            Some(format!("chunk {chunk}, of {volume}"))
+        }
+        DEVICES | LEASES | CONFLICTS | ASIDE_CONTENTS | ASIDE_NAMES | MERGED => {
+            Some(format!("of {}", of_volume()?))
+        }
+        table if table.starts_with("tree-") => Some(format!("of {}", of_volume()?)),
+        table => describe(table, key),
+    }
 }
 
 struct Rows<'a> {

@@ -1,9 +1,10 @@
 //! Where each blob is. A cache of what the packs say: lost, it is made again from them.
 //! Holds: `upto` of a pack never runs ahead of the rows that describe it.
 
+use super::lost::Lost;
 use super::record;
 use crate::blob::Listed;
-use crate::embedded::Database;
+use crate::embedded::{Database, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::table::{Durability, Tables};
@@ -16,6 +17,9 @@ const FILE: &str = "index.redb";
 
 /// Its presence says that the index was found damaged while it was in use.
 const DAMAGED_FILE: &str = "index-damaged";
+
+/// Nothing is lost with it.
+const ADVICE: &str = "it is made again from the packs when farfs is started next";
 
 const BLOBS: &str = "blobs";
 const PACKS: &str = "packs";
@@ -78,13 +82,23 @@ impl Index {
         }
         let why = match load(directory, &path) {
             Ok(index) if index.fits(packs) => return Ok(index),
-            Ok(_) => "it does not fit the packs".to_string(),
+            Ok(index) => {
+                index.note_lost(packs)?;
+                "it does not fit the packs".to_string()
+            }
             Err(error @ (StoreError::Busy(_) | StoreError::Full(_))) => return Err(error),
             Err(error) => error.to_string(),
         };
         tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
         files::remove(&path)?;
         load(directory, &path)
+    }
+
+    /// What it says is in packs that are gone or too short cannot be made again from them.
+    fn note_lost(&self, packs: &BTreeMap<u32, u64>) -> Result<()> {
+        let mut lost = Lost::of(packs);
+        each_row(&self.database, |name, place| lost.count(name, place))?;
+        if lost.is_nothing() { Ok(()) } else { lost.note(&self.directory) }
     }
 
     fn fits(&self, packs: &BTreeMap<u32, u64>) -> bool {
@@ -255,7 +269,8 @@ pub fn remove(directory: &Path) -> Result<()> {
 }
 
 fn load(directory: &Path, path: &Path) -> Result<Index> {
-    let database = Database::open_with_cache(path, CACHE_BYTES)?;
+    let words = Words { advice: ADVICE.to_string(), ..Words::default() };
+    let database = Database::open_with(path, CACHE_BYTES, words)?;
     let mut inner = Inner::default();
     let read = database.read()?;
     for (key, value) in read.scan(PACKS, &[], &BEYOND, usize::MAX)? {
@@ -264,21 +279,30 @@ fn load(directory: &Path, path: &Path) -> Result<Index> {
         };
         inner.packs.insert(pack, state);
     }
+    drop(read);
+    let whole = each_row(&database, |name, _| {
+        *inner.fingerprints.entry(fingerprint(name)).or_default() += 1;
+    })?;
+    if !whole {
+        return Err(wrong_row(path));
+    }
+    Ok(Index { directory: directory.to_path_buf(), database, inner: Mutex::new(inner) })
+}
+
+/// Whether all rows could be read for places; it ends with the first that could not.
+fn each_row(database: &Database, mut each: impl FnMut(&[u8], Place)) -> Result<bool> {
+    let read = database.read()?;
     let mut from = Vec::new();
     loop {
         let rows = read.scan(BLOBS, &from, &BEYOND, LOAD_ROWS)?;
         for (name, place) in &rows {
-            if parse_place(place).is_none() {
-                return Err(wrong_row(path));
-            }
-            *inner.fingerprints.entry(fingerprint(name)).or_default() += 1;
+            let Some(place) = parse_place(place) else { return Ok(false) };
+            each(name, place);
         }
-        let Some((last, _)) = rows.into_iter().next_back() else { break };
+        let Some((last, _)) = rows.into_iter().next_back() else { return Ok(true) };
         from = last;
         from.push(0);
     }
-    drop(read);
-    Ok(Index { directory: directory.to_path_buf(), database, inner: Mutex::new(inner) })
 }
 
 fn wrong_row(path: &Path) -> StoreError {

@@ -1,0 +1,65 @@
+//! What people are told of a damaged file. The store does not know what its rows mean, nor where
+//! else they are; who opens it does.
+
+use crate::error::StoreError;
+use std::fmt::Write;
+
+/// Bytes of a key that are shown.
+const KEY_BYTES_MAX: usize = 48;
+
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// What to do about it.
+    pub advice: String,
+    /// What a row is about, by its table and its key.
+    pub describe: fn(&str, &[u8]) -> Option<String>,
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words { advice: "check the disk that holds it".to_string(), describe: |_, _| None }
+    }
+}
+
+impl Words {
+    /// The advice goes with damage alone.
+    pub(super) fn advise(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Damaged { place, what } => {
+                StoreError::Damaged { place, what: format!("{what}; {}", self.advice) }
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn damaged_row(&self, table: &str, key: &[u8]) -> String {
+        let mut shown = String::new();
+        for byte in key.iter().take(KEY_BYTES_MAX) {
+            // Writing into a string cannot fail.
+            let _ = write!(shown, "{byte:02x}");
+        }
+        let more = if key.len() > KEY_BYTES_MAX { "…" } else { "" };
+        let about =
+            (self.describe)(table, key).map_or(String::new(), |about| format!(" ({about})"));
+        format!("row {shown}{more} of table {table}{about} is not what was written")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_named_by_its_table_its_key_and_what_it_is_about() {
+        let words = Words::default();
+        assert_eq!(
+            words.damaged_row("t", &[1, 0xab]),
+            "row 01ab of table t is not what was written"
+        );
+        let long = words.damaged_row("t", &[0; 300]);
+        assert!(long.len() < 200 && long.contains('…'), "{long}");
+        let words = Words { describe: |_, key| Some(format!("file {}", key[0])), ..words };
+        let said = words.damaged_row("t", &[7]);
+        assert_eq!(said, "row 07 of table t (file 7) is not what was written");
+    }
+}
