@@ -21,6 +21,7 @@ mod logging;
 mod mounts;
 mod orders;
 mod output;
+mod owner;
 mod places;
 mod plan;
 mod processes;

@@ -126,6 +126,11 @@ impl World {
         Server::start(&self.shared, &self.path("origin"), "origin", &["--tree", &tree])
     }
 
+    /// Another server with a new data directory, and more for `farfs serve`.
+    pub fn server_with(&self, name: &str, options: &[&str]) -> Server {
+        Server::start(&self.shared, &self.path(name), name, options)
+    }
+
     /// A server on a directory of the caller's.
     pub fn server_at(&self, data: &Path, name: &str) -> Server {
         Server::start(&self.shared, data, name, &[])

@@ -135,6 +135,12 @@ fn an_ordinary_user_mounts_works_and_unmounts() {
     let as_root = run(machine.command().args(["ls", &work]));
     assert!(as_root.err.contains("Permission denied"), "root was not let in: {as_root:#?}");
     umount();
+    // A server whose volume is the user's from the start.
+    let options = ["--owner", &format!("{USER}:{USER}")];
+    let given = world.server_with("given", &options);
+    mount(&given.invite());
+    shell(&format!("cd {work} && echo text > file && mkdir d")).succeeds();
+    umount();
     // A volume of the user's own.
     let (data, owner) = (text(&server.data), format!("{USER}:{USER}"));
     let create = ["volume", "create", "--data", &data, "--owner", &owner, "own"];

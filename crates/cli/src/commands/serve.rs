@@ -3,6 +3,7 @@
 use crate::data::{self, Data, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
+use crate::owner::Owner;
 use crate::trees::Trees;
 use crate::{control, logging, processes};
 use anyhow::{Context, Result};
@@ -21,12 +22,14 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// Run a server
 ///
-/// Makes what is missing in the data directory, with a volume `main` that belongs to the caller.
+/// Makes what is missing in the data directory, with a volume `main` that belongs to the caller or
+/// to --owner.
 /// When it is ready it prints one line: `HOST:PORT key=FINGERPRINT`. It runs until it gets
 /// SIGTERM or SIGINT.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs serve --data /srv/farfs
+     farfs serve --data /srv/farfs --owner ann:ann
      farfs serve --data /srv/farfs --tree /home/shared
      farfs serve --data /srv/farfs --listen 0.0.0.0:7440 --advertise files.example.org:7440",
     &[Exit::Busy, Exit::Damaged],
@@ -49,6 +52,11 @@ pub struct Serve {
     /// The volume that is kept in step with --tree
     #[arg(long, value_name = "NAME", default_value = MAIN_VOLUME)]
     volume: String,
+    /// Who owns the root directory of the volume `main` when it is made, by numbers or by names of
+    /// this machine: with another owner than root, that user can write on the devices [default:
+    /// the caller]
+    #[arg(long, value_name = "UID:GID")]
+    owner: Option<Owner>,
     /// It always stays in the foreground
     #[arg(long, hide = true)]
     foreground: bool,
@@ -65,16 +73,7 @@ impl Serve {
         let settings = data::settings(&self.data)?;
         let listen = data::listen_address(self.listen.or(settings.listen).as_deref())?;
         let advertise = self.advertise.or(settings.advertise);
-        if data.origin.volumes()?.is_empty() {
-            let order = Order::CreateVolume {
-                name: MAIN_VOLUME.into(),
-                uid: rustix::process::getuid().as_raw(),
-                gid: rustix::process::getgid().as_raw(),
-                cutter: How::Gear,
-            };
-            let nowhere = Place { address: String::new(), key: String::new() };
-            orders::carry_out(&data.origin, &nowhere, &order)?;
-        }
+        first_volume(&data, self.owner)?;
         let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let served = runtime.block_on(serve(data, listen, advertise));
@@ -82,6 +81,24 @@ impl Serve {
         runtime.shutdown_timeout(ENDING);
         served
     }
+}
+
+/// A server without a volume would be of no use.
+fn first_volume(data: &Data, owner: Option<Owner>) -> Result<()> {
+    if !data.origin.volumes()?.is_empty() {
+        if owner.is_some() {
+            tracing::warn!(
+                "--owner is for a volume that is made, and there are volumes already: as root, \
+                 chown the mount point of one to give it away"
+            );
+        }
+        return Ok(());
+    }
+    let Owner { uid, gid } = owner.unwrap_or_else(Owner::caller);
+    let order = Order::CreateVolume { name: MAIN_VOLUME.into(), uid, gid, cutter: How::Gear };
+    let nowhere = Place { address: String::new(), key: String::new() };
+    orders::carry_out(&data.origin, &nowhere, &order)?;
+    Ok(())
 }
 
 async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Result<()> {

@@ -3,6 +3,7 @@
 use crate::data::Data;
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order};
+use crate::owner::Owner;
 use crate::units::{BadUnit, Patience};
 use anyhow::Result;
 use clap::Subcommand;
@@ -31,9 +32,9 @@ enum Command {
         /// The server's data directory; it is made if it is missing
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// Who owns the root directory [default: the caller]
-        #[arg(long, value_name = "UID:GID", value_parser = owner)]
-        owner: Option<(u32, u32)>,
+        /// Who owns the root directory, also by names, USER:GROUP [default: the caller]
+        #[arg(long, value_name = "UID:GID")]
+        owner: Option<Owner>,
         /// How files are cut into chunks; for as long as the volume lives
         #[arg(long, value_enum, value_name = "RULE", default_value = "gear")]
         cutter: How,
@@ -82,23 +83,11 @@ fn kept(text: &str) -> Result<Kept, String> {
     Ok(Kept(Some(time.0)))
 }
 
-fn owner(text: &str) -> Result<(u32, u32), String> {
-    let (uid, gid) = text.split_once(':').ok_or("write UID:GID, in numbers")?;
-    match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok((uid, gid)),
-        _ => Err("write UID:GID, in numbers".into()),
-    }
-}
-
 impl Volume {
     pub fn run(self) -> Result<()> {
         let (data, order) = match self.command {
             Command::Create { data, owner, cutter, name } => {
-                let caller = || {
-                    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-                    (uid.as_raw(), gid.as_raw())
-                };
-                let (uid, gid) = owner.unwrap_or_else(caller);
+                let Owner { uid, gid } = owner.unwrap_or_else(Owner::caller);
                 // Dropped at once: it only makes what is missing.
                 drop(Data::open_or_create(&data)?);
                 (data, Order::CreateVolume { name, uid, gid, cutter })
