@@ -65,7 +65,8 @@ pub fn run(
 ) -> Result<()> {
     let state = State::open(&plan.state)?;
     log(&state.directory)?;
-    let known = state.recognise(plan.known.clone())?;
+    let known = state.recognise(plan.known.clone(), plan.consent)?;
+    state.device_key_is_there(false, plan.consent)?;
     processes::raise_open_files();
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let outcome = runtime.block_on(mounted(plan, &state, known, ready));
@@ -100,6 +101,7 @@ async fn mounted(
 /// Everything below the kernel. Touches no network yet but to connect in the background.
 fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let world = World::real();
+    let had_key = state.device_key().exists();
     let identity = Identity::load_or_create(&state.device_key())?;
     let damage = || {
         format!(
@@ -137,7 +139,12 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     };
     let volume = Client::open(stores, uplink.clone(), world, settings)
         .map_err(|error| explained(error.into()))?;
-    state.bind(known, volume.status().replica.is_some())?;
+    let attached = volume.status().replica.is_some();
+    if attached && !had_key && !plan.consent.new_device_key {
+        std::fs::remove_file(state.device_key()).context("cannot take a new key back")?;
+        state.device_key_is_there(attached, plan.consent)?;
+    }
+    state.bind(known, attached, plan.consent)?;
     Ok(Shared { volume, uplink, patience: Arc::new(Mutex::new(PATIENCE)) })
 }
 
@@ -171,8 +178,9 @@ async fn serve(
     let attached = status.replica.is_some();
     // A first mount that came too late has been let in all the same.
     if came.is_ok() || (known.unattached && attached) {
-        // An invitation whose answer was lost is good for this device again.
-        let invitation = known.invitation.clone().filter(|_| !attached);
+        // An invitation whose answer was lost is good for this device again; a key that has just
+        // been replaced may need it when there is a link.
+        let invitation = known.invitation.clone().filter(|_| !attached || plan.consent.any());
         let unattached = known.unattached && !attached;
         state.remember(&Known { invitation, unattached, ..known.clone() })?;
     }

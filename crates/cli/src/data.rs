@@ -20,6 +20,7 @@ use world::World;
 
 pub const PORT: u16 = 7440;
 pub const MAIN_VOLUME: &str = "main";
+const KEY: &str = "server.pem";
 const TABLES: &str = "tables.redb";
 const ADDRESS: &str = "address";
 
@@ -43,6 +44,14 @@ impl Settings {
     }
 }
 
+/// What to do about a server's key that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostKey {
+    Refused,
+    /// The user goes on with another one, which every device must be told.
+    Replaced,
+}
+
 /// A data directory that this process alone uses.
 pub struct Data {
     pub directory: PathBuf,
@@ -54,6 +63,11 @@ pub struct Data {
 impl Data {
     /// Makes what is missing. None: another process has it.
     pub fn open_or_create(directory: &Path) -> Result<Option<Data>> {
+        Data::open_with(directory, LostKey::Refused)
+    }
+
+    /// The same, for a user who says what to do about a key that is lost.
+    pub fn open_with(directory: &Path, lost: LostKey) -> Result<Option<Data>> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -61,12 +75,13 @@ impl Data {
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let Some(lock) = try_lock(directory)? else { return Ok(None) };
         let shown = directory.display();
-        let identity = Identity::load_or_create(&directory.join("server.pem"))
+        tables_are_there(directory)?;
+        key_is_there(directory, lost)?;
+        let identity = Identity::load_or_create(&directory.join(KEY))
             .with_context(|| format!("cannot use the server's key in {shown}"))?;
         let chunks = directory.join("chunks");
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
-        tables_are_there(directory)?;
         let tables = Database::open_with(&directory.join(TABLES), CACHE_BYTES, words(directory))?;
         let blobs = Packs::open(&chunks)?;
         if let Some(what) = blobs.lost()? {
@@ -129,8 +144,7 @@ fn words(directory: &Path) -> Words {
 /// Where a server has run before there are tables, and without them it would be another server.
 fn tables_are_there(directory: &Path) -> Result<()> {
     let tables = directory.join(TABLES);
-    let empty = std::fs::metadata(&tables).map_or(true, |metadata| metadata.len() == 0);
-    if !empty || !directory.join(ADDRESS).exists() {
+    if has_tables(directory) || !directory.join(ADDRESS).exists() {
         return Ok(());
     }
     let shown = tables.display();
@@ -138,6 +152,38 @@ fn tables_are_there(directory: &Path) -> Result<()> {
         Exit::Damaged,
         format!("{shown} is missing or empty, and a server has run here: restore it from a backup"),
     ))
+}
+
+fn has_tables(directory: &Path) -> bool {
+    std::fs::metadata(directory.join(TABLES)).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+/// Devices know a server by its key: with another one it would lock them all out.
+fn key_is_there(directory: &Path, lost: LostKey) -> Result<()> {
+    let key = directory.join(KEY);
+    let shown = key.display();
+    // Whatever else is wrong with it is found when it is read.
+    let missing = std::fs::symlink_metadata(&key)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    match lost {
+        LostKey::Replaced if !missing => Err(fail(
+            Exit::Usage,
+            format!(
+                "the server's key {shown} is there, and --new-key is for a server that has lost \
+                 it: to give it another one on purpose, move that file away first"
+            ),
+        )),
+        LostKey::Refused if missing && has_tables(directory) => Err(fail(
+            Exit::Damaged,
+            format!(
+                "the server's key {shown} is missing, and a server has run here: restore it from a \
+                 backup. If it is lost, `farfs serve --new-key` goes on with another one; no \
+                 device connects then before it has been mounted with the server's new URL and \
+                 --accept-new-key, which sends what it had still to send"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The next who opens the store makes the index of its chunks again from the packs.

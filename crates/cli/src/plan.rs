@@ -11,6 +11,27 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// What a user agrees to for this one mount, when a key was lost or replaced; it is never in a
+/// configuration file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
+pub struct Consent {
+    /// The server has another key than before, on purpose: go on with what is kept here of the
+    /// volume, and send what is pending to the server of this URL
+    #[arg(long)]
+    pub accept_new_key: bool,
+
+    /// The key of this device is lost: make another one. The server knows it only with a new
+    /// invitation in the URL
+    #[arg(long)]
+    pub new_device_key: bool,
+}
+
+impl Consent {
+    pub fn any(self) -> bool {
+        self.accept_new_key || self.new_device_key
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub known: Known,
@@ -22,6 +43,7 @@ pub struct Plan {
     pub answer_within: Duration,
     pub allow_other: bool,
     pub read_only: bool,
+    pub consent: Consent,
 }
 
 /// Decides from what was said on the command line and in the configuration. Without a URL the
@@ -31,6 +53,7 @@ pub fn decide(
     url: Option<String>,
     mountpoint: &Path,
     wishes: Wishes,
+    consent: Consent,
 ) -> Result<Plan> {
     let mountpoint = checked(mountpoint)?;
     let mut last_state = None;
@@ -51,7 +74,7 @@ pub fn decide(
     let key = address.key.to_string();
     let state = match wishes.state.or(last_state) {
         Some(state) => mounts::absolute(&state)?,
-        None => places::default_directory(&address.volume, &key)?,
+        None => place_of(&address, &mountpoint, consent)?,
     };
     if state.starts_with(&mountpoint) {
         return Err(fail(Exit::Usage, "the state directory may not lie below the mount point"));
@@ -69,7 +92,36 @@ pub fn decide(
         answer_within: wishes.answer_within.map_or(ANSWER_WITHIN, |time| time.0),
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
+        consent,
     })
+}
+
+/// Where the state of a volume is if nobody says: in the default place, or, if its server has
+/// another key by now, where it was when it was mounted there last.
+fn place_of(address: &link::Address, mountpoint: &Path, consent: Consent) -> Result<PathBuf> {
+    let key = address.key.to_string();
+    let default = places::default_directory(&address.volume, &key)?;
+    let Some((last, before)) = places::last_mounted_at(mountpoint)? else { return Ok(default) };
+    if before.volume != address.volume || before.unattached {
+        return Ok(default);
+    }
+    if before.key != key && consent.accept_new_key {
+        return Ok(last);
+    }
+    if state::known(&default)?.is_some() {
+        return Ok(default);
+    }
+    if before.key == key {
+        return Ok(last);
+    }
+    let earlier: Option<link::Address> = before.url.parse().ok();
+    let same_server = |earlier: link::Address| {
+        (earlier.host.as_str(), earlier.port) == (address.host.as_str(), address.port)
+    };
+    match earlier.is_some_and(same_server) {
+        true => Err(state::other_key(&before.key, &key, &last)),
+        false => Ok(default),
+    }
 }
 
 fn unknown(mountpoint: &Path) -> anyhow::Error {

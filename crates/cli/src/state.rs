@@ -7,6 +7,7 @@
 use crate::exit::{Exit, fail};
 use crate::lock::{Lock, lock, try_lock};
 use crate::mounts;
+use crate::plan::Consent;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -88,19 +89,40 @@ impl State {
 
     /// Compares what is known with what the user says, and joins them. What is said in place of
     /// what is known is kept only when it has proved right: see `bind` and `remember`.
-    pub fn recognise(&self, wanted: Known) -> Result<Known> {
+    pub fn recognise(&self, wanted: Known, consent: Consent) -> Result<Known> {
         match known(&self.directory)? {
-            Some(before) => join(before, wanted, &self.directory),
+            Some(before) => join(before, wanted, &self.directory, consent),
             None => Ok(wanted),
         }
     }
 
+    /// A device that was let in is known by its key: with another one nobody would let it in.
+    /// `let_in`: the stores say that it was.
+    pub fn device_key_is_there(&self, let_in: bool, consent: Consent) -> Result<()> {
+        let key = self.device_key();
+        let there = std::fs::symlink_metadata(&key).is_ok();
+        let let_in = let_in || known(&self.directory)?.is_some_and(|known| !known.unattached);
+        if there || !let_in || consent.new_device_key {
+            return Ok(());
+        }
+        Err(fail(
+            Exit::Damaged,
+            format!(
+                "the key of this device, {}, is missing, and a server has let it in: restore it \
+                 from a backup. If it is lost, have a new invitation made (`farfs invite` on the \
+                 server) and mount once with its URL and --new-device-key: what was changed here \
+                 and not yet sent is sent then",
+                key.display()
+            ),
+        ))
+    }
+
     /// Before the first request: makes a directory that belongs to nobody this volume's.
     /// `attached`: the stores say that this device has been let in.
-    pub fn bind(&self, wanted: &Known, attached: bool) -> Result<()> {
+    pub fn bind(&self, wanted: &Known, attached: bool, consent: Consent) -> Result<()> {
         match known(&self.directory)? {
             // A process that was killed had no time to note that it was let in.
-            Some(before) if attached => strange(&before, wanted, &self.directory),
+            Some(before) if attached => strange(&before, wanted, &self.directory, consent),
             Some(before) if before.volume == wanted.volume && before.key == wanted.key => Ok(()),
             _ => self.remember(wanted),
         }
@@ -168,8 +190,8 @@ fn damaged(path: &Path, what: &str) -> anyhow::Error {
 }
 
 /// What is to be used from now on: the new address of the same server and volume.
-fn join(before: Known, wanted: Known, directory: &Path) -> Result<Known> {
-    match strange(&before, &wanted, directory) {
+fn join(before: Known, wanted: Known, directory: &Path, consent: Consent) -> Result<Known> {
+    match strange(&before, &wanted, directory, consent) {
         Ok(()) => {
             let invitation = wanted.invitation.or(before.invitation);
             Ok(Known { invitation, unattached: before.unattached, ..wanted })
@@ -179,8 +201,8 @@ fn join(before: Known, wanted: Known, directory: &Path) -> Result<Known> {
     }
 }
 
-/// An error if it is another volume, or one of another server.
-fn strange(before: &Known, wanted: &Known, directory: &Path) -> Result<()> {
+/// An error if it is another volume, or one of another server that the user has not agreed to.
+fn strange(before: &Known, wanted: &Known, directory: &Path, consent: Consent) -> Result<()> {
     if before.volume != wanted.volume {
         return Err(fail(
             Exit::Usage,
@@ -192,25 +214,32 @@ fn strange(before: &Known, wanted: &Known, directory: &Path) -> Result<()> {
             ),
         ));
     }
-    if before.key != wanted.key {
-        return Err(fail(
-            Exit::TurnedAway,
-            format!(
-                "{} belongs to a server with the key {}, and the URL names the key {}. If the \
-                 server was set up anew on purpose, give another --state; else somebody may be \
-                 in its place",
-                directory.display(),
-                before.key,
-                wanted.key
-            ),
-        ));
+    if before.key != wanted.key && !consent.accept_new_key {
+        return Err(other_key(&before.key, &wanted.key, directory));
     }
     Ok(())
+}
+
+/// The server seems to be another one than before.
+pub fn other_key(before: &str, wanted: &str, directory: &Path) -> anyhow::Error {
+    fail(
+        Exit::TurnedAway,
+        format!(
+            "{} belongs to a server with the key {before}, and the URL names the key {wanted}. If \
+             whoever runs the server confirms that the same volumes have another key now, add \
+             --accept-new-key: what is not yet sent goes to it then (a server that has forgotten \
+             this device needs a new invitation in the URL). If it is another server, give \
+             another --state; else somebody may be in its place",
+            directory.display(),
+        ),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NONE: Consent = Consent { accept_new_key: false, new_device_key: false };
 
     fn wanted(host: &str, key: &str) -> Known {
         let url = format!("farfs://{host}:1/main?key={key}");
@@ -222,19 +251,55 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
         let first = Known { invitation: Some("once".into()), ..wanted("a", "k") };
-        assert_eq!(state.recognise(first.clone()).unwrap(), first);
+        assert_eq!(state.recognise(first.clone(), NONE).unwrap(), first);
         state.remember(&Known { unattached: false, ..first }).unwrap();
-        let moved = state.recognise(wanted("b", "k")).unwrap();
+        let moved = state.recognise(wanted("b", "k"), NONE).unwrap();
         assert_eq!(
             (moved.url.as_str(), moved.invitation.as_deref()),
             ("farfs://b:1/main?key=k", Some("once"))
         );
         state.remember(&moved).unwrap();
         assert_eq!(known(directory.path()).unwrap(), Some(moved));
-        let error = state.recognise(wanted("b", "other")).unwrap_err();
+        let error = state.recognise(wanted("b", "other"), NONE).unwrap_err();
         assert_eq!(crate::exit::code(&error), Exit::TurnedAway);
+        assert!(error.to_string().contains("--accept-new-key"), "{error}");
         let other = Known { volume: "docs".into(), ..wanted("b", "k") };
-        assert_eq!(crate::exit::code(&state.recognise(other).unwrap_err()), Exit::Usage);
+        assert_eq!(crate::exit::code(&state.recognise(other, NONE).unwrap_err()), Exit::Usage);
+    }
+
+    #[test]
+    fn another_key_of_the_server_is_taken_if_the_user_agrees() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        state.remember(&Known { unattached: false, ..wanted("a", "k") }).unwrap();
+        let agreed = Consent { accept_new_key: true, ..NONE };
+        let invited = Known { invitation: Some("fresh".into()), ..wanted("a", "other") };
+        let joined = state.recognise(invited.clone(), agreed).unwrap();
+        assert_eq!(joined, Known { unattached: false, ..invited });
+        state.bind(&joined, true, agreed).unwrap();
+        state.remember(&joined).unwrap();
+        assert!(state.recognise(wanted("a", "other"), NONE).is_ok());
+        let other = Known { volume: "docs".into(), ..wanted("a", "other") };
+        assert!(state.recognise(other, agreed).is_err());
+    }
+
+    #[test]
+    fn a_device_that_was_let_in_gets_no_other_key_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        state.remember(&wanted("a", "k")).unwrap();
+        state.device_key_is_there(false, NONE).unwrap();
+        for let_in_by_tables in [true, false] {
+            let unattached = let_in_by_tables;
+            state.remember(&Known { unattached, ..wanted("a", "k") }).unwrap();
+            let error = state.device_key_is_there(let_in_by_tables, NONE).unwrap_err();
+            assert!(error.to_string().contains("--new-device-key"), "{error}");
+            assert_eq!(crate::exit::code(&error), Exit::Damaged);
+            let agreed = Consent { new_device_key: true, ..NONE };
+            state.device_key_is_there(let_in_by_tables, agreed).unwrap();
+        }
+        std::fs::write(state.device_key(), "a key").unwrap();
+        state.device_key_is_there(true, NONE).unwrap();
     }
 
     #[test]
@@ -242,17 +307,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
         let wrong = Known { invitation: Some("once".into()), ..wanted("a", "k") };
-        state.bind(&state.recognise(wrong.clone()).unwrap(), false).unwrap();
+        state.bind(&state.recognise(wrong.clone(), NONE).unwrap(), false, NONE).unwrap();
         assert_eq!(known(directory.path()).unwrap(), Some(wrong));
         let right = Known { volume: "docs".into(), ..wanted("a", "other") };
-        assert_eq!(state.recognise(right.clone()).unwrap(), right);
+        assert_eq!(state.recognise(right.clone(), NONE).unwrap(), right);
         // Unless it was let in without having noted it.
-        assert_eq!(crate::exit::code(&state.bind(&right, true).unwrap_err()), Exit::Usage);
-        state.bind(&right, false).unwrap();
+        assert_eq!(crate::exit::code(&state.bind(&right, true, NONE).unwrap_err()), Exit::Usage);
+        state.bind(&right, false, NONE).unwrap();
         assert_eq!(known(directory.path()).unwrap(), Some(right.clone()));
         // Once let in, it is bound.
         state.remember(&Known { unattached: false, ..right }).unwrap();
-        let error = state.recognise(wanted("a", "k")).unwrap_err();
+        let error = state.recognise(wanted("a", "k"), NONE).unwrap_err();
         assert_eq!(crate::exit::code(&error), Exit::Usage);
     }
 

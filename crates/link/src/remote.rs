@@ -375,7 +375,7 @@ impl Shared {
             "the server at {host}:{port} has the key {seen}, but the address says {key}. Either \
              the server has been set up anew with another key, or this is not the server that it \
              claims to be. Nothing was told to it. If whoever runs the server confirms the new \
-             key, mount with the new address that it shows"
+             key, mount with the new address that it shows and --accept-new-key"
         ))
     }
 

@@ -1,6 +1,7 @@
 //! `farfs mount`.
 
 use crate::exit::{self, Exit, fail};
+use crate::plan::Consent;
 use crate::wishes::{self, Wishes};
 use crate::{background, config, daemon, logging, plan};
 use anyhow::Result;
@@ -34,6 +35,8 @@ pub struct Mount {
     second: Option<PathBuf>,
     #[command(flatten)]
     wishes: Wishes,
+    #[command(flatten)]
+    consent: Consent,
     /// Options as mount(8) writes them: state=DIR,cache_size=10G,mode=auto,ro,...
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
@@ -57,7 +60,7 @@ impl Mount {
         let configs = config::read()?;
         let wishes = self.wishes.or(options);
         let (url, mountpoint) = parted(self.first, self.second)?;
-        let plan = plan::decide(&configs, url, &mountpoint, wishes)?;
+        let plan = plan::decide(&configs, url, &mountpoint, wishes, self.consent)?;
         if !self.foreground {
             return background::start(&plan);
         }

@@ -1,5 +1,6 @@
 //! `mount.farfs`, which mount(8) calls for `mount -t farfs` and for lines of fstab.
 
+use crate::plan::Consent;
 use crate::{background, config, output, plan, wishes};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -37,7 +38,8 @@ impl MountFarfs {
         let wishes = wishes::from_options(&self.options, self.sloppy)?;
         // "none" stands in fstab for what the configuration says of the mount point.
         let url = (self.url != "none").then_some(self.url);
-        let plan = plan::decide(&config::read()?, url, &self.mountpoint, wishes)?;
+        let consent = Consent::default();
+        let plan = plan::decide(&config::read()?, url, &self.mountpoint, wishes, consent)?;
         if !self.fake {
             background::start(&plan)?;
         }

@@ -1,6 +1,6 @@
 //! `farfs serve`.
 
-use crate::data::{self, Data, MAIN_VOLUME};
+use crate::data::{self, Data, LostKey, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
@@ -57,6 +57,10 @@ pub struct Serve {
     /// the caller]
     #[arg(long, value_name = "UID:GID")]
     owner: Option<Owner>,
+    /// Make another key in the place of one that is lost: each device must then be mounted once
+    /// with the server's new URL and --accept-new-key
+    #[arg(long)]
+    new_key: bool,
     /// It always stays in the foreground
     #[arg(long, hide = true)]
     foreground: bool,
@@ -66,7 +70,8 @@ impl Serve {
     pub fn run(self) -> Result<()> {
         logging::to_stderr();
         processes::raise_open_files();
-        let data = Data::open_or_create(&self.data)?.ok_or_else(|| {
+        let lost = if self.new_key { LostKey::Replaced } else { LostKey::Refused };
+        let data = Data::open_with(&self.data, lost)?.ok_or_else(|| {
             let shown = self.data.display();
             fail(Exit::Busy, format!("{shown} is in use by another farfs process"))
         })?;

@@ -10,6 +10,7 @@
 )]
 
 mod help;
+mod keys;
 mod mounting;
 mod program;
 mod serving;

@@ -99,6 +99,8 @@ fn a_state_directory_of_another_server_is_not_used() {
         let state = ["--state", text(state.path()), "--answer-within", "1s"];
         farfs(&[&["mount", url, text(mountpoint.path())][..], &state].concat())
     };
+    // It makes the device's key.
+    mount(&url()).fails_with(3);
     let known = format!(
         "format = 1\nurl = '{}'\nkey = '{KEY}'\nvolume = 'main'\nmountpoint = '/mnt'\n",
         url()

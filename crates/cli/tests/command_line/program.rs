@@ -124,8 +124,13 @@ pub struct Server {
 impl Server {
     /// Listens on the loopback alone, on a port of the kernel's choice.
     pub fn start(data: &Path) -> Server {
+        Server::start_with(data, &[])
+    }
+
+    pub fn start_with(data: &Path, more: &[&str]) -> Server {
         let mut child =
             command(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+                .args(more)
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
