@@ -188,6 +188,7 @@ async fn serve(
     let options = MountOptions {
         allow_other: plan.allow_other,
         read_only: plan.read_only || status.read_only,
+        kernel_flags: plan.flags.iter().map(|flag| flag.wanted()).collect(),
         fs_name: format!("{}@{}", status.volume, status.server),
         threads: None,
     };

@@ -198,10 +198,17 @@ pub fn rebuild_index(directory: &Path) -> Result<()> {
 
 /// A mistyped path must not become an empty server.
 pub fn exists(directory: &Path) -> Result<()> {
-    if directory.join(TABLES).exists() {
-        return Ok(());
-    }
     let shown = directory.display();
+    match std::fs::metadata(directory.join(TABLES)) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(fail(
+                Exit::Failure,
+                format!("no permission to use {shown}: run this as the user whose server it is"),
+            ));
+        }
+        Err(_) => {}
+    }
     Err(fail(Exit::NotFound, format!("{shown} holds no farfs server; `farfs serve` makes one")))
 }
 

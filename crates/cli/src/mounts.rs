@@ -43,16 +43,32 @@ fn runtime_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         _ if uid.is_root() => "/run/farfs".into(),
         Some(directory) if !directory.is_empty() => Path::new(&directory).join("farfs"),
-        _ => format!("/tmp/farfs-{}", uid.as_raw()).into(),
+        _ => below_tmp(uid.as_raw()).into(),
     }
 }
 
-/// Where mounts are looked for: one's own; root sees those of all who are logged in.
+fn below_tmp(uid: u32) -> String {
+    format!("/tmp/farfs-{uid}")
+}
+
+/// Whether it is a directory of that user's, and no link to another.
+fn is_of(directory: &Path, uid: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(directory).is_ok_and(|it| it.is_dir() && it.uid() == uid)
+}
+
+/// Where mounts are looked for: one's own; root sees those of all.
 fn directories() -> Vec<PathBuf> {
     let mut directories = vec![runtime_directory(), "/run/farfs".into()];
     if rustix::process::getuid().is_root() {
         let users = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
         directories.extend(users.map(|user| user.path().join("farfs")));
+        // Of those who mounted something there is a directory, if they had no other place.
+        let mut owners: Vec<u32> = farfs_in_kernel().filter_map(|mounted| mounted.owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let below_tmp = owners.into_iter().map(|uid| (uid, PathBuf::from(below_tmp(uid))));
+        directories.extend(below_tmp.filter(|(uid, at)| is_of(at, *uid)).map(|(_, at)| at));
     }
     directories.dedup();
     directories
@@ -128,17 +144,17 @@ pub fn uses(state_directory: &Path) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Live(Entry),
-    /// A mount whose process has died.
-    Dead(PathBuf),
+    /// A mount that no entry was found for: its process has died, or it is another user's.
+    Unlisted(PathBuf),
     Outside,
 }
 
 /// The live mount in which `path` lies: the innermost.
 pub fn holding(path: &Path) -> Result<Entry> {
     let path = absolute(path)?;
-    match innermost(live(), own_farfs_mountpoints(), &path) {
+    match innermost(live(), farfs_mountpoints(), &path) {
         Place::Live(entry) => Ok(entry),
-        Place::Dead(mountpoint) => Err(fail(Exit::Failure, died(&mountpoint))),
+        Place::Unlisted(mountpoint) => Err(fail(Exit::Failure, unlisted(&mountpoint))),
         Place::Outside => Err(fail(
             Exit::NotFound,
             format!("{} is not in a farfs mount (farfs status lists them)", path.display()),
@@ -158,16 +174,42 @@ fn innermost(live: Vec<Entry>, in_kernel: Vec<PathBuf>, path: &Path) -> Place {
         .max_by_key(|mountpoint| depth(mountpoint));
     match (entry, mounted) {
         (Some(entry), Some(mounted)) if depth(&mounted) > depth(&entry.mountpoint) => {
-            Place::Dead(mounted)
+            Place::Unlisted(mounted)
         }
         (Some(entry), _) => Place::Live(entry),
-        (None, Some(mounted)) => Place::Dead(mounted),
+        (None, Some(mounted)) => Place::Unlisted(mounted),
         (None, None) => Place::Outside,
     }
 }
 
+/// What to say of a mount that no entry was found for.
+pub fn unlisted(mountpoint: &Path) -> String {
+    let of_kernel = farfs_in_kernel().filter(|mounted| mounted.at == mountpoint).last();
+    let Some(owner) = of_kernel.and_then(|mounted| mounted.owner) else { return died(mountpoint) };
+    let caller = rustix::process::getuid();
+    let process = processes::mounted_at(mountpoint, owner);
+    unseen(mountpoint, owner, process, caller.is_root() || caller.as_raw() == owner)
+}
+
+fn unseen(mountpoint: &Path, owner: u32, process: Option<u32>, may_ask: bool) -> String {
+    let shown = mountpoint.display();
+    let user = crate::owner::user_name(owner);
+    let alive = process.map_or(String::new(), |pid| format!(" (process {pid})"));
+    match (may_ask, process) {
+        (false, _) => {
+            let who = if owner == 0 { user.clone() } else { format!("{user} or root") };
+            format!("{shown} is mounted by {user}{alive}; only {who} may ask about it")
+        }
+        (true, Some(_)) => format!(
+            "{shown} is mounted by {user}{alive}, who has noted it in another place: ask as {user}, \
+             with XDG_RUNTIME_DIR as it was then"
+        ),
+        (true, None) => died(mountpoint),
+    }
+}
+
 /// What to say of a mount whose process has died.
-pub fn died(mountpoint: &Path) -> String {
+fn died(mountpoint: &Path) -> String {
     let shown = mountpoint.display();
     format!(
         "the farfs process that was mounted at {shown} has died; `farfs umount {shown}` clears \
@@ -337,13 +379,27 @@ mod tests {
             let in_kernel = vec!["/mnt".into(), "/mnt/dead".into(), "/dead".into()];
             innermost(vec![entry("/mnt")], in_kernel, Path::new(path))
         };
-        assert_eq!(holds("/dead/file"), Place::Dead("/dead".into()));
-        assert_eq!(holds("/mnt/dead/file"), Place::Dead("/mnt/dead".into()));
+        assert_eq!(holds("/dead/file"), Place::Unlisted("/dead".into()));
+        assert_eq!(holds("/mnt/dead/file"), Place::Unlisted("/mnt/dead".into()));
         assert_eq!(holds("/mnt/file"), Place::Live(entry("/mnt")));
-        let said = died(Path::new("/dead"));
+        let said = unseen(Path::new("/dead"), 4_000_000_000, None, true);
         for command in ["`farfs umount /dead`", "`farfs mount /dead`"] {
             assert!(said.contains(command), "{said}");
         }
+    }
+
+    #[test]
+    fn a_mount_of_another_user_is_not_called_dead() {
+        let said = |owner, process, may| unseen(Path::new("/m"), owner, process, may);
+        let others = said(4_000_000_000, Some(7), false);
+        for part in ["user 4000000000 (process 7)", "only user 4000000000 or root"] {
+            assert!(others.contains(part), "{others}");
+        }
+        // Whether it lives cannot be seen by everybody.
+        assert!(!said(4_000_000_000, None, false).contains("died"));
+        assert!(said(0, Some(7), false).contains("only root may ask"));
+        let hidden = said(0, Some(7), true);
+        assert!(hidden.contains("process 7") && hidden.contains("XDG_RUNTIME_DIR"), "{hidden}");
     }
 
     #[test]

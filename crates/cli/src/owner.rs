@@ -27,6 +27,17 @@ impl FromStr for Owner {
     }
 }
 
+/// What people call a user: a name, or `user 1000`.
+pub fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string(USERS).unwrap_or_default();
+    let mut fields = users.lines().map(|line| line.split(':'));
+    let name = fields.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    });
+    name.map_or_else(|| format!("user {uid}"), str::to_owned)
+}
+
 /// `users` and `groups` are lines as passwd and group have them.
 fn named(
     text: &str,

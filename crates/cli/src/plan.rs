@@ -4,7 +4,7 @@
 use crate::config::{self, Config};
 use crate::exit::{Exit, OrExit, fail};
 use crate::state::{self, Known};
-use crate::wishes::{ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, ModeName, Wishes};
+use crate::wishes::{ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, Wishes};
 use crate::{mounts, places};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,7 @@ pub struct Plan {
     pub answer_within: Duration,
     pub allow_other: bool,
     pub read_only: bool,
+    pub flags: Vec<FlagName>,
     pub consent: Consent,
 }
 
@@ -92,6 +93,7 @@ pub fn decide(
         answer_within: wishes.answer_within.map_or(ANSWER_WITHIN, |time| time.0),
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
+        flags: wishes.flags,
         consent,
     })
 }
@@ -143,7 +145,7 @@ fn checked(mountpoint: &Path) -> Result<PathBuf> {
         return Err(fail(Exit::Busy, format!("a farfs volume is mounted at {shown} already")));
     }
     if mounts::farfs_mountpoints().contains(&mountpoint) {
-        return Err(fail(Exit::Busy, mounts::died(&mountpoint)));
+        return Err(fail(Exit::Busy, mounts::unlisted(&mountpoint)));
     }
     match std::fs::metadata(&mountpoint) {
         Ok(metadata) if metadata.is_dir() => Ok(mountpoint),

@@ -47,6 +47,32 @@ fn start_field(stat: &str) -> Option<u64> {
     fields.get(19)?.parse().ok()
 }
 
+/// The farfs process of a user that was told to mount there. None: it has ended, or cannot be
+/// seen from here.
+pub fn mounted_at(mountpoint: &Path, owner: u32) -> Option<u32> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let owned = std::fs::metadata(&process).is_ok_and(|process| process.uid() == owner);
+        let name = || std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let said = || std::fs::read(process.join("cmdline")).unwrap_or_default();
+        owned
+            && name().trim() == "farfs"
+            && mounts_at(&said(), mountpoint.as_os_str().as_bytes())
+            && started(*pid).is_some()
+    })
+}
+
+/// Of a command line as /proc shows it.
+fn mounts_at(said: &[u8], mountpoint: &[u8]) -> bool {
+    let mut words = said.split(|byte| *byte == 0).skip(1);
+    words.next().is_some_and(|word| word == b"daemon" || word == b"mount")
+        && words.any(|word| word == mountpoint)
+}
+
 /// Processes that keep a file system busy: "bash (1234)".
 pub fn using(mountpoint: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -83,6 +109,15 @@ mod tests {
         assert_eq!(start_field(&format!("42 (a) b) {tail}")), Some(777));
         assert_eq!(start_field(&format!("42 (dead) {}", tail.replacen('S', "Z", 1))), None);
         assert_eq!(start_field("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_that_mounts_is_told_from_one_that_asks() {
+        assert!(mounts_at(b"/usr/bin/farfs\0daemon\0/mnt\0", b"/mnt"));
+        assert!(mounts_at(b"farfs\0mount\0--foreground\0farfs://h:1/v\0/mnt\0", b"/mnt"));
+        assert!(!mounts_at(b"farfs\0status\0/mnt\0", b"/mnt"));
+        assert!(!mounts_at(b"farfs\0daemon\0/mnt/other\0", b"/mnt"));
+        assert!(!mounts_at(b"", b"/mnt"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::units::{Patience, Size};
 use anyhow::Result;
 use clap::ValueEnum;
 use client::{Durability, WantedMode};
+use mount::KernelFlag;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +51,32 @@ pub struct Wishes {
     /// Mount read-only
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub read_only: Option<bool>,
+
+    /// By `-o` alone: what the kernel is to keep to.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub flags: Vec<FlagName>,
+}
+
+/// What the kernel is to keep to, as mount(8) calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlagName {
+    Noexec,
+    Noatime,
+    Sync,
+    Dirsync,
+}
+
+impl FlagName {
+    pub fn wanted(self) -> KernelFlag {
+        match self {
+            FlagName::Noexec => KernelFlag::NoExec,
+            FlagName::Noatime => KernelFlag::NoAtime,
+            FlagName::Sync => KernelFlag::Sync,
+            FlagName::Dirsync => KernelFlag::DirSync,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -107,42 +134,34 @@ impl Wishes {
             answer_within: self.answer_within.or(others.answer_within),
             allow_other: self.allow_other.or(others.allow_other),
             read_only: self.read_only.or(others.read_only),
+            flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
     }
 }
 
-/// What `mount` and fstab pass to every file system, and what does not concern this one.
-const OF_MOUNT: [&str; 35] = [
+/// What `mount` and fstab pass to every file system, and what does not concern this one: devices
+/// and set-user-id bits never count in it, and when something was read it does not note.
+const OF_MOUNT: [&str; 25] = [
     "rw",
     "defaults",
     "auto",
     "noauto",
     "nofail",
     "_netdev",
-    "user",
     "nouser",
-    "users",
     "owner",
     "group",
     "suid",
     "nosuid",
     "dev",
     "nodev",
-    "exec",
-    "noexec",
-    "atime",
-    "noatime",
     "diratime",
     "nodiratime",
     "relatime",
     "norelatime",
-    "strictatime",
     "nostrictatime",
     "lazytime",
     "nolazytime",
-    "async",
-    "sync",
-    "dirsync",
     "silent",
     "loud",
     "iversion",
@@ -180,6 +199,27 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         }
         "allow-other" => wishes.allow_other = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),
+        "noexec" => raise(wishes, FlagName::Noexec),
+        // Who lets everybody mount lets nobody bring programs along, unless `exec` follows.
+        "user" | "users" => raise(wishes, FlagName::Noexec),
+        "exec" => wishes.flags.retain(|flag| *flag != FlagName::Noexec),
+        "noatime" => raise(wishes, FlagName::Noatime),
+        "atime" | "strictatime" => wishes.flags.retain(|flag| *flag != FlagName::Noatime),
+        "sync" => {
+            raise(wishes, FlagName::Sync);
+            wishes.durability.get_or_insert(DurabilityName::Sync);
+        }
+        "dirsync" => raise(wishes, FlagName::Dirsync),
+        "async" => {
+            wishes.flags.retain(|flag| !matches!(flag, FlagName::Sync | FlagName::Dirsync));
+        }
+        "remount" => {
+            return Err(fail(
+                Exit::Usage,
+                "what is mounted keeps its options (no remount): unmount it, and mount it with \
+                 others",
+            ));
+        }
         _ if OF_MOUNT.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         "comment" => {}
         _ if sloppy => {}
@@ -191,6 +231,12 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         }
     }
     Ok(())
+}
+
+fn raise(wishes: &mut Wishes, flag: FlagName) {
+    if !wishes.flags.contains(&flag) {
+        wishes.flags.push(flag);
+    }
 }
 
 #[cfg(test)]
@@ -210,6 +256,23 @@ mod tests {
         assert_eq!(wishes.mode, Some(ModeName::FetchOnly));
         assert_eq!(wishes.read_only, Some(true));
         assert_eq!(wishes.allow_other, None);
+    }
+
+    #[test]
+    fn what_the_kernel_is_to_keep_to_is_never_dropped() {
+        let flags = |text| options(text).unwrap().flags;
+        assert_eq!(flags("nosuid,noexec,noatime,noexec"), [FlagName::Noexec, FlagName::Noatime]);
+        assert_eq!(flags("user,rw"), [FlagName::Noexec]);
+        assert_eq!(flags("user,exec"), []);
+        let synced = options("sync,dirsync").unwrap();
+        assert_eq!(synced.flags, [FlagName::Sync, FlagName::Dirsync]);
+        assert_eq!(synced.durability, Some(DurabilityName::Sync));
+        assert_eq!(
+            options("durability=prompt,sync").unwrap().durability,
+            Some(DurabilityName::Prompt)
+        );
+        assert_eq!(flags("sync,dirsync,async"), []);
+        assert!(options("remount,ro").unwrap_err().to_string().contains("unmount"));
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn mount_and_fstab_know_the_file_system_by_its_name() {
     let script = format!(
         "set -e
          mount -t overlay overlay -o lowerdir={helper}:{sbin},upperdir={upper},workdir={work} {sbin}
-         mount -t farfs -o state={state},noatime '{url}' {place}
+         mount -t farfs -o state={state},noatime,noexec,sync '{url}' {place}
          echo hello > {place}/file
          mount | grep ' {place} '
          {farfs} umount {place}
@@ -197,6 +197,9 @@ fn mount_and_fstab_know_the_file_system_by_its_name() {
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);
     let said = run(command.arg(format!("{with_tmpfs}\n{script}"))).succeeds();
     assert!(said.contains("type fuse.farfs") || said.contains("type farfs"), "{said}");
+    for flag in ["noexec", "nosuid", "nodev", "noatime", "sync"] {
+        assert!(said.contains(flag), "{flag}: {said}");
+    }
     assert!(said.ends_with("hello\n"), "{said}");
 }
 

@@ -29,4 +29,4 @@ mod watch;
 mod xattrs;
 
 pub use mounted::{Mounted, mount};
-pub use options::{MountError, MountOptions};
+pub use options::{KernelFlag, MountError, MountOptions};

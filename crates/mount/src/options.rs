@@ -40,10 +40,35 @@ pub struct MountOptions {
     /// Other users see the mount too, as far as the permissions of files allow.
     pub allow_other: bool,
     pub read_only: bool,
+    /// What else the kernel is to keep to. That neither devices nor set-user-id bits count it
+    /// always does.
+    pub kernel_flags: Vec<KernelFlag>,
     /// What `mount` and `df` show as the source: volume@server.
     pub fs_name: String,
     /// Threads that read requests; none: by the number of processors.
     pub threads: Option<usize>,
+}
+
+/// Options of a mount that are the kernel's business alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelFlag {
+    NoExec,
+    NoAtime,
+    /// Every write is synced.
+    Sync,
+    /// Every change of a directory is.
+    DirSync,
+}
+
+impl KernelFlag {
+    fn option(self) -> MountOption {
+        match self {
+            KernelFlag::NoExec => MountOption::NoExec,
+            KernelFlag::NoAtime => MountOption::NoAtime,
+            KernelFlag::Sync => MountOption::Sync,
+            KernelFlag::DirSync => MountOption::DirSync,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +143,7 @@ pub(crate) fn config(options: &MountOptions) -> Config {
         MountOption::DefaultPermissions,
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
+    config.mount_options.extend(options.kernel_flags.iter().map(|flag| flag.option()));
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     let processors = || std::thread::available_parallelism().map_or(THREADS_MIN, usize::from);
     let threads = options.threads.unwrap_or_else(processors);
@@ -230,6 +256,14 @@ mod tests {
         assert!(said(true, io::ErrorKind::PermissionDenied).contains("may not open /dev/fuse"));
         assert!(said(false, io::ErrorKind::PermissionDenied).contains("to mount on /m"));
         assert!(said(true, io::ErrorKind::Other).contains("/m cannot be mounted"));
+    }
+
+    #[test]
+    fn what_the_kernel_is_to_keep_to_is_told_to_it() {
+        let kernel_flags = vec![KernelFlag::NoExec, KernelFlag::Sync];
+        let told = config(&MountOptions { kernel_flags, ..MountOptions::default() }).mount_options;
+        assert!(told.contains(&MountOption::NoExec) && told.contains(&MountOption::Sync));
+        assert!(!told.contains(&MountOption::DirSync) && !told.contains(&MountOption::Suid));
     }
 
     #[test]

@@ -76,14 +76,14 @@ impl Show {
     }
 }
 
-/// Mounts whose process has died.
+/// Mounts that no entry was found for: most often their process has died.
 fn show_dead(live: &[Entry]) -> usize {
     let dead: Vec<_> = mounts::own_farfs_mountpoints()
         .into_iter()
         .filter(|mountpoint| live.iter().all(|entry| entry.mountpoint != *mountpoint))
         .collect();
     for mountpoint in &dead {
-        eprintln!("farfs: {}", mounts::died(mountpoint));
+        eprintln!("farfs: {}", mounts::unlisted(mountpoint));
     }
     dead.len()
 }
