@@ -1,12 +1,13 @@
 //! The daemon behind `farfs mount`: a new process of this program, started before any thread.
 //! It gets its plan through its standard input and says on its standard output whether the mount
 //! is usable.
-//! Holds: the command returns when the mount is usable, or with the daemon's own error.
+//! Holds: a daemon whose command has ended before the mount was usable ends too; the command returns when the mount is usable, or with the daemon's own error.
 
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::{daemon, logging};
 use anyhow::{Context, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// Beyond the bound for the server: opening and recovering what is on the disk.
 const RECOVERY: Duration = Duration::from_secs(120);
+/// Who waits for longer is told for what.
+const IN_SILENCE: Duration = Duration::from_secs(2);
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -40,7 +43,7 @@ pub fn start(plan: &Plan) -> Result<()> {
     // A daemon that died at once tells more by its end than by the broken pipe.
     let _ = serde_json::to_writer(sent, plan);
     let report = child.stdout.take().context("the daemon has a standard output")?;
-    match heard(report, plan.answer_within + RECOVERY) {
+    match heard(report, plan) {
         Some(Report::Usable) => Ok(()),
         Some(Report::Failed { message, exit }) => {
             let _ = child.wait();
@@ -50,14 +53,27 @@ pub fn start(plan: &Plan) -> Result<()> {
     }
 }
 
-fn heard(report: ChildStdout, within: Duration) -> Option<Report> {
+fn heard(report: ChildStdout, plan: &Plan) -> Option<Report> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = BufReader::new(report).read_line(&mut line);
         let _ = sender.send(line);
     });
-    serde_json::from_str(&receiver.recv_timeout(within).ok()?).ok()
+    let line = match receiver.recv_timeout(IN_SILENCE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            if let Ok(address) = plan.known.url.parse::<link::Address>() {
+                let bound = plan.answer_within.as_secs();
+                eprintln!(
+                    "farfs: waiting for {}:{} (up to {bound} s) ...",
+                    address.host, address.port
+                );
+            }
+            receiver.recv_timeout(plan.answer_within + RECOVERY).ok()?
+        }
+        said => said.ok()?,
+    };
+    serde_json::from_str(&line).ok()
 }
 
 fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {
@@ -78,6 +94,8 @@ fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {
 
 /// The daemon's own beginning, before any thread.
 pub fn child() -> Result<()> {
+    // Whoever stops the command while it waits stops the mount that is not there yet.
+    set_parent_process_death_signal(Some(Signal::TERM))?;
     // Fails if it leads a session already, which is as good.
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -88,6 +106,7 @@ pub fn child() -> Result<()> {
     let mut told = false;
     let result = daemon::run(&plan, logging::to_journal_or_file, || {
         told = true;
+        set_parent_process_death_signal(None)?;
         say(&Report::Usable)
     });
     match &result {

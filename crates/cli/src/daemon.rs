@@ -81,6 +81,9 @@ async fn mounted(
     ready: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let signals = Signals::new()?;
+    if known.unattached {
+        has_address(&known).await?;
+    }
     let shared = open(plan, state, &known)?;
     let driver = tokio::spawn({
         let volume = shared.volume.clone();
@@ -96,6 +99,19 @@ async fn mounted(
     shared.uplink.close();
     tracing::info!(pending, "unmounted");
     served
+}
+
+/// A first mount of a server whose name leads nowhere needs no patience: most often it is misspelt.
+async fn has_address(known: &Known) -> Result<()> {
+    let link::Address { host, port, .. } = known.url.parse()?;
+    let found = tokio::net::lookup_host((host.as_str(), port));
+    match tokio::time::timeout(SETTLING, found).await {
+        Ok(Err(error)) => Err(fail(
+            Exit::Unreachable,
+            format!("cannot mount {}: the name {host} leads to no address: {error}", known.url),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Everything below the kernel. Touches no network yet but to connect in the background.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+const INVITATION_LETTERS: usize = 40;
+
 /// What a user agrees to for this one mount, when a key was lost or replaced; it is never in a
 /// configuration file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
@@ -71,6 +73,15 @@ pub fn decide(
         }
     };
     let address = url.parse::<link::Address>().or_exit(Exit::Usage, "cannot mount this")?;
+    if address.invitation.as_deref().is_some_and(|token| !is_token(token)) {
+        return Err(fail(
+            Exit::Usage,
+            format!(
+                "the invitation in the URL is malformed: after invite= come {INVITATION_LETTERS} \
+                 hexadecimal digits; copy the whole line that `farfs invite` printed"
+            ),
+        ));
+    }
     let wishes = wishes.or(config::wishes(configs, &mountpoint, &url));
     let key = address.key.to_string();
     let state = match wishes.state.or(last_state) {
@@ -124,6 +135,11 @@ fn place_of(address: &link::Address, mountpoint: &Path, consent: Consent) -> Res
         true => Err(state::other_key(&before.key, &key, &last)),
         false => Ok(default),
     }
+}
+
+/// As servers make them.
+fn is_token(token: &str) -> bool {
+    token.len() == INVITATION_LETTERS && token.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn unknown(mountpoint: &Path) -> anyhow::Error {

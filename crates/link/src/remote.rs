@@ -321,12 +321,13 @@ impl Shared {
         };
         let patience = retry.patience();
         let (wire, first) = self.within(patience, greeted).await.unwrap_or_else(|| {
-            Err(NoSession::Passing(format!(
-                "{}:{} ({peer}) does not answer within {:.0} s",
-                address.host,
-                address.port,
-                patience.as_secs_f64()
-            )))
+            let named = format!("{}:{}", address.host, address.port);
+            let by_number = if address.host.parse::<IpAddr>().is_ok() {
+                String::new()
+            } else {
+                format!(" ({peer})")
+            };
+            Err(NoSession::Passing(format!("{named}{by_number} does not answer")))
         })?;
         let clock = self.config.world.clock.clone();
         let (live, saying) = Live::new(wire, clock, self.config.limits, endpoint, Some(source));

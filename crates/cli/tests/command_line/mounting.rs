@@ -81,6 +81,17 @@ fn without_a_network_and_with_nothing_cached_the_mount_fails_in_time() {
 }
 
 #[test]
+fn a_malformed_invitation_and_a_name_that_leads_nowhere_are_told_at_once() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = ["--state", text(state.path()), "--answer-within", "50s"];
+    let mount = |url: &str| farfs(&[&["mount", url, text(mountpoint.path())][..], &place].concat());
+    let said = mount(&format!("{}&invite=xx", url())).fails_with(2);
+    assert!(said.contains("malformed"), "{said}");
+    let said = mount(&url().replace("127.0.0.1", "no.such.host.invalid")).fails_with(3);
+    assert!(said.contains("no.such.host.invalid leads to no address"), "{said}");
+}
+
+#[test]
 fn a_damaged_state_directory_is_reported_with_the_damaged_file() {
     let mountpoint = tempfile::tempdir().unwrap();
     for name in ["server.toml", "device.pem", "tables.redb"] {

@@ -23,7 +23,10 @@ fn an_invitation_lets_in_one_device_once() {
     let server = world.server();
     let first = world.mount(&server, "first", "connected");
     says(run(&mut mount(&world, &first.url, "second")), TURNED_AWAY, &["invitation"]);
-    let wrong = first.url.replace("invite=", "invite=x");
+    let malformed = first.url.replace("invite=", "invite=x");
+    says(run(&mut mount(&world, &malformed, "third")), 2, &["malformed", "farfs invite"]);
+    let (without, _) = first.url.split_once("&invite").unwrap();
+    let wrong = format!("{without}&invite={}", "0".repeat(40));
     says(run(&mut mount(&world, &wrong, "third")), TURNED_AWAY, &["invitation"]);
     let (without, _) = first.url.split_once("&invite").unwrap();
     says(run(&mut mount(&world, without, "fourth")), TURNED_AWAY, &["invitation"]);

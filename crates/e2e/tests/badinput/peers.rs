@@ -59,7 +59,7 @@ fn a_server_that_answers_garbage_is_given_up_in_time() {
         }
     });
     let key = Identity::generate().unwrap().fingerprint();
-    let url = format!("farfs://{address}/main?key={key}&invite=abc");
+    let url = format!("farfs://{address}/main?key={key}");
     let (place, state) = (world.folder("mount"), world.path("state"));
     let mut mount = world.farfs(&["mount", &url, "--answer-within", "4s"]);
     mount.arg(place).arg("--state").arg(state);
@@ -138,7 +138,7 @@ fn a_port_where_nobody_listens_is_given_up_in_time() {
     let world = World::new();
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let key = Identity::generate().unwrap().fingerprint();
-    let url = format!("farfs://{free}/main?key={key}&invite=abc");
+    let url = format!("farfs://{free}/main?key={key}");
     let mut command = Command::new(e2e::world::program());
     command.args(["mount", &url, "--answer-within", "3s"]);
     command.arg(world.folder("mount")).arg("--state").arg(world.path("state"));
