@@ -4,10 +4,10 @@
 //! Never: knows what is asked.
 
 use crate::exit::{self, Exit, OrExit, fail};
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::fs::{File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -41,6 +41,11 @@ fn through(directory: &Path) -> Result<(File, PathBuf)> {
     Ok((opened, path))
 }
 
+/// Nothing came in time.
+#[derive(Debug, thiserror::Error)]
+#[error("it may be stopped or busy")]
+pub struct Silent;
+
 /// Asks whoever serves the directory. None: nobody does.
 pub fn ask<Q: Serialize, A: DeserializeOwned>(
     directory: &Path,
@@ -61,13 +66,18 @@ pub fn ask<Q: Serialize, A: DeserializeOwned>(
     stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
     let silent = || format!("the farfs process of {} does not answer", directory.display());
+    let no_answer = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(Silent),
+        _ => Error::new(error),
+    };
     let mut line = serde_json::to_vec(question)?;
     line.push(b'\n');
-    stream.write_all(&line).or_exit(Exit::Failure, silent())?;
+    stream.write_all(&line).map_err(no_answer).or_exit(Exit::Failure, silent())?;
     let mut answer = String::new();
     BufReader::new(stream)
         .take(ANSWER_BYTES_MAX)
         .read_line(&mut answer)
+        .map_err(no_answer)
         .or_exit(Exit::Failure, silent())?;
     match serde_json::from_str(&answer).or_exit(Exit::Failure, silent())? {
         Answer::Done(answer) => Ok(Some(answer)),

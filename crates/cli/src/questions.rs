@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How long the daemon may take; it answers from memory.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// The same for what may have to be fetched.
+const FETCHED_WITHIN: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -43,7 +45,16 @@ pub enum Reply {
 }
 
 fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
-    control::ask(&mount.state_directory, question, ANSWER_WITHIN)?.ok_or_else(|| {
+    let within = match question {
+        Question::Explain { .. } => FETCHED_WITHIN,
+        _ => ANSWER_WITHIN,
+    };
+    let answer = control::ask(&mount.state_directory, question, within);
+    let answer = match answer {
+        Err(error) if is_silence(&error) => return Err(silent(mount)),
+        answer => answer?,
+    };
+    answer.ok_or_else(|| {
         fail(
             Exit::Failure,
             format!(
@@ -53,6 +64,19 @@ fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
             ),
         )
     })
+}
+
+/// Whether the process is there and says nothing.
+pub fn is_silence(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<control::Silent>())
+}
+
+fn silent(mount: &Entry) -> anyhow::Error {
+    let (pid, shown) = (mount.pid, mount.mountpoint.display());
+    anyhow::Error::new(control::Silent).context(format!(
+        "the farfs process {pid} of {shown} does not answer (`farfs umount --lazy {shown}` takes \
+         the mount out of sight; `kill -CONT {pid}` wakes a process that was stopped)"
+    ))
 }
 
 fn unexpected(mount: &Entry) -> anyhow::Error {

@@ -23,6 +23,8 @@ impl Explain {
     pub fn run(self) -> Result<()> {
         let path = mounts::absolute(&self.path)?;
         let mount = mounts::holding(&path)?;
+        // A process that does not answer would hold up whoever looks at the file, too.
+        questions::status(&mount)?;
         let explained =
             questions::explain(&mount, mounts::inode(&path)?, path.display().to_string())?;
         if self.json {

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How long the daemon may take to end once it is unmounted.
 const ENDING: Duration = Duration::from_secs(30);
+/// The same for one that does not answer.
+const SILENT: Duration = Duration::from_secs(3);
 /// How long a link that is down is given to come up.
 const CONNECTING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -48,27 +50,30 @@ impl Umount {
             let shown = mountpoint.display();
             return Err(fail(Exit::NotFound, format!("no farfs volume is mounted at {shown}")));
         }
-        if let Some(daemon) = &daemon {
-            send_first(daemon, self.wait.0);
-        }
+        let answers = daemon.as_ref().is_none_or(|daemon| send_first(daemon, self.wait.0));
         if mounts::is_mounted(&mountpoint) {
             unmount(&mountpoint, self.lazy)?;
         }
         match daemon {
-            Some(daemon) if !self.lazy => ended(&daemon),
+            Some(daemon) if !self.lazy => ended(&daemon, if answers { ENDING } else { SILENT }),
             _ => Ok(()),
         }
     }
 }
 
 /// Waits until nothing is pending, and says what is. A daemon that does not answer is no reason
-/// not to unmount.
-fn send_first(daemon: &Entry, patience: Duration) {
-    let _ = questions::tell(daemon, &Question::Hurry);
+/// not to unmount. False: it does not.
+fn send_first(daemon: &Entry, patience: Duration) -> bool {
+    if let Err(error) = questions::tell(daemon, &Question::Hurry)
+        && questions::is_silence(&error)
+    {
+        eprintln!("farfs: {}", exit::words(&error));
+        return false;
+    }
     let began = Instant::now();
     while let Ok(status) = questions::status(daemon) {
         if status.pending.updates == 0 {
-            return;
+            return true;
         }
         if began.elapsed() >= patience.min(worth_waiting(&status)) {
             let pending = show::pending(&status.pending);
@@ -77,10 +82,11 @@ fn send_first(daemon: &Entry, patience: Duration) {
             let kept = &status.state_directory;
             eprintln!("farfs: kept in {kept}, and sent after the next mount: `{again}`");
             let _ = questions::tell(daemon, &Question::Leave { patience: Duration::ZERO });
-            return;
+            return true;
         }
         std::thread::sleep(LOOK_EVERY);
     }
+    true
 }
 
 /// How long it can make sense to wait for what is pending.
@@ -126,16 +132,17 @@ fn busy(mountpoint: &Path) -> anyhow::Error {
 }
 
 /// The next mount needs the state directory: so the daemon's end is waited for.
-fn ended(daemon: &Entry) -> Result<()> {
-    let until = Instant::now() + ENDING;
+fn ended(daemon: &Entry, within: Duration) -> Result<()> {
+    let until = Instant::now() + within;
     while processes::started(daemon.pid) == Some(daemon.started) {
         if Instant::now() >= until {
             return Err(fail(
                 Exit::Busy,
                 format!(
-                    "unmounted, but the farfs process {} has not ended after {}",
+                    "unmounted, but the farfs process {0} has not ended after {1}; the volume \
+                     can be mounted again when it has (`kill -CONT {0}` wakes it if it was stopped)",
                     daemon.pid,
-                    units::show_secs(ENDING.as_secs())
+                    units::show_secs(within.as_secs())
                 ),
             ));
         }
