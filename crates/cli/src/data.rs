@@ -4,7 +4,7 @@
 //! `farfs.toml` if somebody wrote one.
 
 use crate::exit::{Exit, OrExit, fail};
-use crate::lock::{Lock, try_lock};
+use crate::lock::{Lock, in_use, try_lock};
 use crate::units::Size;
 use anyhow::{Context, Result};
 use link::Identity;
@@ -189,9 +189,8 @@ fn key_is_there(directory: &Path, lost: LostKey) -> Result<()> {
 /// The next who opens the store makes the index of its chunks again from the packs.
 pub fn rebuild_index(directory: &Path) -> Result<()> {
     let shown = directory.display();
-    let _lock = try_lock(directory)?.ok_or_else(|| {
-        fail(Exit::Busy, format!("{shown} is in use: stop its server, and repair it then"))
-    })?;
+    let _lock = try_lock(directory)?
+        .ok_or_else(|| in_use(directory, ": stop that server, and repair it then"))?;
     Packs::forget_index(&directory.join("chunks"))
         .with_context(|| format!("cannot remove the index of the chunks in {shown}"))
 }

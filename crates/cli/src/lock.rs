@@ -2,7 +2,7 @@
 //! Holds: who has a `Lock` is the only farfs process in that directory.
 
 use crate::exit::{Exit, fail};
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -43,11 +43,14 @@ pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
 }
 
 pub fn lock(directory: &Path) -> Result<Lock> {
-    try_lock(directory)?.ok_or_else(|| {
-        let holder = holder(directory).map_or(String::new(), |pid| format!(" (process {pid})"));
-        let directory = directory.display();
-        fail(Exit::Busy, format!("{directory} is in use by another farfs process{holder}"))
-    })
+    try_lock(directory)?.ok_or_else(|| in_use(directory, ""))
+}
+
+/// What is said of a directory that another process has. `more`: what else is to be said of it.
+pub fn in_use(directory: &Path, more: &str) -> Error {
+    let holder = holder(directory).map_or(String::new(), |pid| format!(" (process {pid})"));
+    let directory = directory.display();
+    fail(Exit::Busy, format!("{directory} is in use by another farfs process{holder}{more}"))
 }
 
 /// Who wrote its id into the lock last.

@@ -3,7 +3,7 @@
 
 use crate::control;
 use crate::data::{self, Data};
-use crate::exit::{Exit, fail};
+use crate::lock;
 use crate::output;
 use crate::units;
 use crate::upkeep;
@@ -84,12 +84,8 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     {
         return Ok(answer);
     }
-    let data = Data::open(directory)?.ok_or_else(|| {
-        fail(
-            Exit::Busy,
-            format!("{} is in use by a farfs process that does not listen", directory.display()),
-        )
-    })?;
+    let data =
+        Data::open(directory)?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
     let place = Place { address: data.address()?, key: data.identity.fingerprint().to_string() };
     carry_out(&data.origin, &place, order)
 }

@@ -37,7 +37,10 @@ pub fn default_directory(volume: &str, key: &str) -> Result<PathBuf> {
 
 /// The state directory that was last mounted there, for a mount without a URL.
 pub fn last_mounted_at(mountpoint: &Path) -> Result<Option<(PathBuf, Known)>> {
-    Ok(last_below(&base()?, mountpoint))
+    let base = base()?;
+    // Who may not remove them passes them over.
+    let _ = remove_stale(&base);
+    Ok(last_below(&base, mountpoint))
 }
 
 fn last_below(base: &Path, mountpoint: &Path) -> Option<(PathBuf, Known)> {

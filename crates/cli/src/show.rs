@@ -66,7 +66,8 @@ fn link(link: &LinkStatus) -> String {
     }
     for (rate, way) in [(link.rate_up, "up"), (link.rate_down, "down")] {
         if let Some(rate) = rate {
-            let _ = write!(text, ", {}/s {way}", show_size(rate));
+            // What was used lately, which may be far less than what the link could do.
+            let _ = write!(text, ", lately {}/s {way}", show_size(rate));
         }
     }
     text
@@ -133,14 +134,16 @@ fn up_and_down(sent: u64, received: u64) -> String {
 }
 
 pub fn explanation(explained: &Explanation) -> String {
-    let mut text = format!(
-        "{}: {} of {}, {} here, version {}\n",
-        explained.path,
-        explained.kind,
-        show_size(explained.size),
-        show_size(explained.bytes_here),
-        explained.version
-    );
+    let Explanation { path, kind, version, .. } = explained;
+    // The bytes of a directory tell nobody anything.
+    let bytes = match kind.as_str() {
+        "directory" => String::new(),
+        _ => {
+            let (size, here) = (show_size(explained.size), show_size(explained.bytes_here));
+            format!(" of {size}, {here} here")
+        }
+    };
+    let mut text = format!("{path}: {kind}{bytes}, version {version}\n");
     if let Some(version) = &explained.version_at_origin {
         let _ = writeln!(text, "  at the server: version {version}");
     }
@@ -206,7 +209,7 @@ mod tests {
         let expected = "\
 /mnt: main at host:7440
   mode      partial (chosen by the link)
-  link      up, round trip 82 ms (least 60 ms), 42.5 KiB/s up
+  link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
   cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received

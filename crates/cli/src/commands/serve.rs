@@ -5,7 +5,7 @@ use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
 use crate::trees::Trees;
-use crate::{control, logging, processes};
+use crate::{control, lock, logging, processes};
 use anyhow::{Context, Result};
 use link::Listener;
 use sd_notify::NotifyState;
@@ -70,13 +70,12 @@ impl Serve {
     pub fn run(self) -> Result<()> {
         logging::to_stderr();
         processes::raise_open_files();
-        let lost = if self.new_key { LostKey::Replaced } else { LostKey::Refused };
-        let data = Data::open_with(&self.data, lost)?.ok_or_else(|| {
-            let shown = self.data.display();
-            fail(Exit::Busy, format!("{shown} is in use by another farfs process"))
-        })?;
         let settings = data::settings(&self.data)?;
         let listen = data::listen_address(self.listen.or(settings.listen).as_deref())?;
+        is_free(listen)?;
+        let lost = if self.new_key { LostKey::Replaced } else { LostKey::Refused };
+        let data =
+            Data::open_with(&self.data, lost)?.ok_or_else(|| lock::in_use(&self.data, ""))?;
         let advertise = self.advertise.or(settings.advertise);
         first_volume(&data, self.owner)?;
         let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
@@ -85,6 +84,21 @@ impl Serve {
         trees.stop();
         runtime.shutdown_timeout(ENDING);
         served
+    }
+}
+
+/// Before anything is made: whoever is at the port may serve that very directory.
+fn is_free(listen: SocketAddr) -> Result<()> {
+    match std::net::UdpSocket::bind(listen) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(fail(
+            Exit::Busy,
+            format!(
+                "the UDP port of {listen} is in use, perhaps by another farfs serve: end that, or \
+                 choose another one with --listen ADDR:PORT (invitations name it then)"
+            ),
+        )),
+        // Other troubles are told when it listens.
+        _ => Ok(()),
     }
 }
 

@@ -50,7 +50,9 @@ fn a_wrong_command_line_ends_with_code_2() {
 #[test]
 fn completions_and_man_pages_are_made_from_the_table() {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(farfs(&["completions", shell]).succeeds().contains("umount"), "{shell}");
+        let script = farfs(&["completions", shell]).succeeds();
+        assert!(script.contains("umount") && script.contains("cache-size"), "{shell}");
+        assert!(!script.contains("daemon") && !script.contains("mount.farfs"), "{shell}");
     }
     let directory = tempfile::tempdir().unwrap();
     farfs(&["man", directory.path().to_str().unwrap()]).succeeds();

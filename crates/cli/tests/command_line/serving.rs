@@ -113,7 +113,17 @@ fn a_second_server_on_the_same_directory_is_refused() {
     let _server = Server::start(directory.path());
     let data = text(directory.path());
     let said = farfs(&["serve", "--data", data, "--listen", "127.0.0.1:0"]).fails_with(5);
-    assert!(said.contains("in use"), "{said}");
+    assert!(said.contains("in use") && said.contains("(process "), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (data, port) = (directory.path().join("data"), taken.local_addr().unwrap().to_string());
+    let said = farfs(&["serve", "--data", text(&data), "--listen", &port]).fails_with(5);
+    assert!(said.contains("--listen") && said.contains(&port), "{said}");
+    assert!(!data.exists());
 }
 
 #[test]
