@@ -53,8 +53,10 @@ impl Show {
             match questions::status(entry) {
                 Ok(status) => statuses.push(status),
                 Err(error) => {
-                    eprintln!("farfs: {}", exit::words(&error));
-                    silent = Some(error);
+                    // The last is said at the end.
+                    if let Some(before) = silent.replace(error) {
+                        eprintln!("farfs: {}", exit::words(&before));
+                    }
                 }
             }
         }
