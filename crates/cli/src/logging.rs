@@ -15,7 +15,8 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 const LOG_NAME: &str = "farfs.log";
 const FILTER: &str = "FARFS_LOG";
 /// Libraries whose news are not ours.
-const DEFAULT_FILTER: &str = "info,quinn=warn,quinn_proto=warn,rustls=warn,fuser=warn";
+const DEFAULT_FILTER: &str =
+    "info,quinn=warn,quinn_proto=warn,rustls=warn,fuser=warn,fuser::session=error";
 
 fn filter() -> EnvFilter {
     EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER))

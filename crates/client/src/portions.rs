@@ -60,16 +60,17 @@ impl Portions {
     }
 }
 
-/// Bytes a second. None: nothing is known, and the link is no slow one.
+/// Bytes a second. None: nothing is known, and nothing speaks for a slow link.
 fn rate_of(link: &LinkQuality) -> Option<u64> {
-    let near = link.round_trip_min.is_some_and(|trip| trip <= NEAR);
-    link.rate_down.or((!near).then_some(RATE_GUESS))
+    let far = link.round_trip_min.is_some_and(|trip| trip > NEAR);
+    link.rate_down.or(far.then_some(RATE_GUESS))
 }
 
 /// How long to wait for an answer with so many bytes, beside others like it, where an answer
-/// without any may take `usual`.
+/// without any may take `usual`. A link that brings nothing any more is found out by its session.
 pub(crate) fn patience(link: &LinkQuality, bytes: u64, usual: Duration) -> Duration {
-    let rate = rate_of(link).unwrap_or(RATE_GUESS).max(RATE_LEAST);
+    let Some(rate) = rate_of(link) else { return usual };
+    let rate = rate.max(RATE_LEAST);
     let millis = bytes.saturating_mul(1000 * PATIENCE_TIMES * REQUESTS_MAX as u64) / rate;
     usual.saturating_add(Duration::from_millis(millis))
 }
@@ -135,7 +136,7 @@ mod tests {
     fn of_an_unknown_link_that_is_far_little_is_asked() {
         let unknown = Portions::of(&link(None, 300));
         assert_eq!((unknown.eager, unknown.request), (32 * KIB, 16 * KIB));
-        assert_eq!(Portions::of(&LinkQuality::default()), unknown);
+        assert_eq!(patience(&link(None, 1), 64 * KIB, NEAR), NEAR);
     }
 
     #[test]
