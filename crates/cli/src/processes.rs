@@ -47,8 +47,8 @@ fn start_field(stat: &str) -> Option<u64> {
     fields.get(19)?.parse().ok()
 }
 
-/// The farfs process of a user that was told to mount there. None: it has ended, or cannot be
-/// seen from here.
+/// The farfs process of a user that was told to mount there, but for this one, which may be trying
+/// just that. None: it has ended, or cannot be seen from here.
 pub fn mounted_at(mountpoint: &Path, owner: u32) -> Option<u32> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
@@ -60,6 +60,7 @@ pub fn mounted_at(mountpoint: &Path, owner: u32) -> Option<u32> {
         let name = || std::fs::read_to_string(process.join("comm")).unwrap_or_default();
         let said = || std::fs::read(process.join("cmdline")).unwrap_or_default();
         owned
+            && *pid != std::process::id()
             && name().trim() == "farfs"
             && mounts_at(&said(), mountpoint.as_os_str().as_bytes())
             && started(*pid).is_some()
