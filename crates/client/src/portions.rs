@@ -45,19 +45,25 @@ pub(crate) struct Portions {
 
 impl Portions {
     pub fn of(link: &LinkQuality) -> Portions {
-        let carried = |time: Duration| match rate_of(link) {
+        let brings = |time: Duration| match rate_of(link) {
             None => u64::MAX,
-            Some(rate) => rate.saturating_mul(time.as_secs()),
+            Some(rate) => carried(rate, time),
         };
-        let window_least = carried(WINDOW_FOR).clamp(16 * KIB, 128 * KIB);
+        let window_least = brings(WINDOW_FOR).clamp(16 * KIB, 128 * KIB);
         Portions {
-            eager: carried(EAGER_FOR).clamp(8 * KIB, 64 * KIB),
-            whole: carried(WHOLE_FOR).clamp(16 * KIB, KIB * KIB),
+            eager: brings(EAGER_FOR).clamp(8 * KIB, 64 * KIB),
+            whole: brings(WHOLE_FOR).clamp(16 * KIB, KIB * KIB),
             window_least,
-            window_most: carried(WINDOW_FOR / 2).clamp(window_least, 8 * KIB * KIB),
-            request: carried(REQUEST_FOR).clamp(4 * KIB, PAYLOAD_BYTES_MAX as u64),
+            window_most: brings(WINDOW_FOR / 2).clamp(window_least, 8 * KIB * KIB),
+            request: brings(REQUEST_FOR).clamp(4 * KIB, PAYLOAD_BYTES_MAX as u64),
         }
     }
+}
+
+/// Bytes that a link carries in a time.
+pub(crate) fn carried(rate: u64, time: Duration) -> u64 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    rate.saturating_mul(millis) / 1000
 }
 
 /// Bytes a second. None: nothing is known, and nothing speaks for a slow link.

@@ -1,5 +1,6 @@
 //! How much is fetched ahead at once, and how long one waits for it, by what the link takes.
 
+use crate::portions::carried;
 use crate::types::Settings;
 use protocol::{GATHERED_FILES_MAX, LinkQuality, PAYLOAD_BYTES_MAX};
 use std::time::Duration;
@@ -70,12 +71,6 @@ fn held_max(link: &LinkQuality, rate_down: u64) -> usize {
     }
     let named = carried(link.rate_up.unwrap_or(RATE_GUESS), NAMING_FOR) / NAME_BYTES;
     usize::try_from(named).unwrap_or(usize::MAX).min(GATHERED_FILES_MAX)
-}
-
-/// Bytes that a link carries in a time.
-fn carried(rate: u64, time: Duration) -> u64 {
-    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    rate.saturating_mul(millis) / 1000
 }
 
 /// How long who lacks something that is under way waits for it: as long as all that is under way
