@@ -14,6 +14,7 @@ mod error;
 mod examine;
 mod limits;
 mod origin;
+mod row;
 mod session;
 mod take;
 mod tree;

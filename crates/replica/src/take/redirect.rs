@@ -3,9 +3,10 @@
 
 use super::conflict::CONFLICTS;
 use crate::error::Result;
+use crate::row::get;
 use model::{Change, FileId, Name, Stamp, Update, View};
 use store::{Read, Write};
-use volume::whole::{Committer, VolumeId, Whole, decode, encode};
+use volume::whole::{Committer, VolumeId, Whole, encode};
 
 /// The stamp of contents that were kept aside, to the file that has them.
 pub(crate) const CONTENTS: &str = "origin-aside-contents";
@@ -175,17 +176,6 @@ fn files_of(change: &mut Change) -> Vec<&mut FileId> {
         | Change::SetAttributes { file, .. }
         | Change::SetXattr { file, .. }
         | Change::RemoveXattr { file, .. } => vec![file],
-    }
-}
-
-fn get<T: for<'b> minicbor::Decode<'b, ()>>(
-    read: &dyn Read,
-    table: &'static str,
-    key: &[u8],
-) -> Result<Option<T>> {
-    match read.get(table, key)? {
-        Some(bytes) => Ok(Some(decode(|| format!("a row of {table}"), &bytes)?)),
-        None => Ok(None),
     }
 }
 

@@ -2,6 +2,7 @@
 //! Holds: a file that is known has its names, its number and its row, or none of them.
 
 use crate::error::Result;
+use crate::row::get;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{Contents, FileId, Kind, Name, ReplicaId, Stamp, Time};
@@ -372,17 +373,6 @@ pub(crate) fn purge_tree(write: &mut dyn Write, volume: VolumeId, rows_max: usiz
         }
     }
     Ok(found)
-}
-
-fn get<T: for<'b> Decode<'b, ()>>(
-    read: &dyn Read,
-    table: &'static str,
-    key: &[u8],
-) -> Result<Option<T>> {
-    match read.get(table, key)? {
-        Some(bytes) => Ok(Some(decode(|| format!("a row of {table}"), &bytes)?)),
-        None => Ok(None),
-    }
 }
 
 fn key(volume: VolumeId, number: u64) -> Vec<u8> {

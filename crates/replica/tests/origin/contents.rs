@@ -8,15 +8,7 @@ const LARGE: usize = 400_000;
 
 /// A file of `bytes`, stored by ada, with the stamp of its contents.
 async fn large_file(ada: &mut Device, bytes: &[u8]) -> (FileId, Stamp) {
-    let (file, make) = ada.making(FileId::ROOT, "large", Kind::File);
-    ada.replay(make).await;
-    let described = ada.describe(bytes);
-    for (_, chunk) in all_chunks(&described, bytes) {
-        ada.put(&[&chunk]).await;
-    }
-    let store = store_of(file, ada.stamp(), described.tree.contents);
-    assert!(matches!(ada.replay(store).await, Verdict::Taken(_)));
-    (file, ada.stamp())
+    ada.stored("large", bytes).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Chunks as what they add to a version that both sides have.
 
 use crate::party::{Device, Party, all_chunks, noise, store_of};
-use model::{Contents, FileId, Kind, Stamp};
+use model::{Contents, FileId, Stamp};
 use protocol::{
     BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request,
     Response, Submit, Submitted, Verdict,
@@ -21,15 +21,7 @@ fn versions() -> (Vec<u8>, Vec<u8>) {
 
 /// A file with the first version, stored by ada.
 async fn stored(ada: &mut Device, bytes: &[u8]) -> (FileId, Stamp) {
-    let (file, make) = ada.making(FileId::ROOT, "large", Kind::File);
-    ada.replay(make).await;
-    let described = ada.describe(bytes);
-    for (_, chunk) in all_chunks(&described, bytes) {
-        ada.put(&[&chunk]).await;
-    }
-    let store = store_of(file, ada.stamp(), described.tree.contents);
-    assert!(matches!(ada.replay(store).await, Verdict::Taken(_)));
-    (file, ada.stamp())
+    ada.stored("large", bytes).await
 }
 
 fn whole(file: FileId, version: Stamp, bytes: &[u8]) -> Base {

@@ -1,24 +1,16 @@
 //! The contents of several files in one answer.
 
-use crate::party::{Device, Party, all_chunks, noise, store_of};
-use model::{FileId, Kind, Stamp};
+use crate::party::{Device, Party, noise};
+use model::{FileId, Stamp};
 use protocol::{
     Base, GATHERED_FILES_MAX, Gathered, PAYLOAD_BYTES_MAX, Portion, Range, Refusal, Request,
-    Response, Sought, Verdict, Wish,
+    Response, Sought, Wish,
 };
 
 type Version = (FileId, Stamp);
 
 async fn store(ada: &mut Device, text: &str, bytes: &[u8]) -> Version {
-    let (file, make) = ada.making(FileId::ROOT, text, Kind::File);
-    ada.replay(make).await;
-    let described = ada.describe(bytes);
-    for (_, chunk) in all_chunks(&described, bytes) {
-        ada.put(&[&chunk]).await;
-    }
-    let store = store_of(file, ada.stamp(), described.tree.contents);
-    assert!(matches!(ada.replay(store).await, Verdict::Taken(_)));
-    (file, ada.stamp())
+    ada.stored(text, bytes).await
 }
 
 fn wish((file, version): Version) -> Wish {

@@ -264,6 +264,19 @@ impl Device {
         Secret::new(self.attached.secret)
     }
 
+    /// A new file in the root with these contents, and the stamp of them.
+    pub async fn stored(&mut self, text: &str, bytes: &[u8]) -> (FileId, Stamp) {
+        let (file, make) = self.making(FileId::ROOT, text, Kind::File);
+        self.replay(make).await;
+        let described = self.describe(bytes);
+        for (_, chunk) in all_chunks(&described, bytes) {
+            self.put(&[&chunk]).await;
+        }
+        let store = store_of(file, self.stamp(), described.tree.contents);
+        assert!(matches!(self.replay(store).await, Verdict::Taken(_)));
+        (file, self.stamp())
+    }
+
     pub fn describe(&self, bytes: &[u8]) -> Described {
         describe_bytes(&self.secret(), self.attached.cutter, bytes)
     }
