@@ -188,7 +188,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         tracing::warn!(%file, "a file that was being written to has no container");
                         let mut write = self.inner.tables.write()?;
                         Presence::remove(&mut *write, file)?;
-                        write.commit(Durability::Later)?;
+                        // Durable before there can be a container again, to be fetched into: after
+                        // another crash it would be taken for what was being written.
+                        write.commit(Durability::Now)?;
                     }
                 }
             }

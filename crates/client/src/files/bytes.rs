@@ -182,12 +182,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (grip, _) = self.files().grip(handle)?;
         if size == 0 {
             // Nothing of what was there is needed.
-            let was_dirty = self.is_dirty(&grip);
+            let nothing_else = {
+                let files = self.files();
+                let open = files.get(grip.file, grip.generation);
+                open.is_none_or(|open| open.presence.dirty.is_none() || open.only_cut)
+            };
             let change = if alone { Extent::AllOfOwn } else { Extent::All };
             self.alter(handle, uid, change, |container| container.set_length(0))?;
             let mut files = self.files();
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
-                open.only_cut = !was_dirty || open.only_cut;
+                open.only_cut = nothing_else;
             }
             return Ok(());
         }
