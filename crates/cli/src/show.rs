@@ -40,6 +40,7 @@ pub fn mode(status: &Status) -> String {
         Mode::Disconnected => "disconnected",
     };
     let chosen = match status.mode_wanted.as_str() {
+        "auto" if status.mode == Mode::Partial && status.alone => " (nobody else is there)",
         "auto" => " (chosen by the link)",
         wanted if wanted == mode => " (as set)",
         _ => " (the mode that is set needs the link)",
@@ -177,6 +178,7 @@ mod tests {
             pid: 7,
             mode: Mode::Partial,
             mode_wanted: "auto".into(),
+            alone: false,
             read_only: false,
             replica: Some(3),
             seen: 9,

@@ -3,6 +3,7 @@
 //! Holds: a change is in the journal before it shows; locks are taken in the order core, files,
 //! tables; nothing that is cached needs the core's lock to be read.
 
+use crate::company::Company;
 use crate::connection::Connection;
 use crate::files::Files;
 use crate::known::Remover;
@@ -79,6 +80,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub settled: Notify,
     /// There may be something to replay.
     pub replay_wanted: Notify,
+    pub company: Company,
     /// The log has grown since it was last synced.
     pub sync_wanted: Notify,
     pub stopping: AtomicBool,
@@ -172,6 +174,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 session_changed: Notify::new(),
                 settled: Notify::new(),
                 replay_wanted: Notify::new(),
+                company: Company::default(),
                 sync_wanted: Notify::new(),
                 stopping: false.into(),
                 flights: Mutex::new(BTreeMap::new()),

@@ -29,6 +29,10 @@ pub(crate) struct Connection {
     pub trouble: Option<Unreachable>,
     pub lease_until: Option<Moment>,
     pub lease: Duration,
+    /// The replica above has said that nobody else uses the volume.
+    pub alone: bool,
+    /// It has no room for what is pending.
+    pub full: bool,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -58,6 +62,8 @@ impl Connection {
             trouble: None,
             lease_until: None,
             lease: Duration::ZERO,
+            alone: false,
+            full: false,
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

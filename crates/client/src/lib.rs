@@ -9,6 +9,7 @@ mod ahead;
 mod away;
 mod base;
 mod client;
+mod company;
 mod connection;
 mod contents;
 mod damage;

@@ -21,6 +21,8 @@ pub struct LinkView {
     /// How long there has been no session; none: there is one.
     pub down_for: Option<Duration>,
     pub round_trip_min: Option<Duration>,
+    /// Nobody else uses the volume.
+    pub alone: bool,
 }
 
 /// The mode to work in, given the one before.
@@ -35,6 +37,8 @@ pub fn choose(wanted: WantedMode, link: LinkView, before: Mode) -> Mode {
         WantedMode::Auto => {}
     }
     match link.round_trip_min {
+        // Nobody could see how far a change has come.
+        Some(_) if link.alone => Mode::Partial,
         Some(trip) if trip <= CONNECTED_ROUND_TRIP_MAX => Mode::Connected,
         Some(trip) if trip >= PARTIAL_ROUND_TRIP_MIN => Mode::Partial,
         _ if before == Mode::Disconnected => Mode::Partial,
@@ -71,7 +75,17 @@ mod tests {
     }
 
     fn trip(millis: u64) -> LinkView {
-        LinkView { down_for: None, round_trip_min: Some(Duration::from_millis(millis)) }
+        let round_trip_min = Some(Duration::from_millis(millis));
+        LinkView { round_trip_min, ..LinkView::default() }
+    }
+
+    #[test]
+    fn nobody_is_waited_for_by_who_has_the_volume_for_itself() {
+        let alone = LinkView { alone: true, ..trip(1) };
+        assert_eq!(auto(alone, Mode::Connected), Mode::Partial);
+        assert_eq!(auto(trip(1), Mode::Partial), Mode::Connected);
+        let wanted = WantedMode::Fixed(Mode::Connected);
+        assert_eq!(choose(wanted, alone, Mode::Connected), Mode::Connected);
     }
 
     #[test]

@@ -101,12 +101,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 continue;
             }
             match self.replay_batch().await {
-                Ok(()) => self.core().setback = None,
+                Ok(()) => {
+                    self.core().setback = None;
+                    self.note_full(false);
+                }
                 // The next attach calls again.
                 Err(Setback::Link) => self.inner.world.clock.sleep(Duration::from_millis(20)).await,
                 Err(Setback::Failed(error)) => {
                     tracing::warn!(%error, "what is pending could not be sent, and stays pending");
                     self.core().setback = Some(error.to_string());
+                    self.note_full(matches!(error, Error::Objection(Objection::NoSpace)));
                     if let Error::Objection(objection) = error
                         && let Err(error) = self.turned_away(objection)
                     {
@@ -277,6 +281,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         self.forget(&stale);
+        self.acknowledge_company();
         self.inner.settled.notify_waiters();
         Ok(())
     }

@@ -63,8 +63,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         tracing::error!(?error, "a notice could not be taken in");
                         self.distrust_cache();
                     }
-                    // The other side may have gone meanwhile; then nobody waits.
-                    let _ = done.send(());
+                    self.acknowledge(&notice, done);
                 }
             }
         }
@@ -118,6 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut connection = self.connection();
             connection.attached = false;
             (connection.up, connection.left) = (false, false);
+            connection.alone = false;
             if connection.down_since.is_none() {
                 connection.down_since = Some(now);
                 connection.silent_before = why.silent_for();
@@ -125,6 +125,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.trouble = Some(why.clone());
         }
         tracing::info!(%why, "the session is down");
+        self.inner.company.forget();
         self.choose_mode();
         self.inner.session_changed.notify_waiters();
     }
@@ -223,7 +224,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.unsaved = true;
                     self.inner.epoch.store(core.meta.epoch, Ordering::Release);
                 }
-                self.take_states(&Notice { upto: seq, states: said }, true, taken)
+                self.take_states(&Notice { upto: seq, states: said, alone: None }, true, taken)
             }
         }
     }
@@ -306,6 +307,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
             self.choose_mode();
+            self.acknowledge_company();
             self.follow_wish().await;
             let waiting = {
                 let connection = self.connection();
@@ -338,13 +340,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         let quality = self.inner.upstream.quality();
         let mut connection = self.connection();
-        let link =
-            LinkView { down_for: connection.down_for(now), round_trip_min: quality.round_trip_min };
+        let link = LinkView {
+            down_for: connection.down_for(now),
+            round_trip_min: quality.round_trip_min,
+            // Who is alone learns only here that there is no room: at the call, where it waits.
+            alone: connection.alone && !connection.full,
+        };
         let mode = mode::choose(connection.wanted, link, connection.mode);
         if mode != connection.mode {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
             connection.mode = mode;
             drop(connection);
+            self.acknowledge_company();
             self.inner.session_changed.notify_waiters();
             self.inner.settled.notify_waiters();
             self.inner.replay_wanted.notify_one();

@@ -19,12 +19,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let inner = &*self.inner;
         let quality = inner.upstream.quality();
         let traffic = inner.upstream.traffic();
-        let (mode, wanted, attached, trouble) = {
+        let (mode, wanted, attached, alone, trouble) = {
             let connection = self.connection();
             let trouble = connection.trouble.as_ref().map(ToString::to_string);
             let left = connection.left.then(|| Unreachable::Unwanted.to_string());
             let trouble = left.or(connection.obstacle.clone()).or(trouble);
-            (connection.mode, connection.wanted, connection.attached, trouble)
+            (connection.mode, connection.wanted, connection.attached, connection.alone, trouble)
         };
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let traffic_rows = Class::ALL
@@ -50,6 +50,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 WantedMode::Auto => "auto".into(),
                 WantedMode::Fixed(mode) => name_of(mode).into(),
             },
+            alone,
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
             seen: core.meta.seen.0,

@@ -91,6 +91,8 @@ fn cached_files_are_read_and_changes_are_made_without_a_link_and_arrive_when_it_
         let files = [("a/one", noise(1, 70_000)), ("a/two", noise(2, 10)), ("b", noise(3, 1000))];
         let wanted = Wanted { mode, options: &[], ..Wanted::default() };
         let (world, server, mount) = with_files(&files, wanted);
+        // Who has the volume for itself does not wait for the server.
+        let _company = world.mount(&server, "company", "partial");
         let before = tree(&mount.mountpoint);
         mount.relay.cut();
         let place = mount.mountpoint.clone();
@@ -250,9 +252,8 @@ fn an_interrupted_transfer_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn the_mode_follows_the_link() {
-    let (_world, _server, mut mount) =
-        with_files(&[], Wanted { mode: "auto", ..Wanted::default() });
+fn the_mode_follows_the_link_and_the_company() {
+    let (world, server, mut mount) = with_files(&[], Wanted { mode: "auto", ..Wanted::default() });
     let becomes = |mount: &Mount, mode: &str| {
         // What is asked now and then lets the link be measured.
         let mut number = 0;
@@ -262,7 +263,13 @@ fn the_mode_follows_the_link() {
             mount.mode() == mode
         });
     };
-    becomes(&mount, "connected");
+    becomes(&mount, "partial");
+    assert!(mount.status()["alone"].as_bool().unwrap());
+    fs::write(mount.path("alone"), "x").unwrap();
+    let other = world.mount(&server, "other", "auto");
+    assert_eq!(mount.mode(), "connected");
+    assert!(other.path("alone").exists());
+    becomes(&other, "connected");
     mount.relay.cut();
     becomes(&mount, "disconnected");
     mount.relay.restore();

@@ -286,6 +286,11 @@ pub struct Notice {
     pub upto: Seq,
     #[n(1)]
     pub states: States,
+    /// Whether nobody else may use the volume from now on. That somebody is about to is
+    /// acknowledged when what is pending has arrived, if the client waits for verdicts then.
+    /// None: as before.
+    #[n(2)]
+    pub alone: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]

@@ -36,6 +36,9 @@ pub struct Status {
     pub mode: Mode,
     /// What the user asked for: a mode, or `auto`.
     pub mode_wanted: String,
+    /// The server has said that nobody else uses the volume.
+    #[serde(default)]
+    pub alone: bool,
     pub read_only: bool,
     pub replica: Option<u32>,
     /// Position in the origin's log up to which this client has seen what others did.

@@ -6,11 +6,13 @@
 //! Never: waits, or reads a store; `deliver` and the submitting session do the waiting.
 //! From: AFS callbacks; DESIGN, "The client": a callback is a strict promise.
 
+mod alone;
 mod deliver;
 mod grace;
 mod holder;
 mod level;
 
+pub(crate) use alone::{Coming, Company};
 pub(crate) use deliver::{Teller, deliver};
 pub(crate) use grace::Grace;
 pub(crate) use holder::{Holder, Next, Shown};
@@ -37,6 +39,8 @@ pub(crate) struct Holders {
     next_session: u64,
     /// The last session that was expected of clients that are being attached.
     expected: BTreeMap<ReplicaId, u64>,
+    /// Clients that are about to attach, whoever they are.
+    coming: usize,
 }
 
 /// How a client comes to hold callbacks.
@@ -105,6 +109,7 @@ impl Holders {
             published: position,
             next_session: 1,
             expected: BTreeMap::new(),
+            coming: 0,
         }
     }
 

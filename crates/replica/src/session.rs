@@ -1,7 +1,7 @@
 //! One caller's session at an origin.
 
 use crate::answer::{self, GatherWanted, RecipeWanted, Sent, Wanted};
-use crate::callbacks::{Place, Teller, deliver};
+use crate::callbacks::{Coming, Company, Place, Teller, deliver};
 use crate::catalog::Admitted;
 use crate::deltas::put_deltas;
 use crate::error::Result;
@@ -16,7 +16,12 @@ use protocol::{
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::AbortHandle;
+use tracing::info;
+
+/// How long somebody who attaches waits for the changes of the one who had the volume for itself.
+const NOTICE_COMPANY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A session. When it is dropped, what the client has cached stays under its lease.
 pub struct OriginSession {
@@ -93,6 +98,7 @@ impl OriginSession {
             Request::Leave => {
                 let place = self.place()?;
                 self.volume.holders().give_up(&place);
+                self.volume.look_for_one_alone(&self.inner.world.clock);
                 self.run("let a client go", move |inner, volume| {
                     answer::leave(inner, volume, place.replica)?;
                     Ok(Ok(Response::Left))
@@ -117,6 +123,8 @@ impl OriginSession {
     }
 
     async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
+        let (coming, told) = Coming::begin(&self.volume, attach.replica);
+        self.await_company(&told).await;
         let device = self.caller.device;
         let work =
             move |inner: &Inner, volume: &Volume| answer::attach(inner, volume, device, &attach);
@@ -128,6 +136,8 @@ impl OriginSession {
         if let Some(before) = locked(&self.attached).replace(listening) {
             before.delivery.abort();
         }
+        drop(coming);
+        self.volume.look_for_one_alone(&self.inner.world.clock);
         Ok(Attached {
             replica: place.replica,
             taken: attached.taken,
@@ -138,6 +148,20 @@ impl OriginSession {
             tail: attached.tail,
             gathers: Some(true),
         })
+    }
+
+    /// Who had the volume for itself knows better, and what it did is here.
+    async fn await_company(&self, told: &[Company]) {
+        let noticed = async {
+            for one in told {
+                one.noticed().await;
+            }
+        };
+        let clock = &self.inner.world.clock;
+        if clock.within(NOTICE_COMPANY_WITHIN, noticed).await.is_none() {
+            info!(volume = self.volume.name, "who was alone has not sent all of its changes yet");
+            self.volume.holders().wait_no_more(told);
+        }
     }
 
     /// Works on the stores where such work is done.

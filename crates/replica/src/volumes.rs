@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use volume::whole::VolumeId;
+use world::Clock;
 
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -52,6 +53,14 @@ impl Volume {
 
     pub fn holders(&self) -> MutexGuard<'_, Holders> {
         locked(&self.holders)
+    }
+
+    /// Tells the only client that there is, if there is no other, that it has the volume for itself.
+    pub fn look_for_one_alone(&self, clock: &Clock) {
+        let now = clock.moment();
+        if self.grace.is_over(now) {
+            self.holders().look_for_one_alone(now);
+        }
     }
 
     pub fn queue(&self) -> MutexGuard<'_, Queue> {

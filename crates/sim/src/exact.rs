@@ -24,7 +24,9 @@ const PAUSE_MILLIS_MAX: u64 = 400;
 pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String> {
     let origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
     let mut machines = Vec::new();
-    let mode = WantedMode::Fixed(Mode::Connected);
+    // Who has the volume for itself waits for nobody, and that makes no difference.
+    let chosen = room.chance.below(2) == 0;
+    let mode = if chosen { WantedMode::Auto } else { WantedMode::Fixed(Mode::Connected) };
     for number in 0..clients {
         let mut machine =
             ClientMachine::new(room, number, origin.invite()?, Conditions::NEAR, mode);

@@ -116,6 +116,8 @@ pub(crate) fn renew(
             holder.shown = Shown::nothing();
         }
         holder.renew(seen.min(upto), upto, now + inner.limits.lease);
+        drop(holders);
+        volume.look_for_one_alone(&inner.world.clock);
         return Ok(Ok(tail));
     }
     Ok(Err(Refusal::NotAttached))
@@ -196,7 +198,7 @@ fn tail(inner: &Inner, volume: &Volume, seen: Seq, shown: Option<&Shown>) -> Res
     if super::weigh(&states) > STATES_BYTES_MAX {
         return Ok((Tail::TooFar(at), at));
     }
-    Ok((Tail::Changes(Notice { upto: at, states }), at))
+    Ok((Tail::Changes(Notice { upto: at, states, alone: None }), at))
 }
 
 /// What a client has cached, if a tail is of any use to it.

@@ -31,12 +31,16 @@ pub(crate) async fn deliver(volume: Arc<Volume>, place: Place, teller: Arc<dyn T
             Next::Over => return,
             Next::Nothing => wake.notified().await,
             Next::Notice(notice) => {
-                let upto = notice.upto;
+                let (upto, alone) = (notice.upto, notice.alone);
                 if !teller.tell(notice).await {
                     volume.holders().leave(&place);
                     return;
                 }
-                volume.holders().acknowledge(&place, upto);
+                let mut holders = volume.holders();
+                holders.acknowledge(&place, upto);
+                if alone == Some(false) {
+                    holders.acknowledge_company(&place);
+                }
             }
         }
     }

@@ -23,6 +23,11 @@ impl Grace {
         self.unknown.change(|unknown| unknown.remove(&replica));
     }
 
+    /// No client holds a lease that nobody here knows of.
+    pub fn is_over(&self, now: Moment) -> bool {
+        self.until <= now || self.unknown.is(BTreeSet::is_empty)
+    }
+
     /// Waits until everybody has attached or no lease can hold any more.
     pub async fn over(&self, clock: &Clock) {
         let now = clock.moment();

@@ -58,6 +58,8 @@ pub(crate) struct Holder {
     /// The last session that was expected or began.
     pub newest: u64,
     pub acknowledged: Level<Seq>,
+    /// It was told that nobody else may use the volume, and has not acknowledged the contrary.
+    pub alone: Level<bool>,
     pub wake: Wake,
     behind: bool,
     pending: Pending,
@@ -75,6 +77,8 @@ struct Pending {
     bytes: usize,
     /// There is a notice to send even if it has no states.
     position: bool,
+    /// Whether the client has the volume for itself, if that has changed.
+    alone: Option<bool>,
 }
 
 impl Pending {
@@ -111,6 +115,7 @@ impl Holder {
             session: None,
             newest: 0,
             acknowledged: Level::new(Seq::START),
+            alone: Level::new(false),
             wake: Arc::new(Notify::new()),
             behind: false,
             pending: Pending::default(),
@@ -131,9 +136,11 @@ impl Holder {
         // Who waits for this client hears of it as soon as it has taken in the tail.
         let position = self.acknowledged.is_watched();
         self.pending = Pending { position, ..Pending::default() };
+        self.not_alone();
     }
 
     pub fn end(&mut self) {
+        self.not_alone();
         self.session = None;
         self.pending = Pending::default();
         self.wake.notify_one();
@@ -172,7 +179,8 @@ impl Holder {
             }
         }
         if self.pending.bytes > STATES_BYTES_MAX {
-            self.pending = Pending::default();
+            let alone = self.pending.alone;
+            self.pending = Pending { alone, position: alone.is_some(), ..Pending::default() };
             self.behind = true;
             return true;
         }
@@ -194,15 +202,39 @@ impl Holder {
         if !self.pending.position {
             return Next::Nothing;
         }
-        let Pending { nodes, entries, .. } = std::mem::take(&mut self.pending);
-        self.told = self.told.max(published);
+        let Pending { nodes, entries, alone, .. } = std::mem::take(&mut self.pending);
+        // Who is behind learns no position: it has missed what lies before.
+        let upto = if self.behind { self.told } else { published };
+        self.told = self.told.max(upto);
         Next::Notice(Notice {
-            upto: published,
+            upto,
             states: States {
                 nodes: nodes.into_values().collect(),
                 entries: entries.into_values().collect(),
             },
+            alone,
         })
+    }
+
+    /// Tells the client whether it has the volume for itself, unless it knows.
+    pub fn tell_alone(&mut self, alone: bool) {
+        let mut changed = false;
+        // That it is not counts once it has been acknowledged.
+        self.alone.change(|told| {
+            changed = *told != alone;
+            *told |= alone;
+            changed && alone
+        });
+        if changed && self.session.is_some() {
+            self.pending.alone = Some(alone);
+            self.pending.position = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// It has acknowledged that others may use the volume, or goes by nothing it was told.
+    pub fn not_alone(&mut self) {
+        self.alone.change(|alone| std::mem::replace(alone, false));
     }
 
     pub fn acknowledge(&mut self, upto: Seq) {

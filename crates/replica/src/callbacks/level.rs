@@ -46,6 +46,10 @@ impl<T> Level<T> {
         }
     }
 
+    pub fn is(&self, so: impl FnOnce(&T) -> bool) -> bool {
+        so(&self.0.state().value)
+    }
+
     pub fn watch(&self) -> Watcher<T> {
         self.0.state().watchers += 1;
         Watcher(self.0.clone())

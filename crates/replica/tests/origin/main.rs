@@ -7,6 +7,7 @@ mod attaching;
 mod callbacks;
 mod checking;
 mod collecting;
+mod company;
 mod conflicts;
 mod contents;
 mod crashes;

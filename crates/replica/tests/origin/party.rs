@@ -179,7 +179,10 @@ const HANGS: u8 = 1;
 
 #[derive(Clone, Default)]
 pub struct Ears {
+    /// What was said of nodes and names.
     pub heard: Arc<Mutex<Vec<Notice>>>,
+    /// What was said of having the volume for oneself.
+    pub alone: Arc<Mutex<Vec<bool>>>,
     mode: Arc<AtomicU8>,
 }
 
@@ -188,13 +191,21 @@ impl Ears {
     pub fn hang(&self) {
         self.mode.store(HANGS, Ordering::SeqCst);
     }
+
+    /// All that has arrived is taken in, and what comes.
+    pub fn take_in(&self) {
+        self.mode.store(TAKES_IN, Ordering::SeqCst);
+    }
 }
 
 impl Downstream for Ears {
     async fn tell(&self, notice: Notice) -> bool {
-        self.heard.lock().unwrap().push(notice);
-        if self.mode.load(Ordering::SeqCst) != TAKES_IN {
-            std::future::pending::<()>().await;
+        self.alone.lock().unwrap().extend(notice.alone);
+        if notice.alone.is_none() || !notice.states.is_empty() {
+            self.heard.lock().unwrap().push(notice);
+        }
+        while self.mode.load(Ordering::SeqCst) != TAKES_IN {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         true
     }
