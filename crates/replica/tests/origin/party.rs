@@ -184,6 +184,7 @@ pub struct Ears {
     /// What was said of having the volume for oneself.
     pub alone: Arc<Mutex<Vec<bool>>>,
     mode: Arc<AtomicU8>,
+    goes_on: Arc<tokio::sync::Notify>,
 }
 
 impl Ears {
@@ -195,6 +196,8 @@ impl Ears {
     /// All that has arrived is taken in, and what comes.
     pub fn take_in(&self) {
         self.mode.store(TAKES_IN, Ordering::SeqCst);
+        // Notices come one at a time.
+        self.goes_on.notify_one();
     }
 }
 
@@ -205,7 +208,7 @@ impl Downstream for Ears {
             self.heard.lock().unwrap().push(notice);
         }
         while self.mode.load(Ordering::SeqCst) != TAKES_IN {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            self.goes_on.notified().await;
         }
         true
     }
