@@ -99,6 +99,11 @@ impl Cutting {
         Cutting { rule, held: Vec::new(), zeros: 0, stated: file_bytes, pushed: 0 }
     }
 
+    /// For the last `rest` bytes of such a file, from a cut on.
+    pub fn of_rest(cutter: Cutter, file_bytes: u64, rest: u64) -> Cutting {
+        Cutting { stated: rest, ..Cutting::new(cutter, file_bytes) }
+    }
+
     /// The next bytes of the file.
     pub fn push(&mut self, mut bytes: &[u8], sink: &mut impl FnMut(Cut<'_>)) {
         self.pushed = self.pushed.saturating_add(bytes.len() as u64);

@@ -1,5 +1,7 @@
 //! A file's contents as a recipe: cut, named and built into a tree in one pass.
 
+mod again;
+
 use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
@@ -7,6 +9,8 @@ use crate::recipe::{Builder, Placed, Tree};
 use crate::sketch::{self, Sketching};
 use model::{ChunkName, Piece};
 use protocol::Cutter;
+
+pub use again::describe_again;
 
 /// A file, cut and named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +106,11 @@ impl<'s> Naming<'s> {
             }
             Cut::Zeros(length) => Piece::Zeros { length },
         };
+        self.keep(piece);
+    }
+
+    /// A piece that is as it was.
+    fn keep(&mut self, piece: Piece) {
         self.builder.push(piece);
         self.pieces.push(Placed { offset: self.offset, piece });
         self.offset += piece.length();
