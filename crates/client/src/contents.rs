@@ -4,12 +4,12 @@
 //! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
 
 use crate::client::{Client, Core, failed, log_failed};
-use crate::files::Grip;
+use crate::files::{Grip, Since};
 use crate::mode;
-use crate::plan::{Plan, describe_container};
+use crate::plan::{Plan, describe_container, describe_container_again};
 use crate::presence::{Dirty, Presence};
 use crate::types::{Error, Need, Step, Stop};
-use chunks::Described;
+use chunks::{Described, Placed};
 use chunks::index::{self, Place};
 use model::{Change, ChunkName, FileId, Piece, Time};
 use protocol::Upstream;
@@ -23,6 +23,7 @@ struct Written {
     mtime: Option<Time>,
     unlinked: bool,
     used: i64,
+    since: Option<Since>,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -35,14 +36,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return self.store_nothing(grip).map(|()| None);
         }
         let (secret, cutter) = self.secret();
-        let described = describe_container(&grip.container, &secret, cutter)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        let outcome = match &written.since {
+            Some(since) => {
+                let Since { pieces, changed } = since;
+                describe_container_again(&grip.container, &secret, cutter, pieces, changed)
+                    .map(|(described, fresh)| (described, Some(fresh)))
+            }
+            None => describe_container(&grip.container, &secret, cutter)
+                .map(|described| (described, None)),
+        };
+        let (described, fresh) = outcome.map_err(|error| Error::Failed(error.to_string()))?;
         // Before the index learns of this file itself.
-        let kin = self.most_alike(&described, grip.file);
+        let kin = match fresh {
+            Some(_) => None,
+            None => self.most_alike(&described, grip.file),
+        };
         let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
-        let wait = self.log_store(&mut core, grip, &described, &written, (mtime, uid, kin))?;
+        let described = (&described, fresh.as_deref());
+        let wait = self.log_store(&mut core, grip, described, &written, (mtime, uid, kin))?;
         drop(core);
         self.after_change()?;
         Ok(wait)
@@ -52,7 +65,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         core: &mut Core,
         grip: &Grip<C::Container>,
-        described: &Described,
+        (described, fresh): (&Described, Option<&[Placed]>),
         written: &Written,
         (mtime, uid, kin): (Time, u32, Option<FileId>),
     ) -> Step<Option<u64>> {
@@ -74,13 +87,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Presence::new(grip.generation, update.stamp, contents, written.used);
                 presence.add_all();
                 presence.save(write, grip.file)?;
-                note_places(write, grip.file, grip.generation, described)?;
+                note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
+                note_features(write, grip.file, grip.generation, &described.features)?;
                 stored = Some(presence);
                 Ok(())
             },
         )?;
         let presence = stored.expect("a change that was done has been written");
-        self.became(grip, &presence);
+        self.became(grip, &presence, &described.pieces);
         self.known().written(grip.file, presence.version, contents, mtime);
         let number = done.value.0.stamp.number;
         core.plans.insert(number, Plan::new(grip.file, grip.generation, described, kin));
@@ -95,6 +109,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             mtime: open.mtime,
             unlinked: open.unlinked.is_some(),
             used: open.presence.used,
+            since: open.since.clone(),
         }))
     }
 
@@ -146,12 +161,22 @@ pub(crate) fn note_places(
     generation: u32,
     described: &Described,
 ) -> Result<(), StoreError> {
-    for placed in &described.pieces {
+    note_pieces(write, file, generation, &described.pieces)?;
+    note_features(write, file, generation, &described.features)
+}
+
+fn note_pieces(
+    write: &mut dyn Write,
+    file: FileId,
+    generation: u32,
+    pieces: &[Placed],
+) -> Result<(), StoreError> {
+    for placed in pieces {
         let Piece::Chunk { name, length } = placed.piece else { continue };
         let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
         index::note(write, &name, Place { file, generation, offset: placed.offset, length })?;
     }
-    note_features(write, file, generation, &described.features)
+    Ok(())
 }
 
 /// Notes what a container looks like.

@@ -6,9 +6,11 @@
 mod bytes;
 mod nameless;
 mod opening;
+mod since;
 
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::has_length;
+pub(crate) use since::Since;
 
 use crate::presence::Presence;
 use crate::types::{Error, Handle, OpenFlags};
@@ -104,6 +106,8 @@ pub(crate) struct OpenFile<K> {
     pub only_cut: bool,
     /// Whoever wrote was told that it could not be stored, and has not written since.
     pub turned_down: bool,
+    /// How the container was cut when it was last stored, and what was written since.
+    pub since: Option<Since>,
     /// Writers share it; who makes a version of the container has it alone.
     pub still: Arc<RwLock<()>>,
     /// The first writer has it until the log knows that the container changes.
@@ -129,6 +133,7 @@ impl<K> OpenFile<K> {
             written: false,
             only_cut: false,
             turned_down: false,
+            since: None,
             still: Arc::default(),
             opening: Arc::default(),
             read_to: 0,

@@ -4,10 +4,11 @@
 //! From: LBFS, "Update protocol".
 
 use crate::client::Client;
-use chunks::{ChunksError, Described, Found, Secret, describe};
+use chunks::{ChunksError, Described, Found, Placed, Secret, describe, describe_again};
 use model::{ChunkName, FileId, Piece};
 use protocol::{Cutter, Delta, Upstream};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use store::container::Key;
 use store::{Container, Containers, Read, StoreError, Write};
 
@@ -15,6 +16,8 @@ use store::{Container, Containers, Read, StoreError, Write};
 const HOME: &str = "client-home";
 /// Bytes that are read from a container at once.
 const READ_BYTES_MAX: usize = 256 << 10;
+/// Bytes that are searched at once for the end of a hole.
+const HOLE_STEP_BYTES: u64 = 64 << 20;
 
 /// The chunks of one version.
 pub(crate) struct Plan {
@@ -85,6 +88,30 @@ pub(crate) fn describe_container(
         }
         let left = usize::try_from(start + length - offset).unwrap_or(usize::MAX);
         let bytes = container.read(offset, buffer.len().min(left).min(READ_BYTES_MAX))?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok::<_, ChunksError>(Found::Bytes(bytes.len()))
+    })
+}
+
+/// The same of a container that was as `before` says, of what was written since.
+pub(crate) fn describe_container_again(
+    container: &impl Container,
+    secret: &Secret,
+    cutter: Cutter,
+    before: &[Placed],
+    changed: &[Range<u64>],
+) -> Result<(Described, Vec<Placed>), ChunksError> {
+    let size = container.length()?;
+    describe_again(secret, cutter, size, before, changed, |offset, buffer| {
+        // How far a hole goes is looked for in steps: a file can be one of terabytes.
+        let step = HOLE_STEP_BYTES.min(size - offset);
+        let (start, length) = match container.data(offset, step)?.first() {
+            None => return Ok(Found::Hole(step)),
+            Some((start, _)) if *start > offset => return Ok(Found::Hole(start - offset)),
+            Some(stretch) => *stretch,
+        };
+        let left = usize::try_from(start + length - offset).unwrap_or(usize::MAX);
+        let bytes = container.read(offset, buffer.len().min(left))?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok::<_, ChunksError>(Found::Bytes(bytes.len()))
     })

@@ -9,6 +9,7 @@ use crate::presence::{Dirty, Presence};
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::{FileId, Update};
 use protocol::{Objection, Upstream};
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
@@ -49,7 +50,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // The kernel's idea of the end may be that of another version. And a second try goes
             // where the first one went.
             let found = if appends { container.length()? } else { offset };
-            container.write(*end.get_or_init(|| found), bytes)
+            let start = *end.get_or_init(|| found);
+            container.write(start, bytes)?;
+            Ok(Some(start..start + bytes.len() as u64))
         })
     }
 
@@ -67,20 +70,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             crate::Allocate::Keep | crate::Allocate::Extend => Extent::Grows,
             crate::Allocate::Punch | crate::Allocate::Zero => Extent::From(offset),
         };
-        self.alter(handle, 0, change, |container| match mode {
-            crate::Allocate::Keep => Ok(()),
-            crate::Allocate::Extend => container.allocate(offset, length),
-            crate::Allocate::Punch => {
-                let size = container.length()?;
-                let end = end.min(size);
-                if offset < end { container.punch(offset, end - offset) } else { Ok(()) }
-            }
-            crate::Allocate::Zero => {
-                if end > container.length()? {
-                    container.set_length(end)?;
+        self.alter(handle, 0, change, |container| {
+            match mode {
+                crate::Allocate::Keep => {}
+                crate::Allocate::Extend => container.allocate(offset, length)?,
+                crate::Allocate::Punch => {
+                    let end = end.min(container.length()?);
+                    if offset < end {
+                        container.punch(offset, end - offset)?;
+                    }
                 }
-                container.punch(offset, length)
+                crate::Allocate::Zero => {
+                    if end > container.length()? {
+                        container.set_length(end)?;
+                    }
+                    container.punch(offset, length)?;
+                }
             }
+            // Of what it makes longer, the end tells.
+            Ok(Some(offset..end))
         })
     }
 
@@ -188,7 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 open.is_none_or(|open| open.presence.dirty.is_none() || open.only_cut)
             };
             let change = if alone { Extent::AllOfOwn } else { Extent::All };
-            self.alter(handle, uid, change, |container| container.set_length(0))?;
+            self.alter(handle, uid, change, |container| container.set_length(0).map(|()| None))?;
             let mut files = self.files();
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
                 open.only_cut = nothing_else;
@@ -198,7 +206,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if grip.container.length().map_err(failed)? == size && self.is_dirty(&grip) {
             return Ok(());
         }
-        self.alter(handle, uid, Extent::From(size), |container| container.set_length(size))
+        self.alter(handle, uid, Extent::From(size), |container| {
+            container.set_length(size).map(|()| None)
+        })
     }
 
     fn is_dirty(&self, grip: &Grip<C::Container>) -> bool {
@@ -207,14 +217,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .is_some_and(|open| open.presence.dirty.is_some())
     }
 
-    /// Changes a container. What is left of the old bytes must be here, and the log must know of
+    /// Changes a container; `change` says what stretch, or that it is another one altogether. What is left of the old bytes must be here, and the log must know of
     /// the change before. A change that finds the disk full is tried once more without the trash.
     fn alter(
         &self,
         handle: Handle,
         uid: u32,
         extent: Extent,
-        change: impl Fn(&C::Container) -> StoreResult<()>,
+        change: impl Fn(&C::Container) -> StoreResult<Option<Range<u64>>>,
     ) -> Step<()> {
         let (grip, flags) = self.files().grip(handle)?;
         if !flags.write {
@@ -225,15 +235,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.begin_to_alter(&grip, uid, extent)?;
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
-        match change(&container) {
-            Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => {
-                change(&container).map_err(failed)?;
-            }
-            outcome => outcome.map_err(failed)?,
-        }
+        let outcome = match change(&container) {
+            Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => change(&container),
+            outcome => outcome,
+        };
         let now = self.inner.world.clock.time();
         let mut files = self.files();
-        if let Some(open) = files.get_mut(grip.file, grip.generation) {
+        let open = files.get_mut(grip.file, grip.generation);
+        let stretch = match outcome {
+            Ok(stretch) => stretch,
+            Err(error) => {
+                // Some of it may have been written.
+                open.into_iter().for_each(|open| open.since = None);
+                return Err(failed(error));
+            }
+        };
+        if let Some(open) = open {
+            open.since = open.since.take().and_then(|mut since| {
+                let known = stretch.is_some_and(|stretch| since.note(stretch));
+                known.then_some(since)
+            });
             open.written = true;
             open.only_cut = false;
             open.turned_down = false;

@@ -3,11 +3,12 @@
 //! current then.
 //! From: AFS and LBFS, close-to-open.
 
-use super::{Files, Grip, HandleState, OpenFile};
+use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
 use crate::presence::Presence;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
+use chunks::Placed;
 use model::{FileId, Kind, Node, View};
 use protocol::{Objection, Upstream};
 use std::sync::MutexGuard;
@@ -304,7 +305,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The contents have been stored as `version`: the open file is that version now.
-    pub(crate) fn became(&self, grip: &Grip<C::Container>, presence: &Presence) {
+    pub(crate) fn became(
+        &self,
+        grip: &Grip<C::Container>,
+        presence: &Presence,
+        pieces: &[Placed],
+    ) {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
@@ -312,6 +318,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.written = false;
             open.only_cut = false;
             open.turned_down = false;
+            open.since = Since::stored(pieces);
         }
     }
 
