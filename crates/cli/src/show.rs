@@ -2,7 +2,9 @@
 
 use crate::units::{count, show_secs, show_size};
 use client::Explanation;
-use protocol::{CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status};
+use protocol::{
+    CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status, WantedStatus,
+};
 use std::fmt::Write;
 
 /// A round trip that was measured longer ago is said to be old.
@@ -27,6 +29,9 @@ pub fn status(status: &Status) -> String {
     }
     for damage in &status.damage {
         line("damaged", &damage.to_string());
+    }
+    if status.wanted.missing > 0 || status.wanted.given > 0 {
+        line("wanted", &wanted(&status.wanted));
     }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
@@ -130,6 +135,22 @@ fn ahead(prefetch: &PrefetchStatus) -> String {
     )
 }
 
+fn wanted(wanted: &WantedStatus) -> String {
+    let given = match wanted.given {
+        0 => "none of them was found here so far".to_owned(),
+        given => format!("{} given back from here", count(given, "chunk")),
+    };
+    if wanted.missing == 0 {
+        return format!("nothing is missing at the server any more; {given}");
+    }
+    let mut text = format!("{} missing at the server", count(wanted.missing, "chunk"));
+    if !wanted.files.is_empty() {
+        let more = if wanted.more { ", and others" } else { "" };
+        let _ = write!(text, " (of {}{more})", wanted.files.join(", "));
+    }
+    format!("{text}; {given}")
+}
+
 fn up_and_down(sent: u64, received: u64) -> String {
     format!("{} sent, {} received", show_size(sent), show_size(received))
 }
@@ -203,6 +224,7 @@ mod tests {
             prefetch: PrefetchStatus::default(),
             conflicts: 0,
             damage: Vec::new(),
+            wanted: WantedStatus::default(),
         }
     }
 
@@ -240,6 +262,28 @@ mod tests {
                         file is as the server has it
 ";
         assert!(said.contains(expected), "{said}");
+    }
+
+    #[test]
+    fn what_the_server_has_lost_is_said_with_its_files() {
+        let said = |missing, given, files: &[&str], more| {
+            let files = files.iter().map(|file| (*file).to_owned()).collect();
+            wanted(&WantedStatus { missing, given, files, more })
+        };
+        assert_eq!(
+            said(12, 0, &["docs/a", "file 0.9"], true),
+            "12 chunks missing at the server (of docs/a, file 0.9, and others); none of them was \
+             found here so far"
+        );
+        assert_eq!(
+            said(1, 5, &[], false),
+            "1 chunk missing at the server; 5 chunks given back from here"
+        );
+        assert_eq!(
+            said(0, 1, &[], false),
+            "nothing is missing at the server any more; 1 chunk given back from here"
+        );
+        assert!(!status(&example()).contains("wanted"));
     }
 
     #[test]

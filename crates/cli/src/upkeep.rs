@@ -50,6 +50,14 @@ pub fn checked(checked: &Checked) -> Result<Vec<String>> {
     if checked.left == 0 {
         return Ok(lines);
     }
+    if checked.wanted > 0 {
+        lines.push(format!(
+            "{} chunks are missing: devices that have them in their caches are asked for them when \
+             they attach or renew their leases, which those in use do every 12 s or so while the \
+             server runs; check again then",
+            checked.wanted
+        ));
+    }
     lines.push(format!("{} problems are left", checked.left));
     Err(fail(Exit::Damaged, lines.join("\n")))
 }
@@ -69,5 +77,9 @@ mod tests {
         let error = checked(&found).unwrap_err();
         assert_eq!(crate::exit::code(&error), Exit::Damaged);
         assert!(error.to_string().contains("/a: it is gone\n"), "{error}");
+        assert!(!error.to_string().contains("are missing"), "{error}");
+        found.wanted = 3;
+        let error = checked(&found).unwrap_err();
+        assert!(error.to_string().contains("\n3 chunks are missing: devices"), "{error}");
     }
 }

@@ -97,6 +97,10 @@ pub(crate) struct Inner<U, C: Containers> {
     pub ahead: Mutex<crate::ahead::Ahead>,
     /// Programs have gone on, and more may be fetched ahead.
     pub ahead_wanted: Notify,
+    /// As `kin`.
+    pub giving: Mutex<crate::give::Giving>,
+    /// The replica above has asked for what it has lost.
+    pub giving_wanted: Notify,
     /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
     pub known: Mutex<crate::known::Known>,
 }
@@ -186,6 +190,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 trash: Mutex::new(trash),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),
+                giving: Mutex::default(),
+                giving_wanted: Notify::new(),
                 known: Mutex::default(),
             }),
         };

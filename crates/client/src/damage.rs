@@ -346,6 +346,16 @@ fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
     damaged
 }
 
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Where a file is, or else its id.
+    pub(crate) fn name_for_people(&self, file: FileId) -> String {
+        let core = self.core();
+        let read = self.inner.tables.read().ok();
+        let path = read.and_then(|read| path_of(&Tree::new(&*read, 0), &core.log, file));
+        path.unwrap_or_else(|| format!("file {file}"))
+    }
+}
+
 /// Where a file is, from the root of the volume, as far as that is known here.
 fn path_of(tree: &Tree<'_>, log: &UpdateLog, file: FileId) -> Option<String> {
     let mut path = Vec::new();

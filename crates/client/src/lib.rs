@@ -17,6 +17,7 @@ mod durable;
 mod fetch;
 mod files;
 mod fuzz;
+mod give;
 mod kin;
 mod known;
 mod meta;

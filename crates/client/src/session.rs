@@ -39,6 +39,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_upkeep(),
             self.run_watch(),
             self.run_ahead(),
+            self.run_giving(),
         );
     }
 
@@ -202,6 +203,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.lease = lease.saturating_sub(LEASE_MARGIN);
             connection.lease_until = Some(sent + connection.lease);
         }
+        self.asked_for(attached.wanted, true);
         self.checkpoint()
     }
 
@@ -285,8 +287,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (seen, connection.lease_until)
         };
         match self.ask(Class::Interactive, Request::Renew { seen }).await? {
-            Response::Renewed(tail) => {
+            Response::Renewed { tail, wanted } => {
                 self.take_tail(tail, None)?;
+                self.asked_for(wanted, false);
                 let mut connection = self.connection();
                 connection.tail_due = false;
                 // A session that was lost meanwhile has taken its lease with it.

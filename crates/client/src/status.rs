@@ -38,6 +38,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .collect();
         let pending = self.pending();
         let (files, bytes) = self.held_now();
+        let missing_above = self.wanted_status();
         let core = self.core();
         Status {
             volume: inner.settings.volume.clone(),
@@ -77,6 +78,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             prefetch: self.ahead().status(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             damage: self.damage(),
+            wanted: missing_above,
         }
     }
 

@@ -12,10 +12,12 @@ pub use messages::{
     Access, Attach, Attached, BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Class, Cutter, DELTAS_MAX,
     Delta, EntryState, Fetched, GATHERED_FILES_MAX, Gathered, Listed, Listing, NodeState, Notice,
     Objection, PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sequel,
-    Sought, States, Submit, Submitted, Tail, Totals, Verdict, Wish,
+    Sought, States, Submit, Submitted, Tail, Totals, Verdict, WANTED_CHUNKS_MAX, Wanted, WantedOf,
+    Wish,
 };
 pub use status::{
     CacheStatus, ClassBytes, Damage, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,
+    WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,

@@ -8,8 +8,10 @@ use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Upda
 
 mod carried;
 mod gathered;
+mod wanted;
 
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
+pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
 pub use carried::{
     BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range,
@@ -84,7 +86,7 @@ pub enum Request {
         #[n(3)]
         base: Option<Base>,
     },
-    /// TMPWRITE: chunks that coming updates need.
+    /// TMPWRITE: chunks that coming updates need, or that are wanted.
     #[n(6)]
     Put {
         #[n(0)]
@@ -158,7 +160,13 @@ pub enum Response {
     #[n(0)]
     Attached(#[n(0)] Attached),
     #[n(1)]
-    Renewed(#[n(0)] Tail),
+    Renewed {
+        #[n(0)]
+        tail: Tail,
+        /// None: nothing is missing above, or an older replica does not say.
+        #[n(1)]
+        wanted: Option<Wanted>,
+    },
     #[n(2)]
     Listing(#[n(0)] Listing),
     #[n(3)]
@@ -247,6 +255,9 @@ pub struct Attached {
     /// `Gather` is answered. None: the replica above does not know it.
     #[n(7)]
     pub gathers: Option<bool>,
+    /// As in `Renewed`.
+    #[n(8)]
+    pub wanted: Option<Wanted>,
 }
 
 /// How a volume's contents are cut.

@@ -57,6 +57,22 @@ pub struct Status {
     /// Contents that this machine's disk did not keep, the oldest first.
     #[serde(default)]
     pub damage: Vec<Damage>,
+    /// Chunks that the server has lost.
+    #[serde(default)]
+    pub wanted: WantedStatus,
+}
+
+/// Chunks that the server has lost, as it said last, and what of them came from here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedStatus {
+    /// Chunks that are missing there.
+    pub missing: u64,
+    /// Chunks that were given back from here since the mount.
+    pub given: u64,
+    /// Files that lack some, as far as this device was asked for them: their paths from the root.
+    pub files: Vec<String>,
+    /// There are more of these.
+    pub more: bool,
 }
 
 /// Contents that were written here, and were not what the cache held when they were to be sent.

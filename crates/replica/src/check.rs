@@ -1,22 +1,21 @@
 //! Whether an origin's store is whole: every row, every chunk, and everything that one names of
 //! the other; and what of it can be mended on the spot.
 //! Holds: what is mended follows from what is sound. A chunk that is damaged counts as missing
-//! from then on, so that the next client that stores it is asked for it.
+//! from then on, so that it is noted and clients are asked for it.
 
 use crate::catalog::{self, RowFault};
 use crate::error::Result;
 use crate::origin::{Inner, Origin};
-use crate::volumes::blob_name;
+use crate::volumes::{Volume, locked};
+use crate::wanted::{Lacking, Look};
 use chunks::{ChunksError, Secret};
-use model::{ChunkName, Contents};
 use std::collections::BTreeMap;
-use store::Durability;
+use std::sync::Arc;
+use store::{Damage, Durability};
 use volume::whole::{self, Fault, Mend, VolumeId};
 
 /// Blobs that are listed at once.
 const BLOBS_MAX: usize = 1000;
-/// Missing chunks of one version that are counted.
-const MISSING_MAX: usize = 1000;
 /// Problems that are told of; the rest is counted.
 const PROBLEMS_MAX: usize = 10_000;
 
@@ -47,6 +46,8 @@ pub struct Checked {
     pub more: u64,
     /// Of all problems those that are still there.
     pub left: u64,
+    /// Chunks that are missing and that devices are asked for.
+    pub wanted: u64,
 }
 
 impl Checked {
@@ -76,22 +77,33 @@ impl Origin {
 
 fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
     let mut checked = Checked::default();
-    for damage in inner.blobs.damage()? {
-        let what = format!(
-            "{} bytes from {} are no record of a chunk; what was there counts as missing",
-            damage.bytes, damage.offset
-        );
-        checked.tell(damage.place, what, false);
-    }
+    let damage = inner.blobs.damage()?;
     let secrets = check_rows(inner, &mut checked)?;
     for volume in secrets.keys() {
         check_tree(inner, *volume, &mut checked, repair)?;
     }
     check_chunks(inner, &secrets, &mut checked, repair)?;
-    for (volume, secret) in &secrets {
-        check_references(inner, *volume, secret, &mut checked)?;
+    let mut lacking = 0;
+    for volume in secrets.keys() {
+        let Some(volume) = locked(&inner.volumes).get(volume).cloned() else { continue };
+        lacking += check_references(inner, &volume, &mut checked)?;
+        inner.settle_wanted(&volume)?;
+        checked.wanted += volume.wanted.len() as u64;
     }
+    tell_of_damage(damage, lacking, &mut checked);
     Ok(checked)
+}
+
+/// A stretch of the disk that holds nothing is no harm where every version has what it needs.
+fn tell_of_damage(damage: Vec<Damage>, lacking: u64, checked: &mut Checked) {
+    for Damage { place, offset, bytes } in damage {
+        let harm = match lacking {
+            0 => "nothing that was there is missing",
+            _ => "what was there counts as missing",
+        };
+        let what = format!("{bytes} bytes from {offset} are no record of a chunk; {harm}");
+        checked.tell(place, what, lacking == 0);
+    }
 }
 
 /// The rows that are not of a tree. Gives back the volumes that there are.
@@ -198,49 +210,39 @@ fn check_chunks(
     }
 }
 
-/// Every version has all its chunks.
-fn check_references(
-    inner: &Inner,
-    volume: VolumeId,
-    secret: &Secret,
-    checked: &mut Checked,
-) -> Result<()> {
-    let read = inner.tables.read()?;
-    let mut from = None;
+/// Every version has all its chunks; what is missing is noted, so that devices are asked for it.
+/// Gives back how many chunks the versions lack.
+fn check_references(inner: &Inner, volume: &Arc<Volume>, checked: &mut Checked) -> Result<u64> {
+    let (id, mut lacking, mut from) = (volume.id, 0, None);
     loop {
+        let read = inner.tables.read()?;
         // What cannot be read of them has been told of already.
-        let Ok((versions, next)) = whole::versions_of_contents(&*read, volume, from) else {
-            return Ok(());
+        let Ok((versions, next)) = whole::versions_of_contents(&*read, id, from) else {
+            return Ok(lacking);
         };
         for (file, stamp, contents) in versions {
             checked.versions += 1;
-            let Some(what) = fault_in(inner, volume, secret, &contents)? else { continue };
-            let path = whole::path_of(&*read, volume, file);
-            checked.tell(format!("{path} (file {file} of {volume}, version {stamp})"), what, false);
+            let what = match Lacking::of(inner, (id, &volume.secret), &contents, Look::Index) {
+                Ok(lacks) if lacks.is_nothing() => continue,
+                Ok(lacks) => {
+                    lacking += lacks.len() as u64;
+                    inner.want(volume, (file, stamp), &lacks);
+                    format!(
+                        "{} of its chunks are missing; if no device gives them back, store the \
+                         file again from a machine that has it, or restore the server's store \
+                         from a backup",
+                        lacks.len()
+                    )
+                }
+                Err(ChunksError::Store(error)) => return Err(error.into()),
+                Err(error) => format!("its recipe is wrong: {error}"),
+            };
+            let path = whole::path_of(&*read, id, file);
+            checked.tell(format!("{path} (file {file} of {id}, version {stamp})"), what, false);
         }
         from = next;
         if from.is_none() {
-            return Ok(());
+            return Ok(lacking);
         }
-    }
-}
-
-fn fault_in(
-    inner: &Inner,
-    volume: VolumeId,
-    secret: &Secret,
-    contents: &Contents,
-) -> Result<Option<String>> {
-    let fetch = |name: &ChunkName| inner.blobs.get(&blob_name(volume, name));
-    let has = |name: &ChunkName| inner.blobs.has(&blob_name(volume, name));
-    match chunks::lacking(secret, contents, MISSING_MAX, fetch, has) {
-        Ok(missing) if missing.is_empty() => Ok(None),
-        Ok(missing) => Ok(Some(format!(
-            "{} of its chunks are missing; store the file again from a machine that has it, or \
-             restore the server's store from a backup",
-            missing.len()
-        ))),
-        Err(ChunksError::Store(error)) => Err(error.into()),
-        Err(error) => Ok(Some(format!("its recipe is wrong: {error}"))),
     }
 }

@@ -1,9 +1,10 @@
 //! What can go wrong at an origin, and what a client is told of it.
 
+use model::ChunkName;
 use protocol::Refusal;
 use store::StoreError;
-use tracing::{error, warn};
-use volume::whole;
+use tracing::{debug, error, warn};
+use volume::whole::{self, VolumeId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
@@ -21,6 +22,9 @@ pub enum ReplicaError {
     BadVolumeName(String),
     #[error("no device is known by {0:?}; `farfs device list` shows those that are")]
     NoDevice(String),
+    /// It was here when the update that names it was taken.
+    #[error("chunk {1} of {0} is damaged or missing")]
+    Lost(VolumeId, ChunkName),
     #[error("the server is going down")]
     GoingDown,
     #[error("the directory {0} cannot be kept in step: {1}")]
@@ -51,6 +55,15 @@ impl ReplicaError {
             }
             ReplicaError::Tree(whole::Error::NoVolume) | ReplicaError::NoVolume(_) => {
                 Refusal::NoVolume
+            }
+            // It was said in the log when it was noted.
+            ReplicaError::Lost(..) => {
+                debug!(volume, doing, error = %self, "a request needs what is missing");
+                Refusal::Failed(
+                    "some of its contents are damaged or missing at the server, which asks other \
+                     devices for them: try again later"
+                        .into(),
+                )
             }
             _ => {
                 error!(volume, doing, error = %self, "a request failed");

@@ -107,6 +107,7 @@ pub(crate) fn put_chunks(
         return Err(Refusal::NoSpace);
     }
     let promise = inner.upkeep.promises.current();
+    let mut names = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         let chunk_name = volume.secret.name(chunk);
         promise.note(volume.id, &chunk_name);
@@ -114,6 +115,10 @@ pub(crate) fn put_chunks(
         inner.blobs.put(&name, chunk).map_err(|error| {
             crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks")
         })?;
+        names.push(chunk_name);
+    }
+    if let Err(error) = inner.came_back(volume, &names) {
+        tracing::warn!(volume = volume.name, %error, "what is back is still noted as missing");
     }
     Ok(())
 }

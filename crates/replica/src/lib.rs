@@ -20,6 +20,7 @@ mod take;
 mod tree;
 mod upkeep;
 mod volumes;
+mod wanted;
 mod weight;
 
 pub use blocking::Blocking;

@@ -11,6 +11,7 @@ use crate::session::OriginSession;
 use crate::take::{Conflict, conflicts};
 use crate::upkeep::Upkeep;
 use crate::volumes::{Volume, locked};
+use crate::wanted::Wanted;
 use model::Node;
 use protocol::{Access, Caller, Cutter, Downstream, Service, TurnedAway};
 use std::collections::{BTreeMap, BTreeSet};
@@ -228,7 +229,8 @@ impl Inner {
             leases.iter().filter(|row| row.may_hold_at(now)).map(|row| row.replica).collect();
         // No lease of an earlier life is longer than one that begins now.
         let until = self.world.clock.moment() + self.limits.lease;
-        Ok(Volume::new(row, position, Grace::new(unknown, until)))
+        let wanted = Wanted::load(&*read, id)?;
+        Ok(Volume::new(row, position, Grace::new(unknown, until), wanted))
     }
 
     fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {

@@ -11,8 +11,10 @@ use crate::take::{Submitter, submit};
 use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
+use crate::wanted::Round;
 use protocol::{
-    Access, Attach, Attached, Downstream, Refusal, Request, Response, Session, TurnedAway,
+    Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
+    TurnedAway,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -30,6 +32,8 @@ pub struct OriginSession {
     caller: Admitted,
     teller: Arc<dyn Teller>,
     attached: Mutex<Option<Listening>>,
+    /// How far this session has been asked for what is missing.
+    round: Arc<Mutex<Round>>,
 }
 
 /// An attached session, and the task that delivers its notices.
@@ -47,7 +51,8 @@ impl OriginSession {
     ) -> Result<OriginSession, TurnedAway> {
         inner.sessions.fetch_add(1, Ordering::AcqRel);
         let teller = Arc::new(downstream);
-        Ok(OriginSession { inner, volume, caller, teller, attached: Mutex::new(None) })
+        let (attached, round) = (Mutex::new(None), Arc::default());
+        Ok(OriginSession { inner, volume, caller, teller, attached, round })
     }
 
     /// The session's place among the holders of callbacks.
@@ -84,7 +89,7 @@ impl OriginSession {
             Request::Put { payload, deltas } => {
                 self.place()?;
                 if self.caller.access == Access::ReadOnly {
-                    return Err(Refusal::ReadOnly);
+                    return self.give_back(payload, deltas).await;
                 }
                 let put = move |inner: &Inner, volume: &Volume| {
                     Ok(put_payload(inner, volume, &payload).and_then(|()| {
@@ -105,8 +110,43 @@ impl OriginSession {
                 })
                 .await
             }
+            Request::Renew { seen } => {
+                let place = self.place()?;
+                let tail = self.run("renew a lease", move |inner, volume| {
+                    answer::renew(inner, volume, &place, seen)
+                });
+                Ok(Response::Renewed { tail: tail.await?, wanted: self.asked().await })
+            }
             request => self.show(self.place()?, request).await,
         }
+    }
+
+    /// What is missing here, and what of it this client is asked for.
+    async fn asked(&self) -> Option<protocol::Wanted> {
+        if self.volume.wanted.len() == 0 {
+            return None;
+        }
+        let round = self.round.clone();
+        let asking = self.run("ask for what is missing", move |inner, volume| {
+            Ok(Ok(inner.ask(volume, &mut locked(&round))?))
+        });
+        // It was logged, and the next renewal asks again.
+        asking.await.unwrap_or(None)
+    }
+
+    /// A device that may only read changes nothing by a chunk that is missing: its name says what
+    /// its bytes must be.
+    async fn give_back(
+        &self,
+        payload: Payload,
+        deltas: Option<Vec<Delta>>,
+    ) -> Result<Response, Refusal> {
+        if deltas.is_some() || self.volume.wanted.len() == 0 {
+            return Err(Refusal::ReadOnly);
+        }
+        let put = move |inner: &Inner, volume: &Volume| Ok(inner.put_wanted(volume, &payload));
+        self.run("keep chunks", put).await?;
+        Ok(Response::Stored { useless: None })
     }
 
     /// Requests that only read.
@@ -147,6 +187,7 @@ impl OriginSession {
             access: self.caller.access,
             tail: attached.tail,
             gathers: Some(true),
+            wanted: self.asked().await,
         })
     }
 
@@ -186,9 +227,6 @@ fn answer_reading(
     request: Request,
 ) -> Result<Result<Response, Refusal>> {
     let done = match request {
-        Request::Renew { seen } => {
-            answer::renew(inner, volume, place, seen)?.map(Response::Renewed)
-        }
         Request::List { directory, after, entries_max, deep, also } => {
             let entries_max = usize::try_from(entries_max).unwrap_or(usize::MAX);
             let also = also.unwrap_or_default();
@@ -215,9 +253,11 @@ fn answer_reading(
             answer::gather(inner, volume, &wanted)?.map(Response::Gathered)
         }
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
-        Request::Attach(_) | Request::Put { .. } | Request::Submit(_) | Request::Leave => {
-            Err(Refusal::Malformed("a request that changes something".into()))
-        }
+        Request::Attach(_)
+        | Request::Renew { .. }
+        | Request::Put { .. }
+        | Request::Submit(_)
+        | Request::Leave => Err(Refusal::Malformed("a request that changes something".into())),
     };
     Ok(done)
 }

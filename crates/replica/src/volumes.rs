@@ -4,6 +4,7 @@ use crate::callbacks::{Grace, Holders};
 use crate::catalog::{DeviceId, VolumeRow};
 use crate::take::Queue;
 use crate::tree::Door;
+use crate::wanted::Wanted;
 use chunks::Secret;
 use model::{ChunkName, Seq};
 use protocol::Cutter;
@@ -22,6 +23,8 @@ pub(crate) struct Volume {
     pub secret: Secret,
     pub cutter: Cutter,
     pub grace: Grace,
+    /// Chunks that are missing.
+    pub wanted: Wanted,
     holders: Mutex<Holders>,
     queue: Mutex<Queue>,
     /// Held while updates are committed and told of, so that notices keep their order.
@@ -34,7 +37,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub fn new(row: &VolumeRow, position: Seq, grace: Grace) -> Volume {
+    pub fn new(row: &VolumeRow, position: Seq, grace: Grace, wanted: Wanted) -> Volume {
         Volume {
             id: VolumeId(row.id),
             name: row.name.clone(),
@@ -42,6 +45,7 @@ impl Volume {
             secret: Secret::new(row.secret),
             cutter: row.cutter,
             grace,
+            wanted,
             holders: Mutex::new(Holders::new(position)),
             queue: Mutex::new(Queue::default()),
             turn: Mutex::new(()),

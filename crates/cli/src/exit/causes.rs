@@ -50,6 +50,7 @@ fn of_replica(error: &ReplicaError) -> Option<Exit> {
         ReplicaError::Tree(whole::Error::Damaged { .. } | whole::Error::TooNew { .. }) => {
             Some(Exit::Damaged)
         }
+        ReplicaError::Lost(..) => Some(Exit::Damaged),
         ReplicaError::NoVolume(_) | ReplicaError::NoDevice(_) => Some(Exit::NotFound),
         ReplicaError::BadVolumeName(_) | ReplicaError::AmbiguousDevice(..) => Some(Exit::Usage),
         _ => None,

@@ -12,7 +12,7 @@ use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
 use protocol::{Base, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
 use store::StoreError;
-use volume::whole::{VolumeId, Whole};
+use volume::whole::Whole;
 
 /// Pieces of a recipe in one answer. Who needs more asks for the rest of the range.
 const PIECES_MAX: usize = 30_000;
@@ -46,6 +46,16 @@ pub(crate) fn recipe(
         Ok(found) => found,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    let fetched = fetch(inner, volume, wanted, (version, contents));
+    inner.wanting(volume, (wanted.file, version), &contents, fetched).map(Ok)
+}
+
+fn fetch(
+    inner: &Inner,
+    volume: &Volume,
+    wanted: &RecipeWanted,
+    (version, contents): (Stamp, Contents),
+) -> Result<Fetched> {
     let eager = contents.size <= wanted.eager_bytes.min(PAYLOAD_BYTES_MAX as u64);
     let range = if eager { Range { offset: 0, length: contents.size } } else { wanted.range };
     let cover = cover(inner, volume, &contents, range)?;
@@ -61,7 +71,7 @@ pub(crate) fn recipe(
             Sent::Delta(sent) => delta = Some(sent),
         }
     }
-    Ok(Ok(Fetched { version, contents, recipe, bytes, delta }))
+    Ok(Fetched { version, contents, recipe, bytes, delta })
 }
 
 /// The chunks of stretches of a version.
@@ -79,11 +89,14 @@ pub(crate) fn read(
         Ok((_, contents)) => contents,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let pieces = match pieces_of(inner, volume, file, &contents, ranges)? {
-        Ok(pieces) => pieces,
-        Err(refusal) => return Ok(Err(refusal)),
+    let sent = || -> Result<Result<Sent, Refusal>> {
+        let pieces = match pieces_of(inner, volume, file, &contents, ranges)? {
+            Ok(pieces) => pieces,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        Ok(Ok(send(inner, volume, &pieces, base)?))
     };
-    Ok(Ok(send(inner, volume, &pieces, base)?))
+    inner.wanting(volume, (file, version), &contents, sent())
 }
 
 /// The pieces of stretches, each of which must be whole chunks.
@@ -163,13 +176,13 @@ pub(super) fn cover(
 ) -> Result<Covered> {
     let mut recipe = Vec::new();
     let fetch = |name: &ChunkName| -> Result<Option<Vec<u8>>, StoreError> {
-        let bytes = inner.blobs.get(&volume.blob(name))?;
+        let bytes = inner.sound(volume, name)?;
         recipe.extend(bytes.clone().map(ByteVec::from));
         Ok(bytes)
     };
     let cover = chunks::cover(&volume.secret, contents, range, PIECES_MAX, fetch)?;
     match cover.missing.first() {
-        Some(name) => Err(lost(volume.id, name)),
+        Some(name) => Err(ReplicaError::Lost(volume.id, *name)),
         None => Ok(Covered { pieces: cover.pieces, recipe }),
     }
 }
@@ -185,24 +198,23 @@ fn send(inner: &Inner, volume: &Volume, pieces: &[Piece], base: Option<Base>) ->
 }
 
 /// The chunks among the pieces. Each has the length that the recipe gives it, or whoever wrote
-/// the recipe lied; that bounds what is sent.
+/// the recipe lied; that bounds what is sent. Errors: `Lost`, after all have been looked at.
 pub(super) fn found(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<Vec<Vec<u8>>> {
-    let mut found = Vec::new();
+    let (mut found, mut lost) = (Vec::new(), None);
     for piece in pieces {
         let Piece::Chunk { name, length } = piece else { continue };
-        let bytes = inner.blobs.get(&volume.blob(name))?.ok_or_else(|| lost(volume.id, name))?;
-        volume.secret.check(name, &bytes)?;
+        let Some(bytes) = inner.sound(volume, name)? else {
+            lost = lost.or(Some(*name));
+            continue;
+        };
         if bytes.len() as u64 != *length {
             let what = format!("{name} has {} bytes, and {length} were expected", bytes.len());
             return Err(ChunksError::BadRecipe(what).into());
         }
         found.push(bytes);
     }
-    Ok(found)
-}
-
-/// A chunk was here when the update that names it was taken.
-fn lost(volume: VolumeId, name: &ChunkName) -> ReplicaError {
-    let place = format!("chunk {name} of {volume}");
-    volume::whole::Error::Damaged { place, what: "it is not there any more".into() }.into()
+    match lost {
+        Some(name) => Err(ReplicaError::Lost(volume.id, name)),
+        None => Ok(found),
+    }
 }

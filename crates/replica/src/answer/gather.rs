@@ -44,7 +44,10 @@ pub(crate) fn gather(
         bases_left = bases_left.saturating_sub(wish.base.map_or(0, |base| base.stretch.length));
         let wish = Wish { base: wish.base.filter(|_| bases_left > 0), ..wish.clone() };
         let given = match version_of(&view, wish.file, Some(wish.version))? {
-            Ok((_, contents)) => give(inner, volume, &wish, contents, *sought),
+            Ok((version, contents)) => {
+                let given = give(inner, volume, &wish, contents, *sought);
+                inner.wanting(volume, (wish.file, version), &contents, given)
+            }
             Err(_) => Ok(Given::Nothing),
         };
         let given = given.unwrap_or_else(|error| {

@@ -5,6 +5,7 @@ use super::{DeviceRow, InvitationRow, LeaseRow, RemovedRow, hex};
 use crate::take::{ASIDE_CONTENTS, ASIDE_NAMES, CONFLICTS, Conflict, MERGED};
 use crate::upkeep::{TRASH, TrashRow};
 use crate::volumes::parse_blob_name;
+use crate::wanted::{WANTED, WantedRow};
 use minicbor::Decode;
 use model::{FileId, Name};
 use std::collections::BTreeSet;
@@ -36,6 +37,7 @@ pub(crate) fn check_rows(read: &dyn Read, volumes: &BTreeSet<VolumeId>) -> Vec<R
     rows.each::<FileId>(MERGED, |key, _| of_known(key));
     // What is left of a removed volume goes with the next cycle.
     rows.each::<TrashRow>(TRASH, |_, _| true);
+    rows.each::<WantedRow>(WANTED, |key, _| of_known(key));
     rows.faults
 }
 
@@ -44,7 +46,7 @@ pub fn describe_row(table: &str, key: &[u8]) -> Option<String> {
     let of_volume = || Some(VolumeId(u32::from_be_bytes(*key.first_chunk()?)));
     match table {
         VOLUMES => Some(format!("the volume {:?}", String::from_utf8_lossy(key))),
-        TRASH => {
+        TRASH | WANTED => {
             let (volume, chunk) = parse_blob_name(key)?;
             Some(format!("chunk {chunk}, of {volume}"))
         }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::take::purge_redirects;
 use crate::tree::purge_tree;
 use crate::upkeep::forget_trash;
+use crate::wanted::purge_wanted;
 use store::{Blobs, Durability, Tables};
 use tracing::info;
 use volume::whole::{VolumeId, purge};
@@ -43,7 +44,8 @@ fn purge_volume(tables: &dyn Tables, blobs: &dyn Blobs, row: &RemovedRow) -> Res
         let others_left = purge_redirects(&mut *write, volume, ROWS_MAX)?;
         let trash_left = forget_trash(&mut *write, volume, ROWS_MAX)?;
         let tree_left = purge_tree(&mut *write, volume, ROWS_MAX)?;
-        if !rows_left && !others_left && !trash_left && !tree_left {
+        let wanted_left = purge_wanted(&mut *write, volume, ROWS_MAX)?;
+        if !rows_left && !others_left && !trash_left && !tree_left && !wanted_left {
             catalog::forget_removed(&mut *write, volume)?;
             write.commit(Durability::Now)?;
             return Ok(());

@@ -2,7 +2,7 @@
 //! Holds: what is kept has the size that was stated, or it is an error; what is written out is
 //! checked chunk by chunk.
 
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::upkeep::Promise;
 use crate::volumes::Volume;
@@ -84,18 +84,17 @@ pub(super) fn write_out(
     contents: &Contents,
     file: &TreeFile,
 ) -> Result<()> {
-    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
+    let fetch = |name: &ChunkName| inner.sound(volume, name);
     let mut offset = 0;
     while offset < contents.size {
         let range = Range { offset, length: contents.size - offset };
         let cover = chunks::cover(&volume.secret, contents, range, PIECES_MAX, fetch)?;
         if let Some(name) = cover.missing.first() {
-            return Err(lost(name));
+            return Err(ReplicaError::Lost(volume.id, *name));
         }
         for placed in &cover.pieces {
             let Piece::Chunk { name, length } = placed.piece else { continue };
-            let bytes = fetch(&name)?.ok_or_else(|| lost(&name))?;
-            volume.secret.check(&name, &bytes)?;
+            let bytes = fetch(&name)?.ok_or(ReplicaError::Lost(volume.id, name))?;
             if bytes.len() as u64 != length {
                 let what = format!("{name} has {} bytes, not {length}", bytes.len());
                 return Err(ChunksError::BadRecipe(what).into());
@@ -109,9 +108,4 @@ pub(super) fn write_out(
     }
     file.set_length(contents.size)?;
     Ok(())
-}
-
-fn lost(name: &ChunkName) -> crate::ReplicaError {
-    let place = format!("chunk {name}");
-    volume::whole::Error::Damaged { place, what: "it is not there any more".into() }.into()
 }

@@ -61,7 +61,9 @@ impl Keeper {
         let stage = self.stage()?;
         for (file, node) in wanted {
             let name = stage_name("tmp-", file.0);
-            match self.write_ready(&stage, &name, &node) {
+            let written = self.write_ready(&stage, &name, &node);
+            let of = (file, node.contents_stamp);
+            match self.inner.wanting(&self.volume, of, &node.contents, written) {
                 Ok(known) => {
                     ready.insert(file, Ready { name, known });
                 }

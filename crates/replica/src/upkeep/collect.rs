@@ -9,7 +9,7 @@ use crate::catalog::{self, VolumeRow};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::take::contents_of_conflicts;
-use crate::volumes::parse_blob_name;
+use crate::volumes::{locked, parse_blob_name};
 use model::Seq;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,6 +87,7 @@ enum Stage {
     Begin,
     Prune { next: usize, at: Option<PruneAt> },
     Mark(Box<Marking>),
+    Want { look: Vec<(VolumeId, Option<Vec<u8>>)>, marks: Marks, unsure: BTreeSet<VolumeId> },
     Sweep { marks: Marks, unsure: BTreeSet<VolumeId>, after: Vec<u8> },
     Empty { due: Due, gone_then: u64, after: Vec<u8>, unsure: BTreeSet<VolumeId> },
     Repack,
@@ -115,6 +116,7 @@ impl Collector {
             Stage::Begin => self.begin()?,
             Stage::Prune { next, at } => self.prune(next, at)?,
             Stage::Mark(marking) => self.mark(marking)?,
+            Stage::Want { look, marks, unsure } => self.want(look, marks, unsure)?,
             Stage::Sweep { marks, unsure, after } => self.sweep(marks, unsure, &after)?,
             Stage::Empty { due, gone_then, after, unsure } => {
                 self.empty(due, gone_then, &after, unsure)?
@@ -165,7 +167,30 @@ impl Collector {
         }
         let Marking { marks, unsure, .. } = *marking;
         self.freed.unsure = unsure.len() as u64;
-        Ok(Stage::Sweep { marks, unsure, after: Vec::new() })
+        let look = match self.wish.dry_run {
+            true => Vec::new(),
+            false => unsure.iter().map(|volume| (*volume, None)).collect(),
+        };
+        Ok(Stage::Want { look, marks, unsure })
+    }
+
+    /// Finds out which files lack the recipe chunks that could not be read, a page at a time.
+    fn want(
+        &mut self,
+        mut look: Vec<(VolumeId, Option<Vec<u8>>)>,
+        marks: Marks,
+        unsure: BTreeSet<VolumeId>,
+    ) -> Result<Stage> {
+        let Some((id, from)) = look.pop() else {
+            return Ok(Stage::Sweep { marks, unsure, after: Vec::new() });
+        };
+        let volume = locked(&self.inner.volumes).get(&id).cloned();
+        if let Some(volume) = volume
+            && let Some(next) = self.inner.want_page(&volume, from)?
+        {
+            look.push((id, Some(next)));
+        }
+        Ok(Stage::Want { look, marks, unsure })
     }
 
     /// Compares chunks and trash, both in the order of names.

@@ -420,7 +420,7 @@ impl Device {
 
     pub async fn renew(&self, seen: Seq) -> Tail {
         match self.ask(Request::Renew { seen }).await {
-            Response::Renewed(tail) => tail,
+            Response::Renewed { tail, .. } => tail,
             response => panic!("{response:?}"),
         }
     }

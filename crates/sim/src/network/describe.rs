@@ -1,7 +1,7 @@
 //! Messages in a few words, for the trace.
 
 use model::{Change, FileId, Stamp, Update};
-use protocol::{Delta, Notice, Request, Response, States, Tail, Verdict};
+use protocol::{Delta, Notice, Request, Response, States, Tail, Verdict, Wanted};
 
 pub(super) fn request(request: &Request) -> String {
     match request {
@@ -43,12 +43,15 @@ pub(super) fn request(request: &Request) -> String {
 pub(super) fn response(response: &Response) -> String {
     match response {
         Response::Attached(attached) => format!(
-            "Attached {}, taken {}, {}",
+            "Attached {}, taken {}, {}{}",
             attached.replica,
             attached.taken,
-            tail(&attached.tail)
+            tail(&attached.tail),
+            wanted(&attached.wanted)
         ),
-        Response::Renewed(renewed) => format!("Renewed, {}", tail(renewed)),
+        Response::Renewed { tail: renewed, wanted: lost } => {
+            format!("Renewed, {}{}", tail(renewed), wanted(lost))
+        }
         Response::Listing(listing) => format!(
             "Listing as of {}: {} directories, {} nodes",
             listing.as_of,
@@ -114,6 +117,14 @@ fn tail(tail: &Tail) -> String {
         Tail::Changes(changes) => notice(changes),
         Tail::TooFar(upto) => format!("too far, up to {upto}"),
     }
+}
+
+fn wanted(wanted: &Option<Wanted>) -> String {
+    let told = |wanted: &Wanted| {
+        let asked: usize = wanted.versions.iter().map(|version| version.chunks.len()).sum();
+        format!(", {} chunks missing, {asked} asked for", wanted.missing)
+    };
+    wanted.as_ref().map(told).unwrap_or_default()
 }
 
 fn states(states: &States) -> String {
