@@ -90,6 +90,10 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
         inner.settle_wanted(&volume)?;
         checked.wanted += volume.wanted.len() as u64;
     }
+    if checked.wanted > 0 {
+        // Whoever repairs a store stops here: what was noted must be there for the next process.
+        inner.tables.write()?.commit(Durability::Now)?;
+    }
     tell_of_damage(damage, lacking, &mut checked);
     Ok(checked)
 }

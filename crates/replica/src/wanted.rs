@@ -264,7 +264,7 @@ mod tests {
     fn the_layout_of_a_row_is_pinned() {
         let bytes = encode(&row(5));
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        expect_test::expect![""].assert_eq(&hex);
+        expect_test::expect!["01f58e022d840105820304f5"].assert_eq(&hex);
     }
 
     #[test]

@@ -19,3 +19,4 @@ mod restart;
 mod sessions;
 mod taking;
 mod tree;
+mod wanted;
