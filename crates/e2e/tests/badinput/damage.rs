@@ -292,3 +292,48 @@ fn a_pending_file_whose_container_is_gone_is_as_the_server_has_it_and_it_is_said
     fs::write(mount.path("after"), "goes on").unwrap();
     mount.wait();
 }
+
+/// A check of a server's store, as the user runs it.
+fn check(server: &Server, more: &[&str]) -> e2e::process::Ran {
+    let data = server.data.display().to_string();
+    run(&mut farfs(&[&["check", "--data", &data][..], more].concat()))
+}
+
+#[test]
+fn what_the_disk_of_the_server_has_lost_comes_back_from_a_device_that_has_it() {
+    let world = World::new();
+    let mut server = world.server();
+    let mut writer = world.mount(&server, "writer", "partial");
+    let reader = world.mount(&server, "reader", "partial");
+    fs::write(writer.path("thesis"), noise(7, 300_000)).unwrap();
+    fs::write(writer.path("note"), noise(8, 500)).unwrap();
+    writer.wait();
+    // Nothing is sent back before it is seen that it is missing.
+    writer.set_mode("fetch-only");
+    assert_eq!(server.stop(), Some(0));
+    assert_eq!(check(&server, &[]).succeeds().lines().count(), 1);
+    let chunks = server.data.join("chunks");
+    let is_pack = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "pack");
+    let pack = files(&chunks).into_iter().find(is_pack).expect("the contents are in a pack");
+    damage(&chunks.join(pack), "riddled");
+    let said = check(&server, &["--repair"]).fails_with(6);
+    assert!(said.contains("/thesis (file") && said.contains("of its chunks are missing"), "{said}");
+    assert!(said.contains("chunks are missing: devices that have them"), "{said}");
+    server.restart();
+    let error = fs::read(reader.path("thesis")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+    let shown = run(&mut reader.farfs("status", &[])).succeeds();
+    assert!(shown.contains("missing at the server"), "{shown}");
+    assert!(check(&server, &[]).fails_with(6).contains("/thesis"), "it is still missing");
+    writer.set_mode("partial");
+    e2e::eventually(Duration::from_secs(60), "everything is back", || {
+        check(&server, &[]).code == Some(0)
+    });
+    assert!(fs::read(reader.path("thesis")).unwrap() == noise(7, 300_000));
+    assert!(fs::read(reader.path("note")).unwrap() == noise(8, 500));
+    e2e::eventually(Duration::from_secs(30), "the writer knows that all is back", || {
+        let wanted = writer.status()["wanted"].clone();
+        wanted["missing"] == 0 && wanted["given"].as_u64().is_some_and(|given| given > 0)
+    });
+    assert!(server.said().contains("chunks that were missing are back"), "{}", server.said());
+}
