@@ -294,7 +294,7 @@ fn a_pending_file_whose_container_is_gone_is_as_the_server_has_it_and_it_is_said
 }
 
 /// A check of a server's store, as the user runs it.
-fn check(server: &Server, more: &[&str]) -> e2e::process::Ran {
+fn check(server: &Server, more: &[&str]) -> e2e::Ran {
     let data = server.data.display().to_string();
     run(&mut farfs(&[&["check", "--data", &data][..], more].concat()))
 }
