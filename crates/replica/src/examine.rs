@@ -72,7 +72,7 @@ fn lacking(
 ) -> Result<Option<Vec<ChunkName>>> {
     let fetch = |name: &ChunkName| {
         promise.note(volume.id, name);
-        inner.blobs.get(&volume.blob(name))
+        inner.sound(volume, name)
     };
     let has = |name: &ChunkName| {
         promise.note(volume.id, name);

@@ -20,7 +20,7 @@ use crate::volumes::{blob_name, locked, parse_blob_name};
 use minicbor::{Decode, Encode};
 use model::{ChunkName, FileId, Stamp};
 use protocol::WantedOf;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Mutex;
 use store::{Read, Write};
@@ -95,6 +95,18 @@ impl Wanted {
 
     pub fn row(&self, chunk: &ChunkName) -> Option<WantedRow> {
         locked(&self.0).rows.get(chunk).copied()
+    }
+
+    /// Those of the versions of which nothing is noted any more.
+    pub fn without_rows(
+        &self,
+        versions: impl Iterator<Item = (FileId, Stamp)>,
+    ) -> BTreeSet<(FileId, Stamp)> {
+        let mut without: BTreeSet<_> = versions.collect();
+        for row in locked(&self.0).rows.values() {
+            without.remove(&(row.file, row.version));
+        }
+        without
     }
 
     /// All that are noted.

@@ -167,13 +167,13 @@ impl Inner {
         }
         let names: Vec<ChunkName> = back.iter().map(|(chunk, _)| *chunk).collect();
         self.forget_wanted(volume, &names)?;
-        // Of what hangs below a recipe chunk nothing was known.
-        let above: BTreeSet<(FileId, Stamp)> = back
-            .iter()
-            .filter(|(_, row)| row.is_recipe)
-            .map(|(_, row)| (row.file, row.version))
-            .collect();
-        for (file, version) in above {
+        // Of what hangs below a recipe chunk nothing was known, and of a version that lacks very
+        // much not all was noted.
+        let of = |row: &WantedRow| (row.file, row.version);
+        let above = back.iter().filter(|(_, row)| row.is_recipe).map(|(_, row)| of(row));
+        let mut again: BTreeSet<(FileId, Stamp)> = above.collect();
+        again.extend(volume.wanted.without_rows(back.iter().map(|(_, row)| of(row))));
+        for (file, version) in again {
             let contents = {
                 let read = self.tables.read()?;
                 Whole::now(&*read, volume.id).contents(file, version)?

@@ -215,6 +215,26 @@ async fn more_than_one_answer_holds_is_asked_for_with_the_next_ones() {
     assert!(named.iter().eq(&lost.data));
 }
 
+/// A version lacks more than is noted of it at a time.
+#[tokio::test(start_paused = true)]
+async fn when_what_was_noted_of_a_version_is_back_what_else_it_lacks_is_noted() {
+    let lost = Lost::new(30 * LARGE).await;
+    assert!(lost.data.len() > 1100, "{}", lost.data.len());
+    lost.data.iter().for_each(|name| lost.lose(name));
+    let first = lost.party.origin.check(Repair::No).await.unwrap().wanted;
+    assert_eq!(first, 1000);
+    let mut given = 0;
+    while let Some(wanted) = asked(&lost.ada).await {
+        let names = wanted.versions.into_iter().flat_map(|of| of.chunks);
+        for name in names {
+            assert_eq!(put(&lost.ada, &[&lost.chunks[&name]]).await, STORED);
+            given += 1;
+        }
+    }
+    assert_eq!(given, lost.data.len());
+    assert_eq!(lost.left().await, (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_check_finds_missing_is_said_and_asked_for_also_after_a_restart() {
     let lost = Lost::new(LARGE).await;
