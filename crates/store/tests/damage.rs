@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use store::embedded::{Database, Words};
 use store::journal::{FileJournal, salvage};
 use store::packs::Packs;
-use store::{Blobs, Durability, Journal, StoreError, Tables};
+use store::{Blobs, Durability, Journal, Row, StoreError, Tables, Write};
 use tempfile::TempDir;
 
 /// Damages are tried at every so many bytes of the larger files; a prime, so that they meet every
@@ -326,20 +326,87 @@ fn a_damaged_index_is_made_again() {
     assert_eq!(whole_blobs(copied.path()), usize::from(BLOBS) - 1);
 }
 
+/// Changes rows of the index behind the store's back.
+fn with_index(directory: &Path, change: impl FnOnce(&mut dyn Write)) {
+    let database = Database::open(&directory.join("index.redb")).unwrap();
+    let mut write = database.write().unwrap();
+    change(&mut *write);
+    write.commit(Durability::Now).unwrap();
+}
+
+fn rows(write: &dyn Write, table: &'static str) -> Vec<Row> {
+    write.scan(table, &[], &[0xff; 65], 99).unwrap()
+}
+
+/// A way in which a row of the index can be wrong and read all the same.
+type Wrong = (&'static str, fn(&mut dyn Write));
+
+/// Every way, of every kind of row.
+const WRONG: [Wrong; 14] = [
+    ("a blob's row is lost", |write| write.delete("blobs", &[7]).unwrap()),
+    ("all blobs' rows are lost", |write| {
+        rows(write, "blobs").iter().for_each(|row| write.delete("blobs", &row.0).unwrap());
+    }),
+    ("a row leads to nobody's blob", |write| {
+        let another = rows(write, "blobs").remove(0).1;
+        write.put("blobs", b"nobody's", &another).unwrap();
+    }),
+    ("two rows have changed places", |write| {
+        let [one, other] = [[7], [8]].map(|name| write.get("blobs", &name).unwrap().unwrap());
+        write.put("blobs", &[7], &other).unwrap();
+        write.put("blobs", &[8], &one).unwrap();
+    }),
+    ("a row leads to another pack", |write| flip(write, "blobs", &[7], 0)),
+    ("a row leads to another offset", |write| flip(write, "blobs", &[7], 4)),
+    ("a row has another length", |write| flip(write, "blobs", &[7], 12)),
+    ("a row is too short", |write| write.put("blobs", &[7], &[1, 2, 3]).unwrap()),
+    ("less of a pack is indexed than is", |write| flip(write, "packs", &[0, 0, 0, 1], 0)),
+    ("a pack that is alive may go", |write| flip(write, "packs", &[0, 0, 0, 1], 16)),
+    ("less of a pack is dead than is", |write| flip(write, "packs", &[0, 0, 0, 1], 8)),
+    ("a pack's row is lost", |write| write.delete("packs", &[0, 0, 0, 1]).unwrap()),
+    ("there is a pack too many", |write| {
+        let state = write.get("packs", &[0, 0, 0, 1]).unwrap().unwrap();
+        write.put("packs", &[0, 0, 0, 99], &state).unwrap();
+    }),
+    ("a row is of the time before rows were added up", |write| {
+        let state = write.get("packs", &[0, 0, 0, 1]).unwrap().unwrap();
+        write.put("packs", &[0, 0, 0, 1], &state[..17]).unwrap();
+    }),
+];
+
+fn flip(write: &mut dyn Write, table: &'static str, key: &[u8], at: usize) {
+    let mut value = write.get(table, key).unwrap().unwrap();
+    value[at] ^= 1;
+    write.put(table, key, &value).unwrap();
+}
+
 #[test]
-fn an_index_that_counts_too_much_as_dead_only_brings_compaction_on() {
+fn a_wrong_row_of_the_index_of_whatever_kind_costs_time_alone() {
+    let original = tempdir().unwrap();
+    packs_with_blobs(original.path());
+    for (how, wrong) in WRONG {
+        let copied = copy(original.path());
+        with_index(copied.path(), wrong);
+        let packs = Packs::open_with_packs(copied.path(), 1000).unwrap();
+        assert!(!packs.has(b"nobody's").unwrap(), "{how}");
+        while packs.reclaim(1).unwrap().is_some() {}
+        drop(packs);
+        assert_eq!(whole_blobs(copied.path()), usize::from(BLOBS) - 1, "{how}");
+    }
+}
+
+#[test]
+fn an_index_that_counts_too_much_as_dead_is_made_again() {
     let directory = tempdir().unwrap();
     packs_with_blobs(directory.path());
-    let database = Database::open(&directory.path().join("index.redb")).unwrap();
-    let mut write = database.write().unwrap();
-    for (key, mut state) in write.scan("packs", &[], &[0xff; 5], 99).unwrap() {
-        state[8..16].fill(0xff);
-        write.put("packs", &key, &state).unwrap();
-    }
-    write.commit(Durability::Now).unwrap();
-    drop(database);
+    with_index(directory.path(), |write| {
+        for (key, mut state) in rows(write, "packs") {
+            state[8..16].fill(0xff);
+            write.put("packs", &key, &state).unwrap();
+        }
+    });
     let packs = Packs::open_with_packs(directory.path(), 1000).unwrap();
-    assert_eq!(packs.bytes(), 0, "all counts as dead");
+    assert!(packs.bytes() > 0, "what is alive counts");
     packs.delete(&[5]).unwrap();
     while packs.reclaim(50).unwrap().is_some() {}
     drop(packs);

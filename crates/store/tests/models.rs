@@ -6,6 +6,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use store::container::{DirectoryContainers, Key};
 use store::embedded::Database;
 use store::journal::FileJournal;
@@ -130,6 +131,19 @@ fn blob_call() -> impl Strategy<Value = BlobCall> {
     ]
 }
 
+/// A row in the index that another index would not have.
+fn note_in(index: &Path) {
+    let database = Database::open(index).unwrap();
+    let mut write = database.write().unwrap();
+    write.put("note", b"kept", b"").unwrap();
+    write.commit(Durability::Now).unwrap();
+}
+
+fn has_note(index: &Path) -> bool {
+    let database = Database::open(index).unwrap();
+    database.read().unwrap().get("note", b"kept").unwrap().is_some()
+}
+
 #[derive(Clone, Debug)]
 enum FileCall {
     Write(u64, Vec<u8>),
@@ -241,9 +255,16 @@ proptest! {
                 BlobCall::Reclaim(percent) => { blobs.reclaim(percent).unwrap(); }
                 BlobCall::Reopen | BlobCall::LoseIndex => {
                     drop(packs.take());
+                    let index = directory.path().join("index.redb");
                     if matches!(call, BlobCall::LoseIndex) {
-                        std::fs::remove_file(directory.path().join("index.redb")).unwrap();
+                        std::fs::remove_file(index).unwrap();
+                        packs = Some(open());
+                        continue;
                     }
+                    // What was made by the store itself adds up, and is not made again.
+                    note_in(&index);
+                    drop(open());
+                    prop_assert!(has_note(&index));
                     packs = Some(open());
                 }
             }

@@ -1,8 +1,9 @@
 //! Where each blob is. A cache of what the packs say: lost, it is made again from them.
-//! Holds: `upto` of a pack never runs ahead of the rows that describe it.
+//! Holds: `upto` of a pack never runs ahead of the rows that describe it; rows that are not those
+//! which were written, one by one and all together, are not gone by: another index is made.
 
 use super::lost::Lost;
-use super::record;
+use super::record::{self, HEADER_BYTES};
 use crate::blob::Listed;
 use crate::embedded::{Database, Words};
 use crate::error::{Result, StoreError};
@@ -24,8 +25,13 @@ const ADVICE: &str = "it is made again from the packs when farfs is started next
 const BLOBS: &str = "blobs";
 const PACKS: &str = "packs";
 
+const DOES_NOT_FIT: &str = "it does not fit the packs";
+const DOES_NOT_ADD_UP: &str = "rows of the index are missing, too many, or lead elsewhere";
+
 /// Changes gathered in memory before they go into the table.
 const GATHERED_MAX: usize = 1024;
+
+const STATE_BYTES: usize = 25;
 
 /// Rows read at a time when the index is loaded.
 const LOAD_ROWS: usize = 4096;
@@ -52,11 +58,16 @@ pub struct PackState {
     pub dead: u64,
     /// Everything alive has been copied elsewhere; the file may go.
     pub retired: bool,
+    /// Over all rows that lead into the pack: `mark` of each, exclusive or. A row that is lost, is
+    /// too many or leads elsewhere makes another.
+    pub marks: u64,
 }
 
 pub struct Index {
     directory: PathBuf,
     database: Database,
+    /// When it was loaded.
+    adds_up: bool,
     inner: Mutex<Inner>,
 }
 
@@ -70,6 +81,13 @@ struct Inner {
     removed_packs: Vec<u32>,
 }
 
+/// What the rows say of one pack, counted when the index is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    alive: u64,
+    marks: u64,
+}
+
 impl Index {
     /// Opens it. If it is damaged or does not fit the packs (number and length), an empty one
     /// takes its place; who opens it walks the packs from each one's `upto`.
@@ -81,10 +99,11 @@ impl Index {
             files::remove(&marker)?;
         }
         let why = match load(directory, &path) {
-            Ok(index) if index.fits(packs) => return Ok(index),
+            Ok(index) if index.adds_up && index.fits(packs) => return Ok(index),
+            Ok(index) if index.fits(packs) => DOES_NOT_ADD_UP.to_string(),
             Ok(index) => {
                 index.note_lost(packs)?;
-                "it does not fit the packs".to_string()
+                DOES_NOT_FIT.to_string()
             }
             Err(error @ (StoreError::Busy(_) | StoreError::Full(_))) => return Err(error),
             Err(error) => error.to_string(),
@@ -177,8 +196,9 @@ impl Index {
     /// The blob is at `place`, and was at `before`.
     pub fn put(&self, name: &[u8], place: Place, before: Option<Place>) {
         let mut inner = locked(&self.inner);
+        inner.marked(name, place);
         match before {
-            Some(before) => inner.died(before.pack, record_bytes(name, before)),
+            Some(before) => inner.lost(name, before),
             None => *inner.fingerprints.entry(fingerprint(name)).or_default() += 1,
         }
         inner.gathered.insert(name.to_vec(), Some(place));
@@ -187,7 +207,7 @@ impl Index {
     /// The blob is gone from `before`.
     pub fn remove(&self, name: &[u8], before: Place) {
         let mut inner = locked(&self.inner);
-        inner.died(before.pack, record_bytes(name, before));
+        inner.lost(name, before);
         let mark = fingerprint(name);
         if let Some(count) = inner.fingerprints.get_mut(&mark) {
             *count -= 1;
@@ -262,6 +282,29 @@ impl Inner {
         // The row may say anything; that there is more dead than can be only brings compaction on.
         state.dead = state.dead.saturating_add(bytes);
     }
+
+    /// A row leads here, or no longer does.
+    fn marked(&mut self, name: &[u8], place: Place) {
+        self.packs.entry(place.pack).or_default().marks ^= mark(name, place);
+    }
+
+    fn lost(&mut self, name: &[u8], place: Place) {
+        self.marked(name, place);
+        self.died(place.pack, record_bytes(name, place));
+    }
+
+    /// Whether the rows are those that were written: every record of a pack is alive or dead, and
+    /// what is alive is where it was.
+    fn adds_up(&self, counted: &BTreeMap<u32, Counted>) -> bool {
+        counted.keys().all(|pack| self.packs.contains_key(pack))
+            && self.packs.iter().all(|(pack, state)| {
+                let Counted { alive, marks } = counted.get(pack).copied().unwrap_or_default();
+                let records = state.upto.saturating_sub(HEADER_BYTES as u64);
+                alive.checked_add(state.dead) == Some(records)
+                    && marks == state.marks
+                    && !(state.retired && alive > 0)
+            })
+    }
 }
 
 pub fn remove(directory: &Path) -> Result<()> {
@@ -280,13 +323,18 @@ fn load(directory: &Path, path: &Path) -> Result<Index> {
         inner.packs.insert(pack, state);
     }
     drop(read);
-    let whole = each_row(&database, |name, _| {
+    let mut counted: BTreeMap<u32, Counted> = BTreeMap::new();
+    let whole = each_row(&database, |name, place| {
         *inner.fingerprints.entry(fingerprint(name)).or_default() += 1;
+        let of_pack = counted.entry(place.pack).or_default();
+        of_pack.alive = of_pack.alive.saturating_add(record_bytes(name, place));
+        of_pack.marks ^= mark(name, place);
     })?;
     if !whole {
         return Err(wrong_row(path));
     }
-    Ok(Index { directory: directory.to_path_buf(), database, inner: Mutex::new(inner) })
+    let adds_up = inner.adds_up(&counted);
+    Ok(Index { directory: directory.to_path_buf(), database, adds_up, inner: Mutex::new(inner) })
 }
 
 /// Whether all rows could be read for places; it ends with the first that could not.
@@ -319,6 +367,18 @@ fn fingerprint(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// A row in a number that no other row has, but by chance.
+fn mark(name: &[u8], place: Place) -> u64 {
+    // FNV-1a, and SplitMix64's last steps, so that marks can be put together bit by bit.
+    let row = encode_place(place);
+    let hash = name.iter().chain(&row).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
 fn encode_place(place: Place) -> [u8; 16] {
     let mut row = [0; 16];
     row[..4].copy_from_slice(&place.pack.to_le_bytes());
@@ -336,20 +396,22 @@ fn parse_place(row: &[u8]) -> Option<Place> {
     })
 }
 
-fn encode_state(state: PackState) -> [u8; 17] {
-    let mut row = [0; 17];
+fn encode_state(state: PackState) -> [u8; STATE_BYTES] {
+    let mut row = [0; STATE_BYTES];
     row[..8].copy_from_slice(&state.upto.to_le_bytes());
     row[8..16].copy_from_slice(&state.dead.to_le_bytes());
     row[16] = u8::from(state.retired);
+    row[17..].copy_from_slice(&state.marks.to_le_bytes());
     row
 }
 
 fn parse_state(row: &[u8]) -> Option<PackState> {
-    let row: &[u8; 17] = row.try_into().ok()?;
+    let row: &[u8; STATE_BYTES] = row.try_into().ok()?;
     Some(PackState {
         upto: u64::from_le_bytes(*row.first_chunk()?),
         dead: u64::from_le_bytes(*row[8..].first_chunk()?),
         retired: row[16] != 0,
+        marks: u64::from_le_bytes(*row[17..].first_chunk()?),
     })
 }
 
