@@ -128,6 +128,8 @@ pub(crate) struct Core {
     /// What pending updates rest on and is not known here, because a crash undid what had been
     /// said of it: what is pending shows again when it is.
     pub hidden: BTreeSet<Need>,
+    /// The tables could not be told that updates were taken back, for want of room.
+    pub behind: bool,
     pub totals: Option<(protocol::Totals, world::Moment)>,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
@@ -155,6 +157,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             waiters: Waiters::default(),
             setback: None,
             hidden: BTreeSet::new(),
+            behind: false,
             totals: None,
             unsaved: true,
         };
@@ -253,6 +256,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         build: impl FnOnce(&Tree<'_>, &mut Ids) -> Step<Change>,
         also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
     ) -> Step<Done<(Update, Effects)>> {
+        self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
         let mut core = self.core();
         let done = self.change_under(&mut core, epoch, uid, build, also)?;

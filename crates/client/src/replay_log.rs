@@ -241,9 +241,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 forget_home(&mut *write, name).map_err(error_of)?;
             }
             let mut turned_down = Vec::new();
+            let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
                 let number = update.stamp.number;
-                core.log.retire(number);
+                retired.extend(core.log.retire(number));
                 core.refusals.remove(&number);
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
@@ -268,7 +269,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 core.refusals.pop_first();
             }
             let going = self.going_by(&*write, &submitted.states, &turned_down)?;
-            self.commit_learnt(core, write, files_of(&submitted.states), None, going)?;
+            let learnt = files_of(&submitted.states);
+            if let Err(error) = self.commit_learnt(core, write, learnt, None, going) {
+                // Nothing of it is known here yet: they are sent again, and judged the same.
+                core.log.put_back(retired);
+                core.meta.settled = settled;
+                return Err(error.into());
+            }
             core.unsaved = true;
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =

@@ -1,6 +1,7 @@
 //! What is pending, shown over what the replica above says.
 //! Holds: what was learnt and what is pending over it come to be seen in one transaction; while
 //! something pending cannot be shown, and what it rests on can be asked for, calls wait for that.
+//! What could not be written for want of room is made good before the next change.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, Core, effects_here, error_of, stop};
@@ -20,6 +21,12 @@ const ASKED_MAX: usize = 4096;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Shows what is pending anew over what the replica above says, without `gone`.
     pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
+        let outcome = self.show_without(core, gone);
+        core.note_behind(&outcome);
+        outcome
+    }
+
+    fn show_without(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let hidden = show_pending(&mut *write, core, core.meta.taken, gone)?;
         let shown = gone.iter().chain(core.log.pending());
@@ -58,6 +65,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
+    /// Where the tables could not be told that updates were taken back, they are now.
+    pub(crate) fn catch_up(&self) -> Result<(), Error> {
+        let gone = {
+            let mut core = self.core();
+            let core = &mut *core;
+            if !core.behind {
+                return Ok(());
+            }
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            let gone = partial::forget_gone(&mut *write, |number| core.log.is_pending(number))
+                .map_err(|error| Error::Failed(error.to_string()))?;
+            let hidden = show_pending(&mut *write, core, core.meta.taken, &[])?;
+            write.commit(Durability::Later).map_err(error_of)?;
+            self.now_hidden(core, hidden);
+            core.behind = false;
+            core.unsaved = true;
+            gone
+        };
+        tracing::info!("there is room again: changes that were undone do not show any more");
+        self.forget(&gone.changed());
+        Ok(())
+    }
+
     fn now_hidden(&self, core: &mut Core, hidden: BTreeSet<Need>) {
         self.inner.hides.store(!hidden.is_empty(), Ordering::Release);
         core.hidden = hidden;
@@ -83,6 +113,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
 /// Shows every pending update that is not part of what the replica above said. Gives back what
 /// those lack that cannot be shown.
+impl Core {
+    /// What is pending and what shows differ from now on, if this failed.
+    pub(crate) fn note_behind<T>(&mut self, outcome: &Result<T, Error>) {
+        if outcome.is_err() {
+            self.behind = true;
+            self.unsaved = true;
+        }
+    }
+}
+
 fn show_pending(
     write: &mut dyn Write,
     core: &Core,

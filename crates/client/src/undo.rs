@@ -115,6 +115,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let pending = core.log.pending().map(|update| update.stamp.number);
             core.refusals.extend(pending.take(REFUSALS_MAX).map(|number| (number, objection)));
             let outcome = self.take_back(core, &undone);
+            // Of several some may have been taken back, and show.
+            core.note_behind(&outcome);
             (undone, outcome)
         };
         self.forget(&undone.iter().flat_map(stale_by).collect::<Vec<_>>());

@@ -158,6 +158,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Puts the tables on the disk, and lets the log drop what is in them.
     pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        // What is saved as settled must not be shown as pending.
+        self.catch_up()?;
         // Most of it before anybody has to wait for a lock.
         self.sync_contents().map_err(error_of)?;
         let applied = {

@@ -28,6 +28,7 @@ use world::Entropy;
 mod actor;
 mod board;
 mod candidates;
+mod damage;
 mod own;
 mod shared;
 mod trouble;
@@ -54,6 +55,17 @@ pub struct Plan {
     /// How clients' machines end, if they do.
     pub client_ends: Option<End>,
     pub origin_ends: Option<End>,
+    /// Whose disks are full now and then.
+    pub full: Full,
+    /// Rows of the clients' indexes are replaced by others while they run.
+    pub damaged_indexes: bool,
+}
+
+/// Whose disks are full now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Full {
+    pub clients: bool,
+    pub origin: bool,
 }
 
 impl Plan {
@@ -62,6 +74,12 @@ impl Plan {
     fn is_connected_throughout(&self) -> bool {
         self.modes == [WantedMode::Fixed(Mode::Connected)] && self.client_ends.is_none()
     }
+}
+
+/// What is left on a disk that is about to be full: nothing, a few names, or a few files.
+fn room_left(chance: &Entropy) -> u64 {
+    let most = [1, 500, 3_000, 30_000][chance.below(4) as usize];
+    chance.below(most)
 }
 
 pub(crate) fn own_part(side: usize) -> Path {
@@ -165,6 +183,7 @@ fn heal(room: &Room, origin: &mut OriginMachine, machines: &[ClientMachine]) -> 
         origin.restart()?;
     } else {
         origin.disk.crash_after(u64::MAX);
+        origin.disk.make_room();
     }
     for machine in machines {
         room.network.set_conditions(machine.line, Conditions::NEAR);

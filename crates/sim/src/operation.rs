@@ -357,4 +357,9 @@ impl Fault {
     pub fn is_of_link(&self) -> bool {
         matches!(self, Fault::Unreachable | Fault::TimedOut | Fault::Retry)
     }
+
+    /// A disk was full, here or at the origin.
+    pub fn is_of_room(&self) -> bool {
+        matches!(self, Fault::NoSpace | Fault::DiskFull)
+    }
 }

@@ -1,6 +1,6 @@
 //! One seed of one family, from beginning to end.
 
-use crate::crowd::{self, Plan};
+use crate::crowd::{self, Full, Plan};
 use crate::exact;
 use crate::machine::{End, Room};
 use crate::network::Conditions;
@@ -25,10 +25,14 @@ pub enum Family {
     PowerCuts,
     /// Lines are bad, and are cut.
     NetworkFaults,
+    /// The disks of clients and origin are full for a while; some machines are killed then.
+    FullDisks,
+    /// The clients' indexes are damaged while they run; some are killed then.
+    DamagedIndexes,
 }
 
 impl Family {
-    pub const ALL: [Family; 7] = [
+    pub const ALL: [Family; 9] = [
         Family::ConnectedSingle,
         Family::ConnectedSeveral,
         Family::ConnectedCrowd,
@@ -36,6 +40,8 @@ impl Family {
         Family::Crashes,
         Family::PowerCuts,
         Family::NetworkFaults,
+        Family::FullDisks,
+        Family::DamagedIndexes,
     ];
 
     pub fn name(self) -> &'static str {
@@ -47,6 +53,8 @@ impl Family {
             Family::Crashes => "crashes",
             Family::PowerCuts => "power-cuts",
             Family::NetworkFaults => "network-faults",
+            Family::FullDisks => "full-disks",
+            Family::DamagedIndexes => "damaged-indexes",
         }
     }
 
@@ -61,6 +69,7 @@ impl Family {
             Family::ConnectedSeveral => 120,
             Family::ConnectedCrowd | Family::PartialSeveral => 120,
             Family::Crashes | Family::PowerCuts | Family::NetworkFaults => 120,
+            Family::FullDisks | Family::DamagedIndexes => 120,
         }
     }
 
@@ -75,6 +84,8 @@ impl Family {
             cuts: false,
             client_ends: None,
             origin_ends: None,
+            full: Full::default(),
+            damaged_indexes: false,
         };
         let plan = match self {
             Family::ConnectedSingle => return exact::run(room, 1, steps).await,
@@ -103,6 +114,32 @@ impl Family {
             Family::NetworkFaults => {
                 let modes = if seed.is_multiple_of(2) { connected } else { any };
                 Plan { modes, cuts: true, ..plan }
+            }
+            Family::FullDisks => {
+                let modes = if seed.is_multiple_of(3) { connected } else { any };
+                // Whose disk is full: the origin's, the clients', or both; and who is killed.
+                let (clients, origin) = (!seed.is_multiple_of(3), seed % 3 != 1);
+                let kills = |them: bool| (them && seed % 4 >= 2).then_some(End::Killed);
+                Plan {
+                    clients: 2,
+                    modes,
+                    client_ends: kills(clients),
+                    origin_ends: kills(origin),
+                    full: Full { clients, origin },
+                    ..plan
+                }
+            }
+            Family::DamagedIndexes => {
+                let modes = if seed.is_multiple_of(3) { connected } else { any };
+                let kills = |when: bool| when.then_some(End::Killed);
+                Plan {
+                    modes,
+                    client_ends: kills(seed % 4 == 1),
+                    origin_ends: kills(seed % 4 == 2),
+                    cuts: seed % 4 == 3,
+                    damaged_indexes: true,
+                    ..plan
+                }
             }
         };
         crowd::run(room, plan, steps).await

@@ -106,3 +106,13 @@ fn machines_without_power_lose_nothing_that_was_synced() {
 fn bad_lines_delay_and_neither_lose_nor_repeat() {
     check(Family::NetworkFaults);
 }
+
+#[test]
+fn full_disks_refuse_and_lose_nothing_and_all_goes_on_with_room() {
+    check(Family::FullDisks);
+}
+
+#[test]
+fn damaged_indexes_cost_time_alone() {
+    check(Family::DamagedIndexes);
+}

@@ -219,6 +219,15 @@ impl UpdateLog {
         self.pending.remove(&number).map(|entry| entry.update)
     }
 
+    /// What was retired and could not be told of on the disk is pending after all, and on its way.
+    pub fn put_back(&mut self, retired: Vec<Update>) {
+        for update in retired {
+            // The journal keeps everything for as long as it is pending.
+            let entry = Entry { update, position: 0, submitted: true };
+            self.pending.insert(entry.update.stamp.number, entry);
+        }
+    }
+
     /// Every pending update, in order.
     pub fn pending(&self) -> impl DoubleEndedIterator<Item = &Update> {
         self.pending.values().map(|entry| &entry.update)

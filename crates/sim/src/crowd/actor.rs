@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::candidates::Candidates;
-use super::{Plan, own_part, shared_part};
+use super::{Plan, damage, own_part, room_left, shared_part};
 use crate::check::{self, CALL_WITHIN};
 use crate::machine::{ClientMachine, End, Room, SimClient};
 use crate::operation::{Fault, Operation, Path};
@@ -93,6 +93,7 @@ impl Actor {
             }
         }
         self.machine.disk.crash_after(u64::MAX);
+        self.machine.disk.make_room();
         if self.machine.has_crashed() {
             self.recover(None).await?;
         }
@@ -134,6 +135,23 @@ impl Actor {
                 1..4 => self.machine.disk.crash_after(self.chance.below(25)),
                 _ => {}
             }
+        }
+        if self.plan.full.clients {
+            match self.chance.below(12) {
+                0 => {
+                    let left = room_left(&self.chance);
+                    self.room.trace.note(&self.machine.name, format_args!("has {left} bytes left"));
+                    self.machine.disk.fill_after(left);
+                }
+                1 => {
+                    self.room.trace.note(&self.machine.name, "has room");
+                    self.machine.disk.make_room();
+                }
+                _ => {}
+            }
+        }
+        if self.plan.damaged_indexes && self.chance.below(3) == 0 {
+            damage::indexes(&self.machine.disk, &self.chance);
         }
     }
 

@@ -62,6 +62,9 @@ impl Candidates {
                     without_slot(&mut after, operation);
                     next.push(after);
                 }
+                Outcome::Failed(fault) if fault.is_of_room() => {
+                    next.extend(without_room(candidate, after, operation));
+                }
                 Outcome::Failed(fault) if fault.is_of_link() => match operation {
                     // The file is closed whatever came of it.
                     Operation::Close { .. } => next.push(after),
@@ -186,6 +189,19 @@ impl Candidates {
 fn without_slot(candidate: &mut Reference, operation: &Operation) {
     if let Operation::Create { slot, .. } | Operation::Open { slot, .. } = operation {
         candidate.perform(SIDE, &Operation::Close { slot: *slot });
+    }
+}
+
+/// What an operation for which there was no room may have left: nothing of names and attributes,
+/// and of an open file what was written to it before.
+fn without_room(before: &Reference, after: Reference, operation: &Operation) -> Vec<Reference> {
+    match operation {
+        Operation::Close { slot } => {
+            let mut abandoned = before.clone();
+            abandoned.abandon(SIDE, *slot);
+            vec![after, abandoned]
+        }
+        _ => vec![before.clone()],
     }
 }
 

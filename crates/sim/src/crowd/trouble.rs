@@ -1,6 +1,6 @@
 //! What goes wrong outside the clients: lines, sessions, the origin's machine.
 
-use super::Plan;
+use super::{Plan, room_left};
 use crate::machine::{OriginMachine, Room};
 use std::time::Duration;
 use world::{Entropy, Moment};
@@ -11,6 +11,8 @@ const TICK: Duration = Duration::from_millis(100);
 const LINE_TICKS: u64 = 120;
 /// Ticks between two troubles of the origin, about.
 const ORIGIN_TICKS: u64 = 250;
+/// Ticks between two times in which the origin's disk is full, about.
+const FULL_TICKS: u64 = 60;
 /// A session that is gone is noticed within this.
 const NOTICE: Duration = Duration::from_secs(12);
 /// One outage in so many is longer than any lease.
@@ -26,6 +28,8 @@ pub(super) struct Trouble {
     lines: Vec<Option<Moment>>,
     /// When the origin comes back.
     origin: Option<Moment>,
+    /// When there is room on the origin's disk again.
+    room_again: Option<Moment>,
 }
 
 impl Trouble {
@@ -36,6 +40,7 @@ impl Trouble {
             next: room.clock.moment(),
             lines: vec![None; plan.clients],
             origin: None,
+            room_again: None,
             plan,
         }
     }
@@ -49,6 +54,7 @@ impl Trouble {
         for line in 0..self.lines.len() {
             self.trouble_line(line, now);
         }
+        self.fill_origin(origin, now);
         self.trouble_origin(origin, now)
     }
 
@@ -98,6 +104,27 @@ impl Trouble {
             self.origin = Some(now + self.outage());
         }
         Ok(())
+    }
+
+    /// Its disk gets full, or there is room again.
+    fn fill_origin(&mut self, origin: &OriginMachine, now: Moment) {
+        if !self.plan.full.origin {
+            return;
+        }
+        match self.room_again {
+            Some(again) if now >= again => {
+                self.room_again = None;
+                self.room.trace.note("origin", "has room again");
+                origin.disk.make_room();
+            }
+            None if self.chance.below(FULL_TICKS) == 0 => {
+                let left = room_left(&self.chance);
+                self.room.trace.note("origin", format_args!("has {left} bytes left"));
+                origin.disk.fill_after(left);
+                self.room_again = Some(now + self.outage());
+            }
+            _ => {}
+        }
     }
 
     fn outage(&self) -> Duration {

@@ -386,6 +386,14 @@ impl Reference {
         Ok(())
     }
 
+    /// The slot is closed, and what was written to its version is stored by the next who closes
+    /// it, or by nobody.
+    pub fn abandon(&mut self, side: usize, slot: usize) {
+        if self.sides[side].slot(slot).is_ok() {
+            self.sides[side].release(slot);
+        }
+    }
+
     /// truncate(2): all that is written to the file at this side is stored with it.
     pub(super) fn cut(&mut self, side: usize, path: &Path, size: u64) -> Step<()> {
         let file = self.ordinary(path)?;

@@ -126,3 +126,17 @@ fn a_damaged_record_says_which() {
     let error = UpdateLog::open(journal, 0, 0).err().expect("it is damaged");
     assert!(error.to_string().contains("record 1"), "{error}");
 }
+
+#[test]
+fn what_is_put_back_is_on_its_way_again_and_the_journal_keeps_it() {
+    let journal = Arc::new(MemoryJournal::default());
+    let (mut log, _) = open(&journal, 0, 0);
+    log.append(update(1, store(1))).expect("memory does not fail");
+    log.append(update(2, store(2))).expect("memory does not fail");
+    let retired = log.retire(1).into_iter().collect();
+    log.put_back(retired);
+    assert_eq!(numbers(&log), vec![1, 2]);
+    assert_eq!(log.cancel(1).expect("memory does not fail"), Cancel::OnItsWay);
+    log.truncate(2).expect("memory does not fail");
+    assert_eq!(numbers(&open(&journal, 0, 2).0), vec![1, 2]);
+}

@@ -53,6 +53,44 @@ pub fn forget_local(write: &mut dyn Write, number: u64, touched: &Touched) -> Re
     Ok(())
 }
 
+/// Nothing shows any more that an update did which is not pending: where one was the last to touch
+/// something, what the replica above says shows again. Gives back what that was.
+pub fn forget_gone(
+    write: &mut dyn Write,
+    is_pending: impl Fn(u64) -> bool,
+) -> Result<Touched, Missing> {
+    let mut gone = Touched::default();
+    let mut from = Vec::new();
+    loop {
+        let page = write.scan(NODES, &from, rows::ALL_ENTRIES, SCAN_ROWS_MAX)?;
+        let Some((last, _)) = page.last() else { break };
+        from = rows::after(last);
+        for (key, value) in &page {
+            let mut row = NodeRow::decode(value)?;
+            if row.local.as_ref().is_some_and(|local| !is_pending(local.number)) {
+                let file = rows::entry_directory(key)?;
+                row.local = None;
+                put_node(write, file, &row)?;
+                gone.nodes.push(file);
+            }
+        }
+    }
+    from.clear();
+    loop {
+        let page = write.scan(ENTRIES, &from, rows::ALL_ENTRIES, SCAN_ROWS_MAX)?;
+        let Some((last, _)) = page.last() else { return Ok(gone) };
+        from = rows::after(last);
+        for (key, value) in &page {
+            let mut row = EntryRow::decode(value)?;
+            if row.local.is_some_and(|local| !is_pending(local.number)) {
+                row.local = None;
+                put_entry(write, key, &row)?;
+                gone.entries.push((rows::entry_directory(key)?, rows::entry_name(key)?));
+            }
+        }
+    }
+}
+
 /// A pending store that never leaves: the file expects what the store expected. `last` is the
 /// last other pending update that touched the file.
 pub fn patch_cancelled_store(

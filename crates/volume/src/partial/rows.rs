@@ -1,5 +1,6 @@
 //! The rows of the partial tree. Layouts stand in docs/FORMATS.md, "The client's tables".
 
+use super::change::Changed;
 use minicbor::{Decode, Encode};
 use model::{Change, FileId, Name, Node, Seq, Update};
 
@@ -174,6 +175,13 @@ impl Touched {
             _ => Vec::new(),
         };
         Touched { nodes: update.touches(), entries }
+    }
+
+    /// What may show otherwise when these are touched.
+    pub fn changed(&self) -> Vec<Changed> {
+        let nodes = self.nodes.iter().map(|file| Changed::Node { file: *file, contents: true });
+        let entries = self.entries.iter().cloned();
+        nodes.chain(entries.map(|(directory, name)| Changed::Entry(directory, name))).collect()
     }
 }
 

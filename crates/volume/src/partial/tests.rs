@@ -199,3 +199,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_gone_shows_no_more_and_what_is_pending_does() {
+    let tables = MemoryTables::default();
+    list(&tables, 5, None, &["a", "b"], true);
+    say(&tables, States { nodes: vec![node_state(7, 5, Some(0o600))], entries: vec![] });
+    pend_entry(&tables, 1, "a", None);
+    pend_entry(&tables, 2, "c", Some(30));
+    let mut effects = Effects::default();
+    effects.nodes.insert(FileId(7), Some(node(0o644)));
+    write(&tables, |write| apply_local(write, 2, &effects, 1)).expect("memory does not fail");
+    assert_eq!(shown_mode(&tables, 7), Some(0o644));
+    let gone = write(&tables, |write| forget_gone(write, |number| number == 1));
+    let gone = gone.expect("memory does not fail");
+    assert_eq!(gone.nodes, [FileId(7)]);
+    assert_eq!(gone.entries, [(FileId::ROOT, named("c"))]);
+    assert_eq!(shown_mode(&tables, 7), Some(0o600));
+    assert_eq!(shown_entries(&tables), [("b".to_owned(), 11)]);
+}
