@@ -13,8 +13,10 @@
 use crate::error::{Result, StoreError};
 use crate::files::locked;
 use crate::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
+use crate::tree::Tree;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 mod handles;
@@ -69,9 +71,15 @@ impl Disk {
         FaultyContainers::new(store, self.machine.clone())
     }
 
+    /// A tree on this machine: an ordinary directory, of which every change is a write of the
+    /// machine's. What was done to it stays, whatever becomes of the machine.
+    pub fn tree(&self, path: &Path) -> Result<Tree> {
+        Tree::with(path, Faults(Some(self.machine.clone())))
+    }
+
     /// The next `writes` writes succeed; the one after finds the machine dead and does nothing.
     /// Writes are: a commit, a put or delete of a blob, an append, a retire, a change of a
-    /// container, its making or removal, and every sync.
+    /// container, its making or removal, a change of a tree, and every sync.
     pub fn crash_after(&self, writes: u64) {
         locked(&self.machine.0).writes_left = Some(writes);
     }
@@ -144,6 +152,30 @@ fn each<S>(stores: &BTreeMap<String, S>, mut left: impl FnMut(&S) -> S) -> BTree
     stores.iter().map(|(name, store)| (name.clone(), left(store))).collect()
 }
 
+/// What may go wrong with an ordinary directory: nothing, unless it is on a faulty machine.
+#[derive(Clone, Default)]
+pub(crate) struct Faults(Option<Arc<Machine>>);
+
+impl Faults {
+    pub fn reads(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |machine| machine.reads())
+    }
+
+    /// A change that takes so many bytes.
+    pub fn changes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.0 {
+            Some(machine) => machine.writes(bytes, work),
+            None => work(),
+        }
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Faults" } else { "NoFaults" })
+    }
+}
+
 /// What all handles of one machine ask before they do anything.
 pub(crate) struct Machine(Mutex<State>);
 
@@ -176,7 +208,7 @@ impl Machine {
         Ok(locked(&self.0).bytes_left.unwrap_or(u64::MAX))
     }
 
-    /// A write that brings so many bytes; `work` does it and must not fail.
+    /// A write that brings so many bytes; one at which `work` fails does not count.
     pub fn writes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
         // Held during the write, so that it is either before the crash or not at all.
         let mut state = locked(&self.0);

@@ -14,6 +14,7 @@ pub use stat::{Sort, Stat};
 pub use watch::{Event, Waker, Watch};
 
 use crate::error::Result;
+use crate::faulty::Faults;
 use crate::files::failed;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -25,15 +26,25 @@ use std::path::{Path, PathBuf};
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
+    faults: Faults,
 }
 
 impl Tree {
     /// The tree below an existing directory.
     pub fn open(path: &Path) -> Result<Tree> {
+        Tree::with(path, Faults::default())
+    }
+
+    /// What the path leads to now, in the place of this.
+    pub fn again(&self) -> Result<Tree> {
+        Tree::with(&self.path, self.faults.clone())
+    }
+
+    pub(crate) fn with(path: &Path, faults: Faults) -> Result<Tree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .map_err(|errno| failed(path, errno.into()))?;
-        Ok(Tree { root, path: path.to_path_buf() })
+        Ok(Tree { root, path: path.to_path_buf(), faults })
     }
 
     pub fn path(&self) -> &Path {
@@ -57,12 +68,13 @@ impl Tree {
     /// The directory at a path of names between slashes; of no names, the root. None: there is
     /// none, or a link or another file system is in the way.
     pub fn directory(&self, path: &[u8]) -> Result<Option<Directory>> {
+        self.faults.reads()?;
         let shown = self.path.join(shown(path));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let path: &[u8] = if path.is_empty() { b"." } else { path };
         match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), beneath) {
-            Ok(fd) => Ok(Some(Directory::new(fd, shown))),
+            Ok(fd) => Ok(Some(Directory::new(fd, shown, self.faults.clone()))),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => {
                 Ok(None)
             }
@@ -79,7 +91,8 @@ impl Tree {
 
     /// All that was written below the root is safe from a power cut when this returns.
     pub fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(&self.root).map_err(|errno| failed(&self.path, errno.into()))
+        let sync = || rustix::fs::syncfs(&self.root);
+        self.faults.changes(0, || sync().map_err(|errno| failed(&self.path, errno.into())))
     }
 }
 

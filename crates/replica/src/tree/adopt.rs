@@ -38,12 +38,16 @@ impl Origin {
     /// Begins to keep a volume in step with the directory at `path`. `name` is what the server is
     /// called where a change of its own programs is kept aside.
     pub fn keep_tree(&self, volume: &str, path: &Path, name: &str) -> Result<Keeper> {
+        self.keep_opened(volume, Tree::open(path)?, name)
+    }
+
+    /// The same with a directory that is open.
+    pub fn keep_opened(&self, volume: &str, tree: Tree, name: &str) -> Result<Keeper> {
         let inner = self.0.clone();
         let row = catalog::volume(&*inner.tables.read()?, volume)?;
         let row = row.ok_or_else(|| ReplicaError::NoVolume(volume.to_owned()))?;
         let found = locked(&inner.volumes).get(&VolumeId(row.id)).cloned();
         let volume = found.ok_or_else(|| ReplicaError::NoVolume(volume.to_owned()))?;
-        let tree = Tree::open(path)?;
         let before = rows::tree(&*inner.tables.read()?, volume.id)?;
         let (row, is_new) = match before {
             Some(row) => (self.found_again(&volume, &tree, row)?, false),
@@ -51,7 +55,7 @@ impl Origin {
         };
         let watch = Watch::new()?;
         let now = inner.world.clock.moment();
-        info!(volume = volume.name, path = %path.display(), is_new, "a tree is kept in step");
+        info!(volume = volume.name, path = %tree.path().display(), is_new, "a tree is kept in step");
         let files_made = row.files;
         let has_xattrs = keeps_xattrs(&tree);
         let mut keeper = Keeper {
@@ -73,6 +77,7 @@ impl Origin {
             away: false,
             looked_at_all: now,
             stuck: 0,
+            full: false,
             new: true,
         };
         keeper.upto = keeper.position()?;

@@ -116,6 +116,8 @@ pub struct Keeper {
     pub(super) away: bool,
     pub(super) looked_at_all: Moment,
     pub(super) stuck: u32,
+    /// The tree's disk was full, and that was said.
+    pub(super) full: bool,
     /// Nothing was compared since the start.
     pub(super) new: bool,
 }
@@ -143,11 +145,21 @@ impl Keeper {
     /// Keeps the tree in step until it is stopped or the volume is removed.
     pub fn run(mut self, stopper: &Stopper) {
         self.volume.door.open(self.watch.waker(), self.tree.path().to_path_buf());
+        let mut trouble = None;
         while !stopper.stopped.load(Ordering::Acquire) && !self.volume.is_removed() {
             let pause = match self.round() {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    trouble = None;
+                    pause
+                }
                 Err(error) => {
-                    warn!(volume = self.volume.name, %error, "the tree could not be kept in step");
+                    // The same again and again is said once.
+                    let error = error.to_string();
+                    if trouble.as_ref() != Some(&error) {
+                        let volume = &self.volume.name;
+                        warn!(volume, error, "the tree could not be kept in step");
+                    }
+                    trouble = Some(error);
                     AWAY_PAUSE
                 }
             };
@@ -289,7 +301,7 @@ impl Keeper {
 
     /// The path leads to the tree again: it was moved or mounted there anew.
     fn is_back(&mut self) -> Result<bool> {
-        let Ok(tree) = Tree::open(self.tree.path()) else { return Ok(false) };
+        let Ok(tree) = self.tree.again() else { return Ok(false) };
         if !tree.is_in_place() || !self.has_mark(&tree) {
             return Ok(false);
         }

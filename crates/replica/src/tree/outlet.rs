@@ -8,7 +8,7 @@ use super::rows;
 use crate::error::{ReplicaError, Result};
 use model::{FileId, View};
 use store::{Durability, StoreError};
-use tracing::warn;
+use tracing::{info, warn};
 use volume::whole::Whole;
 
 /// Records of the log that are followed at once.
@@ -34,6 +34,9 @@ impl Keeper {
             }
         }
         self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
+        if self.behind.is_empty() && std::mem::replace(&mut self.full, false) {
+            info!(volume = self.volume.name, "the tree's disk has room again");
+        }
         Ok(())
     }
 
@@ -115,19 +118,29 @@ impl Keeper {
     }
 
     /// What one file fails at does not hold up the others.
-    fn went_well(&self, done: Result<bool>) -> Result<bool> {
+    fn went_well(&mut self, done: Result<bool>) -> Result<bool> {
         match done {
             Ok(done) => Ok(done),
             Err(
                 error @ (ReplicaError::Store(StoreError::Io { .. } | StoreError::Full(_))
                 | ReplicaError::BadTree(..)),
             ) => {
-                if self.stuck < 2 {
-                    warn!(volume = self.volume.name, %error, "could not be put into the tree yet");
-                }
+                self.say_failure(&error);
                 Ok(false)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// A full disk is told of once, until there is room again, and not for every file.
+    pub(super) fn say_failure(&mut self, error: &ReplicaError) {
+        let volume = &self.volume.name;
+        if error.is_full() {
+            if !std::mem::replace(&mut self.full, true) {
+                warn!(volume, %error, "what devices did waits until the tree's disk has room");
+            }
+        } else if self.stuck < 2 {
+            warn!(volume, %error, "could not be put into the tree yet");
         }
     }
 

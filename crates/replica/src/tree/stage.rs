@@ -68,7 +68,7 @@ impl Keeper {
                     ready.insert(file, Ready { name, known });
                 }
                 Err(error) => {
-                    warn!(volume = self.volume.name, %file, %error, "could not be put into the tree");
+                    self.say_failure(&error);
                     let _ = stage.unlink(name.as_bytes());
                     self.behind.nodes.insert(file);
                 }

@@ -19,4 +19,5 @@ mod restart;
 mod sessions;
 mod taking;
 mod tree;
+mod tree_faults;
 mod wanted;

@@ -18,7 +18,7 @@ use volume::whole::Whole;
 /// Rounds after which both sides agree.
 const ROUNDS_MAX: usize = 60;
 /// What the server is called.
-const SERVER: &str = "attic";
+pub const SERVER: &str = "attic";
 
 struct Yard {
     party: Party,
@@ -74,9 +74,7 @@ impl Yard {
     }
 
     fn tree(&self) -> String {
-        let mut lines = Vec::new();
-        walk(self.folder.path(), "", &mut lines);
-        lines.join("\n")
+        tree_of(self.folder.path())
     }
 
     /// The origin's process dies and is started again on the same tree.
@@ -88,18 +86,29 @@ impl Yard {
         Yard { party, folder, keeper }
     }
 
-    /// A file of the volume by its path, with the stamps of its contents.
     fn find(&self, path: &str) -> Option<(FileId, FileId, Stamp)> {
-        let read = self.party.tables.read().unwrap();
-        let view = Whole::now(&*read, self.party.origin.volumes().unwrap()[0].id);
-        let (mut above, mut file) = (FileId::ROOT, FileId::ROOT);
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            above = file;
-            file = view.entry(above, &crate::party::name(name)).unwrap()?;
-        }
-        let node = view.node(file).unwrap()?;
-        Some((above, file, node.contents_stamp))
+        find(&self.party, path)
     }
+}
+
+/// A file of the volume by its path, with the directory that it is in and the stamp of its contents.
+pub fn find(party: &Party, path: &str) -> Option<(FileId, FileId, Stamp)> {
+    let read = party.tables.read().unwrap();
+    let view = Whole::now(&*read, party.origin.volumes().unwrap()[0].id);
+    let (mut above, mut file) = (FileId::ROOT, FileId::ROOT);
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        above = file;
+        file = view.entry(above, &crate::party::name(name)).unwrap()?;
+    }
+    let node = view.node(file).unwrap()?;
+    Some((above, file, node.contents_stamp))
+}
+
+/// What is below a directory, a line for each name.
+pub fn tree_of(folder: &Path) -> String {
+    let mut lines = Vec::new();
+    walk(folder, "", &mut lines);
+    lines.join("\n")
 }
 
 fn walk(folder: &Path, path: &str, lines: &mut Vec<String>) {

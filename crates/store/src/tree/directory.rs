@@ -5,6 +5,7 @@ use super::file::TreeFile;
 use super::shown;
 use super::stat::{self, Instant, Sort, Stat};
 use crate::error::{Result, StoreError};
+use crate::faulty::Faults;
 use crate::files;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
@@ -36,11 +37,12 @@ pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct Directory {
     fd: OwnedFd,
     path: PathBuf,
+    faults: Faults,
 }
 
 impl Directory {
-    pub(super) fn new(fd: OwnedFd, path: PathBuf) -> Directory {
-        Directory { fd, path }
+    pub(super) fn new(fd: OwnedFd, path: PathBuf, faults: Faults) -> Directory {
+        Directory { fd, path, faults }
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -89,23 +91,23 @@ impl Directory {
     /// A new file that nobody else may read yet.
     pub fn create(&self, name: &[u8]) -> Result<TreeFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        self.open_as(name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+        let mode = Mode::RUSR | Mode::WUSR;
+        self.faults.changes(name.len(), || self.open_as(name, flags | OFlags::CLOEXEC, mode))
     }
 
     fn open_as(&self, name: &[u8], flags: OFlags, mode: Mode) -> Result<TreeFile> {
         let opened = rustix::fs::openat(&self.fd, name, flags, mode);
         let fd = opened.map_err(|errno| self.failed(name, errno))?;
-        Ok(TreeFile::new(fd, self.path.join(shown(name))))
+        Ok(TreeFile::new(fd, self.path.join(shown(name)), self.faults.clone()))
     }
 
     pub fn make_directory(&self, name: &[u8], mode: u16) -> Result<()> {
-        let made = rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(mode.into()));
-        made.map_err(|errno| self.failed(name, errno))
+        let make = || rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(mode.into()));
+        self.change(name, name.len(), make)
     }
 
     pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
-        let made = rustix::fs::symlinkat(target, &self.fd, name);
-        made.map_err(|errno| self.failed(name, errno))
+        self.change(name, target.len(), || rustix::fs::symlinkat(target, &self.fd, name))
     }
 
     /// A pipe, a socket or a device.
@@ -120,15 +122,14 @@ impl Directory {
             }
         };
         let mode = Mode::from_raw_mode(mode.into());
-        let made = rustix::fs::mknodat(&self.fd, name, kind, mode, rdev);
-        made.map_err(|errno| self.failed(name, errno))
+        self.change(name, name.len(), || rustix::fs::mknodat(&self.fd, name, kind, mode, rdev))
     }
 
     /// One more name for a file of this tree.
     pub fn link_from(&self, name: &[u8], other: &Directory, its_name: &[u8]) -> Result<()> {
         let flags = AtFlags::empty();
-        let made = rustix::fs::linkat(&other.fd, its_name, &self.fd, name, flags);
-        made.map_err(|errno| self.failed(name, errno))
+        let link = || rustix::fs::linkat(&other.fd, its_name, &self.fd, name, flags);
+        self.change(name, name.len(), link)
     }
 
     /// `other`'s file gets a name here.
@@ -144,42 +145,40 @@ impl Directory {
             How::Replace => RenameFlags::empty(),
             How::Exchange => RenameFlags::EXCHANGE,
         };
-        let renamed = rustix::fs::renameat_with(&other.fd, its_name, &self.fd, name, flags);
-        renamed.map_err(|errno| self.failed(name, errno))
+        let rename = || rustix::fs::renameat_with(&other.fd, its_name, &self.fd, name, flags);
+        self.change(name, 0, rename)
     }
 
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        let gone = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
-        gone.map_err(|errno| self.failed(name, errno))
+        self.change(name, 0, || rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()))
     }
 
     /// Errors: it is not empty.
     pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
-        let gone = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
-        gone.map_err(|errno| self.failed(name, errno))
+        self.change(name, 0, || rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR))
     }
 
     pub fn set_mode(&self, name: &[u8], mode: u16) -> Result<()> {
         let file = self.handle(name)?;
-        let set = rustix::fs::chmod(place(&file), Mode::from_raw_mode(mode.into()));
-        set.map_err(|errno| self.failed(name, errno))
+        let mode = Mode::from_raw_mode(mode.into());
+        self.change(name, 0, || rustix::fs::chmod(place(&file), mode))
     }
 
     pub fn set_owner(&self, name: &[u8], uid: u32, gid: u32) -> Result<()> {
         let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-        let set = rustix::fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-        set.map_err(|errno| self.failed(name, errno))
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        self.change(name, 0, || rustix::fs::chownat(&self.fd, name, uid, gid, flags))
     }
 
     /// Owner and mode of the directory itself.
     pub fn set_own(&self, uid: u32, gid: u32, mode: u16) -> Result<()> {
-        let failed = |errno| self.failed(b"", errno);
         let now = self.own_stat()?;
         if (now.uid, now.gid) != (uid, gid) {
             let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            rustix::fs::fchown(&self.fd, uid, gid).map_err(failed)?;
+            self.change(b"", 0, || rustix::fs::fchown(&self.fd, uid, gid))?;
         }
-        rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode.into())).map_err(failed)
+        let mode = Mode::from_raw_mode(mode.into());
+        self.change(b"", 0, || rustix::fs::fchmod(&self.fd, mode))
     }
 
     /// The time of the last access stays as it is.
@@ -188,8 +187,8 @@ impl Directory {
             last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
             last_modification: Timespec { tv_sec: secs, tv_nsec: nanos.into() },
         };
-        let set = rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        set.map_err(|errno| self.failed(name, errno))
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        self.change(name, 0, || rustix::fs::utimensat(&self.fd, name, &times, flags))
     }
 
     /// Those that users may set. None where the file system, or the kind of file, has none.
@@ -228,18 +227,19 @@ impl Directory {
         }
         let file = self.handle(name)?;
         let place = place(&file);
-        let set = match value {
+        let set = || match value {
             Some(value) => rustix::fs::setxattr(&*place, key, value, XattrFlags::empty()),
             None => rustix::fs::removexattr(&*place, key),
         };
-        match set {
-            Ok(()) | Err(Errno::NODATA) => Ok(()),
-            Err(errno) => Err(self.failed(name, errno)),
-        }
+        let bytes = value.map_or(0, |value| key.len() + value.len());
+        self.change(name, bytes, || match set() {
+            Err(Errno::NODATA) => Ok(()),
+            done => done,
+        })
     }
 
     pub fn sync(&self) -> Result<()> {
-        rustix::fs::fsync(&self.fd).map_err(|errno| self.failed(b"", errno))
+        self.change(b"", 0, || rustix::fs::fsync(&self.fd))
     }
 
     /// The file itself, whatever it is and whoever may read it.
@@ -247,6 +247,16 @@ impl Directory {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.fd, name, flags, Mode::empty())
             .map_err(|errno| self.failed(name, errno))
+    }
+
+    /// Changes what bears a name; it takes so many bytes of the disk.
+    fn change(
+        &self,
+        name: &[u8],
+        bytes: usize,
+        work: impl FnOnce() -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        self.faults.changes(bytes, || work().map_err(|errno| self.failed(name, errno)))
     }
 
     fn failed(&self, name: &[u8], errno: Errno) -> StoreError {

@@ -2,6 +2,7 @@
 
 use super::stat::{self, Stat};
 use crate::error::Result;
+use crate::faulty::Faults;
 use crate::files;
 use rustix::fs::{AtFlags, SeekFrom};
 use rustix::io::Errno;
@@ -14,11 +15,12 @@ use std::path::PathBuf;
 pub struct TreeFile {
     file: File,
     path: PathBuf,
+    faults: Faults,
 }
 
 impl TreeFile {
-    pub(super) fn new(fd: OwnedFd, path: PathBuf) -> TreeFile {
-        TreeFile { file: fd.into(), path }
+    pub(super) fn new(fd: OwnedFd, path: PathBuf, faults: Faults) -> TreeFile {
+        TreeFile { file: fd.into(), path, faults }
     }
 
     pub fn stat(&self) -> Result<Stat> {
@@ -42,16 +44,20 @@ impl TreeFile {
     }
 
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|source| files::failed(&self.path, source))
+        let write = || self.file.write_all_at(bytes, offset);
+        self.faults
+            .changes(bytes.len(), || write().map_err(|error| files::failed(&self.path, error)))
     }
 
     pub fn set_length(&self, length: u64) -> Result<()> {
-        self.file.set_len(length).map_err(|source| files::failed(&self.path, source))
+        let set = || self.file.set_len(length);
+        self.faults.changes(0, || set().map_err(|error| files::failed(&self.path, error)))
     }
 
     /// Safe from a power cut when this returns.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_all().map_err(|source| files::failed(&self.path, source))
+        let sync = || self.file.sync_all();
+        self.faults.changes(0, || sync().map_err(|error| files::failed(&self.path, error)))
     }
 
     fn failed(&self, errno: Errno) -> crate::StoreError {

@@ -1,0 +1,419 @@
+//! A volume and its directory while the machine crashes, the disk is full, or events get lost.
+//! What either side stored is there in the end, or was replaced or removed by who had seen it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the other programs of the server are played by the test"
+)]
+
+use crate::party::{Device, EPOCH_SECS, Party, VOLUME, make_of, rename_over, unlink_of};
+use crate::tree::{SERVER, find, tree_of};
+use model::{FileId, Kind};
+use proptest::prelude::*;
+use protocol::{Access, Cutter, Verdict};
+use replica::{Keeper, Limits};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::faulty::Disk;
+use tempfile::TempDir;
+use world::World;
+
+/// Rounds after which both sides agree.
+const ROUNDS_MAX: usize = 80;
+/// More writes than a scenario makes.
+const WRITES_MAX: u64 = 2000;
+/// Events that the kernel keeps for one who does not read them, and some.
+const EVENTS: usize = 20_000;
+
+/// A server with a volume, and a directory that is kept in step with it.
+struct Plot {
+    party: Party,
+    disk: Disk,
+    /// The tree's own disk, where it is another one.
+    tree_disk: Disk,
+    folder: TempDir,
+    keeper: Keeper,
+    ada: Device,
+    stories: Stories,
+}
+
+/// What was stored, and what was replaced or removed by somebody who had it before him.
+#[derive(Default)]
+struct Stories {
+    told: usize,
+    stored: BTreeSet<String>,
+    excused: BTreeSet<String>,
+}
+
+impl Stories {
+    /// A text that was never stored before.
+    fn next(&mut self, by: &str) -> String {
+        self.told += 1;
+        format!("{by} {}", self.told)
+    }
+}
+
+fn on(disk: &Disk, world: &World) -> Party {
+    let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
+    Party::on(tables, blobs, world.clone(), Limits::simulated())
+}
+
+impl Plot {
+    /// `apart`: the tree has a disk of its own, which does not crash.
+    async fn new(apart: bool) -> Plot {
+        let world = World::simulated(EPOCH_SECS, 1);
+        let disk = Disk::new(1);
+        let tree_disk = if apart { Disk::new(2) } else { disk.clone() };
+        let party = on(&disk, &world);
+        party.origin.create_volume(VOLUME, 1000, 1000, Cutter::Gear).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let tree = tree_disk.tree(folder.path()).unwrap();
+        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
+        let ada = party.join_as("ada", Access::ReadWrite).await;
+        let stories = Stories::default();
+        let mut plot = Plot { party, disk, tree_disk, folder, keeper, ada, stories };
+        assert!(plot.settle());
+        plot
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Until both sides agree. False: the machine crashed before.
+    fn settle(&mut self) -> bool {
+        for _ in 0..ROUNDS_MAX {
+            if self.keeper.round().is_err() {
+                assert!(self.disk.has_crashed(), "nothing else went wrong");
+                return false;
+            }
+            if self.keeper.is_settled() && self.keeper.round().is_ok() && self.keeper.is_settled() {
+                return true;
+            }
+        }
+        if self.disk.has_crashed() {
+            return false;
+        }
+        panic!("there is always more to do:\n{}\n--\n{}", self.tree(), self.party.tree());
+    }
+
+    /// The server's process has died, and is started again on the same directory.
+    async fn restarted(self) -> Plot {
+        let Plot { party, disk, folder, keeper, ada, stories, .. } = self;
+        drop(keeper);
+        let disk = disk.restart();
+        let party = on(&disk, &party.world);
+        let tree = disk.tree(folder.path()).unwrap();
+        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
+        let ada = party.rejoin(&ada).await;
+        Plot { party, tree_disk: disk.clone(), disk, folder, keeper, ada, stories }
+    }
+
+    fn tree(&self) -> String {
+        tree_of(self.folder.path())
+    }
+
+    /// Both sides are the same, and nothing got lost.
+    fn agree(&mut self) {
+        assert!(self.settle());
+        let (tree, volume) = (self.tree(), self.party.tree());
+        assert_eq!(tree, volume, "tree, and volume");
+        let there: BTreeSet<&str> =
+            tree.lines().filter_map(|l| Some(l.split_once(": ")?.1)).collect();
+        let lost: Vec<&String> = self
+            .stories
+            .stored
+            .difference(&self.stories.excused)
+            .filter(|text| !there.contains(text.as_str()))
+            .collect();
+        assert!(lost.is_empty(), "{lost:?} is nowhere:\n{tree}");
+    }
+
+    /// What programs of the server have before them at a path and below it.
+    fn before_programs(&self, at: &Path) -> Vec<String> {
+        if at.is_dir() {
+            let entries = fs::read_dir(at).into_iter().flatten().flatten();
+            return entries.flat_map(|entry| self.before_programs(&entry.path())).collect();
+        }
+        fs::read_to_string(at).into_iter().collect()
+    }
+
+    /// By a program of the server. What cannot be done is not done.
+    fn here(&mut self, act: &Act) {
+        let path = |at: &usize| self.folder.path().join(PATHS[*at]);
+        let replaced = match act {
+            Act::Store(at) | Act::Save(at) | Act::Remove(at) | Act::Rename(_, at) => {
+                self.before_programs(&path(at))
+            }
+            Act::MakeDirectory(_) => Vec::new(),
+        };
+        let text = self.stories.next("here");
+        let temporary = self.path("tmp");
+        let done = match act {
+            Act::Store(at) => fs::write(path(at), &text),
+            Act::Save(at) => fs::write(&temporary, &text)
+                .and_then(|()| fs::rename(&temporary, path(at)))
+                .or_else(|error| fs::remove_file(&temporary).and(Err(error))),
+            Act::Rename(from, to) => fs::rename(path(from), path(to)),
+            Act::Remove(at) => fs::remove_file(path(at)).or_else(|_| fs::remove_dir_all(path(at))),
+            Act::MakeDirectory(at) => fs::create_dir(path(at)),
+        };
+        if done.is_err() {
+            return;
+        }
+        if matches!(act, Act::Store(_) | Act::Save(_)) {
+            self.stories.stored.insert(text);
+        }
+        if !matches!(act, Act::Rename(from, to) if from == to) {
+            self.stories.excused.extend(replaced);
+        }
+    }
+
+    /// What the volume has at a path.
+    fn before_devices(&self, at: &str) -> Option<String> {
+        let line = self.party.tree();
+        let of = |line: &str| Some(line.strip_prefix(at)?.strip_prefix(": ")?.to_owned());
+        line.lines().find_map(of)
+    }
+
+    /// By a device.
+    async fn there(&mut self, act: &Act) {
+        let text = self.stories.next("there");
+        match act {
+            Act::Store(at) | Act::Save(at) => self.store(PATHS[*at], text).await,
+            Act::Rename(from, to) => {
+                let (from, to) = (PATHS[*from], PATHS[*to]);
+                let (Some((above, file, _)), Some(to_above)) =
+                    (find(&self.party, from), self.parent(to))
+                else {
+                    return;
+                };
+                let over = find(&self.party, to).map(|(_, file, _)| file);
+                let replaced = self.before_devices(to).filter(|_| over != Some(file));
+                let names = ((above, last(from)), (to_above, last(to)));
+                let rename = rename_over(names.0, names.1, file, over);
+                if matches!(self.ada.replay(rename).await, Verdict::Taken(_)) {
+                    self.stories.excused.extend(replaced);
+                }
+            }
+            Act::Remove(at) => {
+                let Some((above, file, _)) = find(&self.party, PATHS[*at]) else { return };
+                let removed = self.before_devices(PATHS[*at]);
+                let unlink = unlink_of(above, last(PATHS[*at]), file);
+                if matches!(self.ada.replay(unlink).await, Verdict::Taken(_)) {
+                    self.stories.excused.extend(removed);
+                }
+            }
+            Act::MakeDirectory(at) => {
+                let Some(parent) = self.parent(PATHS[*at]) else { return };
+                let file = self.ada.fresh_file();
+                self.ada.replay(make_of(parent, last(PATHS[*at]), file, Kind::Directory)).await;
+            }
+        }
+    }
+
+    async fn store(&mut self, at: &str, text: String) {
+        let replaced = self.before_devices(at);
+        let (file, stamp) = match (find(&self.party, at), self.parent(at)) {
+            (Some((_, file, stamp)), _) if replaced.is_some() => (file, stamp),
+            (None, Some(parent)) => {
+                let (file, make) = self.ada.making(parent, last(at), Kind::File);
+                if !matches!(self.ada.replay(make).await, Verdict::Taken(_)) {
+                    return;
+                }
+                (file, self.ada.stamp())
+            }
+            _ => return,
+        };
+        let store = self.ada.storing(file, stamp, &text).await;
+        if matches!(self.ada.replay(store).await, Verdict::Taken(_) | Verdict::KeptAside { .. }) {
+            self.stories.stored.insert(text);
+            self.stories.excused.extend(replaced);
+        }
+    }
+
+    /// The directory that a path is in.
+    fn parent(&self, at: &str) -> Option<FileId> {
+        match at.rsplit_once('/') {
+            None => Some(FileId::ROOT),
+            Some((above, _)) => {
+                let line = format!("{above}/");
+                let is_directory = self.party.tree().lines().any(|found| found == line);
+                find(&self.party, above).filter(|_| is_directory).map(|(_, file, _)| file)
+            }
+        }
+    }
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().expect("a path has a last name")
+}
+
+const PATHS: [&str; 8] = ["a", "b", "c", "d", "d/a", "d/b", "e", "e/a"];
+
+#[derive(Clone, Debug)]
+enum Act {
+    Store(usize),
+    Save(usize),
+    Rename(usize, usize),
+    Remove(usize),
+    MakeDirectory(usize),
+}
+
+/// Of every kind, on both sides, and some of the same names on both.
+async fn much(plot: &mut Plot) {
+    for act in [Act::MakeDirectory(3), Act::Store(4), Act::Save(0), Act::Store(1)] {
+        plot.here(&act);
+    }
+    assert!(plot.settle());
+    plot.there(&Act::Store(0)).await;
+    plot.here(&Act::Save(0));
+    plot.there(&Act::Store(4)).await;
+    plot.there(&Act::Store(5)).await;
+    plot.there(&Act::Rename(1, 2)).await;
+    plot.there(&Act::MakeDirectory(6)).await;
+    plot.here(&Act::MakeDirectory(6));
+    plot.here(&Act::Store(7));
+    plot.here(&Act::Rename(3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
+    let mut crashes = 0;
+    for writes in 0..WRITES_MAX {
+        let mut plot = Plot::new(false).await;
+        much(&mut plot).await;
+        plot.disk.crash_after(writes);
+        if plot.settle() {
+            assert!(crashes > 20, "{crashes}");
+            return;
+        }
+        crashes += 1;
+        let mut plot = plot.restarted().await;
+        plot.agree();
+    }
+    panic!("the scenario makes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
+    let mut waited = 0;
+    for room in [0, 1, 7, 20, 60, 200] {
+        let mut plot = Plot::new(true).await;
+        much(&mut plot).await;
+        plot.tree_disk.fill_after(room);
+        for _ in 0..20 {
+            // What changes in the tree goes on being taken in.
+            let _ = plot.keeper.round();
+        }
+        waited += usize::from(!plot.keeper.is_settled());
+        plot.here(&Act::Store(0));
+        plot.there(&Act::Store(4)).await;
+        let _ = plot.keeper.round();
+        plot.tree_disk.make_room();
+        plot.agree();
+    }
+    assert!(waited > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_of_the_server_holds_up_what_programs_did_and_loses_nothing() {
+    for room in [0, 50, 300, 2000] {
+        let mut plot = Plot::new(true).await;
+        much(&mut plot).await;
+        plot.disk.fill_after(room);
+        for _ in 0..20 {
+            let _ = plot.keeper.round();
+        }
+        plot.here(&Act::Store(0));
+        let _ = plot.keeper.round();
+        plot.disk.make_room();
+        plot.agree();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_event_tells_of_because_there_were_too_many_is_found() {
+    let mut plot = Plot::new(true).await;
+    plot.here(&Act::Store(0));
+    plot.agree();
+    for number in 0..EVENTS / 2 {
+        let path = plot.path(if number % 2 == 0 { "one" } else { "two" });
+        fs::File::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    // The queue of the kernel is full by now.
+    plot.here(&Act::Store(0));
+    plot.here(&Act::Save(1));
+    plot.agree();
+    assert!(plot.party.tree().contains("a: here"), "{}", plot.party.tree());
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Here(Act),
+    There(Act),
+    Round,
+    /// The machine dies after so many writes of the rounds that follow.
+    Crash(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let at = 0..PATHS.len();
+    prop_oneof![
+        4 => at.clone().prop_map(Act::Store),
+        2 => at.clone().prop_map(Act::Save),
+        3 => (at.clone(), at.clone()).prop_map(|(from, to)| Act::Rename(from, to)),
+        2 => at.clone().prop_map(Act::Remove),
+        2 => at.prop_map(Act::MakeDirectory),
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        5 => act().prop_map(Move::Here),
+        5 => act().prop_map(Move::There),
+        2 => Just(Move::Round),
+        2 => (0..60u64).prop_map(Move::Crash),
+    ];
+    prop::collection::vec(one, 1..30)
+}
+
+async fn play(moves: Vec<Move>) {
+    let mut plot = Plot::new(false).await;
+    for one in &moves {
+        match one {
+            Move::Here(act) => plot.here(act),
+            Move::There(act) => plot.there(act).await,
+            Move::Round => drop(plot.keeper.round().unwrap()),
+            Move::Crash(writes) => {
+                plot.disk.crash_after(*writes);
+                if plot.settle() {
+                    plot.disk.kill();
+                }
+                plot = plot.restarted().await;
+            }
+        }
+    }
+    plot.agree();
+}
+
+/// Each works on a real directory; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_whatever_both_sides_do_and_whenever_it_crashes_nothing_is_lost(moves in moves()) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(play(moves));
+    }
+}
