@@ -26,6 +26,7 @@ mod places;
 mod plan;
 mod processes;
 mod questions;
+mod reserve;
 mod show;
 mod state;
 mod trees;

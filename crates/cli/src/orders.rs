@@ -5,6 +5,7 @@ use crate::control;
 use crate::data::{self, Data};
 use crate::lock;
 use crate::output;
+use crate::reserve::Reserve;
 use crate::units;
 use crate::upkeep;
 use anyhow::{Context, Result};
@@ -63,6 +64,15 @@ impl Order {
             _ => ANSWER_WITHIN,
         }
     }
+
+    /// Whether it is there to make room.
+    pub fn frees(&self) -> bool {
+        match self {
+            Order::Collect { dry_run, .. } => !dry_run,
+            Order::RemoveVolume { .. } | Order::KeepVersions { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Lines for people; the first field of each is what other commands take.
@@ -87,7 +97,8 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     let data =
         Data::open(directory)?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
     let place = Place { address: data.address()?, key: data.identity.fingerprint().to_string() };
-    carry_out(&data.origin, &place, order)
+    let work = || carry_out(&data.origin, &place, order);
+    if order.frees() { Reserve::of(&data).free(work) } else { work() }
 }
 
 pub fn print(answer: &Answer) -> Result<()> {

@@ -15,6 +15,7 @@
 )]
 
 pub mod contents;
+pub mod kills;
 pub mod mount;
 pub mod process;
 pub mod relay;
@@ -24,6 +25,7 @@ pub mod wait;
 pub mod world;
 
 pub use bench::Lane;
+pub use kills::kills;
 pub use mount::Mount;
 pub use process::{Process, Ran, run, run_within};
 pub use relay::Relay;

@@ -6,6 +6,7 @@ use crate::world::{Shared, farfs};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Server {
     pub key: String,
     /// More for `farfs serve`, from the next start on.
     pub options: Vec<String>,
+    /// Not root, as whom it runs.
+    pub user: Option<u32>,
     process: Option<Process>,
 }
 
@@ -33,6 +36,7 @@ impl Server {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             key: String::new(),
             options: options.iter().map(|option| (*option).into()).collect(),
+            user: None,
             process: None,
         };
         server.restart();
@@ -61,6 +65,9 @@ impl Server {
         let data = self.data.display().to_string();
         let mut command = farfs(&["serve", "--data", &data, "--listen", &listen]);
         command.args(&self.options);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         let (process, out) = self.shared.start(command, &self.name);
         match first_line(out).recv_timeout(READY_BOUND) {
             Ok(line) => {

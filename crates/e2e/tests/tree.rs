@@ -239,3 +239,136 @@ fn a_directory_that_is_not_the_tree_is_refused() {
     yard.server.restart();
     same(&yard);
 }
+
+/// What a writer of names knows of them: the last version that was acknowledged, and the one
+/// that it was about to write.
+type Saved = std::collections::BTreeMap<String, (u64, u64)>;
+
+/// Saves versions under a few names until that fails or it is told to stop.
+fn saves(folder: &Path, saved: &mut Saved, number: &mut u64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        *number += 1;
+        let name = format!("name-{}", *number % 7);
+        let bytes = version(*number, 500 + 7919 * (*number as usize % 5));
+        let of_name = saved.entry(name.clone()).or_default();
+        of_name.1 = *number;
+        let fresh = folder.join("fresh");
+        if fs::write(&fresh, bytes).and_then(|()| fs::rename(&fresh, folder.join(name))).is_err() {
+            return;
+        }
+        of_name.0 = *number;
+        std::thread::sleep(Duration::from_millis(15));
+    }
+}
+
+/// Every name has what was acknowledged last, or what was attempted after it.
+#[track_caller]
+fn has_all(folder: &Path, saved: &mut Saved, when: &str) {
+    for (name, known) in saved {
+        let found = fs::read(folder.join(name)).map(|whole| number_of(&whole).unwrap());
+        let number = found.unwrap_or(0);
+        assert!(number == known.0 || number == known.1, "{when}: {name} is {number}: {known:?}");
+        *known = (number, number);
+    }
+}
+
+#[test]
+fn both_sides_may_be_killed_while_both_write_and_nothing_is_lost() {
+    let mut yard = yard("partial");
+    let (ours, theirs) = (yard.folder.join("ours"), yard.mount.path("theirs"));
+    fs::create_dir(&ours).unwrap();
+    fs::create_dir(&theirs).unwrap();
+    same(&yard);
+    let (mut here, mut there) = ((Saved::new(), 0), (Saved::new(), 0));
+    for kill in 0..e2e::kills(4) {
+        let stop = AtomicBool::new(false);
+        let process = yard.mount.process().clone();
+        std::thread::scope(|scope| {
+            scope.spawn(|| saves(&ours, &mut here.0, &mut here.1, &stop));
+            scope.spawn(|| saves(&theirs, &mut there.0, &mut there.1, &stop));
+            std::thread::sleep(Duration::from_millis(300 + 97 * (kill % 7)));
+            if kill % 3 != 0 {
+                process.kill();
+            }
+            if kill % 3 != 1 {
+                yard.server.kill();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        if kill % 3 != 1 {
+            yard.server.restart();
+        }
+        if kill % 3 != 0 {
+            yard.mount.kill();
+            yard.mount.again();
+        }
+        has_all(&theirs, &mut there.0, &format!("the mount after kill {kill}"));
+    }
+    yard.mount.wait();
+    for folder in [&ours, &theirs] {
+        let _ = fs::remove_file(folder.join("fresh"));
+    }
+    yard.mount.wait();
+    same(&yard);
+    has_all(&yard.folder.join("theirs"), &mut there.0, "the tree");
+    has_all(&yard.mount.path("ours"), &mut here.0, "the mount");
+    assert_eq!(yard.server.conflicts(), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_df_shows_it() {
+    let world = World::bounded(120 * SECOND);
+    let folder = world.folder("shared");
+    let options = ["-t", "tmpfs", "-o", "size=6m,mode=0755", "farfs-test"];
+    run(Command::new("mount").args(options).arg(&folder)).succeeds();
+    let server = world.server_of(&folder);
+    let mount = world.mount(&server, "mount", "connected");
+    let room = |path: &Path| {
+        let said = run(Command::new("df").args(["-B1", "--output=avail"]).arg(path)).succeeds();
+        said.lines().nth(1).unwrap().trim().parse::<u64>().unwrap()
+    };
+    eventually(SOON, "df shows the tree's disk", || room(&mount.mountpoint) <= 6 << 20);
+    for number in 0..12 {
+        let path = mount.path(format!("file-{number}"));
+        write_and_sync(&path, &noise(number, 700_000)).unwrap();
+    }
+    let waits = "waits until the tree's disk has room";
+    eventually(SOON, "it is said that the disk is full", || server.said().contains(waits));
+    std::thread::sleep(3 * SECOND);
+    assert_eq!(server.said().matches(waits).count(), 1, "once");
+    fs::write(folder.join("by a program"), "x").unwrap();
+    run(Command::new("mount").args(["-o", "remount,size=32m"]).arg(&folder)).succeeds();
+    let yard = Yard { world, folder, server, mount };
+    same(&yard);
+    for number in 0..12 {
+        let there = fs::read(yard.folder.join(format!("file-{number}"))).unwrap();
+        assert!(there == noise(number, 700_000), "file {number}");
+    }
+    assert_eq!(yard.server.conflicts(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_is_not_root_keeps_a_tree_and_says_once_that_owners_stay() {
+    let nobody = 65534;
+    let mut yard = yard("connected");
+    assert_eq!(yard.server.stop(), Some(0));
+    let chown = ["-R", "65534:65534"];
+    run(Command::new("chown").args(chown).arg(&yard.server.data).arg(&yard.folder)).succeeds();
+    yard.server.user = Some(nobody);
+    yard.server.restart();
+    for number in 0..5 {
+        let path = yard.mount.path(format!("file-{number}"));
+        fs::write(&path, noise(number, 3000)).unwrap();
+        std::os::unix::fs::chown(&path, Some(1234), Some(1234)).unwrap();
+    }
+    eventually(SOON, "all is in the tree", || {
+        (0..5).all(|number| {
+            let there = fs::read(yard.folder.join(format!("file-{number}")));
+            there.is_ok_and(|bytes| bytes == noise(number, 3000))
+        })
+    });
+    fs::write(yard.folder.join("back"), "x").unwrap();
+    eventually(SOON, "a program's file is seen", || yard.mount.path("back").exists());
+    let said = yard.server.said();
+    assert_eq!(said.matches("not everything can be set in the tree").count(), 1, "{said}");
+}

@@ -37,7 +37,7 @@ pub(crate) type Result<T, E = ReplicaError> = std::result::Result<T, E>;
 
 impl ReplicaError {
     /// The disk has no room for what was to be written.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         matches!(
             self,
             ReplicaError::Store(StoreError::Full(_))

@@ -4,6 +4,7 @@ use crate::data::{self, Data, LostKey, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
+use crate::reserve::Reserve;
 use crate::trees::Trees;
 use crate::{control, lock, logging, processes};
 use anyhow::{Context, Result};
@@ -131,10 +132,16 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
     data.remember_address(&address)?;
     let (origin, place) =
         (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
+    let reserve = Reserve::of(&data);
+    reserve.keep();
     let _control = control::serve(&data.directory, move |order: Order| {
-        let (origin, place) = (origin.clone(), place.clone());
+        let (origin, place, reserve) = (origin.clone(), place.clone(), reserve.clone());
         async move {
-            tokio::task::spawn_blocking(move || orders::carry_out(&origin, &place, &order)).await?
+            let work = move || {
+                let work = || orders::carry_out(&origin, &place, &order);
+                if order.frees() { reserve.free(work) } else { work() }
+            };
+            tokio::task::spawn_blocking(work).await?
         }
     })?;
     {

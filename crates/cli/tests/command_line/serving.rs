@@ -4,6 +4,8 @@ use crate::program::{Server, farfs};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use store::embedded::Database;
+use store::{Durability, Tables};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -206,4 +208,22 @@ fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
     std::fs::write(&pack, bytes).unwrap();
     let said = farfs(&["check", "--data", text(data)]).fails_with(6);
     assert!(said.contains("00000001.pack"), "{said}");
+}
+
+#[test]
+fn a_damaged_row_of_a_volume_stops_the_server_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    assert_eq!(Server::start(data).stop(Signal::TERM), Some(0));
+    {
+        let tables = Database::open(&data.join("tables.redb")).unwrap();
+        let mut write = tables.write().unwrap();
+        write.put("origin-volumes", b"main", b"no such row").unwrap();
+        write.commit(Durability::Now).unwrap();
+    }
+    let serve = ["serve", "--data", text(data), "--listen", "127.0.0.1:0"];
+    for command in [&serve[..], &["check", "--data", text(data)]] {
+        let said = farfs(command).fails_with(6);
+        assert!(said.contains("volume main") && said.contains("from a backup"), "{said}");
+    }
 }

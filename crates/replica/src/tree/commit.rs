@@ -214,6 +214,7 @@ fn agree_on(
                 return Ok(());
             };
             known.names = before.names;
+            rows::drop_staged(committer.write(), volume, known.ino)?;
             rows::put_known(committer.write(), volume, *file, &known)
         }
         Agree::Moved { from, to, file, stat } => {

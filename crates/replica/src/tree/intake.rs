@@ -46,6 +46,15 @@ impl Held {
     }
 }
 
+/// Whether what is seen was made ready before a crash, and where it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Staging {
+    Not,
+    Here,
+    /// Under another name than it was put.
+    Moved,
+}
+
 pub(super) type Xattrs = Option<BTreeMap<ByteVec, ByteVec>>;
 
 impl Keeper {
@@ -121,11 +130,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Something was made ready here before a crash, and is where it belongs.
-    pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<bool> {
-        let Some(stat) = &look.stat else { return Ok(false) };
+    /// Something was made ready here before a crash, and was put where it belongs.
+    pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<Staging> {
+        let Some(stat) = &look.stat else { return Ok(Staging::Not) };
         let read = self.inner.tables.read()?;
-        let Some(staged) = rows::staged(&*read, self.volume.id, stat)? else { return Ok(false) };
+        let id = self.volume.id;
+        let Some(staged) = rows::staged(&*read, id, stat)? else { return Ok(Staging::Not) };
+        let before = rows::known(&*read, id, staged.file)?;
         drop(read);
         let mut known = staged.known;
         if known.holds_the_same(stat) {
@@ -133,9 +144,14 @@ impl Keeper {
         } else {
             self.dirt.note(look.at.0, look.at.1.clone(), false, look.since.at);
         }
-        let at = look.at.clone();
-        steps.push(Step::agree(Agree::Is { at, file: staged.file, known: Box::new(known) }));
-        Ok(true)
+        let (at, file) = (look.at.clone(), staged.file);
+        if before.is_some_and(|known| !known.names.is_empty() && !known.names.contains(&at)) {
+            // It came to its own name, and a program has moved it since.
+            steps.push(Step::agree(Agree::Looks { file, known: Box::new(known) }));
+            return Ok(Staging::Moved);
+        }
+        steps.push(Step::agree(Agree::Is { at, file, known: Box::new(known) }));
+        Ok(Staging::Here)
     }
 
     /// A file that the tree did not have.

@@ -2,6 +2,7 @@
 
 use super::commit::{At, Step};
 use super::dirt::Since;
+use super::intake::Staging;
 use super::keeper::Keeper;
 use super::rows::{self, Known, STAGE_NAME};
 use crate::error::Result;
@@ -151,11 +152,15 @@ impl Keeper {
         let look = Look { at, known, stat, since };
         let known = look.known.as_ref().map(|(_, known)| known);
         let seen = sight(known, look.stat.as_ref(), elsewhere);
-        if matches!(seen, Sight::Fresh | Sight::Moved)
-            && !elsewhere
-            && self.was_staged(&look, steps)?
-        {
-            return Ok(());
+        if matches!(seen, Sight::Fresh | Sight::Moved) && !elsewhere {
+            match self.was_staged(&look, steps)? {
+                Staging::Not => {}
+                Staging::Here => return Ok(()),
+                Staging::Moved => {
+                    moved.push(look);
+                    return Ok(());
+                }
+            }
         }
         match seen {
             Sight::Same => Ok(()),

@@ -297,6 +297,26 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_programs_do_before_the_server_is_up_again_is_done_to_what_it_had_put_there() {
+    for act in [Act::Rename(0, 1), Act::Store(0), Act::Save(0), Act::Remove(0)] {
+        for writes in 0..WRITES_MAX {
+            let mut plot = Plot::new(false).await;
+            plot.here(&Act::Store(0));
+            assert!(plot.settle());
+            plot.there(&Act::Store(0)).await;
+            plot.disk.crash_after(writes);
+            if plot.settle() {
+                assert!(writes > 5, "{act:?}: {writes}");
+                break;
+            }
+            plot.here(&act);
+            let mut plot = plot.restarted().await;
+            plot.agree();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
     let mut waited = 0;
     for room in [0, 1, 7, 20, 60, 200] {
