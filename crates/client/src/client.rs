@@ -73,6 +73,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub epoch: AtomicU32,
     /// Something is hidden that may show when what it rests on has been asked for.
     pub hides: AtomicBool,
+    /// Contents were fetched since the last checkpoint, and a crash would have them fetched again.
+    pub fetched: AtomicBool,
     pub kernel: OnceLock<Arc<dyn Kernel>>,
     /// The session or the mode has changed.
     pub session_changed: Notify,
@@ -177,6 +179,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 connection: Mutex::new(connection),
                 epoch: AtomicU32::new(epoch),
                 hides: AtomicBool::new(false),
+                fetched: AtomicBool::new(false),
                 kernel: OnceLock::new(),
                 session_changed: Notify::new(),
                 settled: Notify::new(),

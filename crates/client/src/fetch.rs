@@ -421,6 +421,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             write.commit(Durability::Later).map_err(error_of)?;
+            self.inner.fetched.store(true, Ordering::Release);
             open.presence.is_whole().then(|| target.generation.checked_sub(1)).flatten()
         };
         // The version before is not needed as a source any more.

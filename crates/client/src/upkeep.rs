@@ -96,7 +96,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             self.get_what_left_over_lacks().await;
             let client = self.clone();
-            let outcome = if self.core().unsaved {
+            let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
+            let outcome = if fetched || self.core().unsaved {
                 self.off_the_runtime(move || Ok(client.checkpoint())).await.unwrap_or(Ok(()))
             } else {
                 Ok(())

@@ -14,12 +14,13 @@ const CALLER: Caller = Caller { uid: 1000, gid: 1000 };
 const BYTES: usize = 1_200_000;
 /// Half a minute for all of it.
 const SLOW: Conditions = Conditions { bytes_a_second: Some(40_000), ..Conditions::NEAR };
-/// What one interruption may cost: messages that were on their way, and what is sent unasked.
-const COST_BYTES: u64 = 170_000;
+/// What one interruption may cost: messages that were on their way, what is sent unasked, and what
+/// came since the last checkpoint.
+const COST_BYTES: u64 = 260_000;
 /// Recipe, names of chunks, messages.
 const BESIDE_BYTES: u64 = 80_000;
 /// Seeds that are played: when, and what, is interrupted.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 4;
 const INTERRUPTIONS: u64 = 6;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// By then it has arrived, or never does.

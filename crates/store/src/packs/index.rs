@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FILE: &str = "index.redb";
 
@@ -68,6 +69,8 @@ pub struct Index {
     database: Database,
     /// When it was loaded.
     adds_up: bool,
+    /// There was none when it was brought up.
+    has_no_room: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -105,7 +108,8 @@ impl Index {
                 index.note_lost(packs)?;
                 DOES_NOT_FIT.to_string()
             }
-            Err(error @ (StoreError::Busy(_) | StoreError::Full(_))) => return Err(error),
+            Err(error @ StoreError::Busy(_)) => return Err(error),
+            // One that cannot be opened for want of room is in the way of one that fits.
             Err(error) => error.to_string(),
         };
         tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
@@ -247,6 +251,21 @@ impl Index {
         locked(&self.inner).gathered.len() >= GATHERED_MAX
     }
 
+    /// The same as `flush` while the index is brought up, where nobody is promised anything:
+    /// without room they stay gathered, and that is not tried for every record.
+    pub fn flush_if_room(&self) -> Result<()> {
+        if self.has_no_room.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.flush(Durability::Later) {
+            Err(StoreError::Full(_)) => {
+                self.has_no_room.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    }
+
     /// Gathered changes go into the table. Only whoever holds the appender may call it, so that
     /// rows and `upto` agree.
     pub fn flush(&self, durability: Durability) -> Result<()> {
@@ -334,7 +353,8 @@ fn load(directory: &Path, path: &Path) -> Result<Index> {
         return Err(wrong_row(path));
     }
     let adds_up = inner.adds_up(&counted);
-    Ok(Index { directory: directory.to_path_buf(), database, adds_up, inner: Mutex::new(inner) })
+    let (has_no_room, inner) = (AtomicBool::new(false), Mutex::new(inner));
+    Ok(Index { directory: directory.to_path_buf(), database, adds_up, has_no_room, inner })
 }
 
 /// Whether all rows could be read for places; it ends with the first that could not.

@@ -6,7 +6,6 @@ use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
 use super::{Appender, make_pack, pack_lengths, pack_path, place_of};
 use crate::error::{Result, StoreError};
 use crate::files;
-use crate::table::Durability;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +42,7 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
     } else {
         files::open(&path, false)?
     };
-    index.flush(Durability::Later)?;
+    index.flush_if_room()?;
     let appender = Appender { pack: newest, path, file: Arc::new(file), offset, appended: 0 };
     Ok(Recovered { index, appender, total_bytes })
 }
@@ -98,7 +97,7 @@ fn take_in(index: &Index, spot: Spot, head: &Head) -> Result<()> {
     }
     index.indexed(spot.pack, spot.offset + head.record_bytes());
     if index.is_gathered_full() {
-        index.flush(Durability::Later)?;
+        index.flush_if_room()?;
     }
     Ok(())
 }
