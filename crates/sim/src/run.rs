@@ -87,6 +87,7 @@ impl Family {
             full: Full::default(),
             damaged_indexes: false,
         };
+        let kills = |when: bool| when.then_some(End::Killed);
         let plan = match self {
             Family::ConnectedSingle => return exact::run(room, 1, steps).await,
             Family::ConnectedSeveral => return exact::run(room, 3, steps).await,
@@ -119,19 +120,18 @@ impl Family {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
                 // Whose disk is full: the origin's, the clients', or both; and who is killed.
                 let (clients, origin) = (!seed.is_multiple_of(3), seed % 3 != 1);
-                let kills = |them: bool| (them && seed % 4 >= 2).then_some(End::Killed);
+                let are_killed = seed % 4 >= 2;
                 Plan {
                     clients: 2,
                     modes,
-                    client_ends: kills(clients),
-                    origin_ends: kills(origin),
+                    client_ends: kills(clients && are_killed),
+                    origin_ends: kills(origin && are_killed),
                     full: Full { clients, origin },
                     ..plan
                 }
             }
             Family::DamagedIndexes => {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
-                let kills = |when: bool| when.then_some(End::Killed);
                 Plan {
                     modes,
                     client_ends: kills(seed % 4 == 1),
