@@ -120,12 +120,11 @@ impl Family {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
                 // Whose disk is full: the origin's, the clients', or both; and who is killed.
                 let (clients, origin) = (!seed.is_multiple_of(3), seed % 3 != 1);
-                let are_killed = seed % 4 >= 2;
                 Plan {
                     clients: 2,
                     modes,
-                    client_ends: kills(clients && are_killed),
-                    origin_ends: kills(origin && are_killed),
+                    client_ends: kills(clients && seed % 4 >= 2),
+                    origin_ends: kills(origin && seed % 4 >= 2),
                     full: Full { clients, origin },
                     ..plan
                 }
