@@ -59,18 +59,23 @@ pub(super) fn take_apart(packed: &[u8], plain: Vec<u8>) -> Option<Apart> {
     let room = packed.len() / CORRECTIONS_ONE_IN + CORRECTIONS_FREE;
     let mut predictor = Predictor::new(&plain, manner);
     let mut stream = Blocks::new(packed, plain.len());
+    // Whatever is odd about the stream, it is used only if its tokens make the same bits. That
+    // they can be guessed again needs no trial: guesses follow from what is the same here.
+    let mut again = BitWriter::new(packed.len());
     let (mut heads, mut misses, mut right) = (Vec::new(), Vec::new(), 0);
     let (mut count, mut tokens) = (0, Vec::new());
     while !stream.ended() {
         tokens.clear();
         let kind = stream.next(&mut tokens)?;
         count += 1;
+        let start = predictor.position();
+        again.put(u32::from(stream.ended()), 1)?;
         if let Kind::Stored { length } = kind {
             varint::put(&mut heads, (length as u64) << 2);
             predictor.pass(length)?;
+            put_stored(&mut again, &plain[start..start + length])?;
             continue;
         }
-        let start = predictor.position();
         for token in &tokens {
             let guessed = predictor.guess();
             if guessed == *token {
@@ -81,7 +86,8 @@ pub(super) fn take_apart(packed: &[u8], plain: Vec<u8>) -> Option<Apart> {
             }
             predictor.accept(*token, guessed)?;
         }
-        put_head(&mut heads, packed, &kind, &tokens, &plain[start..])?;
+        let lengths = put_head((&mut heads, &mut again), packed, &kind, &tokens, &plain[start..])?;
+        write_tokens(&mut again, &lengths, &tokens, &plain[start..])?;
         if heads.len() + misses.len() > room {
             return None;
         }
@@ -90,10 +96,8 @@ pub(super) fn take_apart(packed: &[u8], plain: Vec<u8>) -> Option<Apart> {
     varint::put(&mut corrections, count);
     varint::put(&mut corrections, heads.len() as u64);
     corrections.extend([heads, misses].concat());
-    let apart = Apart { plain, corrections };
-    // Whatever is odd about the stream, it is used only if it comes out as it went in.
-    let again = rebuild(&apart.plain, &apart.corrections, packed.len()).ok()?;
-    (again == packed).then_some(apart)
+    let whole = predictor.position() == plain.len() && again.finish()? == packed;
+    whole.then_some(Apart { plain, corrections })
 }
 
 /// The stream of these plain bytes, which has `packed_len` bytes.
@@ -316,19 +320,27 @@ fn put_stored(bits: &mut BitWriter, bytes: &[u8]) -> Option<()> {
     bits.bytes(bytes)
 }
 
+/// What `rebuild` is told of a block with tokens, and the beginning of the block as it stands
+/// in the stream. Says how its tokens are coded.
 fn put_head(
-    heads: &mut Vec<u8>,
+    (heads, again): (&mut Vec<u8>, &mut BitWriter),
     packed: &[u8],
     kind: &Kind,
     tokens: &[Token],
     plain: &[u8],
-) -> Option<()> {
+) -> Option<Lengths> {
     let number = (tokens.len() as u64) << 2;
     match kind {
-        Kind::Stored { .. } => {}
-        Kind::Fixed => varint::put(heads, number | 1),
+        Kind::Stored { .. } => None,
+        Kind::Fixed => {
+            varint::put(heads, number | 1);
+            again.put(1, 2)?;
+            Some(Lengths::fixed())
+        }
         Kind::Dynamic { lengths, head } => {
             let given = bits_of(packed, head)?;
+            again.put(2, 2)?;
+            again.copy(&mut BitReader::new(&given), head.len())?;
             let usual = usual(tokens, plain);
             let mut bits = BitWriter::new(given.len());
             let same = usual == *lengths
@@ -340,9 +352,9 @@ fn put_head(
                 varint::put(heads, head.len() as u64);
                 heads.extend(given);
             }
+            Some(lengths.clone())
         }
     }
-    Some(())
 }
 
 /// Some bits of a stream, moved to the front.

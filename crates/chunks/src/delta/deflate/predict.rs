@@ -206,7 +206,7 @@ impl<'a> Predictor<'a> {
             self.labour = self.labour.checked_sub(1)?;
             let there = &self.plain[candidate..candidate + most];
             if there[longest] == wanted[longest] && there[0] == wanted[0] {
-                let length = there.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+                let length = alike(there, wanted);
                 self.labour = self.labour.saturating_sub(length / 8);
                 if length > longest {
                     best = Some(Match { length, distance: place - candidate });
@@ -228,5 +228,36 @@ impl<'a> Predictor<'a> {
     fn too_little(&self, found: Match) -> bool {
         let far = found.length == MATCH_MIN && found.distance > TOO_FAR;
         self.search.patient && (far || self.filtered && found.length <= FILTERED_MAX)
+    }
+}
+
+/// How many bytes two stretches of one length have in common at the front.
+fn alike(one: &[u8], other: &[u8]) -> usize {
+    let words = |bytes: &[u8], at: usize| bytes[at..].first_chunk().map(|w| u64::from_le_bytes(*w));
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (words(one, at), words(other, at)) {
+        if a != b {
+            return at + (a ^ b).trailing_zeros() as usize / 8;
+        }
+        at += size_of::<u64>();
+    }
+    at + one[at..].iter().zip(&other[at..]).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alike;
+
+    #[test]
+    fn bytes_in_common_are_counted_wherever_the_first_other_one_is() {
+        for length in 0..40 {
+            let one = vec![7; length];
+            assert_eq!(alike(&one, &one), length);
+            for at in 0..length {
+                let mut other = one.clone();
+                other[at] = 8;
+                assert_eq!(alike(&one, &other), at, "of {length}");
+            }
+        }
     }
 }
