@@ -3,7 +3,7 @@
 //! whatever arrives, no more memory is taken than the caller allows.
 //! From: beyond LBFS, which sends a changed chunk whole.
 
-use crate::delta::{self, Codec};
+use crate::delta::{self, Codec, Effort};
 use crate::error::Result;
 use crate::fingerprint::Secret;
 use crate::payload::{lengths_of, split, total_of};
@@ -34,10 +34,15 @@ pub fn stretch_of(base_size: u64, size: u64, wanted: Range) -> Option<Range> {
 }
 
 /// These chunks for a receiver that has `bytes` as `base`. None: they are better sent by
-/// themselves.
-pub fn pack_against(secret: &Secret, base: Base, bytes: &[u8], chunks: &[&[u8]]) -> Option<Delta> {
+/// themselves, as far as so much effort shows.
+pub fn pack_against(
+    secret: &Secret,
+    (base, bytes): (Base, &[u8]),
+    chunks: &[&[u8]],
+    effort: Effort,
+) -> Option<Delta> {
     let target = chunks.concat();
-    let coded = delta::encode(bytes, &target)?;
+    let coded = delta::encode_with(effort, bytes, &target)?;
     Some(Delta {
         base,
         lengths: lengths_of(chunks),
@@ -135,7 +140,7 @@ mod tests {
         let target = [&base[..20_000], b"something else", &base[20_000..]].concat();
         let chunks = vec![target[..10_000].to_vec(), target[10_000..].to_vec()];
         let parts: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-        let delta = pack_against(&secret, base_of(&base), &base, &parts).unwrap();
+        let delta = pack_against(&secret, (base_of(&base), &base), &parts, Effort::Usual).unwrap();
         (secret, base, chunks, delta)
     }
 
@@ -177,7 +182,8 @@ mod tests {
     fn contents_that_are_like_nothing_go_by_themselves() {
         let secret = Secret::new([7; 32]);
         let (base, target) = (noise(50_000, 1), noise(50_000, 2));
-        assert_eq!(pack_against(&secret, base_of(&base), &base, &[&target]), None);
+        let of = (base_of(&base), &base[..]);
+        assert_eq!(pack_against(&secret, of, &[&target], Effort::Usual), None);
     }
 
     fn stretch(base_size: u64, size: u64, offset: u64, length: u64) -> (u64, u64) {

@@ -71,10 +71,26 @@ pub struct Coded {
     pub bytes: Vec<u8>,
 }
 
+/// What a processor may do for a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Find what both have in common as they are, in a small part of the time of the others.
+    Quick,
+    /// Whatever may make it small.
+    Usual,
+    /// Only what unpacks both: where that leads to nothing, the caller has something better to do.
+    Unpack,
+}
+
 /// The smallest coding of `target` for a receiver that has `base`; none where the target by
 /// itself, compressed, takes as few bytes, and where either is too large for one delta.
 pub fn encode(base: &[u8], target: &[u8]) -> Option<Coded> {
-    explain(base, target).coded
+    encode_with(Effort::Usual, base, target)
+}
+
+/// As `encode`, with no more than this effort.
+pub fn encode_with(effort: Effort, base: &[u8], target: &[u8]) -> Option<Coded> {
+    explain_with(effort, base, target).coded
 }
 
 /// Whether contents that begin so are a compressed container, of which a stretch in the middle
@@ -121,6 +137,10 @@ pub fn encode_after(before: &[u8], target: &[u8]) -> Option<Coded> {
 
 /// As `encode`, with what was tried.
 pub fn explain(base: &[u8], target: &[u8]) -> Explained {
+    explain_with(Effort::Usual, base, target)
+}
+
+fn explain_with(effort: Effort, base: &[u8], target: &[u8]) -> Explained {
     let plain = |why| Explained { coded: None, tried: Vec::new(), alone: None, why };
     if base.is_empty() {
         return plain(Why::NoBase);
@@ -131,12 +151,7 @@ pub fn explain(base: &[u8], target: &[u8]) -> Explained {
     if base.len() > DELTA_BYTES_MAX || target.len() > DELTA_BYTES_MAX {
         return plain(Why::TooLarge);
     }
-    let unpacked = unpacked::encode(base, target).map(|bytes| (Codec::Unpacked, bytes));
-    // What could be unpacked changed as a whole: there is no more to find in it as it is.
-    let small =
-        unpacked.as_ref().is_some_and(|(_, bytes)| bytes.len() <= target.len() / CHEAP_ONE_IN);
-    let mut codings = if small { Vec::new() } else { codings(base, target) };
-    codings.extend(unpacked);
+    let codings = codings_with(effort, base, target);
     let tried = codings.iter().map(|(codec, bytes)| (*codec, bytes.len())).collect();
     let best = codings.into_iter().min_by_key(|(_, bytes)| bytes.len());
     let Some((codec, bytes)) = best else {
@@ -148,6 +163,22 @@ pub fn explain(base: &[u8], target: &[u8]) -> Explained {
         return Explained { coded: None, tried, alone, why: Why::NothingGained };
     }
     Explained { coded: Some(Coded { codec, bytes }), tried, alone, why: Why::Smallest }
+}
+
+/// The ways that are worth trying, with an effort.
+fn codings_with(effort: Effort, base: &[u8], target: &[u8]) -> Vec<(Codec, Vec<u8>)> {
+    if effort == Effort::Quick {
+        let quick = prefix::encode_quick(base, target);
+        return quick.into_iter().map(|bytes| (Codec::Prefix, bytes)).collect();
+    }
+    let unpacked = unpacked::encode(base, target).map(|bytes| (Codec::Unpacked, bytes));
+    // What could be unpacked changed as a whole: there is no more to find in it as it is.
+    let small =
+        unpacked.as_ref().is_some_and(|(_, bytes)| bytes.len() <= target.len() / CHEAP_ONE_IN);
+    let as_it_is = !small && effort == Effort::Usual;
+    let mut codings = if as_it_is { codings(base, target) } else { Vec::new() };
+    codings.extend(unpacked);
+    codings
 }
 
 /// The ways to code bytes as they are that are worth trying.

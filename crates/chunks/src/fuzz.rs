@@ -3,7 +3,7 @@
 
 use crate::against::{pack_against, unpack_after, unpack_against};
 use crate::cut::Cut;
-use crate::delta::{self, Codec};
+use crate::delta::{self, Codec, Effort};
 use crate::describe::describe_bytes;
 use crate::fingerprint::Secret;
 use crate::{index, payload, recipe};
@@ -103,7 +103,7 @@ pub fn fuzz_against(bytes: &[u8]) {
     if let Ok(Some(chunks)) = unpack_after(&secret, &sequel, base, BYTES_MAX) {
         assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
     }
-    if let Some(delta) = pack_against(&secret, of, base, &[rest]) {
+    if let Some(delta) = pack_against(&secret, (of, base), &[rest], Effort::Usual) {
         let made = unpack_against(&secret, &delta, base, rest.len());
         assert_eq!(made.expect("it makes sense"), Some(vec![rest.to_vec()]));
     }

@@ -7,11 +7,14 @@ use crate::client::{Client, error_of};
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
-use chunks::delta::is_packed;
+use crate::worth;
+use chunks::delta::{Effort, is_packed};
 use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
-use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
+use protocol::{
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream,
+};
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use store::container::Key;
@@ -22,6 +25,19 @@ use volume::partial::Tree;
 const TARGET_BYTES_MIN: u64 = 64;
 /// Of the chunks of a new file, so many are looked for in other files to find one that is like it.
 const VOTES_MAX: usize = 4096;
+
+/// A delta of a whole container is taken without asking what its new chunks would take, where it
+/// has at most one byte for so many of them.
+const WHOLE_ONE_IN: usize = 2;
+/// By so many bytes a compressed container is known.
+const KIND_BYTES: u64 = 16;
+
+/// What a delta is made of.
+struct Coded<'a, K> {
+    update: &'a Update,
+    plan: &'a Plan,
+    source: &'a Source<K>,
+}
 
 /// Contents that may be like what is to be sent or fetched.
 pub(crate) struct Source<K> {
@@ -42,6 +58,13 @@ impl<K: Container> Source<K> {
     fn has(&self, stretch: Range) -> bool {
         let Some(end) = stretch.offset.checked_add(stretch.length) else { return false };
         self.ranges.iter().any(|&(from, to)| from <= stretch.offset && end <= to)
+    }
+
+    /// Whether all of it is here, and is a compressed container.
+    pub fn is_packed(&self) -> Result<bool, Error> {
+        let begins = Range { offset: 0, length: self.size.min(KIND_BYTES) };
+        let whole = self.has(Range { offset: 0, length: self.size });
+        Ok(whole && self.read(begins)?.is_some_and(|bytes| is_packed(&bytes)))
     }
 
     /// The bytes of a stretch; none if they are not all here.
@@ -213,20 +236,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         plan: &Plan,
         names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
-        let part = self.delta_of_chunks(update, plan, names, PAYLOAD_BYTES_MAX)?;
-        if names.len() == plan.data.len() || !self.is_packed(plan)? {
-            return Ok(part);
+        if plan.is_left_alone(names) {
+            return Ok(None);
         }
-        let mut all: Vec<ChunkName> = plan.data.keys().copied().collect();
-        all.sort_unstable_by_key(|name| plan.data.get(name).map(|(offset, _)| *offset));
-        let whole = self.delta_of_chunks(update, plan, &all, CODED_BYTES_MAX)?;
-        let whole = whole.filter(|delta| delta.bytes.len() <= PAYLOAD_BYTES_MAX);
-        let bytes = |delta: &Option<Delta>| delta.as_ref().map(|delta| delta.bytes.len());
-        Ok(match (bytes(&part), bytes(&whole)) {
-            (Some(part_bytes), Some(whole_bytes)) if part_bytes <= whole_bytes => part,
-            (_, Some(_)) => whole,
-            _ => part,
-        })
+        let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };
+        let rate = self.inner.upstream.quality().rate_up;
+        let bytes = plan.bytes_of(names);
+        let effort = |both: u64| worth::effort(rate, bytes, both);
+        let packed =
+            names.len() < plan.data.len() && self.is_packed(plan)? && source.is_packed()?;
+        let coded = Coded { update, plan, source: &source };
+        if packed && effort(source.size + plan.data_bytes()) == Some(Effort::Usual) {
+            let all = plan.data_in_order();
+            let whole = self.delta_of_chunks(&coded, &all, CODED_BYTES_MAX, Effort::Unpack)?;
+            let small = |delta: &Delta| {
+                let bytes_max = PAYLOAD_BYTES_MAX.min(bytes as usize / WHOLE_ONE_IN);
+                delta.bytes.len() <= bytes_max
+            };
+            if let Some(whole) = whole.filter(small) {
+                return Ok(Some(whole));
+            }
+        }
+        let Some(effort) = effort(bytes + source.size.min(BASE_BYTES_MAX)) else { return Ok(None) };
+        self.delta_of_chunks(&coded, names, PAYLOAD_BYTES_MAX, effort)
     }
 
     fn is_packed(&self, plan: &Plan) -> Result<bool, Error> {
@@ -238,11 +270,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn delta_of_chunks(
         &self,
-        update: &Update,
-        plan: &Plan,
+        coded: &Coded<'_, C::Container>,
         names: &[ChunkName],
         bytes_max: usize,
+        effort: Effort,
     ) -> Result<Option<Delta>, Error> {
+        let Coded { update, plan, source } = *coded;
         let Change::Store { contents, .. } = &update.change else { return Ok(None) };
         let places: Vec<(u64, u32)> =
             names.iter().filter_map(|name| plan.data.get(name).copied()).collect();
@@ -250,7 +283,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if places.len() != names.len() || !(TARGET_BYTES_MIN..=bytes_max as u64).contains(&bytes) {
             return Ok(None);
         }
-        let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };
         let from = places.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
         let to = places.iter().map(|(offset, length)| offset + u64::from(*length)).max();
         let wanted = Range { offset: from, length: to.unwrap_or(from) - from };
@@ -265,7 +297,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-        Ok(pack_against(&secret, base, &old, &chunks))
+        Ok(pack_against(&secret, (base, &old), &chunks, effort))
     }
 
     /// The chunks of a delta that came for what was offered. None: nothing comes of it, and the

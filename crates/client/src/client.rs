@@ -80,6 +80,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub session_changed: Notify,
     /// Verdicts have come.
     pub settled: Notify,
+    /// Counts the steps that what is pending has made.
+    pub progress: AtomicU64,
     /// There may be something to replay.
     pub replay_wanted: Notify,
     pub company: Company,
@@ -183,6 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 kernel: OnceLock::new(),
                 session_changed: Notify::new(),
                 settled: Notify::new(),
+                progress: AtomicU64::new(0),
                 replay_wanted: Notify::new(),
                 company: Company::default(),
                 sync_wanted: Notify::new(),

@@ -40,6 +40,7 @@ mod types;
 mod undo;
 mod unsettled;
 mod upkeep;
+mod worth;
 
 pub use client::{Client, ClientError, Stores};
 pub use fuzz::fuzz_rows;

@@ -1,6 +1,7 @@
 //! How much is sent at once, by how long the link takes for it.
 //! From: partially connected operation, 5.1: what nobody waits for must not hold up the rest.
 
+use crate::portions::carried;
 use protocol::LinkQuality;
 use std::time::Duration;
 
@@ -19,9 +20,35 @@ pub(crate) fn eager_bytes(link: &LinkQuality) -> u64 {
     (rate.saturating_mul(millis) / 1000).clamp(EAGER_BYTES_MIN, EAGER_BYTES_MAX)
 }
 
+/// How long one message with contents may take at the measured rate; it is one chunk at least.
+pub(crate) const PUT_FOR: Duration = Duration::from_secs(2);
+/// Who waits while one is sent waits so many times as long as it should take, besides the usual.
+const PATIENCE_TIMES: u64 = 2;
+/// No link is taken to be slower, in bytes a second.
+const RATE_LEAST: u64 = 250;
+
+/// How long to wait until one message with contents has gone up and been answered, where an answer
+/// to one without any may take `usual` and the longest chunk has so many bytes.
+pub(crate) fn step_within(rate: Option<u64>, longest: u64, usual: Duration) -> Duration {
+    let Some(rate) = rate else { return usual };
+    let bytes = carried(rate, PUT_FOR).saturating_add(longest);
+    usual.saturating_add(Duration::from_millis(
+        bytes.saturating_mul(1000 * PATIENCE_TIMES) / rate.max(RATE_LEAST),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_chunk_is_waited_for_as_long_as_it_takes() {
+        let usual = Duration::from_secs(30);
+        assert_eq!(step_within(None, 1 << 20, usual), usual);
+        assert!(step_within(Some(1_200), 64 << 10, usual) > Duration::from_secs(80));
+        assert!(step_within(Some(1 << 30), 64 << 10, usual) < usual + Duration::from_secs(5));
+        assert!(step_within(Some(0), 64 << 10, usual) < Duration::from_secs(600));
+    }
 
     fn at(rate_up: Option<u64>, round_trip_ms: u64) -> u64 {
         let round_trip = Some(Duration::from_millis(round_trip_ms));

@@ -28,8 +28,23 @@ pub(crate) struct Plan {
     pub data: BTreeMap<ChunkName, (u64, u32)>,
     /// A file that has much of the same.
     pub kin: Option<FileId>,
-    /// Chunks that are to go along unasked, and the delta for them, if there is a good one.
+    /// Chunks that were last to be sent together, and the delta for them, if there is a good one.
     pub coded: Option<(Vec<ChunkName>, Option<Delta>)>,
+    /// Chunks that were sent, and arrived.
+    arrived: BTreeMap<ChunkName, Arrived>,
+}
+
+/// ```text
+///   (nothing) --arrived--> There --said to be missing--> Lost --arrived--> Again
+///                                                          ^ said to be missing |
+///                                                          +--------------------+
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrived {
+    There,
+    /// It was sent in a way of which nothing came: it goes by itself from then on.
+    Lost,
+    Again,
 }
 
 impl Plan {
@@ -46,12 +61,74 @@ impl Plan {
                 Piece::Zeros { .. } => None,
             })
             .collect();
-        Plan { file, generation, recipe, data, kin, coded: None }
+        Plan { file, generation, recipe, data, kin, coded: None, arrived: BTreeMap::new() }
     }
 
     /// Every chunk's name, recipe chunks first.
     pub fn names(&self) -> impl Iterator<Item = &ChunkName> {
         self.recipe.keys().chain(self.data.keys())
+    }
+
+    /// Data chunks, in their order in the file.
+    pub fn data_in_order(&self) -> Vec<ChunkName> {
+        let mut names: Vec<ChunkName> = self.data.keys().copied().collect();
+        names.sort_unstable_by_key(|name| self.data.get(name).map(|(offset, _)| *offset));
+        names
+    }
+
+    pub fn data_bytes(&self) -> u64 {
+        self.data.values().map(|(_, length)| u64::from(*length)).sum()
+    }
+
+    pub fn bytes_of(&self, names: &[ChunkName]) -> u64 {
+        names.iter().filter_map(|name| self.length(name)).sum()
+    }
+
+    /// Whether a delta stands for all data chunks.
+    pub fn is_whole(&self, delta: &Delta) -> bool {
+        delta.lengths.len() == self.data.len()
+    }
+
+    /// What a delta stands for that was made for these chunks.
+    pub fn covered(&self, names: &[ChunkName], delta: &Delta) -> Vec<ChunkName> {
+        match delta.lengths.len() > names.len() {
+            true => self.data_in_order(),
+            false => names.iter().take(delta.lengths.len()).copied().collect(),
+        }
+    }
+
+    /// The replica above has received a chunk, by itself or in a delta that it could use. Says
+    /// whether that is new.
+    pub fn note_arrived(&mut self, name: &ChunkName) -> bool {
+        if !self.recipe.contains_key(name) && !self.data.contains_key(name) {
+            return false;
+        }
+        let before = self.arrived.get(name).copied();
+        let now = match before {
+            None | Some(Arrived::There) => Arrived::There,
+            Some(Arrived::Lost | Arrived::Again) => Arrived::Again,
+        };
+        self.arrived.insert(*name, now);
+        before.is_none()
+    }
+
+    /// The replica above says that it lacks a chunk.
+    pub fn note_missing(&mut self, name: &ChunkName) {
+        if let Some(arrived) = self.arrived.get_mut(name) {
+            *arrived = Arrived::Lost;
+        }
+    }
+
+    /// Whether the replica above has received a chunk and has not said since that it lacks it.
+    pub fn is_there(&self, name: &ChunkName) -> bool {
+        matches!(self.arrived.get(name), Some(Arrived::There | Arrived::Again))
+    }
+
+    /// Whether one of these chunks did not come out of what was sent for it: another delta of the
+    /// same might never end.
+    pub fn is_left_alone(&self, names: &[ChunkName]) -> bool {
+        let lost = |name| matches!(self.arrived.get(name), Some(Arrived::Lost | Arrived::Again));
+        names.iter().any(lost)
     }
 
     pub fn length(&self, name: &ChunkName) -> Option<u64> {

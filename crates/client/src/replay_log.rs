@@ -6,12 +6,12 @@
 use crate::client::{Client, error_of};
 use crate::mode;
 use crate::needs::files_of;
-use crate::pace::eager_bytes;
+use crate::pace::{eager_bytes, step_within};
 use crate::plan::{forget_home, note_home};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
-use model::{Change, Update};
+use model::{Change, ChunkName, Update};
 use protocol::{
     CODED_BYTES_MAX, Class, DELTAS_MAX, Delta, Objection, Payload, Refusal, Request, Response,
     Submit, Submitted, Upstream, Verdict,
@@ -47,6 +47,9 @@ pub(crate) struct Parcel {
     pub deltas: Vec<Delta>,
     /// Bytes of contents that the deltas stand for.
     pub coded: u64,
+    /// Of which update each chunk is, and its name; the same of each delta, with all its chunks.
+    pub chunks_of: Vec<(u64, ChunkName)>,
+    pub coded_of: Vec<(u64, Vec<ChunkName>)>,
 }
 
 impl Parcel {
@@ -59,9 +62,15 @@ impl Parcel {
         self.deltas.len() < DELTAS_MAX && self.coded + bytes <= CODED_BYTES_MAX as u64
     }
 
-    pub fn add(&mut self, delta: Delta) {
+    pub fn add(&mut self, number: u64, names: Vec<ChunkName>, delta: Delta) {
         self.coded += coded_bytes(&delta);
         self.deltas.push(delta);
+        self.coded_of.push((number, names));
+    }
+
+    pub fn add_chunk(&mut self, number: u64, name: ChunkName, bytes: Vec<u8>) {
+        self.chunks.push(bytes);
+        self.chunks_of.push((number, name));
     }
 
     pub fn deltas(&self) -> Option<Vec<Delta>> {
@@ -160,6 +169,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             );
         }
         self.note_useless(submitted.useless.as_ref());
+        self.note_arrived(&sending.eager, submitted.useless.as_ref());
         let progress = !submitted.verdicts.is_empty();
         self.settle(&sending, &submitted)?;
         if submitted.missing.is_empty() {
@@ -239,6 +249,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .map_err(|error| Error::Failed(error.to_string()))?;
             for name in &submitted.missing {
                 forget_home(&mut *write, name).map_err(error_of)?;
+                for update in &sending.updates[judged.len()..] {
+                    if let Some(plan) = core.plans.get_mut(&update.stamp.number) {
+                        plan.note_missing(name);
+                    }
+                }
             }
             let mut turned_down = Vec::new();
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
@@ -289,6 +304,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.forget(&stale);
         self.acknowledge_company();
+        if !submitted.verdicts.is_empty() {
+            self.note_progress();
+        }
         self.inner.settled.notify_waiters();
         Ok(())
     }
@@ -309,15 +327,46 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Waits for the verdict of an update, where the mode asks for that.
+    /// What is pending has come a step nearer to its verdict: a step of which there are only so
+    /// many, so that nobody waits without end.
+    pub(crate) fn note_progress(&self) {
+        self.inner.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for the verdict of an update, where the mode asks for that, as long as what is
+    /// pending moves on.
     pub async fn settled(&self, number: u64) -> Result<(), Error> {
         let mut answer = Answer { client: self, number, told: false };
-        let within = self.inner.settings.answer_within;
         let _waiting = self.waiting(number);
-        let outcome = self.inner.world.clock.within(within, self.verdict(number)).await;
-        let outcome = outcome.unwrap_or(Err(Error::TimedOut(within)));
+        let verdict = self.verdict(number);
+        tokio::pin!(verdict);
+        let outcome = loop {
+            let progress = self.inner.progress.load(Ordering::Relaxed);
+            let within = self.step_within(number);
+            match self.inner.world.clock.within(within, &mut verdict).await {
+                Some(outcome) => break outcome,
+                None if self.inner.progress.load(Ordering::Relaxed) == progress => {
+                    break Err(Error::TimedOut(within));
+                }
+                None => {}
+            }
+        };
         answer.told = outcome.is_ok();
         outcome
+    }
+
+    /// How long the link may take for one step towards the verdict of an update.
+    fn step_within(&self, number: u64) -> Duration {
+        let longest = {
+            let core = self.core();
+            let lengths = core.plans.range(..=number).flat_map(|(_, plan)| plan.data.values());
+            lengths.map(|(_, length)| u64::from(*length)).max().unwrap_or(0)
+        };
+        step_within(
+            self.inner.upstream.quality().rate_up,
+            longest,
+            self.inner.settings.answer_within,
+        )
     }
 
     async fn verdict(&self, number: u64) -> Result<(), Error> {

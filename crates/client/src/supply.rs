@@ -3,7 +3,9 @@
 
 use crate::client::{Client, error_of};
 use crate::files::has_length;
+use crate::pace::PUT_FOR;
 use crate::plan::{Plan, describe_container, is_home};
+use crate::portions::carried;
 use crate::presence::Presence;
 use crate::replay_log::{Parcel, Setback, coded_bytes, pack_all};
 use crate::session::unexpected;
@@ -16,8 +18,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Containers;
 
-/// How long one message with contents may take at the measured rate.
-const PUT_SECS: u64 = 2;
 const PUT_BYTES_MIN: u64 = 4 << 10;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -87,10 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<bool, Error> {
         let secret = self.secret().0;
         let (recipe, data) = self.lacking_at_home(plan, sent)?;
-        let length = |names: &[ChunkName]| -> u64 {
-            names.iter().filter_map(|name| plan.length(name)).sum()
-        };
-        let (recipe_bytes, data_bytes) = (length(&recipe), length(&data));
+        let (recipe_bytes, data_bytes) = (plan.bytes_of(&recipe), plan.bytes_of(&data));
         let delta = match eager.has_room_for(data_bytes) {
             true => self.coded(update, plan, &data)?,
             false => None,
@@ -113,14 +110,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if let Some(found) = self.chunk_of(plan, &secret, name).map_err(error_of)? {
                 budget -= length;
                 sent.insert(*name);
-                eager.chunks.push(found);
+                eager.add_chunk(update.stamp.number, *name, found);
             }
         }
         match delta.filter(|_| fits) {
             Some(delta) => {
                 self.note_coded(plan.file, update.stamp, true, &delta);
+                eager.add(update.stamp.number, plan.covered(&data, &delta), delta);
                 sent.extend(data);
-                eager.add(delta);
             }
             None if fits => self.note_plain(plan.file, update.stamp, true, data_bytes),
             None => {}
@@ -137,7 +134,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(Vec<ChunkName>, Vec<ChunkName>), Error> {
         let read = self.inner.tables.read().map_err(error_of)?;
         let lacking = |name: &ChunkName| -> Result<bool, Error> {
-            Ok(!sent.contains(name) && !is_home(&*read, name).map_err(error_of)?)
+            let there = sent.contains(name) || plan.is_there(name);
+            Ok(!there && !is_home(&*read, name).map_err(error_of)?)
         };
         let (mut recipe, mut data) = (Vec::new(), Vec::new());
         for name in plan.recipe.keys() {
@@ -154,21 +152,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok((recipe, data))
     }
 
-    /// The delta for these chunks, if there is a good one. A batch that is sent again has it
-    /// already.
+    /// The delta for these chunks, if there is a good one. What is sent again, or asked for after
+    /// it was to be sent unasked, has it already.
     fn coded(
         &self,
         update: &Update,
         plan: &mut Plan,
         names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
-        if let Some((coded, delta)) = &plan.coded
-            && coded == names
-        {
-            let base = delta.as_ref().map(|delta| delta.base);
-            if !base.is_some_and(|base| self.kin().is_useless(base.file, base.version)) {
-                return Ok(delta.clone());
+        let useful = |delta: &Delta| {
+            let (file, version) = (delta.base.file, delta.base.version);
+            !self.kin().is_useless(file, version) && !plan.is_left_alone(names)
+        };
+        match &plan.coded {
+            Some((coded, None)) if coded == names => return Ok(None),
+            Some((coded, Some(delta)))
+                if (coded == names || plan.is_whole(delta)) && useful(delta) =>
+            {
+                return Ok(Some(delta.clone()));
             }
+            // It may have taken a while: whoever waits for the verdict sees that it went on.
+            None => self.note_progress(),
+            Some(_) => {}
         }
         let delta = self.delta_for(update, plan, names)?;
         plan.coded = Some((names.to_vec(), delta.clone()));
@@ -183,7 +188,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         class: Class,
     ) -> Result<(), Setback> {
         let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
-        let most = (rate * PUT_SECS).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
+        let most = carried(rate, PUT_FOR).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
         let mut found_any = false;
         let mut supply = Supply { most, hopeless: BTreeSet::new() };
         let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
@@ -240,7 +245,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     all if all > names.len() => self.count_of_run(update, &missing[at..]),
                     some => some,
                 };
-                parcel.add(delta);
+                let number = update.stamp.number;
+                let covered = match self.core().plans.get(&number) {
+                    Some(plan) => plan.covered(names, &delta),
+                    None => Vec::new(),
+                };
+                parcel.add(number, covered, delta);
                 continue;
             }
             let Some((stored, chunk)) = self.find_pending_chunk(updates, &missing[at])? else {
@@ -253,7 +263,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (file, version) = stored;
             self.note_plain(file, version, true, chunk.len() as u64);
             bytes += chunk.len() as u64;
-            parcel.chunks.push(chunk);
+            parcel.add_chunk(version.number, missing[at], chunk);
             at += 1;
         }
         Ok((parcel, at))
@@ -303,15 +313,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if supply.hopeless.contains(&number) {
             return Ok(None);
         }
-        let Some(plan) = self.core().plans.remove(&number) else { return Ok(None) };
-        let mut outcome = self.delta_for(update, &plan, names);
+        let Some(mut plan) = self.core().plans.remove(&number) else { return Ok(None) };
+        let mut outcome = self.coded(update, &mut plan, names);
         while let Ok(Some(delta)) = &outcome
             && delta.bytes.len() as u64 > 2 * supply.most
             && delta.lengths.len() <= names.len()
             && names.len() > 1
         {
             names = &names[..names.len() / 2];
-            outcome = self.delta_for(update, &plan, names);
+            outcome = self.coded(update, &mut plan, names);
         }
         self.core().plans.insert(number, plan);
         if matches!(outcome, Ok(None)) {
@@ -338,11 +348,37 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match self.inner.upstream.ask(class, request).await {
             Ok(Response::Stored { useless }) => {
                 self.note_useless(useless.as_ref());
+                self.note_arrived(parcel, useless.as_ref());
                 Ok(())
             }
             Ok(Response::Refused(refusal)) => Err(self.refused(refusal)),
             Ok(other) => Err(unexpected("put", &other).into()),
             Err(_) => Err(Setback::Link),
+        }
+    }
+
+    /// A parcel was received, except what was coded against useless bases.
+    pub(crate) fn note_arrived(&self, parcel: &Parcel, useless: Option<&Vec<(FileId, Stamp)>>) {
+        let useful = |delta: &Delta| {
+            let base = (delta.base.file, delta.base.version);
+            !useless.is_some_and(|useless| useless.contains(&base))
+        };
+        let coded = parcel.deltas.iter().zip(&parcel.coded_of).filter(|(delta, _)| useful(delta));
+        let coded = coded.map(|(_, (number, names))| (*number, names.as_slice()));
+        let plain =
+            parcel.chunks_of.iter().map(|(number, name)| (*number, std::slice::from_ref(name)));
+        let mut more = false;
+        {
+            let mut core = self.core();
+            for (number, names) in coded.chain(plain) {
+                let Some(plan) = core.plans.get_mut(&number) else { continue };
+                for name in names {
+                    more |= plan.note_arrived(name);
+                }
+            }
+        }
+        if more {
+            self.note_progress();
         }
     }
 

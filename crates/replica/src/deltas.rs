@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::examine::put_chunks;
 use crate::origin::Inner;
 use crate::volumes::{Volume, locked};
+use chunks::delta::Effort;
 use chunks::{ChunksError, pack_after, pack_against, target_bytes, unpack_against};
 use model::{ChunkName, FileId, Piece, Stamp};
 use protocol::{
@@ -102,7 +103,7 @@ pub(crate) fn delta_of(
     let Some(_turn) = inner.turns.free() else { return Ok(None) };
     let Some(bytes) = base_bytes(inner, volume, &base)? else { return Ok(None) };
     let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    Ok(pack_against(&volume.secret, base, &bytes, &chunks))
+    Ok(pack_against(&volume.secret, (base, &bytes), &chunks, Effort::Usual))
 }
 
 /// These chunks after whole versions that the asker has; none where they are better sent by

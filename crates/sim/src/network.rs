@@ -91,6 +91,7 @@ struct State<S: Service> {
     /// One delta in so many names a base that the other side does not have, or is against
     /// another one than it has.
     spoiled_one_in: Option<u64>,
+    lost: Option<spoil::Lost>,
     /// What must not happen on a network, whatever the seed.
     faults: Vec<String>,
 }
@@ -117,8 +118,13 @@ struct Line<S: Service> {
 
 impl<S: Service> Network<S> {
     pub fn new(world: World, trace: Trace) -> Network<S> {
-        let state =
-            State { origin: None, lines: Vec::new(), spoiled_one_in: None, faults: Vec::new() };
+        let state = State {
+            origin: None,
+            lines: Vec::new(),
+            spoiled_one_in: None,
+            lost: None,
+            faults: Vec::new(),
+        };
         let inner = Inner { world, trace, state: Mutex::new(state), changed: Notify::new() };
         Network { inner: Arc::new(inner) }
     }
@@ -149,6 +155,16 @@ impl<S: Service> Network<S> {
     /// more, or is not what the sender has.
     pub fn spoil_deltas(&self, one_in: u64) {
         self.state().spoiled_one_in = Some(one_in);
+    }
+
+    /// From now on nothing is stored of the deltas that are sent, and nobody is told.
+    pub fn lose_deltas(&self) {
+        self.state().lost = Some(spoil::Lost::Deltas);
+    }
+
+    /// The same of all chunks.
+    pub fn lose_chunks(&self) {
+        self.state().lost = Some(spoil::Lost::Chunks);
     }
 
     pub fn conditions(&self, line: LineId) -> Conditions {

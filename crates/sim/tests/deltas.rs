@@ -374,3 +374,26 @@ async fn deltas_that_are_of_no_use_cost_time_and_lose_nothing() {
     save(&writer, open(&writer, "small", TRUNCATE).await, &again).await;
     assert!(read(&reader, "small").await == again);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delta_of_which_nothing_comes_is_sent_once_and_then_the_contents() {
+    let scene = Scene::new(1, PLENTY).await;
+    let new = compiled_again(&scene.begin().await);
+    let client = scene.client(0);
+    scene.room.network.lose_deltas();
+    let sent = scene
+        .costs(&new, async { save(&client, open(&client, "doc", TRUNCATE).await, &new).await })
+        .await;
+    let once = BYTES as u64 + 2 * FEW_BYTES;
+    assert!((BYTES as u64..once).contains(&sent), "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arrived_before_the_update_is_not_sent_with_it_again() {
+    let scene = Scene::new(1, PLENTY).await;
+    let handle = create(&scene.client(0), "doc").await;
+    let bytes = noise(BYTES, 5);
+    let sent = scene.costs(&bytes, async { save(&scene.client(0), handle, &bytes).await }).await;
+    // The recipe once, and twice the names of what is missing in it.
+    assert!(sent < BYTES as u64 + 1_500, "{sent} bytes");
+}

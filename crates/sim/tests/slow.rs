@@ -1,7 +1,7 @@
 //! Contents over a link that brings a kilobyte a second: whoever waits for them gets them.
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot go on is a failed test")]
 
-use client::{Caller, Making, OpenFlags, WantedMode, complete};
+use client::{Caller, Handle, Making, OpenFlags, WantedMode, complete};
 use model::{FileId, Kind, Name};
 use protocol::Mode;
 use replica::Limits;
@@ -29,6 +29,13 @@ async fn joined(room: &Room, origin: &OriginMachine, number: usize, line: Condit
 }
 
 async fn store(client: &SimClient, text: &str, bytes: &[u8]) {
+    let (handle, number) = begin_store(client, text, bytes).await;
+    client.settled(number).await.unwrap();
+    client.release(handle);
+}
+
+/// Gives the number of the update to wait for.
+async fn begin_store(client: &SimClient, text: &str, bytes: &[u8]) -> (Handle, u64) {
     let making =
         Making { kind: Kind::File, mode: 0o644, uid: 1000, gid: 1000, target: None, rdev: None };
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
@@ -37,10 +44,7 @@ async fn store(client: &SimClient, text: &str, bytes: &[u8]) {
     let handle = complete(client, call).await.unwrap().value.1.handle;
     complete(client, |client| client.write(handle, 0, bytes)).await.unwrap();
     let done = complete(client, |client| client.flush(CALLER, handle)).await.unwrap();
-    if let Some(number) = done.wait {
-        client.settled(number).await.unwrap();
-    }
-    client.release(handle);
+    (handle, done.wait.expect("connected"))
 }
 
 /// Reads the beginning of a file, of which the first try may not be told that time is up.
@@ -78,6 +82,36 @@ fn a_file_that_takes_a_minute_is_read_at_the_first_try() {
         store(&joined(room, &origin, 0, Conditions::NEAR).await, "minute", &contents).await;
         let far = joined(room, &origin, 1, MODEM).await;
         assert!(read(&far, "minute", contents.len()).await == contents);
+    });
+}
+
+#[test]
+fn a_file_that_takes_minutes_is_stored_by_one_close() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let contents = noise(200_000);
+        let far = joined(room, &origin, 0, MODEM).await;
+        let before = room.clock.moment();
+        store(&far, "minutes", &contents).await;
+        let took = room.clock.moment().since(before);
+        assert!(took.as_secs() > 160, "the link brings no more than it does: {took:?}");
+        let near = joined(room, &origin, 1, Conditions::NEAR).await;
+        assert!(read(&near, "minutes", contents.len()).await == contents);
+    });
+}
+
+#[test]
+fn who_waits_for_a_link_that_brings_nothing_is_told_that_time_is_up() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let far = joined(room, &origin, 0, MODEM).await;
+        room.network.lose_chunks();
+        let (file, number) = begin_store(&far, "never", &noise(20_000)).await;
+        let before = room.clock.moment();
+        let told = far.settled(number).await;
+        assert!(matches!(told, Err(client::Error::TimedOut(_))), "{told:?}");
+        assert!(room.clock.moment().since(before).as_secs() < 600);
+        far.release(file);
     });
 }
 

@@ -33,12 +33,17 @@ pub(super) fn encode(base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     let together = base.len() + target.len();
     let level = LEVELS.iter().find(|(upto, _)| together <= *upto).map(|(_, level)| *level)?;
     if level > LEVEL_QUICK && together >= QUICK_MIN {
-        let quick = encode_at(LEVEL_QUICK, base, target)?;
+        let quick = encode_quick(base, target)?;
         if quick.len() <= QUICK_BYTES {
             return Some(quick);
         }
     }
     encode_at(level, base, target)
+}
+
+/// As `encode`, in the least time.
+pub(super) fn encode_quick(base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    encode_at(LEVEL_QUICK, base, target)
 }
 
 /// As `encode`, in a time that many bytes of all kinds are worth.

@@ -1,6 +1,7 @@
 //! Chunks as what they add to a version that both sides have.
 
 use crate::party::{Device, Party, all_chunks, noise, store_of};
+use chunks::delta::Effort;
 use model::{Contents, FileId, Stamp};
 use protocol::{
     BASE_BYTES_MAX, Base, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request,
@@ -36,7 +37,8 @@ fn delta(ada: &Device, base: Base, old: &[u8], new: &[u8]) -> (Delta, Contents) 
     let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
     let from = base.stretch.offset as usize;
     let old = &old[from..from + base.stretch.length as usize];
-    let delta = chunks::pack_against(&ada.secret(), base, old, &chunks).expect("they are alike");
+    let delta = chunks::pack_against(&ada.secret(), (base, old), &chunks, Effort::Usual)
+        .expect("they are alike");
     (delta, described.tree.contents)
 }
 

@@ -1,7 +1,14 @@
 //! Deltas that are of no use to whom they reach, as if the base had gone there, or were another one.
 
 use super::Network;
-use protocol::{Base, Delta, Portion, Request, Response, Service};
+use protocol::{Base, Delta, Portion, Request, Response, Service, Submit};
+
+/// What is left out of messages, as by a replica above that loses what it has said it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    Deltas,
+    Chunks,
+}
 
 /// No replica makes so many updates here.
 const NEVER: u64 = 1 << 40;
@@ -13,6 +20,19 @@ impl<S: Service> Network<S> {
     }
 
     pub(super) fn spoil_request(&self, request: &mut Request) {
+        let lost = self.state().lost;
+        if let (Request::Submit(Submit { deltas, .. }) | Request::Put { deltas, .. }, Some(_)) =
+            (&mut *request, lost)
+        {
+            *deltas = None;
+        }
+        if lost == Some(Lost::Chunks) {
+            match request {
+                Request::Submit(submit) => submit.payload = None,
+                Request::Put { payload, .. } => *payload = chunks::pack(&[]),
+                _ => {}
+            }
+        }
         match request {
             Request::Submit(submit) => self.spoil_all(&mut submit.deltas),
             Request::Put { deltas, .. } => self.spoil_all(deltas),
