@@ -39,6 +39,9 @@ struct Coded<'a, K> {
     source: &'a Source<K>,
 }
 
+/// Files that have most of the same, of which the first that both sides have is taken.
+const ALIKE_MAX: usize = 8;
+
 /// Contents that may be like what is to be sent or fetched.
 pub(crate) struct Source<K> {
     pub file: FileId,
@@ -183,8 +186,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         pieces: &[Placed],
     ) -> Result<Option<Source<C::Container>>, Error> {
-        let Some(alike) = self.by_votes(pieces, (&[], 0), file) else { return Ok(None) };
-        let source = self.source(alike, None)?;
+        for alike in self.by_votes(pieces, (&[], 0), file) {
+            if let Some(source) = self.settled_source(alike)? {
+                return Ok(Some(source));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is here of a file, if the replica above has it too.
+    fn settled_source(&self, file: FileId) -> Result<Option<Source<C::Container>>, Error> {
+        let source = self.source(file, None)?;
         Ok(source.filter(|source| self.is_settled(source.version)))
     }
 
@@ -195,19 +207,32 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The file that has most of what these contents consist of, as far as the index knows: by
-    /// the chunks that both have, and where there are none by what both look like.
+    /// the chunks that both have, and where there are none by what both look like. One that the
+    /// replica above has is taken before one that it has not, such as the temporary file that
+    /// this one is a copy of.
     pub(crate) fn most_alike(&self, described: &Described, file: FileId) -> Option<FileId> {
         // Each feature in common speaks for its part of the contents.
         let part = described.tree.contents.size / FEATURES as u64;
-        self.by_votes(&described.pieces, (&described.features, part), file)
+        let alike = self.by_votes(&described.pieces, (&described.features, part), file);
+        let settled = |file: &&FileId| matches!(self.settled_source(**file), Ok(Some(_)));
+        alike.iter().find(settled).or(alike.first()).copied()
     }
 
-    fn by_votes(
+    /// The files that have most, a few, the best first.
+    fn by_votes(&self, pieces: &[Placed], looks: (&[ChunkName], u64), file: FileId) -> Vec<FileId> {
+        let votes = self.votes(pieces, looks, file).unwrap_or_default();
+        let mut votes: Vec<(u64, FileId)> =
+            votes.into_iter().map(|(file, bytes)| (bytes, file)).collect();
+        votes.sort_unstable_by(|one, other| other.cmp(one));
+        votes.into_iter().map(|(_, file)| file).take(ALIKE_MAX).collect()
+    }
+
+    fn votes(
         &self,
         pieces: &[Placed],
         (features, part): (&[ChunkName], u64),
         file: FileId,
-    ) -> Option<FileId> {
+    ) -> Option<BTreeMap<FileId, u64>> {
         let read = self.inner.tables.read().ok()?;
         let mut votes: BTreeMap<FileId, u64> = BTreeMap::new();
         for placed in pieces.iter().take(VOTES_MAX) {
@@ -225,7 +250,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 *votes.entry(place.file).or_default() += part;
             }
         }
-        votes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(file, _)| file)
+        Some(votes)
     }
 
     /// Chunks of a pending store as a delta; none where they are better sent by themselves. Of a

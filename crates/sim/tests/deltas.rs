@@ -397,3 +397,39 @@ async fn what_arrived_before_the_update_is_not_sent_with_it_again() {
     // The recipe once, and twice the names of what is missing in it.
     assert!(sent < BYTES as u64 + 1_500, "{sent} bytes");
 }
+
+/// An archive of these, as `ar` makes it: each behind a head of its own.
+fn archive(objects: &[Vec<u8>]) -> Vec<u8> {
+    let member = |(number, bytes): (usize, &Vec<u8>)| {
+        [format!("{number:<16}{:<43}`\n", bytes.len()).into_bytes(), bytes.clone()].concat()
+    };
+    [b"!<arch>\n".to_vec(), objects.iter().enumerate().flat_map(member).collect()].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_of_what_is_there_costs_little_in_every_mode() {
+    for mode in [Mode::Connected, Mode::Partial] {
+        let scene = Scene::new(1, PLENTY).await;
+        let client = scene.client(0);
+        let mut objects: Vec<Vec<u8>> =
+            (0..20).map(|number| noise(5_000 + 2_000 * number, number as u64)).collect();
+        for (number, bytes) in objects.iter().enumerate() {
+            save(&client, create(&client, &format!("{number}.o")).await, bytes).await;
+        }
+        save(&client, create(&client, "built.a").await, &archive(&objects)).await;
+        objects.reverse();
+        let packed = archive(&objects);
+        client.set_mode(WantedMode::Fixed(mode));
+        let sent = scene
+            .costs(&packed, async {
+                // As binutils do: into another file, and then a copy of that.
+                let temporary = create(&client, "st4711").await;
+                save(&client, temporary, &packed).await;
+                save(&client, create(&client, "doc").await, &packed).await;
+                unlink(&client, "st4711").await;
+                sim::check::settled(&scene.room, &scene.machines, true).await.unwrap();
+            })
+            .await;
+        assert!(sent < FEW_BYTES, "{mode:?}: {sent} bytes of {}", packed.len());
+    }
+}
