@@ -26,6 +26,9 @@ const TARGET_BYTES_MIN: u64 = 64;
 /// Of the chunks of a new file, so many are looked for in other files to find one that is like it.
 const VOTES_MAX: usize = 4096;
 
+/// A base with less than one byte for so many of the contents is taken only for want of a better.
+const SMALL_ONE_IN: u64 = 4;
+
 /// A delta of a whole container is taken without asking what its new chunks would take, where it
 /// has at most one byte for so many of them.
 const WHOLE_ONE_IN: usize = 2;
@@ -143,7 +146,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         update: &Update,
         kin: Option<FileId>,
     ) -> Result<Option<Source<C::Container>>, Error> {
-        let Change::Store { file, expects, .. } = &update.change else { return Ok(None) };
+        let Change::Store { file, expects, contents, .. } = &update.change else {
+            return Ok(None);
+        };
         let (replica, settled) = {
             let core = self.core();
             (core.meta.replica, core.meta.settled)
@@ -151,16 +156,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let before = self.kin().before(*file);
         let guesses =
             [(Some(*file), Some(*expects)), (Some(*file), None), (before, None), (kin, None)];
+        // What a program has only begun with, before it wrote the rest, is like nothing.
+        let mut small = None;
         for (file, version) in guesses {
             let Some(file) = file else { continue };
             let Some(source) = self.source(file, version)? else { continue };
             let stamp = source.version;
             // What is pending, this one too, cannot be there yet.
-            if Some(stamp.replica) != replica || stamp.number <= settled {
+            if Some(stamp.replica) == replica && stamp.number > settled {
+                continue;
+            }
+            if source.size >= contents.size / SMALL_ONE_IN {
                 return Ok(Some(source));
             }
+            small.get_or_insert(source);
         }
-        Ok(None)
+        Ok(small)
     }
 
     /// What is here that a version which is to be fetched may be like.
@@ -336,7 +347,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let old = if is_this { source.read(delta.base.stretch)? } else { None };
         let secret = self.secret().0;
         let chunks = match old {
-            Some(old) => unpack_against(&secret, delta, &old, PAYLOAD_BYTES_MAX),
+            Some(old) => unpack_against(&secret, delta, &old, CODED_BYTES_MAX),
             None => Ok(None),
         };
         let chunks = chunks.map_err(|error: ChunksError| Error::Failed(error.to_string()))?;

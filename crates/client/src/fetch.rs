@@ -4,21 +4,25 @@
 //! nothing is written to a container that somebody has begun to change.
 //! From: LBFS, "Read protocol".
 
+mod fill;
+
 use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::session::unexpected;
 use crate::types::Error;
-use chunks::index::{self, Place};
+use crate::worth;
+use chunks::delta::Effort;
 use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
-use protocol::{Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
+use protocol::{
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response,
+    Upstream,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use store::container::Key;
-use store::{Container, Containers, Durability};
+use store::{Containers, Durability};
 
 /// Pieces of one window: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
@@ -28,6 +32,14 @@ type Wanted<K> = (Target<K>, u64, Range);
 
 /// Stretches to ask for, and whether a delta will do.
 type Wish = (Vec<Range>, bool);
+
+/// What is said when stretches of a version are asked for.
+struct Asked {
+    file: FileId,
+    version: Stamp,
+    base: Option<Base>,
+    packed: bool,
+}
 
 /// One version, while it is being fetched.
 pub(crate) struct Target<K> {
@@ -65,10 +77,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
         self.note_miss(file);
         let source = self.source_for_fetch(file, target.version)?;
-        let fetched = self.ask_recipe(&target, size, range, source.as_ref()).await?;
+        // Of a compressed container all may come for less than a part.
+        let packed = match &source {
+            Some(source) if size <= CODED_BYTES_MAX as u64 => source.is_packed()?,
+            _ => false,
+        };
+        let wide = if packed { whole(size) } else { range };
+        let fetched = self.ask_recipe(&target, size, wide, source.as_ref()).await?;
         self.note_arrival(file);
         let Some(delta) = &fetched.delta else {
-            return self.take(&target, fetched, range, source).await;
+            return self.take(&target, fetched, (range, packed), source).await;
         };
         let undone = match &source {
             Some(source) => self.undo_delta(source, delta)?,
@@ -81,7 +99,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             None => {
                 let fetched = self.ask_recipe(&target, size, range, None).await?;
-                self.take(&target, fetched, range, None).await
+                self.take(&target, fetched, (range, false), None).await
             }
         }
     }
@@ -93,7 +111,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         range: Range,
         source: Option<&Source<C::Container>>,
     ) -> Result<Fetched, Error> {
-        let whole = Range { offset: 0, length: size };
+        let whole = whole(size);
         let eager_bytes = Portions::of(&self.inner.upstream.quality()).eager;
         let source = source.filter(|_| size <= eager_bytes);
         let request = Request::Recipe {
@@ -153,7 +171,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         target: &Target<C::Container>,
         fetched: Fetched,
-        range: Range,
+        (range, mut packed): (Range, bool),
         source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
         let contents = fetched.contents;
@@ -163,29 +181,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.note_plain(target.file, target.version, false, bytes);
             return self.take_all(target, &fetched, chunks);
         }
-        let pieces = pieces_of(target, &fetched, range)?;
+        let wide = if packed { whole(contents.size) } else { range };
+        let pieces = pieces_of(target, &fetched, wide)?;
         let missing = self.take_from_cache(target, &pieces)?;
         let source = match source {
             None if !missing.is_empty() => self.source_alike(target.file, &pieces)?,
             source => source,
         };
+        let source = self.worth_a_delta(source, contents.size, &pieces, &missing);
         let most = Portions::of(&self.inner.upstream.quality()).request;
         let mut waiting: VecDeque<Wish> =
             requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();
         let mut left = pieces;
         loop {
-            while under_way.len() < REQUESTS_MAX {
+            // The first answer may bring all of a compressed container.
+            while under_way.len() < if packed { 1 } else { REQUESTS_MAX } {
                 let Some((ranges, as_delta)) = waiting.pop_front() else { break };
-                let source = source.as_ref().filter(|_| as_delta);
-                let base = source.and_then(|source| source.base(contents.size, span(&ranges)));
-                let client = self.clone();
-                let (file, version) = (target.file, target.version);
-                under_way.spawn(async move {
-                    let bytes = ranges.iter().map(|range| range.length).sum();
-                    let request = Request::Read { file, version, ranges: ranges.clone(), base };
-                    (client.ask_for(bytes, request).await, ranges)
+                let base = source.as_ref().filter(|_| as_delta).and_then(|source| {
+                    let wanted = if packed { whole(contents.size) } else { span(&ranges) };
+                    source.base(contents.size, wanted)
                 });
+                let asked = Asked { file: target.file, version: target.version, base, packed };
+                under_way.spawn(self.clone().ask_ranges(asked, ranges));
             }
             match under_way.join_next().await {
                 None => break,
@@ -212,8 +230,46 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Some(Ok((Err(error), _))) => return Err(error),
                 Some(Err(error)) => return Err(Error::Failed(error.to_string())),
             }
+            if std::mem::take(&mut packed) {
+                // It may have brought all. If not, the reader does not wait for the rest of it.
+                left.retain(|placed| placed.offset < range.offset + range.length);
+                left.retain(|placed| range.offset < placed.end());
+                waiting.retain(|(ranges, _)| lacks_some(&left, ranges));
+            }
         }
         self.note_present(target, contents, &left)
+    }
+
+    async fn ask_ranges(
+        self,
+        asked: Asked,
+        ranges: Vec<Range>,
+    ) -> (Result<Response, Error>, Vec<Range>) {
+        let Asked { file, version, base, packed } = asked;
+        let bytes = ranges.iter().map(|range| range.length).sum();
+        let packed = (packed && base.is_some()).then_some(true);
+        let request = Request::Read { file, version, ranges: ranges.clone(), base, packed };
+        (self.ask_for(bytes, request).await, ranges)
+    }
+
+    /// The source, if the link would take longer for what is missing than a delta takes to make.
+    fn worth_a_delta(
+        &self,
+        source: Option<Source<C::Container>>,
+        size: u64,
+        pieces: &[Placed],
+        missing: &BTreeSet<ChunkName>,
+    ) -> Option<Source<C::Container>> {
+        let is_missing = |placed: &&Placed| match placed.piece {
+            Piece::Chunk { name, .. } => missing.contains(&name),
+            Piece::Zeros { .. } => false,
+        };
+        let bytes: u64 = pieces.iter().filter(is_missing).map(|placed| placed.piece.length()).sum();
+        let rate = self.inner.upstream.quality().rate_down;
+        source.filter(|source| {
+            let both = bytes.min(size).saturating_add(source.size.min(BASE_BYTES_MAX));
+            worth::effort(rate, bytes, both) == Some(Effort::Usual)
+        })
     }
 
     /// Takes in what one answer brought, so that it is here whatever becomes of the others. Gives
@@ -247,7 +303,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if fetched.recipe.is_empty() {
             return self.take_whole(target, fetched.contents, &chunks.concat());
         }
-        let whole = Range { offset: 0, length: fetched.contents.size };
+        let whole = whole(fetched.contents.size);
         let pieces = pieces_of(target, fetched, whole)?;
         self.take_chunks(target, &pieces, chunks)?;
         self.note_present(target, fetched.contents, &pieces)
@@ -279,166 +335,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(Durability::Later).map_err(error_of)?;
         self.note_present(target, contents, &described.pieces)
     }
+}
 
-    /// Fills in what is in the cache already, by any name. Gives back what is not.
-    fn take_from_cache(
-        &self,
-        target: &Target<C::Container>,
-        pieces: &[Placed],
-    ) -> Result<BTreeSet<ChunkName>, Error> {
-        let mut missing = BTreeSet::new();
-        let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
-        let mut containers = BTreeMap::new();
-        for placed in pieces {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            let places = {
-                let read = self.inner.tables.read().map_err(error_of)?;
-                index::find(&*read, &name).map_err(error_of)?
-            };
-            let mut bytes = None;
-            for (key, place) in self.where_now(&places) {
-                let container = match containers.entry(key) {
-                    std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                    std::collections::btree_map::Entry::Vacant(entry) => {
-                        entry.insert(self.inner.containers.open(key, false).map_err(error_of)?)
-                    }
-                };
-                let Some(container) = container else {
-                    wrong.push((name, place));
-                    continue;
-                };
-                let found =
-                    container.read(place.offset, place.length as usize).map_err(error_of)?;
-                if found.len() as u64 == length && target.secret.check(&name, &found).is_ok() {
-                    bytes = Some(found);
-                    break;
-                }
-                wrong.push((name, place));
-            }
-            match bytes {
-                Some(bytes) => self.fill(target, &[(placed.offset, &bytes)])?,
-                None => {
-                    missing.insert(name);
-                }
-            }
-        }
-        if !wrong.is_empty() {
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            for (name, place) in &wrong {
-                index::forget(&mut *write, name, place).map_err(error_of)?;
-            }
-            write.commit(Durability::Later).map_err(error_of)?;
-        }
-        Ok(missing)
-    }
+fn whole(size: u64) -> Range {
+    Range { offset: 0, length: size }
+}
 
-    fn take_chunks(
-        &self,
-        target: &Target<C::Container>,
-        pieces: &[Placed],
-        chunks: Vec<Vec<u8>>,
-    ) -> Result<(), Error> {
-        let by_name: BTreeMap<ChunkName, Vec<u8>> =
-            chunks.into_iter().map(|bytes| (target.secret.name(&bytes), bytes)).collect();
-        let mut filling: Vec<(u64, &[u8])> = Vec::new();
-        let mut places = Vec::new();
-        for placed in pieces {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            // A recipe may lie about a length: the chunk would not fit where it says.
-            let fits = |bytes: &&Vec<u8>| bytes.len() as u64 == length;
-            let Some(bytes) = by_name.get(&name).filter(fits) else { continue };
-            filling.push((placed.offset, bytes));
-            let place = Place {
-                file: target.file,
-                generation: target.generation,
-                offset: placed.offset,
-                length: u32::try_from(length).expect("no chunk is longer than 1 MiB"),
-            };
-            places.push((name, place));
-        }
-        self.fill(target, &filling)?;
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        for (name, place) in places {
-            index::note(&mut *write, &name, place).map_err(error_of)?;
-        }
-        write.commit(Durability::Later).map_err(error_of)
-    }
-
-    /// Writes checked bytes, unless somebody has begun to change the file.
-    fn fill(&self, target: &Target<C::Container>, stretches: &[(u64, &[u8])]) -> Result<(), Error> {
-        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
-        let overtaken = self
-            .files()
-            .get(target.file, target.generation)
-            .is_none_or(|open| open.presence.dirty.is_some());
-        if overtaken {
-            return Ok(());
-        }
-        for (offset, bytes) in stretches {
-            target.container.write(*offset, bytes).map_err(error_of)?;
-        }
-        self.contents_written(Key { file: target.file.0, generation: target.generation });
-        Ok(())
-    }
-
-    /// The pieces are in the container now: checked piece by piece, so that what is missing
-    /// from an answer is not taken for present.
-    fn note_present(
-        &self,
-        target: &Target<C::Container>,
-        contents: Contents,
-        pieces: &[Placed],
-    ) -> Result<(), Error> {
-        for placed in pieces {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let bytes = target.container.read(placed.offset, length).map_err(error_of)?;
-            if target.secret.check(&name, &bytes).is_err() {
-                if self.is_overtaken(target) {
-                    return Ok(());
-                }
-                return Err(Error::Failed(format!(
-                    "the server did not send all that was asked of {}",
-                    target.file
-                )));
-            }
-        }
-        let older = {
-            let mut files = self.files();
-            let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
-            if open.presence.dirty.is_some() {
-                return Ok(());
-            }
-            open.presence.contents = contents;
-            for placed in pieces {
-                open.presence.add(placed.offset, placed.piece.length());
-            }
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            open.presence.save(&mut *write, target.file).map_err(error_of)?;
-            for placed in pieces {
-                if let Piece::Chunk { name, .. } = placed.piece {
-                    note_home(&mut *write, &name).map_err(error_of)?;
-                }
-            }
-            write.commit(Durability::Later).map_err(error_of)?;
-            self.inner.fetched.store(true, Ordering::Release);
-            open.presence.is_whole().then(|| target.generation.checked_sub(1)).flatten()
-        };
-        // The version before is not needed as a source any more.
-        if let Some(older) = older
-            && self.files().get(target.file, older).is_none()
-        {
-            let key = Key { file: target.file.0, generation: older };
-            self.inner.containers.remove(key).map_err(error_of)?;
-        }
-        Ok(())
-    }
-
-    fn is_overtaken(&self, target: &Target<C::Container>) -> bool {
-        self.files()
-            .get(target.file, target.generation)
-            .is_none_or(|open| open.presence.dirty.is_some())
-    }
+/// Whether chunks of these stretches are among what is left.
+fn lacks_some(left: &[Placed], ranges: &[Range]) -> bool {
+    let within = |placed: &Placed, range: &Range| {
+        (range.offset..range.offset + range.length).contains(&placed.offset)
+    };
+    let chunks = left.iter().filter(|placed| matches!(placed.piece, Piece::Chunk { .. }));
+    chunks.into_iter().any(|placed| ranges.iter().any(|range| within(placed, range)))
 }
 
 /// From the first to the last byte of some stretches.

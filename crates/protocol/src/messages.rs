@@ -85,6 +85,10 @@ pub enum Request {
         /// What the client has that may be like these stretches, for a delta.
         #[n(3)]
         base: Option<Base>,
+        /// The base is all of a compressed container: a delta of all chunks of the version will do
+        /// in place of one of these, if they are at most `CODED_BYTES_MAX` together.
+        #[n(4)]
+        packed: Option<bool>,
     },
     /// TMPWRITE: chunks that coming updates need, or that are wanted.
     #[n(6)]

@@ -91,19 +91,20 @@ fn check_sizes(deltas: &[Delta]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// These chunks against what the asker has; none where they are better sent by themselves, and
-/// where others have all turns.
+/// These chunks against what the asker has; none where they are better sent by themselves, as far
+/// as the effort shows, and where others have all turns.
 pub(crate) fn delta_of(
     inner: &Inner,
     volume: &Volume,
     base: Option<Base>,
     chunks: &[Vec<u8>],
+    effort: Effort,
 ) -> Result<Option<Delta>> {
     let Some(base) = base else { return Ok(None) };
     let Some(_turn) = inner.turns.free() else { return Ok(None) };
     let Some(bytes) = base_bytes(inner, volume, &base)? else { return Ok(None) };
     let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    Ok(pack_against(&volume.secret, (base, &bytes), &chunks, Effort::Usual))
+    Ok(pack_against(&volume.secret, (base, &bytes), &chunks, effort))
 }
 
 /// These chunks after whole versions that the asker has; none where they are better sent by

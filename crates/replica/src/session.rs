@@ -242,11 +242,12 @@ fn answer_reading(
             let wanted = RecipeWanted { file, version, range, eager_bytes, base };
             answer::recipe(inner, volume, &wanted)?.map(Response::Recipe)
         }
-        Request::Read { file, version, ranges, base } => {
-            answer::read(inner, volume, file, version, &ranges, base)?.map(|sent| match sent {
-                Sent::Plain(payload) => Response::Bytes(payload),
-                Sent::Delta(delta) => Response::Delta(delta),
-            })
+        Request::Read { file, version, ranges, base, packed } => {
+            answer::read(inner, volume, (file, version), &ranges, (base, packed.unwrap_or(false)))?
+                .map(|sent| match sent {
+                    Sent::Plain(payload) => Response::Bytes(payload),
+                    Sent::Delta(delta) => Response::Delta(delta),
+                })
         }
         Request::Gather { files, bytes_max, sought, held } => {
             let wanted = GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default() };

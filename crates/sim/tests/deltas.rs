@@ -249,6 +249,25 @@ async fn a_compressed_file_costs_what_changed_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_reads_a_compressed_file_again_fetches_what_changed_in_it() {
+    let scene = Scene::new(2, PLENTY).await;
+    let (writer, reader) = (scene.client(0), scene.client(1));
+    let mut plain = text();
+    plain.extend(noise(60_000, 9).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+    let old = compressed(&plain);
+    save(&writer, create(&writer, "doc").await, &old).await;
+    assert!(read(&reader, "doc").await == old);
+    plain.splice(10_000..10_000, *b"a few words more ");
+    let new = compressed(&plain);
+    assert!(new.len() > 100_000, "more than comes with a recipe: {}", new.len());
+    save(&writer, open(&writer, "doc", TRUNCATE).await, &new).await;
+    let before = scene.received(1);
+    assert!(read(&reader, "doc").await == new);
+    let received = scene.received(1) - before;
+    assert!(received < FEW_BYTES, "{received} bytes of {}", new.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_removed_and_made_anew_costs_the_difference() {
     let scene = Scene::new(1, PLENTY).await;
     let new = compiled_again(&scene.begin().await);
@@ -422,10 +441,12 @@ async fn an_archive_of_what_is_there_costs_little_in_every_mode() {
         client.set_mode(WantedMode::Fixed(mode));
         let sent = scene
             .costs(&packed, async {
-                // As binutils do: into another file, and then a copy of that.
+                // As binutils do: begun, then into another file, and then a copy of that.
+                save(&client, create(&client, "doc").await, b"!<arch>\n").await;
+                sim::check::settled(&scene.room, &scene.machines, true).await.unwrap();
                 let temporary = create(&client, "st4711").await;
                 save(&client, temporary, &packed).await;
-                save(&client, create(&client, "doc").await, &packed).await;
+                save(&client, open(&client, "doc", TRUNCATE).await, &packed).await;
                 unlink(&client, "st4711").await;
                 sim::check::settled(&scene.room, &scene.machines, true).await.unwrap();
             })

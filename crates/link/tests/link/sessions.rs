@@ -24,6 +24,7 @@ pub fn read(bytes: usize) -> Request {
         version: Stamp { replica: ReplicaId(1), number: 1 },
         ranges: vec![Range { offset: 0, length: bytes as u64 }],
         base: None,
+        packed: None,
     }
 }
 

@@ -8,9 +8,11 @@ use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use chunks::ChunksError;
+use chunks::delta::Effort;
+use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
-use protocol::{Base, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
+use protocol::{Base, CODED_BYTES_MAX, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
 use store::StoreError;
 use volume::whole::Whole;
 
@@ -18,6 +20,10 @@ use volume::whole::Whole;
 const PIECES_MAX: usize = 30_000;
 /// Ranges in one request.
 const RANGES_MAX: usize = 10_000;
+
+/// All of a container as a delta has at most one byte for so many of it; otherwise what was asked
+/// for may take less.
+const UNPACKED_ONE_IN: u64 = 16;
 
 /// What a recipe is asked for with.
 pub(crate) struct RecipeWanted {
@@ -74,14 +80,14 @@ fn fetch(
     Ok(Fetched { version, contents, recipe, bytes, delta })
 }
 
-/// The chunks of stretches of a version.
+/// The chunks of stretches of a version; or, for who has a base that is `packed`, all chunks of it
+/// as a delta, where that is smaller.
 pub(crate) fn read(
     inner: &Inner,
     volume: &Volume,
-    file: FileId,
-    version: Stamp,
+    (file, version): (FileId, Stamp),
     ranges: &[Range],
-    base: Option<Base>,
+    (base, packed): (Option<Base>, bool),
 ) -> Result<Result<Sent, Refusal>> {
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
@@ -94,9 +100,33 @@ pub(crate) fn read(
             Ok(pieces) => pieces,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if packed && let Some(delta) = unpacked(inner, volume, &contents, base)? {
+            return Ok(Ok(Sent::Delta(delta)));
+        }
         Ok(Ok(send(inner, volume, &pieces, base)?))
     };
     inner.wanting(volume, (file, version), &contents, sent())
+}
+
+/// All chunks of a compressed container, unpacked, where that takes few bytes.
+fn unpacked(
+    inner: &Inner,
+    volume: &Volume,
+    contents: &Contents,
+    base: Option<Base>,
+) -> Result<Option<Delta>> {
+    if contents.size > CODED_BYTES_MAX as u64 {
+        return Ok(None);
+    }
+    let whole = Range { offset: 0, length: contents.size };
+    let pieces: Vec<Piece> =
+        cover(inner, volume, contents, whole)?.pieces.iter().map(|placed| placed.piece).collect();
+    if !is_all_chunks(&pieces) || pieces.len() > PAYLOAD_CHUNKS_MAX {
+        return Ok(None);
+    }
+    let chunks = found(inner, volume, &pieces)?;
+    let delta = delta_of(inner, volume, base, &chunks, Effort::Unpack)?;
+    Ok(delta.filter(|delta| delta.bytes.len() as u64 <= contents.size / UNPACKED_ONE_IN))
 }
 
 /// The pieces of stretches, each of which must be whole chunks.
@@ -190,7 +220,7 @@ pub(super) fn cover(
 /// The chunks among the pieces, in the fewest bytes.
 fn send(inner: &Inner, volume: &Volume, pieces: &[Piece], base: Option<Base>) -> Result<Sent> {
     let found = found(inner, volume, pieces)?;
-    if let Some(delta) = delta_of(inner, volume, base, &found)? {
+    if let Some(delta) = delta_of(inner, volume, base, &found, Effort::Usual)? {
         return Ok(Sent::Delta(delta));
     }
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();

@@ -8,6 +8,7 @@ use crate::deltas::{BASES_BYTES_MAX, delta_of, sequel_of};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
+use chunks::delta::Effort;
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use minicbor::bytes::ByteVec;
 use model::{Contents, FileId, Piece, Stamp};
@@ -105,7 +106,7 @@ fn give(
         return Ok(Given::Nothing);
     }
     let chunks = found(inner, volume, &pieces)?;
-    Ok(match delta_of(inner, volume, wish.base, &chunks)? {
+    Ok(match delta_of(inner, volume, wish.base, &chunks, Effort::Usual)? {
         Some(delta) => {
             let bytes = delta.bytes.len();
             Given::Portion(Portion::Delta { contents, delta }, bytes)

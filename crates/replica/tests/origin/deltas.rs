@@ -59,7 +59,7 @@ async fn submit(
 
 async fn read(ada: &Device, file: FileId, version: Stamp, bytes: &[u8]) -> Vec<u8> {
     let ranges = vec![Range { offset: 0, length: bytes.len() as u64 }];
-    match ada.ask(Request::Read { file, version, ranges, base: None }).await {
+    match ada.ask(Request::Read { file, version, ranges, base: None, packed: None }).await {
         Response::Bytes(payload) => chunks::unpack(&payload, PAYLOAD_BYTES_MAX).unwrap().concat(),
         response => panic!("{response:?}"),
     }
@@ -172,7 +172,13 @@ async fn a_reader_who_has_the_version_before_gets_the_difference() {
     ada.replay(store_of(file, before, contents)).await;
     let base = whole(file, before, &old);
     let ranges = vec![Range { offset: 0, length: new.len() as u64 }];
-    let read = |base| Request::Read { file, version: ada.stamp(), ranges: ranges.clone(), base };
+    let read = |base| Request::Read {
+        file,
+        version: ada.stamp(),
+        ranges: ranges.clone(),
+        base,
+        packed: None,
+    };
     let Response::Delta(delta) = ada.ask(read(Some(base))).await else { panic!() };
     assert!(delta.bytes.len() < 1000, "{} bytes", delta.bytes.len());
     let made = chunks::unpack_against(&ada.secret(), &delta, &old, PAYLOAD_BYTES_MAX).unwrap();

@@ -17,7 +17,7 @@ pub(super) fn request(request: &Request) -> String {
         }
         Request::Inspect { nodes, entries } => format!("Inspect {nodes:?} {entries:?}"),
         Request::Recipe { file, version, .. } => format!("Recipe of {file} at {version:?}"),
-        Request::Read { file, version, ranges, base } => {
+        Request::Read { file, version, ranges, base, .. } => {
             let with = base.map(|base| format!(", with v{}", base.version)).unwrap_or_default();
             format!("Read {file} at {version}: {} ranges{with}", ranges.len())
         }

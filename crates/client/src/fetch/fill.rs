@@ -1,0 +1,183 @@
+//! What arrived, or is in the cache by another name, goes into the container.
+//! Holds: bytes are checked before they reach it; nothing is written that somebody has begun to
+//! change, and nothing counts as present that is not there.
+
+use super::Target;
+use crate::client::{Client, error_of};
+use crate::plan::note_home;
+use crate::types::Error;
+use chunks::Placed;
+use chunks::index::{self, Place};
+use model::{ChunkName, Contents, Piece};
+use protocol::Upstream;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use store::container::Key;
+use store::{Container, Containers, Durability};
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Fills in what is in the cache already, by any name. Gives back what is not.
+    pub(super) fn take_from_cache(
+        &self,
+        target: &Target<C::Container>,
+        pieces: &[Placed],
+    ) -> Result<BTreeSet<ChunkName>, Error> {
+        let mut missing = BTreeSet::new();
+        let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
+        let mut containers = BTreeMap::new();
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            let places = {
+                let read = self.inner.tables.read().map_err(error_of)?;
+                index::find(&*read, &name).map_err(error_of)?
+            };
+            let mut bytes = None;
+            for (key, place) in self.where_now(&places) {
+                let container = match containers.entry(key) {
+                    std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(entry) => {
+                        entry.insert(self.inner.containers.open(key, false).map_err(error_of)?)
+                    }
+                };
+                let Some(container) = container else {
+                    wrong.push((name, place));
+                    continue;
+                };
+                let found =
+                    container.read(place.offset, place.length as usize).map_err(error_of)?;
+                if found.len() as u64 == length && target.secret.check(&name, &found).is_ok() {
+                    bytes = Some(found);
+                    break;
+                }
+                wrong.push((name, place));
+            }
+            match bytes {
+                Some(bytes) => self.fill(target, &[(placed.offset, &bytes)])?,
+                None => {
+                    missing.insert(name);
+                }
+            }
+        }
+        if !wrong.is_empty() {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            for (name, place) in &wrong {
+                index::forget(&mut *write, name, place).map_err(error_of)?;
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+        }
+        Ok(missing)
+    }
+
+    pub(super) fn take_chunks(
+        &self,
+        target: &Target<C::Container>,
+        pieces: &[Placed],
+        chunks: Vec<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let by_name: BTreeMap<ChunkName, Vec<u8>> =
+            chunks.into_iter().map(|bytes| (target.secret.name(&bytes), bytes)).collect();
+        let mut filling: Vec<(u64, &[u8])> = Vec::new();
+        let mut places = Vec::new();
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            // A recipe may lie about a length: the chunk would not fit where it says.
+            let fits = |bytes: &&Vec<u8>| bytes.len() as u64 == length;
+            let Some(bytes) = by_name.get(&name).filter(fits) else { continue };
+            filling.push((placed.offset, bytes));
+            let place = Place {
+                file: target.file,
+                generation: target.generation,
+                offset: placed.offset,
+                length: u32::try_from(length).expect("no chunk is longer than 1 MiB"),
+            };
+            places.push((name, place));
+        }
+        self.fill(target, &filling)?;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (name, place) in places {
+            index::note(&mut *write, &name, place).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)
+    }
+
+    /// Writes checked bytes, unless somebody has begun to change the file.
+    pub(super) fn fill(
+        &self,
+        target: &Target<C::Container>,
+        stretches: &[(u64, &[u8])],
+    ) -> Result<(), Error> {
+        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        let overtaken = self
+            .files()
+            .get(target.file, target.generation)
+            .is_none_or(|open| open.presence.dirty.is_some());
+        if overtaken {
+            return Ok(());
+        }
+        for (offset, bytes) in stretches {
+            target.container.write(*offset, bytes).map_err(error_of)?;
+        }
+        self.contents_written(Key { file: target.file.0, generation: target.generation });
+        Ok(())
+    }
+
+    /// The pieces are in the container now: checked piece by piece, so that what is missing
+    /// from an answer is not taken for present.
+    pub(super) fn note_present(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        pieces: &[Placed],
+    ) -> Result<(), Error> {
+        for placed in pieces {
+            let Piece::Chunk { name, length } = placed.piece else { continue };
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let bytes = target.container.read(placed.offset, length).map_err(error_of)?;
+            if target.secret.check(&name, &bytes).is_err() {
+                if self.is_overtaken(target) {
+                    return Ok(());
+                }
+                return Err(Error::Failed(format!(
+                    "the server did not send all that was asked of {}",
+                    target.file
+                )));
+            }
+        }
+        let older = {
+            let mut files = self.files();
+            let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
+            if open.presence.dirty.is_some() {
+                return Ok(());
+            }
+            open.presence.contents = contents;
+            for placed in pieces {
+                open.presence.add(placed.offset, placed.piece.length());
+            }
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            open.presence.save(&mut *write, target.file).map_err(error_of)?;
+            for placed in pieces {
+                if let Piece::Chunk { name, .. } = placed.piece {
+                    note_home(&mut *write, &name).map_err(error_of)?;
+                }
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+            self.inner.fetched.store(true, Ordering::Release);
+            open.presence.is_whole().then(|| target.generation.checked_sub(1)).flatten()
+        };
+        // The version before is not needed as a source any more.
+        if let Some(older) = older
+            && self.files().get(target.file, older).is_none()
+        {
+            let key = Key { file: target.file.0, generation: older };
+            self.inner.containers.remove(key).map_err(error_of)?;
+        }
+        Ok(())
+    }
+
+    fn is_overtaken(&self, target: &Target<C::Container>) -> bool {
+        self.files()
+            .get(target.file, target.generation)
+            .is_none_or(|open| open.presence.dirty.is_some())
+    }
+}
