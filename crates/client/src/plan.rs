@@ -217,3 +217,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(secret.check(name, &bytes).is_ok().then_some(bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(bytes: &[u8]) -> Plan {
+        let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, bytes);
+        Plan::new(FileId(5), 1, &described, None)
+    }
+
+    #[test]
+    fn a_chunk_that_is_missing_though_it_arrived_is_left_alone_for_good() {
+        let mut plan = plan(b"one small file");
+        let names = plan.data_in_order();
+        let name = names[0];
+        plan.note_missing(&name);
+        assert!(!plan.is_there(&name) && !plan.is_left_alone(&names), "it was never sent");
+        assert!(plan.note_arrived(&name), "a step");
+        assert!(!plan.note_arrived(&name), "the same again is none");
+        assert!(plan.is_there(&name) && !plan.is_left_alone(&names));
+        plan.note_missing(&name);
+        assert!(!plan.is_there(&name) && plan.is_left_alone(&names));
+        assert!(!plan.note_arrived(&name), "who waits would wait without end");
+        assert!(plan.is_there(&name) && plan.is_left_alone(&names));
+    }
+
+    #[test]
+    fn what_is_no_chunk_of_the_version_does_not_arrive() {
+        let (mut plan, other) = (plan(b"one"), plan(b"other"));
+        assert!(!plan.note_arrived(&other.data_in_order()[0]));
+    }
+}

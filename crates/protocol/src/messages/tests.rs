@@ -99,6 +99,23 @@ fn a_message_is_read_back_as_it_was_written() {
     assert!(read_back::<Response>(&minicbor::to_vec(gathered()).unwrap()));
 }
 
+#[test]
+fn golden_bytes_of_a_read_read_with_and_without_what_was_added() {
+    let read = |packed| Request::Read {
+        file: FileId(5),
+        version: stamp(),
+        ranges: vec![Range { offset: 0, length: 9 }],
+        base: None,
+        packed,
+    };
+    let before = [0x82, 5, 0x83, 5, 0x82, 3, 9, 0x81, 0x82, 0, 9];
+    assert_eq!(minicbor::decode::<Request>(&before).unwrap(), read(None));
+    assert_eq!(minicbor::to_vec(read(None)).unwrap(), before);
+    let packed = [0x82, 5, 0x85, 5, 0x82, 3, 9, 0x81, 0x82, 0, 9, 0xf6, 0xf5];
+    assert_eq!(minicbor::to_vec(read(Some(true))).unwrap(), packed);
+    assert_eq!(minicbor::decode::<Request>(&packed).unwrap(), read(Some(true)));
+}
+
 /// The bytes of a message never change their meaning.
 #[test]
 fn golden_bytes_of_several_files_at_once_still_read() {

@@ -172,23 +172,26 @@ async fn a_reader_who_has_the_version_before_gets_the_difference() {
     ada.replay(store_of(file, before, contents)).await;
     let base = whole(file, before, &old);
     let ranges = vec![Range { offset: 0, length: new.len() as u64 }];
-    let read = |base| Request::Read {
+    let read = |base, packed| Request::Read {
         file,
         version: ada.stamp(),
         ranges: ranges.clone(),
         base,
-        packed: None,
+        packed,
     };
-    let Response::Delta(delta) = ada.ask(read(Some(base))).await else { panic!() };
-    assert!(delta.bytes.len() < 1000, "{} bytes", delta.bytes.len());
-    let made = chunks::unpack_against(&ada.secret(), &delta, &old, PAYLOAD_BYTES_MAX).unwrap();
-    assert!(made.unwrap().concat() == new);
+    // What is no container is not taken for one, whatever is said of it.
+    for packed in [None, Some(true)] {
+        let Response::Delta(delta) = ada.ask(read(Some(base), packed)).await else { panic!() };
+        assert!(delta.bytes.len() < 1000, "{} bytes", delta.bytes.len());
+        let made = chunks::unpack_against(&ada.secret(), &delta, &old, PAYLOAD_BYTES_MAX).unwrap();
+        assert!(made.unwrap().concat() == new);
+    }
 
     for base in [
         Base { version: Stamp::new(ada.replica, 999), ..base },
         Base { stretch: Range { offset: 5, length: u64::MAX }, ..base },
     ] {
-        let plain = ada.ask(read(Some(base))).await;
+        let plain = ada.ask(read(Some(base), Some(true))).await;
         let Response::Bytes(Payload { lengths, .. }) = plain else { panic!("{plain:?}") };
         assert_eq!(lengths.iter().sum::<u32>() as usize, new.len());
     }
