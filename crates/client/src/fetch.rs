@@ -184,11 +184,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let wide = if packed { whole(contents.size) } else { range };
         let pieces = pieces_of(target, &fetched, wide)?;
         let missing = self.take_from_cache(target, &pieces)?;
-        let source = match source {
-            None if !missing.is_empty() => self.source_alike(target.file, &pieces)?,
-            source => source,
-        };
-        let source = self.worth_a_delta(source, contents.size, &pieces, &missing);
+        let source = self.offered(target.file, source, &pieces, &missing)?;
         let most = Portions::of(&self.inner.upstream.quality()).request;
         let mut waiting: VecDeque<Wish> =
             requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
@@ -252,24 +248,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (self.ask_for(bytes, request).await, ranges)
     }
 
-    /// The source, if the link would take longer for what is missing than a delta takes to make.
-    fn worth_a_delta(
+    /// What to offer as a base for what is missing: the source, or what is like the pieces, if the
+    /// link would take longer without a delta than making one takes.
+    fn offered(
         &self,
+        file: FileId,
         source: Option<Source<C::Container>>,
-        size: u64,
         pieces: &[Placed],
         missing: &BTreeSet<ChunkName>,
-    ) -> Option<Source<C::Container>> {
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let source = match source {
+            None if !missing.is_empty() => self.source_alike(file, pieces)?,
+            source => source,
+        };
         let is_missing = |placed: &&Placed| match placed.piece {
             Piece::Chunk { name, .. } => missing.contains(&name),
             Piece::Zeros { .. } => false,
         };
         let bytes: u64 = pieces.iter().filter(is_missing).map(|placed| placed.piece.length()).sum();
         let rate = self.inner.upstream.quality().rate_down;
-        source.filter(|source| {
-            let both = bytes.min(size).saturating_add(source.size.min(BASE_BYTES_MAX));
+        Ok(source.filter(|source| {
+            let both = bytes.saturating_add(source.size.min(BASE_BYTES_MAX));
             worth::effort(rate, bytes, both) == Some(Effort::Usual)
-        })
+        }))
     }
 
     /// Takes in what one answer brought, so that it is here whatever becomes of the others. Gives
