@@ -4,3 +4,4 @@ pub mod demo;
 pub mod link;
 pub mod papers;
 pub mod run;
+pub mod scale;

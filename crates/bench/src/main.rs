@@ -9,6 +9,7 @@
 mod backend;
 mod commands;
 mod demo;
+mod loopback;
 mod machine;
 mod measure;
 mod mounts;
@@ -17,6 +18,7 @@ mod plot;
 mod process;
 mod program;
 mod report;
+mod scale;
 mod show;
 mod source;
 mod stage;
@@ -27,7 +29,7 @@ mod zip;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use commands::{demo as show_off, link, papers as of_papers, run};
+use commands::{demo as show_off, link, papers as of_papers, run, scale as at_scale};
 use std::process::ExitCode;
 
 /// Links as slow, far and lossy as one likes; what FarFS does over them, and what others do.
@@ -45,6 +47,8 @@ enum Command {
     Run(run::Run),
     #[command(subcommand)]
     Papers(of_papers::Papers),
+    #[command(subcommand)]
+    Scale(at_scale::Scale),
     Demo(show_off::Demo),
 }
 
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Link(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Papers(command) => command.run(),
+        Command::Scale(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     bench::undo::hold_if_ending();

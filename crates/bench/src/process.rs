@@ -21,6 +21,7 @@ const TAIL_BYTES_MAX: usize = 2_000;
 /// A program that runs until this is dropped.
 #[derive(Debug)]
 pub struct Process {
+    pid: u32,
     _undo: Undo,
 }
 
@@ -36,11 +37,16 @@ impl Process {
             .stderr(messages)
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
+        let pid = child.id();
         let undo = undo::later(move || {
             end(&[child.id() as i32]);
             let _ = child.wait();
         });
-        Ok(Self { _undo: undo })
+        Ok(Self { pid, _undo: undo })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7440;
-const SERVING_MAX: Duration = Duration::from_secs(30);
+const SERVING_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An origin at the far end.
@@ -32,24 +32,34 @@ impl Server {
         command.arg("serve").arg("--data").arg(&data);
         command.args(["--listen", &format!("{}:{PORT}", far.address())]);
         let process = Process::start(quiet(&mut command), &log)?;
-        let start = Instant::now();
-        // Its one line of output says that it is ready.
-        while !tail(&log).contains(" key=") {
-            if start.elapsed() > SERVING_MAX {
-                bail!("farfs serve did not start: {}", tail(&log));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        serving(&log)?;
         Ok(Self { program: program.to_owned(), data, _process: process })
     }
 
     /// A URL that mounts the volume once.
     pub fn invite(&self) -> Result<String> {
-        let mut command = Command::new(&self.program);
-        let printed = run(quiet(&mut command).arg("invite").arg("--data").arg(&self.data))?;
-        let url = printed.lines().find(|line| line.starts_with("farfs://"));
-        url.map(str::to_owned).with_context(|| format!("farfs invite printed no URL: {printed}"))
+        invitation(&self.program, &self.data)
     }
+}
+
+/// Waits until an origin that was started is ready: its one line of output says so.
+pub fn serving(log: &Path) -> Result<()> {
+    let start = Instant::now();
+    while !tail(log).contains(" key=") {
+        if start.elapsed() > SERVING_MAX {
+            bail!("farfs serve did not start: {}", tail(log));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// A URL that mounts the volume of a data directory once.
+pub fn invitation(program: &Path, data: &Path) -> Result<String> {
+    let mut command = Command::new(program);
+    let printed = run(quiet(&mut command).arg("invite").arg("--data").arg(data))?;
+    let url = printed.lines().find(|line| line.starts_with("farfs://"));
+    url.map(str::to_owned).with_context(|| format!("farfs invite printed no URL: {printed}"))
 }
 
 /// A mounted volume.
@@ -143,7 +153,7 @@ fn unmount(program: &Path, point: &Path) {
 }
 
 /// Without what the configuration of this machine's users says.
-fn quiet(command: &mut Command) -> &mut Command {
+pub fn quiet(command: &mut Command) -> &mut Command {
     command.env("FARFS_CONFIG", "/dev/null")
 }
 

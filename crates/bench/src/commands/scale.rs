@@ -1,0 +1,94 @@
+//! `bench scale`: volumes of a million files, and files of a hundred gigabytes.
+
+use crate::program;
+use crate::scale::{self, Bench};
+use crate::workdir::WorkDir;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Measure what very many files, and very large ones, take of memory and time
+#[derive(Subcommand)]
+pub enum Scale {
+    /// Files made through a mount, found by another, swept and checked at the origin
+    Files {
+        /// How many
+        #[arg(long, default_value_t = 1_000_000)]
+        files: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The same files in a directory that the origin serves
+    Tree {
+        /// How many
+        #[arg(long, default_value_t = 1_000_000)]
+        files: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Files made without a link, and sent when there is one
+    Pending {
+        /// How many
+        #[arg(long, default_value_t = 200_000)]
+        files: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One file that is nearly all holes
+    Sparse {
+        /// Its size in gigabytes
+        #[arg(long, default_value_t = 100)]
+        gigabytes: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Args)]
+pub struct Common {
+    /// The program to measure [default: the release build, else the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    farfs: Option<PathBuf>,
+    /// A directory on the disk to work on
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    work: PathBuf,
+    /// Where results are written
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    out: PathBuf,
+}
+
+impl Scale {
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Files { files, common } => {
+                common.measure(&format!("{files} files"), |bench| scale::files(bench, files))
+            }
+            Self::Tree { files, common } => {
+                let title = format!("{files} files of a directory that is served");
+                common.measure(&title, |bench| scale::tree(bench, files))
+            }
+            Self::Pending { files, common } => {
+                let title = format!("{files} files without a link");
+                common.measure(&title, |bench| scale::pending(bench, files))
+            }
+            Self::Sparse { gigabytes, common } => {
+                let title = format!("a sparse file of {gigabytes} GB");
+                common.measure(&title, |bench| scale::sparse(bench, gigabytes))
+            }
+        }
+    }
+}
+
+impl Common {
+    fn measure(&self, title: &str, work: impl FnOnce(&mut Bench<'_>) -> Result<()>) -> Result<()> {
+        let program = program::find(self.farfs.as_deref(), false)?;
+        let directory = WorkDir::make(&self.work)?;
+        let mut bench = Bench::new(&program, &directory.path);
+        println!("{title}");
+        let done = work(&mut bench);
+        bench::undo::hold_if_ending();
+        let report = bench.save(title, &self.out)?;
+        println!("written to {}", report.display());
+        done
+    }
+}

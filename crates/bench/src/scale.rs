@@ -1,0 +1,242 @@
+//! What very many files, and very large ones, take of time and memory, phase by phase.
+//! Holds: the peak of a phase is that of the phase; nothing of a phase is still pending when the
+//! next one begins, unless its name says so.
+
+mod contents;
+mod report;
+
+use crate::loopback::{Client, Memory, Origin, Status};
+use anyhow::{Context, Result, ensure};
+use contents::Counted;
+use report::{Phase, Report};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The most that it may take until everything is at the origin.
+const SETTLING_MAX: Duration = Duration::from_secs(3 * 60 * 60);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What is measured, and what was.
+pub struct Bench<'a> {
+    program: &'a Path,
+    directory: &'a Path,
+    phases: Vec<Phase>,
+}
+
+/// Who takes part in a phase.
+#[derive(Clone, Copy, Default)]
+struct Parts<'a> {
+    origin: Option<&'a Origin>,
+    client: Option<&'a Client>,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(program: &'a Path, directory: &'a Path) -> Self {
+        Self { program, directory, phases: Vec::new() }
+    }
+
+    pub fn save(self, title: &str, out: &Path) -> Result<PathBuf> {
+        Report::new(title, self.program, self.directory, self.phases).save(out)
+    }
+
+    fn origin(&self, tree: Option<&Path>) -> Result<Origin> {
+        Origin::start(self.program, &self.directory.join("origin"), tree)
+    }
+
+    fn client(&self, origin: &Origin, name: &str, mode: &str) -> Result<Client> {
+        Client::new(origin, &self.directory.join(name), mode)
+    }
+
+    /// Does something, and notes how long it took and what those who take part had in memory.
+    fn phase<T>(
+        &mut self,
+        name: &str,
+        parts: Parts<'_>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let before = parts.client.map(Client::status).transpose()?;
+        let pids = [parts.client.and(before.as_ref()).map(|status| status.pid), origin_pid(parts)];
+        pids.into_iter().flatten().try_for_each(Memory::begin_peak)?;
+        let start = Instant::now();
+        let done = work().with_context(|| name.to_owned())?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.note(name, seconds, parts, before.as_ref())?;
+        Ok(done)
+    }
+
+    fn note(
+        &mut self,
+        name: &str,
+        seconds: f64,
+        parts: Parts<'_>,
+        before: Option<&Status>,
+    ) -> Result<()> {
+        // First, as asking may take memory.
+        let origin = parts.origin.map(|origin| Memory::of(origin.pid)).transpose()?;
+        let client = before.map(|before| Memory::of(before.pid)).transpose()?;
+        let after = parts.client.map(Client::status).transpose()?;
+        let moved = |of: fn(&Status) -> u64| {
+            let (after, before) = (after.as_ref()?, before?);
+            Some(of(after).saturating_sub(of(before)))
+        };
+        let phase = Phase {
+            name: name.into(),
+            seconds,
+            client,
+            origin,
+            up_bytes: moved(|status| status.wire_bytes_sent),
+            down_bytes: moved(|status| status.wire_bytes_received),
+            pending: after.map_or(0, |status| status.pending_updates),
+        };
+        println!("{}", phase.line());
+        self.phases.push(phase);
+        Ok(())
+    }
+
+    /// Mounts, as the phase of this name.
+    fn mounting(&mut self, name: &str, origin: &Origin, client: &mut Client) -> Result<()> {
+        let start = Instant::now();
+        client.mount().with_context(|| name.to_owned())?;
+        let seconds = start.elapsed().as_secs_f64();
+        let status = client.status()?;
+        let parts = Parts { origin: Some(origin), client: Some(client) };
+        self.note(name, seconds, parts, Some(&status))
+    }
+}
+
+fn origin_pid(parts: Parts<'_>) -> Option<u32> {
+    parts.origin.map(|origin| origin.pid)
+}
+
+pub fn files(bench: &mut Bench<'_>, files: u64) -> Result<()> {
+    let origin = bench.origin(None)?;
+    let mut first = bench.client(&origin, "first", "partial")?;
+    let tree = first.point.join("tree");
+    {
+        let parts = Parts { origin: Some(&origin), client: Some(&first) };
+        bench.phase("make them", parts, || contents::make(&tree, files))?;
+        bench.phase("until all is at the origin", parts, || first.settle(SETTLING_MAX))?;
+    }
+    first.unmount()?;
+    bench.mounting("mount the client again", &origin, &mut first)?;
+    {
+        let parts = Parts { origin: Some(&origin), client: Some(&first) };
+        look_at_all(bench, "find all, cached", parts, &tree, files)?;
+        bench.phase("read a thousand of them, cached", parts, || contents::read(&tree, files))?;
+    }
+    first.unmount()?;
+    {
+        let second = bench.client(&origin, "second", "partial")?;
+        let tree = second.point.join("tree");
+        let parts = Parts { origin: Some(&origin), client: Some(&second) };
+        look_at_all(bench, "find all, another client", parts, &tree, files)?;
+        look_at_all(bench, "find all, again", parts, &tree, files)?;
+        bench.phase("read a thousand of them", parts, || contents::read(&tree, files))?;
+    }
+    at_the_origin(bench, origin)
+}
+
+/// What the origin does by itself or is told to, with all files in it.
+fn at_the_origin(bench: &mut Bench<'_>, origin: Origin) -> Result<()> {
+    let parts = Parts { origin: Some(&origin), client: None };
+    bench.phase("farfs gc", parts, || origin.order("gc"))?;
+    bench.phase("farfs check", parts, || origin.order("check"))?;
+    drop(origin);
+    let start = Instant::now();
+    let origin = bench.origin(None)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let parts = Parts { origin: Some(&origin), client: None };
+    bench.note("start the origin again", seconds, parts, None)
+}
+
+fn look_at_all(
+    bench: &mut Bench<'_>,
+    name: &str,
+    parts: Parts<'_>,
+    tree: &Path,
+    files: u64,
+) -> Result<()> {
+    let found = bench.phase(name, parts, || contents::count(tree))?;
+    ensure!(found.files == files, "{name}: {} files were found of {files}", found.files);
+    Ok(())
+}
+
+pub fn tree(bench: &mut Bench<'_>, files: u64) -> Result<()> {
+    let served = bench.directory.join("served");
+    contents::make(&served.join("tree"), files)?;
+    let origin = bench.origin(Some(&served))?;
+    let client = bench.client(&origin, "client", "partial")?;
+    let parts = Parts { origin: Some(&origin), client: Some(&client) };
+    let tree = client.point.join("tree");
+    // A client sees files as they are taken in; the last directory comes last, or near it.
+    bench.phase("until a client finds all", parts, || {
+        let start = Instant::now();
+        loop {
+            let found = contents::count(&tree).unwrap_or_default();
+            if found.files == files {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < SETTLING_MAX, "{} were found of {files}", found.files);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    })?;
+    bench.phase("read a thousand of them", parts, || contents::read(&tree, files))?;
+    let made = served.join("tree").join("one more");
+    bench.phase("until a client finds one more", parts, || {
+        fs::write(&made, "more").context("cannot make a file")?;
+        let start = Instant::now();
+        while !tree.join("one more").exists() {
+            ensure!(start.elapsed() < SETTLING_MAX, "it was not found");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    })?;
+    drop(client);
+    at_the_origin(bench, origin)
+}
+
+pub fn pending(bench: &mut Bench<'_>, files: u64) -> Result<()> {
+    let origin = bench.origin(None)?;
+    let mut client = bench.client(&origin, "client", "partial")?;
+    let tree = client.point.join("tree");
+    {
+        let parts = Parts { origin: Some(&origin), client: Some(&client) };
+        client.set_mode("disconnected")?;
+        bench.phase("make them, disconnected", parts, || contents::make(&tree, files))?;
+    }
+    client.unmount()?;
+    client.mode = "disconnected".into();
+    bench.mounting("mount the client again", &origin, &mut client)?;
+    let parts = Parts { origin: Some(&origin), client: Some(&client) };
+    client.set_mode("partial")?;
+    bench.phase("until all is at the origin", parts, || client.settle(SETTLING_MAX))?;
+    let found = bench.phase("find all", parts, || contents::count(&tree))?;
+    ensure!(found == Counted { files, ..found }, "{} files were found of {files}", found.files);
+    Ok(())
+}
+
+pub fn sparse(bench: &mut Bench<'_>, gigabytes: u64) -> Result<()> {
+    let bytes = gigabytes.checked_mul(1_000_000_000).context("no file is as large")?;
+    let origin = bench.origin(None)?;
+    let first = bench.client(&origin, "first", "partial")?;
+    let second = bench.client(&origin, "second", "partial")?;
+    let (here, there) = (first.point.join("image"), second.point.join("image"));
+    let (writes, reads) = (
+        Parts { origin: Some(&origin), client: Some(&first) },
+        Parts { origin: Some(&origin), client: Some(&second) },
+    );
+    bench.phase("write 64 places of 64 KiB", writes, || contents::make_sparse(&here, bytes))?;
+    bench.phase("until it is at the origin", writes, || first.settle(SETTLING_MAX))?;
+    bench.phase("read the places, another client", reads, || {
+        contents::read_sparse(&there, bytes, None)
+    })?;
+    bench.phase("read the places again", reads, || contents::read_sparse(&there, bytes, None))?;
+    bench.phase("change a byte", writes, || contents::change_sparse(&here, bytes))?;
+    bench.phase("until that is at the origin", writes, || first.settle(SETTLING_MAX))?;
+    bench.phase("read the places, changed", reads, || {
+        contents::read_sparse(&there, bytes, Some(contents::CHANGED))
+    })?;
+    drop((first, second));
+    at_the_origin(bench, origin)
+}

@@ -1,0 +1,185 @@
+//! Trees of very many small files, and files that are nearly all holes.
+
+use anyhow::{Context, Result, bail, ensure};
+use bench::random::Random;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Files of a directory, and directories of one.
+const FILES: u64 = 100;
+const DIRECTORIES: u64 = 50;
+/// So many files are read, spread over all.
+const READ: u64 = 1000;
+
+/// Written places of a sparse file, and their bytes.
+const PLACES: u64 = 64;
+const PLACE_BYTES: usize = 64 << 10;
+const CHANGED_PLACE: u64 = 17;
+const CHANGED_OFFSET: u64 = 4321;
+/// The byte that is put there.
+pub const CHANGED: u8 = b'!';
+/// How long another client may not see a change.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What was found below a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub files: u64,
+    pub directories: u64,
+}
+
+fn directory_of(tree: &Path, file: u64) -> PathBuf {
+    let directory = file / FILES;
+    tree.join((directory / DIRECTORIES).to_string()).join((directory % DIRECTORIES).to_string())
+}
+
+fn path_of(tree: &Path, file: u64) -> PathBuf {
+    directory_of(tree, file).join(format!("file-{file:07}.txt"))
+}
+
+fn text_of(file: u64) -> String {
+    format!("this is the file of number {file}\n")
+}
+
+/// As a tree that is unpacked: directory by directory, each file written and closed.
+pub fn make(tree: &Path, files: u64) -> Result<()> {
+    for file in 0..files {
+        if file % FILES == 0 {
+            let directory = directory_of(tree, file);
+            fs::create_dir_all(&directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let path = path_of(tree, file);
+        fs::write(&path, text_of(file))
+            .with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// As `find` with a question about each file: lists every directory, asks for every file's size.
+pub fn count(tree: &Path) -> Result<Counted> {
+    let mut counted = Counted::default();
+    let mut left = vec![tree.to_owned()];
+    while let Some(directory) = left.pop() {
+        counted.directories += 1;
+        let shown = || format!("cannot list {}", directory.display());
+        for entry in fs::read_dir(&directory).with_context(shown)? {
+            let entry = entry.with_context(shown)?;
+            let metadata = entry.metadata().with_context(shown)?;
+            match metadata.is_dir() {
+                true => left.push(entry.path()),
+                false => counted.files += 1,
+            }
+        }
+    }
+    Ok(counted)
+}
+
+/// Reads files from all over the tree.
+pub fn read(tree: &Path, files: u64) -> Result<()> {
+    let mut random = Random::new(files);
+    for _ in 0..READ.min(files) {
+        let file = random.below(files);
+        let path = path_of(tree, file);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(text == text_of(file), "{} has other contents", path.display());
+    }
+    Ok(())
+}
+
+fn place(bytes: u64, number: u64) -> u64 {
+    bytes / PLACES * number
+}
+
+fn written(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; PLACE_BYTES];
+    Random::new(number + 1).fill(&mut bytes);
+    bytes
+}
+
+pub fn make_sparse(path: &Path, bytes: u64) -> Result<()> {
+    let file = File::create(path).context("cannot make the file")?;
+    file.set_len(bytes).context("cannot make it long")?;
+    for number in 0..PLACES {
+        file.write_all_at(&written(number), place(bytes, number)).context("cannot write")?;
+    }
+    Ok(())
+}
+
+pub fn change_sparse(path: &Path, bytes: u64) -> Result<()> {
+    let file = File::options().write(true).open(path).context("cannot open the file")?;
+    let at = place(bytes, CHANGED_PLACE) + CHANGED_OFFSET;
+    file.write_all_at(&[CHANGED], at).context("cannot write")
+}
+
+/// Reads the written places with what is around them; with a change, once that is there.
+pub fn read_sparse(path: &Path, bytes: u64, changed: Option<u8>) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match File::open(path) {
+            Ok(file) if is_changed(&file, bytes, changed)? => {
+                return read_places(&file, bytes, changed);
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).context("cannot open the file");
+            }
+            _ if start.elapsed() > SEEN_WITHIN => bail!("the file is not as it was written"),
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+fn is_changed(file: &File, bytes: u64, changed: Option<u8>) -> Result<bool> {
+    let Some(changed) = changed else { return Ok(true) };
+    let mut byte = [0];
+    let at = place(bytes, CHANGED_PLACE) + CHANGED_OFFSET;
+    file.read_exact_at(&mut byte, at).context("cannot read")?;
+    Ok(byte[0] == changed)
+}
+
+fn read_places(file: &File, bytes: u64, changed: Option<u8>) -> Result<()> {
+    let length = file.metadata().context("cannot ask for its length")?.len();
+    ensure!(length == bytes, "it has {length} bytes instead of {bytes}");
+    let mut found = vec![0; 3 * PLACE_BYTES];
+    for number in 0..PLACES {
+        let at = place(bytes, number);
+        let before = at.min(PLACE_BYTES as u64);
+        let got = file.read_at(&mut found, at - before).context("cannot read")?;
+        let mut expected = vec![0; before as usize];
+        expected.extend(written(number));
+        expected.resize(got, 0);
+        if let (CHANGED_PLACE, Some(byte)) = (number, changed) {
+            expected[(before + CHANGED_OFFSET) as usize] = byte;
+        }
+        ensure!(got >= 2 * PLACE_BYTES, "{got} bytes were read at {at}");
+        ensure!(found[..got] == expected[..], "place {number} has other contents");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_counted_and_read() {
+        let directory = std::env::temp_dir().join(format!("bench-scale-{}", std::process::id()));
+        let tree = directory.join("tree");
+        make(&tree, 250).unwrap();
+        assert_eq!(count(&tree).unwrap(), Counted { files: 250, directories: 5 });
+        read(&tree, 250).unwrap();
+        let (image, bytes) = (directory.join("image"), 64_000_000);
+        make_sparse(&image, bytes).unwrap();
+        read_sparse(&image, bytes, None).unwrap();
+        change_sparse(&image, bytes).unwrap();
+        read_sparse(&image, bytes, Some(CHANGED)).unwrap();
+        let file = File::open(&image).unwrap();
+        assert!(read_places(&file, bytes, None).is_err());
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
