@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::known::Remover;
 use crate::meta::Meta;
 use crate::mode;
-use crate::plan::Plan;
+use crate::plan::Plans;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::undo::Waiters;
 use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
@@ -123,7 +123,7 @@ pub(crate) struct Core {
     pub log: UpdateLog,
     pub meta: Meta,
     /// How the contents of pending stores are to be sent, by number of the update.
-    pub plans: BTreeMap<u64, Plan>,
+    pub plans: Plans,
     /// Refused updates that somebody waits for.
     pub refusals: BTreeMap<u64, Objection>,
     pub waiters: Waiters,
@@ -156,7 +156,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let core = Core {
             log,
             meta,
-            plans: BTreeMap::new(),
+            plans: Plans::default(),
             refusals: BTreeMap::new(),
             waiters: Waiters::default(),
             setback: None,

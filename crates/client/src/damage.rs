@@ -143,7 +143,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let rest = {
             let mut core = self.core();
             let number = update.stamp.number;
-            if core.plans.contains_key(&number) || !core.log.is_pending(number) {
+            if core.plans.has(number) || !core.log.is_pending(number) {
                 return Ok(());
             }
             // Of what has been removed or stored anew since, nothing is missed.
@@ -194,10 +194,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let used = row.as_ref().map_or(update.at.secs, |row| row.used);
         let is_it = |row: &&Presence| row.version == update.stamp && row.is_whole();
         let current = row.as_ref().filter(is_it).map(|row| row.generation);
-        let there = self.inner.containers.list()?.into_iter().map(|(key, _)| key);
+        let there = self.inner.containers.list_of(file.0)?.into_iter();
         let others = there.filter(|key| {
-            key.file == file.0
-                && key.generation < GENERATION_MIN
+            key.generation < GENERATION_MIN
                 && Some(key.generation) != row.as_ref().map(|row| row.generation)
                 && Some(key.generation) != newest
         });

@@ -131,9 +131,83 @@ impl Plan {
         names.iter().any(lost)
     }
 
+    /// What it takes in memory, about, apart from a delta that it was given: only those on their
+    /// way have one.
+    fn bytes(&self) -> usize {
+        let recipe: usize = self.recipe.values().map(Vec::len).sum();
+        PLAN_BYTES + recipe + CHUNK_BYTES * (self.recipe.len() + self.data.len())
+    }
+
     pub fn length(&self, name: &ChunkName) -> Option<u64> {
         let recipe = self.recipe.get(name).map(|bytes| bytes.len() as u64);
         recipe.or_else(|| self.data.get(name).map(|(_, length)| u64::from(*length)))
+    }
+}
+
+/// What the plans that are kept may take in memory, about. Those beyond are made again from the
+/// containers when it is their turn.
+const PLANS_BYTES_MAX: usize = 32 << 20;
+/// What a plan takes by itself, and what each chunk of it takes.
+const PLAN_BYTES: usize = 512;
+const CHUNK_BYTES: usize = 64;
+
+/// Plans of pending stores, by number of the update.
+#[derive(Default)]
+pub(crate) struct Plans {
+    plans: BTreeMap<u64, Plan>,
+    bytes: usize,
+}
+
+impl Plans {
+    /// Keeps a plan. If there are too many, those go whose turn is last; the first stays, so that
+    /// the replay gets on.
+    pub fn insert(&mut self, number: u64, plan: Plan) {
+        self.remove(number);
+        self.bytes += plan.bytes();
+        self.plans.insert(number, plan);
+        while self.bytes > PLANS_BYTES_MAX
+            && self.plans.len() > 1
+            && let Some((&last, _)) = self.plans.last_key_value()
+        {
+            self.remove(last);
+        }
+    }
+
+    pub fn remove(&mut self, number: u64) -> Option<Plan> {
+        let plan = self.plans.remove(&number)?;
+        self.bytes -= plan.bytes();
+        Some(plan)
+    }
+
+    pub fn get(&self, number: u64) -> Option<&Plan> {
+        self.plans.get(&number)
+    }
+
+    /// For what does not change how much memory it takes: what has arrived.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Plan> {
+        self.plans.get_mut(&number)
+    }
+
+    /// Those of updates up to this one.
+    pub fn upto(&self, number: u64) -> impl Iterator<Item = &Plan> {
+        self.plans.range(..=number).map(|(_, plan)| plan)
+    }
+
+    pub fn has(&self, number: u64) -> bool {
+        self.plans.contains_key(&number)
+    }
+
+    /// The updates before this one are pending no more; with none, none is.
+    pub fn forget_before(&mut self, oldest: Option<u64>) {
+        while let Some((&first, _)) = self.plans.first_key_value()
+            && oldest.is_none_or(|oldest| first < oldest)
+        {
+            self.remove(first);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Plans::default();
     }
 }
 
@@ -247,5 +321,25 @@ mod tests {
     fn what_is_no_chunk_of_the_version_does_not_arrive() {
         let (mut plan, other) = (plan(b"one"), plan(b"other"));
         assert!(!plan.note_arrived(&other.data_in_order()[0]));
+    }
+
+    fn plan_of(recipe_bytes: usize) -> Plan {
+        let recipe = BTreeMap::from([(ChunkName([7; 24]), vec![0; recipe_bytes])]);
+        let data = BTreeMap::new();
+        Plan { file: FileId(1), generation: 0, recipe, data, kin: None, coded: None, arrived: BTreeMap::new() }
+    }
+
+    #[test]
+    fn of_too_many_plans_those_go_whose_turn_is_last() {
+        let mut plans = Plans::default();
+        for number in 1..=4 {
+            plans.insert(number, plan_of(PLANS_BYTES_MAX / 3));
+        }
+        assert_eq!((plans.has(1), plans.has(2), plans.has(4)), (true, true, false));
+        plans.insert(1, plan_of(2 * PLANS_BYTES_MAX));
+        assert!(plans.has(1) && !plans.has(2), "the first is kept whatever it takes");
+        plans.forget_before(Some(2));
+        assert!(!plans.has(1));
+        assert_eq!(plans.bytes, 0);
     }
 }

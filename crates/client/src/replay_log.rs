@@ -225,8 +225,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut core = self.core();
         // Somebody may have taken one back meanwhile; what is left is still a prefix in order.
-        let pending: BTreeSet<u64> = core.log.pending().map(|update| update.stamp.number).collect();
-        taken.retain(|update| pending.contains(&update.stamp.number));
+        taken.retain(|update| core.log.is_pending(update.stamp.number));
         let awaited = |update: &Update| core.waiters.is_awaited(update.stamp.number);
         let strict = taken.first().is_some_and(awaited);
         let alike = taken.iter().take_while(|update| awaited(update) == strict).count();
@@ -250,7 +249,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for name in &submitted.missing {
                 forget_home(&mut *write, name).map_err(error_of)?;
                 for update in &sending.updates[judged.len()..] {
-                    if let Some(plan) = core.plans.get_mut(&update.stamp.number) {
+                    if let Some(plan) = core.plans.get_mut(update.stamp.number) {
                         plan.note_missing(name);
                     }
                 }
@@ -264,7 +263,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
                 core.meta.settled = core.meta.settled.max(number);
-                if let Some(plan) = core.plans.remove(&number) {
+                if let Some(plan) = core.plans.remove(number) {
                     for name in plan.names() {
                         note_home(&mut *write, name).map_err(error_of)?;
                     }
@@ -278,7 +277,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             let log = &core.log;
-            core.plans.retain(|number, _| log.is_pending(*number));
+            core.plans.forget_before(log.pending().next().map(|update| update.stamp.number));
             core.waiters.retain(|number| log.is_pending(number));
             while core.refusals.len() > REFUSALS_MAX {
                 core.refusals.pop_first();
@@ -359,7 +358,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn step_within(&self, number: u64) -> Duration {
         let longest = {
             let core = self.core();
-            let lengths = core.plans.range(..=number).flat_map(|(_, plan)| plan.data.values());
+            let lengths = core.plans.upto(number).flat_map(|plan| plan.data.values());
             lengths.map(|(_, length)| u64::from(*length)).max().unwrap_or(0)
         };
         step_within(
@@ -406,7 +405,7 @@ impl<U: Upstream, C: Containers> Drop for Answer<'_, U, C> {
         }
         let pending = {
             let core = self.client.core();
-            core.log.pending().find(|update| update.stamp.number == self.number).map(stale_by)
+            core.log.get(self.number).map(stale_by)
         };
         self.client.forget(&pending.unwrap_or_default());
     }

@@ -17,45 +17,57 @@ use protocol::{Class, Delta, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Containers;
+use store::container::Key;
 
 const PUT_BYTES_MIN: u64 = 4 << 10;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A plan that was lost with an earlier life is made again from the container.
     pub(crate) fn plan_again(&self, update: &Update) -> Result<(), Error> {
-        let Change::Store { file, contents, .. } = &update.change else { return Ok(()) };
-        if self.core().plans.contains_key(&update.stamp.number) {
+        let Change::Store { file, .. } = &update.change else { return Ok(()) };
+        if self.core().plans.has(update.stamp.number) {
             return Ok(());
         }
-        let (secret, cutter) = self.secret();
-        for (key, _) in self.inner.containers.list().map_err(error_of)? {
-            if key.file != file.0 {
-                continue;
-            }
-            let container = self.inner.containers.open(key, false).map_err(error_of)?;
-            let Some(container) = container else { continue };
-            let row = {
-                let read = self.inner.tables.read().map_err(error_of)?;
-                Presence::load(&*read, *file).map_err(error_of)?
-            };
-            let is_this = |row: &Presence| {
-                row.generation == key.generation
-                    && row.version == update.stamp
-                    && row.dirty.is_none()
-            };
-            if row.as_ref().is_some_and(is_this) {
-                has_length(&container, contents.size).map_err(error_of)?;
-            }
-            let described = describe_container(&container, &secret, cutter)
-                .map_err(|error| Error::Failed(error.to_string()))?;
-            if described.tree.contents == *contents {
-                let kin = self.most_alike(&described, *file);
-                let plan = Plan::new(*file, key.generation, &described, kin);
-                self.core().plans.insert(update.stamp.number, plan);
+        let row = {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            Presence::load(&*read, *file).map_err(error_of)?
+        };
+        let current = row.map(|row| (Key { file: file.0, generation: row.generation }, row));
+        if let Some((key, row)) = &current {
+            let is_this = row.version == update.stamp && row.dirty.is_none();
+            if self.plan_from(update, *key, is_this)? {
                 return Ok(());
             }
         }
+        // Many may be pending, and looking at all that there is for each would take for ever.
+        for key in self.inner.containers.list_of(file.0).map_err(error_of)? {
+            let is_current = current.as_ref().is_some_and(|(current, _)| *current == key);
+            if !is_current && self.plan_from(update, key, false)? {
+                break;
+            }
+        }
         Ok(())
+    }
+
+    /// Plans a store from a container, if that has its contents. `is_this`: the container is said
+    /// to be this version.
+    fn plan_from(&self, update: &Update, key: Key, is_this: bool) -> Result<bool, Error> {
+        let Change::Store { file, contents, .. } = &update.change else { return Ok(false) };
+        let container = self.inner.containers.open(key, false).map_err(error_of)?;
+        let Some(container) = container else { return Ok(false) };
+        if is_this {
+            has_length(&container, contents.size).map_err(error_of)?;
+        }
+        let (secret, cutter) = self.secret();
+        let described = describe_container(&container, &secret, cutter)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        if described.tree.contents != *contents {
+            return Ok(false);
+        }
+        let kin = self.most_alike(&described, *file);
+        let plan = Plan::new(*file, key.generation, &described, kin);
+        self.core().plans.insert(update.stamp.number, plan);
+        Ok(true)
     }
 
     /// What of a store goes along unasked: all chunks that the origin may lack, as a delta if that
@@ -71,7 +83,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<bool, Error> {
         let number = update.stamp.number;
         self.plan_again(update)?;
-        let Some(mut plan) = self.core().plans.remove(&number) else { return Ok(true) };
+        let Some(mut plan) = self.core().plans.remove(number) else { return Ok(true) };
         let outcome = self.add_planned(update, &mut plan, (room, first), sent, eager);
         self.core().plans.insert(number, plan);
         outcome
@@ -246,7 +258,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     some => some,
                 };
                 let number = update.stamp.number;
-                let covered = match self.core().plans.get(&number) {
+                let covered = match self.core().plans.get(number) {
                     Some(plan) => plan.covered(names, &delta),
                     None => Vec::new(),
                 };
@@ -280,7 +292,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let core = self.core();
         let first = missing.first()?;
         let (update, plan) = updates.iter().find_map(|update| {
-            let plan = core.plans.get(&update.stamp.number)?;
+            let plan = core.plans.get(update.stamp.number)?;
             plan.data.contains_key(first).then_some((update, plan))
         })?;
         let mut bytes = 0;
@@ -296,7 +308,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// How many of these chunks, from the first on, are data of the store.
     fn count_of_run(&self, update: &Update, missing: &[ChunkName]) -> usize {
         let core = self.core();
-        let plan = core.plans.get(&update.stamp.number);
+        let plan = core.plans.get(update.stamp.number);
         let is_its = |name: &&ChunkName| plan.is_some_and(|plan| plan.data.contains_key(*name));
         missing.iter().take_while(is_its).count().max(1)
     }
@@ -313,7 +325,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if supply.hopeless.contains(&number) {
             return Ok(None);
         }
-        let Some(mut plan) = self.core().plans.remove(&number) else { return Ok(None) };
+        let Some(mut plan) = self.core().plans.remove(number) else { return Ok(None) };
         let mut outcome = self.coded(update, &mut plan, names);
         while let Ok(Some(delta)) = &outcome
             && delta.bytes.len() as u64 > 2 * supply.most
@@ -337,7 +349,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let is_store = |update: &&Update| matches!(update.change, Change::Store { .. });
         let Some(update) = updates.iter().find(is_store) else { return Ok(()) };
         let number = update.stamp.number;
-        self.core().plans.remove(&number);
+        self.core().plans.remove(number);
         self.plan_again(update)?;
         Ok(self.give_up_store(update)?)
     }
@@ -371,7 +383,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut core = self.core();
             for (number, names) in coded.chain(plain) {
-                let Some(plan) = core.plans.get_mut(&number) else { continue };
+                let Some(plan) = core.plans.get_mut(number) else { continue };
                 for name in names {
                     more |= plan.note_arrived(name);
                 }
@@ -391,7 +403,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let secret = self.secret().0;
         for update in updates {
             let number = update.stamp.number;
-            let Some(plan) = self.core().plans.remove(&number) else { continue };
+            let Some(plan) = self.core().plans.remove(number) else { continue };
             let found = self.chunk_of(&plan, &secret, name);
             let file = plan.file;
             self.core().plans.insert(number, plan);

@@ -142,7 +142,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 None => true,
             };
             core.log.cancel(update.stamp.number).map_err(of_log)?;
-            core.plans.remove(&update.stamp.number);
+            core.plans.remove(update.stamp.number);
             if let (Some((file, _)), false) = (store, open) {
                 self.drop_version(core, &mut self.files(), file, update.stamp)?;
             }

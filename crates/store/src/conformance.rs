@@ -313,6 +313,7 @@ pub fn containers<C: Containers>(open: impl Fn() -> C) -> Result<()> {
         let containers = open();
         assert!(containers.open(key, false)?.is_none());
         assert_eq!(containers.list()?, []);
+        assert_eq!(containers.list_of(key.file)?, []);
         let container = containers.open(key, true)?.expect("it was to be made");
         contents_are_kept(&container)?;
         container.sync()?;
@@ -325,6 +326,7 @@ pub fn containers<C: Containers>(open: impl Fn() -> C) -> Result<()> {
     let mut listed = containers.list()?;
     listed.sort_unstable();
     assert_eq!(listed.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [sparse, key]);
+    assert_eq!(containers.list_of(key.file)?, [key]);
     assert!(listed[0].1 < 3 * HOLE_BYTES, "holes take no room: {listed:?}");
 
     containers.remove(key)?;

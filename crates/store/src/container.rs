@@ -35,6 +35,12 @@ pub trait Containers: Send + Sync + 'static {
     /// All that are there, in no order, with the bytes that each takes on the disk.
     fn list(&self) -> Result<Vec<(Key, u64)>>;
 
+    /// Those of one file.
+    fn list_of(&self, file: u64) -> Result<Vec<Key>> {
+        let all = self.list()?.into_iter().map(|(key, _)| key);
+        Ok(all.filter(|key| key.file == file).collect())
+    }
+
     /// As `Container::sync` of all at once, for when there are many.
     fn sync_all(&self) -> Result<()>;
 }

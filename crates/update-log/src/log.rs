@@ -9,7 +9,7 @@
 
 use crate::record::{Record, RecordError};
 use model::{Change, FileId, Stamp, Update};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::journal::Position;
 use store::{Journal, StoreError};
@@ -29,6 +29,8 @@ pub enum LogError {
 pub struct UpdateLog {
     journal: Arc<dyn Journal>,
     pending: BTreeMap<u64, Entry>,
+    /// The stores among them, by file.
+    stores: BTreeSet<(FileId, u64)>,
     last_number: u64,
     last_position: Position,
 }
@@ -74,8 +76,13 @@ impl UpdateLog {
         settled: u64,
         applied: Position,
     ) -> Result<(UpdateLog, Recovered), LogError> {
-        let mut log =
-            UpdateLog { journal, pending: BTreeMap::new(), last_number: settled, last_position: 0 };
+        let mut log = UpdateLog {
+            journal,
+            pending: BTreeMap::new(),
+            stores: BTreeSet::new(),
+            last_number: settled,
+            last_position: 0,
+        };
         let mut recovered = Recovered::default();
         // The log is on the disk before the tables say what was in it.
         let last = log.journal.next() - 1;
@@ -110,12 +117,10 @@ impl UpdateLog {
                 if number <= settled {
                     return;
                 }
-                let entry = Entry { update: update.clone(), position, submitted: false };
-                self.pending.insert(number, entry);
+                self.put(Entry { update: update.clone(), position, submitted: false });
             }
             Record::Cancelled { number } => {
-                let entry = self.pending.remove(number);
-                recovered.cancelled.extend(entry.map(|entry| entry.update));
+                recovered.cancelled.extend(self.take(*number).map(|entry| entry.update));
                 recovered.replayed.retain(|earlier| {
                     !matches!(earlier, Record::Update(update) if update.stamp.number == *number)
                 });
@@ -147,7 +152,7 @@ impl UpdateLog {
         let position = self.journal.append(&Record::Update(update.clone()).encode())?;
         self.last_number = number;
         self.last_position = position;
-        self.pending.insert(number, Entry { update, position, submitted: false });
+        self.put(Entry { update, position, submitted: false });
         Ok(())
     }
 
@@ -173,7 +178,7 @@ impl UpdateLog {
             Some(entry) if entry.submitted => Ok(Cancel::OnItsWay),
             Some(_) => {
                 self.note(&Record::Cancelled { number })?;
-                self.pending.remove(&number);
+                self.take(number);
                 Ok(Cancel::Cancelled)
             }
         }
@@ -184,7 +189,7 @@ impl UpdateLog {
     /// contents replace the earlier.
     pub fn overtake(&mut self, number: u64) -> Result<(), LogError> {
         self.note(&Record::Cancelled { number })?;
-        self.pending.remove(&number);
+        self.take(number);
         Ok(())
     }
 
@@ -216,7 +221,7 @@ impl UpdateLog {
 
     /// The verdict has come: the update is pending no more.
     pub fn retire(&mut self, number: u64) -> Option<Update> {
-        self.pending.remove(&number).map(|entry| entry.update)
+        self.take(number).map(|entry| entry.update)
     }
 
     /// What was retired and could not be told of on the disk is pending after all, and on its way.
@@ -233,6 +238,10 @@ impl UpdateLog {
         self.pending.values().map(|entry| &entry.update)
     }
 
+    pub fn get(&self, number: u64) -> Option<&Update> {
+        self.pending.get(&number).map(|entry| &entry.update)
+    }
+
     pub fn is_pending(&self, number: u64) -> bool {
         self.pending.contains_key(&number)
     }
@@ -246,14 +255,14 @@ impl UpdateLog {
         self.pending.len()
     }
 
-    /// The last pending store of a file.
+    /// The last pending store of a file. The replay asks for every file, so it does not go by how
+    /// much is pending.
     pub fn pending_store(&self, file: FileId) -> Option<(u64, Stamp)> {
-        self.pending().rev().find_map(|update| match update.change {
-            Change::Store { file: stored, expects, .. } if stored == file => {
-                Some((update.stamp.number, expects))
-            }
+        let (_, number) = self.stores.range((file, 0)..=(file, u64::MAX)).next_back()?;
+        match self.get(*number)?.change {
+            Change::Store { expects, .. } => Some((*number, expects)),
             _ => None,
-        })
+        }
     }
 
     /// Lets the journal drop what neither a pending update nor the checkpoint needs.
@@ -268,16 +277,31 @@ impl UpdateLog {
     pub fn renumber(&mut self, mut rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
         let old: Vec<u64> = self.pending.keys().copied().collect();
         for number in old {
-            let Some(entry) = self.pending.remove(&number) else { continue };
+            let Some(entry) = self.take(number) else { continue };
             let update = rewrite(&entry.update);
             self.note(&Record::Cancelled { number })?;
             let position = self.journal.append(&Record::Update(update.clone()).encode())?;
             self.last_position = position;
             self.last_number = self.last_number.max(update.stamp.number);
-            let entry = Entry { update, position, submitted: false };
-            self.pending.insert(entry.update.stamp.number, entry);
+            self.put(Entry { update, position, submitted: false });
         }
         self.sync()
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let number = entry.update.stamp.number;
+        if let Change::Store { file, .. } = entry.update.change {
+            self.stores.insert((file, number));
+        }
+        self.pending.insert(number, entry);
+    }
+
+    fn take(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.pending.remove(&number)?;
+        if let Change::Store { file, .. } = entry.update.change {
+            self.stores.remove(&(file, number));
+        }
+        Some(entry)
     }
 }
 

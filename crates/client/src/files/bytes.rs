@@ -346,7 +346,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .map_err(log_failed)?;
         if let Some((number, _)) = overtaken {
             core.log.overtake(number).map_err(log_failed)?;
-            core.plans.remove(&number);
+            core.plans.remove(number);
             let touches = |update: &&Update| update.touches().contains(&grip.file);
             let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
             partial::patch_cancelled_store(&mut *write, grip.file, expects, last)

@@ -19,7 +19,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some((number, _)) = core.log.pending_store(file)
             && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
         {
-            core.plans.remove(&number);
+            core.plans.remove(number);
         }
         let mut files = self.files();
         let (open, written) = files.take_name(file, &node);

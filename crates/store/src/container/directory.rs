@@ -113,6 +113,18 @@ impl Containers for DirectoryContainers {
         Ok(found)
     }
 
+    fn list_of(&self, file: u64) -> Result<Vec<Key>> {
+        let path = self.path(Key { file, generation: 0 });
+        let fan = path.parent().expect("path puts each file into a directory");
+        if !fan.is_dir() {
+            return Ok(Vec::new());
+        }
+        let names = files::names(fan)?;
+        let keys = names.iter().filter_map(|name| Some((parse_name(name)?, name)));
+        let own = keys.filter(|(key, name)| key.file == file && self.path(*key).ends_with(name));
+        Ok(own.map(|(key, _)| key).collect())
+    }
+
     fn sync_all(&self) -> Result<()> {
         let directory =
             File::open(&self.directory).map_err(|source| files::failed(&self.directory, source))?;

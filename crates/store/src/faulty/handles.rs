@@ -254,6 +254,11 @@ impl Containers for FaultyContainers {
         self.store.list()
     }
 
+    fn list_of(&self, file: u64) -> Result<Vec<Key>> {
+        self.machine.reads()?;
+        self.store.list_of(file)
+    }
+
     fn sync_all(&self) -> Result<()> {
         self.machine.writes(0, || self.store.sync_all())
     }

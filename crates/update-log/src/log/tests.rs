@@ -115,8 +115,19 @@ fn the_last_pending_store_of_a_file_is_found() {
     log.append(update(1, store(7))).expect("memory does not fail");
     log.append(update(2, store(7))).expect("memory does not fail");
     log.append(update(3, remove_xattr(7))).expect("memory does not fail");
-    assert_eq!(log.pending_store(FileId(7)).map(|(number, _)| number), Some(2));
+    assert_eq!(log.get(2).map(|update| update.stamp.number), Some(2));
+    log.retire(3);
+    let last = |log: &UpdateLog| log.pending_store(FileId(7)).map(|(number, _)| number);
+    assert_eq!(last(&log), Some(2));
     assert_eq!(log.pending_store(FileId(8)), None);
+    log.overtake(2).expect("memory does not fail");
+    assert_eq!(last(&log), Some(1));
+    assert_eq!(last(&open(&journal, 0, 0).0), Some(1));
+    log.renumber(|old| Update { stamp: Stamp::new(ReplicaId(9), 7), ..old.clone() })
+        .expect("memory does not fail");
+    assert_eq!(last(&log), Some(7));
+    log.retire(7);
+    assert_eq!(last(&log), None);
 }
 
 #[test]
