@@ -24,6 +24,9 @@ use world::Moment;
 
 /// How long a size that the kernel was told to forget may still be in use there.
 const SIZE_SETTLES: Duration = Duration::from_secs(1);
+/// Versions that are remembered whose pages the kernel may have. Of others it gives up the pages
+/// when they are opened next.
+const SHOWN_MAX: usize = 100_000;
 /// The largest file, as the kernel has it.
 pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -354,6 +357,10 @@ impl<K: Container> Files<K> {
 
     pub fn shown(&mut self, file: FileId, version: Stamp) {
         self.shown.insert(file, version);
+        if self.shown.len() > SHOWN_MAX {
+            let other = self.shown.keys().find(|other| **other != file).copied();
+            other.map(|other| self.shown.remove(&other));
+        }
     }
 
     pub fn newest_generation(&self, file: FileId) -> Option<u32> {
@@ -420,6 +427,18 @@ mod tests {
 
     fn version(number: u64) -> Stamp {
         Stamp::new(ReplicaId(3), number)
+    }
+
+    #[test]
+    fn of_very_many_files_some_are_forgotten_and_never_the_last() {
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        for file in 0..=SHOWN_MAX as u64 {
+            files.shown(FileId(file), version(1));
+        }
+        assert_eq!(files.shown.len(), SHOWN_MAX);
+        files.shown(FileId(0), version(2));
+        assert_eq!(files.shown.get(&FileId(0)), Some(&version(2)));
+        assert_eq!(files.shown.len(), SHOWN_MAX);
     }
 
     #[test]

@@ -209,9 +209,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })
                 .collect()
         };
-        let there: BTreeSet<Key> =
-            self.inner.containers.list()?.into_iter().map(|(key, _)| key).collect();
+        let there: BTreeSet<Key> = self.inner.containers.keys()?.into_iter().collect();
         let in_trash = self.recover_trash(&there)?;
+        // Nobody writes to the tables meanwhile.
+        let read = self.inner.tables.read()?;
         for key in there {
             if key.generation >= GENERATION_MIN {
                 if !in_trash.contains(&key) {
@@ -219,7 +220,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
-            let row = Presence::load(&*self.inner.tables.read()?, FileId(key.file))?;
+            let row = Presence::load(&*read, FileId(key.file))?;
             let current = row.is_some_and(|row| row.generation == key.generation);
             if !current && !pending.contains(&key.file) {
                 self.inner.containers.remove(key)?;

@@ -23,6 +23,8 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the cache is measured, in checkpoints.
 const MEASURE_EVERY: u32 = 6;
+/// It is measured for one moment in so many at most, however many files it has.
+const MEASURED_ONE_IN: u32 = 10;
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
 /// Rows of the index that are swept each time the cache is measured.
@@ -49,6 +51,22 @@ impl Held {
     fn is_recent(&self, now: Moment) -> bool {
         let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         at.is_some_and(|at| now.since(at) < MEASURED_FOR)
+    }
+}
+
+/// When the cache was last kept to its size, and what that took: a million files are not looked
+/// at over and over, least of all while nobody does anything.
+#[derive(Default)]
+struct Keeping {
+    /// Calls until then, the moment at which it was done, and for how long.
+    last: Option<(u64, Moment, Duration)>,
+}
+
+impl Keeping {
+    fn is_due(&self, calls: u64, now: Moment) -> bool {
+        self.last.is_none_or(|(before, done, took)| {
+            calls != before && now.since(done) >= took * MEASURED_ONE_IN
+        })
     }
 }
 
@@ -86,8 +104,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) async fn run_upkeep(&self) {
-        let mut round = 0u32;
-        let mut swept = None;
+        let (mut round, mut swept, mut keeping) = (0u32, None, Keeping::default());
         while !self.is_stopping() {
             tokio::select! {
                 biased;
@@ -106,7 +123,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::error!(%error, "the cache could not be written to the disk");
             }
             if round.is_multiple_of(MEASURE_EVERY)
-                && let Err(error) = self.keep_to_size()
+                && let Err(error) = self.keep_to_size_if_due(&mut keeping)
             {
                 tracing::warn!(%error, "the cache could not be kept to its size");
             }
@@ -178,6 +195,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let core = self.core();
         core.log.truncate(applied).map_err(|error| Error::Failed(error.to_string()))
+    }
+
+    fn keep_to_size_if_due(&self, keeping: &mut Keeping) -> Result<(), Error> {
+        let clock = &self.inner.world.clock;
+        let (calls, begun) = (self.inner.counters.calls.load(Ordering::Relaxed), clock.moment());
+        if !keeping.is_due(calls, begun) {
+            return Ok(());
+        }
+        self.keep_to_size()?;
+        let done = clock.moment();
+        keeping.last = Some((calls, done, done.since(begun)));
+        Ok(())
     }
 
     /// Lets go of what was used least lately, until the rest fits.
@@ -339,5 +368,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::error!(%error, "the last checkpoint failed; the log has everything");
         }
         self.core().log.pending_len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use world::World;
+
+    #[test]
+    fn the_cache_is_looked_at_when_somebody_did_something_and_not_all_the_time() {
+        let now = World::simulated(0, 1).clock.moment();
+        let took = Duration::from_secs(3);
+        let mut keeping = Keeping::default();
+        assert!(keeping.is_due(7, now));
+        keeping.last = Some((7, now, took));
+        let later = now + took * MEASURED_ONE_IN;
+        assert!(!keeping.is_due(7, later), "nobody has done anything");
+        assert!(keeping.is_due(8, later));
+        assert!(!keeping.is_due(8, now + took), "it takes long");
     }
 }

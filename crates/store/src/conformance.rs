@@ -326,6 +326,9 @@ pub fn containers<C: Containers>(open: impl Fn() -> C) -> Result<()> {
     let mut listed = containers.list()?;
     listed.sort_unstable();
     assert_eq!(listed.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [sparse, key]);
+    let mut keys = containers.keys()?;
+    keys.sort_unstable();
+    assert_eq!(keys, [sparse, key]);
     assert_eq!(containers.list_of(key.file)?, [key]);
     assert!(listed[0].1 < 3 * HOLE_BYTES, "holes take no room: {listed:?}");
 

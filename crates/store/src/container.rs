@@ -35,10 +35,14 @@ pub trait Containers: Send + Sync + 'static {
     /// All that are there, in no order, with the bytes that each takes on the disk.
     fn list(&self) -> Result<Vec<(Key, u64)>>;
 
+    /// The same without a look at each.
+    fn keys(&self) -> Result<Vec<Key>> {
+        Ok(self.list()?.into_iter().map(|(key, _)| key).collect())
+    }
+
     /// Those of one file.
     fn list_of(&self, file: u64) -> Result<Vec<Key>> {
-        let all = self.list()?.into_iter().map(|(key, _)| key);
-        Ok(all.filter(|key| key.file == file).collect())
+        Ok(self.keys()?.into_iter().filter(|key| key.file == file).collect())
     }
 
     /// As `Container::sync` of all at once, for when there are many.

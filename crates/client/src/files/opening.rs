@@ -75,7 +75,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
         let keep_cache = !direct && files.shown.get(&file) == Some(&version);
         if !direct {
-            files.shown.insert(file, version);
+            files.shown(file, version);
         }
         let handle = files.add_handle(HandleState { file, generation, flags, direct });
         Ok(Opened { handle, keep_cache, direct })

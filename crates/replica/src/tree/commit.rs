@@ -155,7 +155,10 @@ impl Keeper {
                         warn!(volume = self.volume.name, ?objection, what, "not taken in");
                     }
                 }
-                self.behind.touch(change);
+                // What was taken is in the log, which is followed a piece at a time.
+                if !matches!(verdict, Verdict::Taken(_)) {
+                    self.behind.touch(change);
+                }
             }
             if let Agree::Is { at, known, .. } = &step.agree
                 && known.kind == Kind::Directory

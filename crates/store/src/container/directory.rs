@@ -39,6 +39,17 @@ impl DirectoryContainers {
             .join(format!("{:02x}", key.file & 0xff))
             .join(format!("{:016x}.{}", key.file, key.generation))
     }
+
+    /// Of one of the 256 directories, which need not be there.
+    fn keys_in(&self, fan: &Path) -> Result<Vec<Key>> {
+        if !fan.is_dir() {
+            return Ok(Vec::new());
+        }
+        let is_path = |key: &Key, name: &str| self.path(*key) == fan.join(name);
+        let names = files::names(fan)?;
+        let keys = names.iter().filter_map(|name| parse_name(name).map(|key| (key, name)));
+        Ok(keys.filter(|(key, name)| is_path(key, name)).map(|(key, _)| key).collect())
+    }
 }
 
 impl Containers for DirectoryContainers {
@@ -91,24 +102,22 @@ impl Containers for DirectoryContainers {
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {
         let mut found = Vec::new();
-        for fan in files::names(&self.directory)? {
-            let directory = self.directory.join(&fan);
-            if !is_fan(&fan) || !directory.is_dir() {
-                continue;
+        for key in self.keys()? {
+            let path = self.path(key);
+            match std::fs::symlink_metadata(&path) {
+                Ok(metadata) => found.push((key, metadata.blocks() * BLOCK_BYTES)),
+                // It was removed since the directory was read.
+                Err(source) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(files::failed(&path, source)),
             }
-            for name in files::names(&directory)? {
-                let Some(key) = parse_name(&name).filter(|key| self.path(*key).ends_with(&name))
-                else {
-                    continue;
-                };
-                let path = directory.join(&name);
-                match std::fs::symlink_metadata(&path) {
-                    Ok(metadata) => found.push((key, metadata.blocks() * BLOCK_BYTES)),
-                    // It was removed since the directory was read.
-                    Err(source) if source.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(source) => return Err(files::failed(&path, source)),
-                }
-            }
+        }
+        Ok(found)
+    }
+
+    fn keys(&self) -> Result<Vec<Key>> {
+        let mut found = Vec::new();
+        for fan in files::names(&self.directory)?.into_iter().filter(|name| is_fan(name)) {
+            found.extend(self.keys_in(&self.directory.join(fan))?);
         }
         Ok(found)
     }
@@ -116,13 +125,8 @@ impl Containers for DirectoryContainers {
     fn list_of(&self, file: u64) -> Result<Vec<Key>> {
         let path = self.path(Key { file, generation: 0 });
         let fan = path.parent().expect("path puts each file into a directory");
-        if !fan.is_dir() {
-            return Ok(Vec::new());
-        }
-        let names = files::names(fan)?;
-        let keys = names.iter().filter_map(|name| Some((parse_name(name)?, name)));
-        let own = keys.filter(|(key, name)| key.file == file && self.path(*key).ends_with(name));
-        Ok(own.map(|(key, _)| key).collect())
+        let keys = self.keys_in(fan)?.into_iter();
+        Ok(keys.filter(|key| key.file == file).collect())
     }
 
     fn sync_all(&self) -> Result<()> {

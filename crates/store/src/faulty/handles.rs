@@ -254,6 +254,11 @@ impl Containers for FaultyContainers {
         self.store.list()
     }
 
+    fn keys(&self) -> Result<Vec<Key>> {
+        self.machine.reads()?;
+        self.store.keys()
+    }
+
     fn list_of(&self, file: u64) -> Result<Vec<Key>> {
         self.machine.reads()?;
         self.store.list_of(file)
