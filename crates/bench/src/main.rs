@@ -49,6 +49,7 @@ enum Command {
     Papers(of_papers::Papers),
     #[command(subcommand)]
     Scale(at_scale::Scale),
+    Throughput(at_scale::Throughput),
     Demo(show_off::Demo),
 }
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Run(command) => command.run(),
         Command::Papers(command) => command.run(),
         Command::Scale(command) => command.run(),
+        Command::Throughput(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     bench::undo::hold_if_ending();

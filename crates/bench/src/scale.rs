@@ -5,9 +5,10 @@
 mod contents;
 mod report;
 
-use crate::loopback::{Client, Memory, Origin, Status};
+use crate::loopback::{Client, Memory, Origin, Status, processor_secs};
 use anyhow::{Context, Result, ensure};
 use contents::Counted;
+pub use report::Kind;
 use report::{Phase, Report};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct Bench<'a> {
     program: &'a Path,
     directory: &'a Path,
+    /// Bytes of contents that the phases move, where that is what they are about.
+    bytes: Option<u64>,
     phases: Vec<Phase>,
 }
 
@@ -33,11 +36,11 @@ struct Parts<'a> {
 
 impl<'a> Bench<'a> {
     pub fn new(program: &'a Path, directory: &'a Path) -> Self {
-        Self { program, directory, phases: Vec::new() }
+        Self { program, directory, bytes: None, phases: Vec::new() }
     }
 
-    pub fn save(self, title: &str, out: &Path) -> Result<PathBuf> {
-        Report::new(title, self.program, self.directory, self.phases).save(out)
+    pub fn save(self, kind: Kind, title: &str, out: &Path) -> Result<PathBuf> {
+        Report::new(kind, title, self.program, self.directory, self.phases).save(out)
     }
 
     fn origin(&self, tree: Option<&Path>) -> Result<Origin> {
@@ -56,12 +59,13 @@ impl<'a> Bench<'a> {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let before = parts.client.map(Client::status).transpose()?;
-        let pids = [parts.client.and(before.as_ref()).map(|status| status.pid), origin_pid(parts)];
+        let pids = [before.as_ref().map(|status| status.pid), origin_pid(parts)];
         pids.into_iter().flatten().try_for_each(Memory::begin_peak)?;
+        let worked = worked(pids)?;
         let start = Instant::now();
         let done = work().with_context(|| name.to_owned())?;
         let seconds = start.elapsed().as_secs_f64();
-        self.note(name, seconds, parts, before.as_ref())?;
+        self.note(name, seconds, parts, (before.as_ref(), worked))?;
         Ok(done)
     }
 
@@ -70,9 +74,11 @@ impl<'a> Bench<'a> {
         name: &str,
         seconds: f64,
         parts: Parts<'_>,
-        before: Option<&Status>,
+        (before, worked_before): (Option<&Status>, [f64; 2]),
     ) -> Result<()> {
-        // First, as asking may take memory.
+        // First, as asking may take memory and time.
+        let after = worked([before.map(|status| status.pid), origin_pid(parts)])?;
+        let spent = |part: usize| after[part] - worked_before[part];
         let origin = parts.origin.map(|origin| Memory::of(origin.pid)).transpose()?;
         let client = before.map(|before| Memory::of(before.pid)).transpose()?;
         let after = parts.client.map(Client::status).transpose()?;
@@ -83,8 +89,11 @@ impl<'a> Bench<'a> {
         let phase = Phase {
             name: name.into(),
             seconds,
+            bytes: self.bytes,
             client,
             origin,
+            client_seconds: client.map(|_| spent(0)),
+            origin_seconds: origin.map(|_| spent(1)),
             up_bytes: moved(|status| status.wire_bytes_sent),
             down_bytes: moved(|status| status.wire_bytes_received),
             pending: after.map_or(0, |status| status.pending_updates),
@@ -96,13 +105,23 @@ impl<'a> Bench<'a> {
 
     /// Mounts, as the phase of this name.
     fn mounting(&mut self, name: &str, origin: &Origin, client: &mut Client) -> Result<()> {
+        let at_first = worked([None, Some(origin.pid)])?;
         let start = Instant::now();
         client.mount().with_context(|| name.to_owned())?;
         let seconds = start.elapsed().as_secs_f64();
         let status = client.status()?;
         let parts = Parts { origin: Some(origin), client: Some(client) };
-        self.note(name, seconds, parts, Some(&status))
+        self.note(name, seconds, parts, (Some(&status), at_first))
     }
+}
+
+/// Of client and origin.
+fn worked(pids: [Option<u32>; 2]) -> Result<[f64; 2]> {
+    let mut worked = [0.0; 2];
+    for (part, pid) in pids.into_iter().enumerate() {
+        worked[part] = pid.map(processor_secs).transpose()?.unwrap_or(0.0);
+    }
+    Ok(worked)
 }
 
 fn origin_pid(parts: Parts<'_>) -> Option<u32> {
@@ -147,7 +166,7 @@ fn at_the_origin(bench: &mut Bench<'_>, origin: Origin) -> Result<()> {
     let origin = bench.origin(None)?;
     let seconds = start.elapsed().as_secs_f64();
     let parts = Parts { origin: Some(&origin), client: None };
-    bench.note("start the origin again", seconds, parts, None)
+    bench.note("start the origin again", seconds, parts, (None, [0.0; 2]))
 }
 
 fn look_at_all(
@@ -177,8 +196,10 @@ pub fn tree(bench: &mut Bench<'_>, files: u64) -> Result<()> {
             if found.files == files {
                 return Ok(());
             }
-            ensure!(start.elapsed() < SETTLING_MAX, "{} were found of {files}", found.files);
-            std::thread::sleep(LOOK_EVERY);
+            let passed = start.elapsed();
+            ensure!(passed < SETTLING_MAX, "{} were found of {files}", found.files);
+            // Looking is work for both, so it is done the less often the longer it takes.
+            std::thread::sleep(LOOK_EVERY.max(passed / 8));
         }
     })?;
     bench.phase("read a thousand of them", parts, || contents::read(&tree, files))?;
@@ -214,6 +235,37 @@ pub fn pending(bench: &mut Bench<'_>, files: u64) -> Result<()> {
     let found = bench.phase("find all", parts, || contents::count(&tree))?;
     ensure!(found == Counted { files, ..found }, "{} files were found of {files}", found.files);
     Ok(())
+}
+
+/// One file of new bytes, through everything.
+pub fn large(bench: &mut Bench<'_>, megabytes: u64) -> Result<()> {
+    let bytes = megabytes.checked_mul(1_000_000).context("no file is as large")?;
+    let beside = bench.directory.join("beside");
+    bench.bytes = Some(bytes);
+    let nobody = Parts::default();
+    bench.phase("write it to the disk", nobody, || contents::make_large(&beside, bytes))?;
+    bench.phase("read it from there", nobody, || contents::read_large(&beside, bytes))?;
+    fs::remove_file(&beside).context("cannot remove what was written")?;
+    let origin = bench.origin(None)?;
+    let first = bench.client(&origin, "first", "partial")?;
+    let parts = Parts { origin: Some(&origin), client: Some(&first) };
+    let path = first.point.join("large");
+    bench.phase("write it through a mount, and close it", parts, || {
+        contents::make_large(&path, bytes)
+    })?;
+    bench.phase("then until it is at the origin", parts, || first.settle(SETTLING_MAX))?;
+    bench.phase("read it there", parts, || contents::read_large(&path, bytes))?;
+    drop(first);
+    let second = bench.client(&origin, "second", "partial")?;
+    let parts = Parts { origin: Some(&origin), client: Some(&second) };
+    let path = second.point.join("large");
+    bench.phase("read it by another client", parts, || contents::read_large(&path, bytes))?;
+    bench.phase("read it there again", parts, || contents::read_large(&path, bytes))?;
+    drop(second);
+    let third = bench.client(&origin, "third", "connected")?;
+    let parts = Parts { origin: Some(&origin), client: Some(&third) };
+    let path = third.point.join("another");
+    bench.phase("write another, connected", parts, || contents::make_other(&path, bytes))
 }
 
 pub fn sparse(bench: &mut Bench<'_>, gigabytes: u64) -> Result<()> {

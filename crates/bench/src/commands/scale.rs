@@ -1,7 +1,8 @@
-//! `bench scale`: volumes of a million files, and files of a hundred gigabytes.
+//! `bench scale`: volumes of a million files, and files of a hundred gigabytes; and `bench
+//! throughput`, how fast new bytes go through everything.
 
 use crate::program;
-use crate::scale::{self, Bench};
+use crate::scale::{self, Bench, Kind};
 use crate::workdir::WorkDir;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -57,37 +58,62 @@ pub struct Common {
     out: PathBuf,
 }
 
+/// Measure how fast a large file of new bytes is written, sent and fetched
+#[derive(Args)]
+pub struct Throughput {
+    /// Its size
+    #[arg(long, default_value_t = 1000)]
+    megabytes: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Throughput {
+    pub fn run(self) -> Result<()> {
+        let megabytes = self.megabytes;
+        let title = format!("a file of {megabytes} MB");
+        self.common.measure(Kind::Throughput, &title, |bench| scale::large(bench, megabytes))
+    }
+}
+
 impl Scale {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Files { files, common } => {
-                common.measure(&format!("{files} files"), |bench| scale::files(bench, files))
+                common.measure(Kind::Scale, &format!("{files} files"), |bench| {
+                    scale::files(bench, files)
+                })
             }
             Self::Tree { files, common } => {
                 let title = format!("{files} files of a directory that is served");
-                common.measure(&title, |bench| scale::tree(bench, files))
+                common.measure(Kind::Scale, &title, |bench| scale::tree(bench, files))
             }
             Self::Pending { files, common } => {
                 let title = format!("{files} files without a link");
-                common.measure(&title, |bench| scale::pending(bench, files))
+                common.measure(Kind::Scale, &title, |bench| scale::pending(bench, files))
             }
             Self::Sparse { gigabytes, common } => {
                 let title = format!("a sparse file of {gigabytes} GB");
-                common.measure(&title, |bench| scale::sparse(bench, gigabytes))
+                common.measure(Kind::Scale, &title, |bench| scale::sparse(bench, gigabytes))
             }
         }
     }
 }
 
 impl Common {
-    fn measure(&self, title: &str, work: impl FnOnce(&mut Bench<'_>) -> Result<()>) -> Result<()> {
+    fn measure(
+        &self,
+        kind: Kind,
+        title: &str,
+        work: impl FnOnce(&mut Bench<'_>) -> Result<()>,
+    ) -> Result<()> {
         let program = program::find(self.farfs.as_deref(), false)?;
         let directory = WorkDir::make(&self.work)?;
         let mut bench = Bench::new(&program, &directory.path);
         println!("{title}");
         let done = work(&mut bench);
         bench::undo::hold_if_ending();
-        let report = bench.save(title, &self.out)?;
+        let report = bench.save(kind, title, &self.out)?;
         println!("written to {}", report.display());
         done
     }

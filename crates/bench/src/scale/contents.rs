@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use bench::random::Random;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,6 +13,10 @@ const FILES: u64 = 100;
 const DIRECTORIES: u64 = 50;
 /// So many files are read, spread over all.
 const READ: u64 = 1000;
+
+/// What is written and read of a large file at once, and how often a block is made another.
+const BLOCK_BYTES: usize = 1 << 20;
+const STAMP_EVERY: usize = 1 << 10;
 
 /// Written places of a sparse file, and their bytes.
 const PLACES: u64 = 64;
@@ -89,6 +93,47 @@ pub fn read(tree: &Path, files: u64) -> Result<()> {
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         ensure!(text == text_of(file), "{} has other contents", path.display());
     }
+    Ok(())
+}
+
+/// New bytes, of which no chunk comes twice.
+pub fn make_large(path: &Path, bytes: u64) -> Result<()> {
+    write_large(path, bytes, 1)
+}
+
+pub fn make_other(path: &Path, bytes: u64) -> Result<()> {
+    write_large(path, bytes, 2)
+}
+
+fn write_large(path: &Path, bytes: u64, seed: u64) -> Result<()> {
+    let mut file = File::create(path).context("cannot make the file")?;
+    let mut block = vec![0; BLOCK_BYTES];
+    Random::new(seed).fill(&mut block);
+    let mut left = bytes;
+    while left > 0 {
+        // As cheap as can be, for it is counted with the writing.
+        for place in (0..BLOCK_BYTES).step_by(STAMP_EVERY) {
+            block[place..place + 8]
+                .copy_from_slice(&left.rotate_left(place as u32 % 64).to_le_bytes());
+        }
+        let some = left.min(BLOCK_BYTES as u64) as usize;
+        file.write_all(&block[..some]).context("cannot write")?;
+        left -= some as u64;
+    }
+    // What `close` says is lost when a file is dropped.
+    rustix::fs::fsync(&file).context("cannot sync")
+}
+
+pub fn read_large(path: &Path, bytes: u64) -> Result<()> {
+    let mut file = File::open(path).context("cannot open the file")?;
+    let (mut block, mut read) = (vec![0; BLOCK_BYTES], 0);
+    loop {
+        match file.read(&mut block).context("cannot read")? {
+            0 => break,
+            some => read += some as u64,
+        }
+    }
+    ensure!(read == bytes, "{read} bytes were read of {bytes}");
     Ok(())
 }
 
@@ -178,6 +223,10 @@ mod tests {
         read_sparse(&image, bytes, None).unwrap();
         change_sparse(&image, bytes).unwrap();
         read_sparse(&image, bytes, Some(CHANGED)).unwrap();
+        let large = directory.join("large");
+        make_large(&large, 2_500_000).unwrap();
+        read_large(&large, 2_500_000).unwrap();
+        assert!(read_large(&large, 2_500_001).is_err());
         let file = File::open(&image).unwrap();
         assert!(read_places(&file, bytes, None).is_err());
         fs::remove_dir_all(directory).unwrap();
