@@ -223,6 +223,8 @@ pub fn pending(bench: &mut Bench<'_>, files: u64) -> Result<()> {
     let tree = client.point.join("tree");
     {
         let parts = Parts { origin: Some(&origin), client: Some(&client) };
+        // Without a link only that can be changed which is known.
+        contents::count(&client.point)?;
         client.set_mode("disconnected")?;
         bench.phase("make them, disconnected", parts, || contents::make(&tree, files))?;
     }

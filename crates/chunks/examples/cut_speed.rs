@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const BYTES: usize = 64 << 20;
+const AVERAGE: usize = 8 << 10;
 const ROUNDS: usize = 9;
 
 fn main() {
@@ -18,6 +19,7 @@ fn main() {
     let mut runs: Vec<(&str, Vec<f64>)> = vec![];
     for _ in 0..ROUNDS {
         note(&mut runs, "gear, cut only", || cut(Cutter::Gear, &bytes));
+        note(&mut runs, "named only", || name(&secret, &bytes));
         note(&mut runs, "rabin, cut only", || cut(Cutter::Rabin, &bytes));
         note(&mut runs, "gear, cut and named", || {
             black_box(describe_bytes(&secret, Cutter::Gear, &bytes));
@@ -47,6 +49,13 @@ fn note<'a>(runs: &mut Vec<(&'a str, Vec<f64>)>, what: &'a str, run: impl FnOnce
     match runs.iter_mut().find(|(known, _)| *known == what) {
         Some((_, rates)) => rates.push(rate),
         None => runs.push((what, vec![rate])),
+    }
+}
+
+/// Chunks of the average size, wherever they would be cut.
+fn name(secret: &Secret, bytes: &[u8]) {
+    for chunk in bytes.chunks(AVERAGE) {
+        black_box(secret.name(chunk));
     }
 }
 

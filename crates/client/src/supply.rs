@@ -16,8 +16,8 @@ use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{Class, Delta, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::Containers;
 use store::container::Key;
+use store::{Containers, StoreError};
 
 const PUT_BYTES_MIN: u64 = 4 << 10;
 
@@ -206,27 +206,44 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
             (updates.into(), missing.into());
         let mut at = 0;
-        while at < missing.len() {
-            let client = self.clone();
-            let (for_updates, names) = (updates.clone(), missing.clone());
-            let made = self
-                .off_the_runtime(move || {
-                    let made = client.next_parcel(&mut supply, &for_updates, &names[at..]);
-                    Ok(made.map(|made| (made, supply)))
-                })
-                .await;
-            let ((parcel, used), next) = made.map_err(error_of)??;
-            supply = next;
-            at += used;
-            if !parcel.is_empty() {
-                found_any = true;
-                self.put_parcel(&parcel, class).await?;
-            }
+        let mut ready: Option<Parcel> = None;
+        while at < missing.len() || ready.is_some() {
+            // The next is put together while one is on its way: on a fast link, or with a slow
+            // disk, the one takes as long as the other.
+            let next = self.make_parcel(supply, &updates, &missing, at);
+            let (made, sent) = match &ready {
+                Some(parcel) => tokio::join!(next, self.put_parcel(parcel, class)),
+                None => (next.await, Ok(())),
+            };
+            sent?;
+            let parcel;
+            (parcel, at, supply) = made.map_err(error_of)??;
+            found_any |= !parcel.is_empty();
+            ready = Some(parcel).filter(|parcel| !parcel.is_empty());
         }
         if !found_any {
             self.look_again(&updates)?;
         }
         Ok(())
+    }
+
+    /// What is to be sent next of the missing chunks from `at` on, and where to go on after it.
+    async fn make_parcel(
+        &self,
+        mut supply: Supply,
+        updates: &Arc<[Update]>,
+        missing: &Arc<[ChunkName]>,
+        at: usize,
+    ) -> Result<Result<(Parcel, usize, Supply), Error>, StoreError> {
+        if at >= missing.len() {
+            return Ok(Ok((Parcel::default(), at, supply)));
+        }
+        let (client, updates, missing) = (self.clone(), updates.clone(), missing.clone());
+        let work = move || {
+            let made = client.next_parcel(&mut supply, &updates, &missing[at..]);
+            Ok(made.map(|(parcel, used)| (parcel, at + used, supply)))
+        };
+        self.off_the_runtime(work).await
     }
 
     /// What is to be sent next of the missing chunks, and how many of them that settles: one at
