@@ -2,18 +2,14 @@
 //! end: no mount, no cache, no disk. Beside it what cutting, naming and packing take here, so that
 //! it shows which of them is the slower.
 //!
-//! `cargo run --release -p e2e --example origin_speed -- URL [MEGABYTES]`, where URL is an
-//! invitation to a volume that may be filled, of a server on this machine.
+//! `cargo run --release -p e2e --example origin_speed -- URL [MEGABYTES [loss]]`, where URL is an
+//! invitation to a volume that may be filled, of a server on this machine. With `loss`, what is sent
+//! to it goes by losses and not by delay.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "a measurement"
-)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a measurement")]
 
 use chunks::{Secret, describe_bytes};
-use link::{Identity, Remote, RemoteConfig};
+use link::{Congestion, Identity, Remote, RemoteConfig};
 use model::{Change, FileId, Kind, Name, Piece, ReplicaId, Stamp, Time, Update};
 use protocol::{
     Attach, Class, Event, PAYLOAD_BYTES_MAX, Payload, Range, Request, Response, Submit, Upstream,
@@ -42,10 +38,11 @@ struct Message {
     lengths: Vec<u32>,
 }
 
-async fn attach(url: &str) -> Asker {
+async fn attach(url: &str, congestion: Congestion) -> Asker {
     let identity = Identity::generate().expect("a key");
     let address = url.parse().expect("a farfs:// URL with an invitation");
-    let config = RemoteConfig::new(address, identity, "origin_speed".into(), World::real());
+    let mut config = RemoteConfig::new(address, identity, "origin_speed".into(), World::real());
+    config.congestion = congestion;
     let remote = Arc::new(Remote::connect(config).expect("a socket"));
     assert!(matches!(remote.event().await, Some(Event::Up)), "the server lets us in");
     let attach = Request::Attach(Attach { replica: None, made: 0, seen: model::Seq(0) });
@@ -69,14 +66,14 @@ async fn rate<F: Future<Output = ()> + Send + 'static>(
     let (begun, room) = (Instant::now(), Arc::new(Semaphore::new(under_way)));
     let mut tasks = Vec::new();
     for ask in asks {
-        let turn = room.clone().acquire_owned().await.unwrap();
+        let turn = room.clone().acquire_owned().await.expect("it is never closed");
         tasks.push(tokio::spawn(async move {
             ask.await;
             drop(turn);
         }));
     }
     for task in tasks {
-        task.await.unwrap();
+        task.await.expect("what was asked is answered");
     }
     bytes as f64 / MEGABYTE as f64 / begun.elapsed().as_secs_f64()
 }
@@ -97,7 +94,7 @@ fn messages(pieces: &[chunks::Placed]) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     for placed in pieces {
         let Piece::Chunk { length, .. } = placed.piece else { panic!("there are no zeros") };
-        let small = u32::try_from(length).unwrap();
+        let small = u32::try_from(length).expect("a chunk has at most 1 MiB");
         match messages.last_mut() {
             Some(last) if last.range.length + length <= PAYLOAD_BYTES_MAX as u64 => {
                 last.range.length += length;
@@ -132,12 +129,12 @@ async fn store(asker: &Asker, round: u64, tree: &chunks::Tree) -> (FileId, Stamp
     for some in recipe.chunks(64) {
         put(asker, some.iter().map(|bytes| bytes.len() as u32).collect(), some.concat()).await;
     }
-    let file = FileId::new(asker.replica, 10 + round).unwrap();
+    let file = FileId::new(asker.replica, 10 + round).expect("a small number");
     let stamp = |number| Stamp::new(asker.replica, number);
     let (at, number) = (Time::default(), 2 * round + 1);
     let make = Change::Make {
         parent: FileId::ROOT,
-        name: Name::new(format!("speed-{round}-{}", asker.replica).into_bytes()).unwrap(),
+        name: Name::new(format!("speed-{round}-{}", asker.replica).into_bytes()).expect("a name"),
         file,
         kind: Kind::File,
         mode: 0o644,
@@ -171,8 +168,12 @@ async fn store(asker: &Asker, round: u64, tree: &chunks::Tree) -> (FileId, Stamp
 async fn main() {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().expect("the first argument is a URL");
-    let megabytes: usize = arguments.next().map_or(500, |text| text.parse().unwrap());
-    let asker = Arc::new(attach(&url).await);
+    let megabytes: usize = arguments.next().map_or(500, |text| text.parse().expect("a number"));
+    let congestion = match arguments.next().as_deref() {
+        Some("loss") => Congestion::ByLoss,
+        _ => Congestion::ByDelay,
+    };
+    let asker = Arc::new(attach(&url, congestion).await);
     println!("{:<34} {:>9}  {:>9}", "", "takes", "gives");
     for (round, under_way) in UNDER_WAY.into_iter().enumerate() {
         let bytes: Arc<Vec<u8>> = contents(round as u8, megabytes * MEGABYTE).into();

@@ -113,13 +113,17 @@ impl Report {
             self = self.after(old);
         }
         fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        let said = fs::read_to_string(&text).ok().map(|old| written_by_people(&old).to_owned());
         let all = serde_json::to_string_pretty(&self).context("cannot write JSON")? + "\n";
-        for (path, written) in [(&json, all), (&text, self.to_markdown())] {
+        for (path, written) in
+            [(&json, all), (&text, self.to_markdown() + &said.unwrap_or_default())]
+        {
             fs::write(path, written).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(text)
     }
 
+    /// Who measures again keeps what stood there.
     fn after(mut self, old: Report) -> Self {
         let titles: Vec<_> = self.measured.iter().map(|one| one.title.clone()).collect();
         let mut measured = old.measured;
@@ -148,6 +152,13 @@ impl Report {
         }
         text
     }
+}
+
+/// The last part of a report, which stays when the tables change.
+const SAID: &str = "\n## What it says\n";
+
+fn written_by_people(text: &str) -> &str {
+    text.find(SAID).map_or("", |at| &text[at..])
 }
 
 #[cfg(test)]
@@ -183,5 +194,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("2.00 s") && !text.contains("1.00 s"), "{text}");
+        assert_eq!(written_by_people(&text), "");
+        assert_eq!(written_by_people(&(text + SAID + "much")), SAID.to_owned() + "much");
     }
 }
