@@ -9,7 +9,7 @@ use crate::embedded::{Database, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::table::{Durability, Tables};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -37,8 +37,8 @@ const STATE_BYTES: usize = 25;
 /// Rows read at a time when the index is loaded.
 const LOAD_ROWS: usize = 4096;
 
-/// Pages kept in memory.
-const CACHE_BYTES: usize = 64 << 20;
+/// Pages kept in memory. Names come in no order, so that more of them would be of little use.
+const CACHE_BYTES: usize = 32 << 20;
 
 /// No name is beyond this.
 const BEYOND: [u8; record::NAME_BYTES_MAX + 1] = [0xff; record::NAME_BYTES_MAX + 1];
@@ -76,8 +76,7 @@ pub struct Index {
 
 #[derive(Default)]
 struct Inner {
-    /// How many names of each fingerprint there are: a name whose fingerprint is missing is too.
-    fingerprints: HashMap<u64, u32>,
+    fingerprints: Fingerprints,
     /// None: deleted.
     gathered: HashMap<Vec<u8>, Option<Place>>,
     packs: BTreeMap<u32, PackState>,
@@ -138,7 +137,7 @@ impl Index {
     pub fn get(&self, name: &[u8]) -> Result<Option<Place>> {
         {
             let inner = locked(&self.inner);
-            if !inner.fingerprints.contains_key(&fingerprint(name)) {
+            if !inner.fingerprints.has(fingerprint(name)) {
                 return Ok(None);
             }
             if let Some(place) = inner.gathered.get(name) {
@@ -203,7 +202,7 @@ impl Index {
         inner.marked(name, place);
         match before {
             Some(before) => inner.lost(name, before),
-            None => *inner.fingerprints.entry(fingerprint(name)).or_default() += 1,
+            None => inner.fingerprints.add(fingerprint(name)),
         }
         inner.gathered.insert(name.to_vec(), Some(place));
     }
@@ -212,13 +211,7 @@ impl Index {
     pub fn remove(&self, name: &[u8], before: Place) {
         let mut inner = locked(&self.inner);
         inner.lost(name, before);
-        let mark = fingerprint(name);
-        if let Some(count) = inner.fingerprints.get_mut(&mark) {
-            *count -= 1;
-            if *count == 0 {
-                inner.fingerprints.remove(&mark);
-            }
-        }
+        inner.fingerprints.take(fingerprint(name));
         inner.gathered.insert(name.to_vec(), None);
     }
 
@@ -295,6 +288,35 @@ impl Index {
     }
 }
 
+/// The fingerprints of all names: a name whose fingerprint is missing is missing too. There are as
+/// many as chunks, so each takes as little as can be.
+#[derive(Default)]
+struct Fingerprints {
+    some: HashSet<u64>,
+    /// Of those that more than one name has, how many more.
+    more: HashMap<u64, u32>,
+}
+
+impl Fingerprints {
+    fn has(&self, mark: u64) -> bool {
+        self.some.contains(&mark)
+    }
+
+    fn add(&mut self, mark: u64) {
+        if !self.some.insert(mark) {
+            *self.more.entry(mark).or_default() += 1;
+        }
+    }
+
+    fn take(&mut self, mark: u64) {
+        match self.more.get_mut(&mark) {
+            Some(1) => drop(self.more.remove(&mark)),
+            Some(more) => *more -= 1,
+            None => drop(self.some.remove(&mark)),
+        }
+    }
+}
+
 impl Inner {
     fn died(&mut self, pack: u32, bytes: u64) {
         let state = self.packs.entry(pack).or_default();
@@ -344,7 +366,7 @@ fn load(directory: &Path, path: &Path) -> Result<Index> {
     drop(read);
     let mut counted: BTreeMap<u32, Counted> = BTreeMap::new();
     let whole = each_row(&database, |name, place| {
-        *inner.fingerprints.entry(fingerprint(name)).or_default() += 1;
+        inner.fingerprints.add(fingerprint(name));
         let of_pack = counted.entry(place.pack).or_default();
         of_pack.alive = of_pack.alive.saturating_add(record_bytes(name, place));
         of_pack.marks ^= mark(name, place);
@@ -437,4 +459,24 @@ fn parse_state(row: &[u8]) -> Option<PackState> {
 
 fn parse_u32(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_there_as_long_as_a_name_has_it() {
+        let mut fingerprints = Fingerprints::default();
+        (0..3).for_each(|_| fingerprints.add(7));
+        fingerprints.add(8);
+        for _ in 0..2 {
+            fingerprints.take(7);
+            assert!(fingerprints.has(7));
+        }
+        fingerprints.take(7);
+        fingerprints.take(9);
+        assert!(!fingerprints.has(7) && fingerprints.has(8));
+        assert!(fingerprints.more.is_empty());
+    }
 }
