@@ -10,6 +10,7 @@ use crate::known::Remover;
 use crate::meta::Meta;
 use crate::mode;
 use crate::plan::Plans;
+use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::undo::Waiters;
 use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
@@ -107,15 +108,6 @@ pub(crate) struct Inner<U, C: Containers> {
     pub giving_wanted: Notify,
     /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
     pub known: Mutex<crate::known::Known>,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub hits: AtomicU64,
-    pub misses: AtomicU64,
-    pub conflicts: AtomicU64,
-    /// Calls of any kind, to tell an idle mount from one in use.
-    pub calls: AtomicU64,
 }
 
 /// What changes the volume goes through here, one at a time.

@@ -326,7 +326,15 @@ mod tests {
     fn plan_of(recipe_bytes: usize) -> Plan {
         let recipe = BTreeMap::from([(ChunkName([7; 24]), vec![0; recipe_bytes])]);
         let data = BTreeMap::new();
-        Plan { file: FileId(1), generation: 0, recipe, data, kin: None, coded: None, arrived: BTreeMap::new() }
+        Plan {
+            file: FileId(1),
+            generation: 0,
+            recipe,
+            data,
+            kin: None,
+            coded: None,
+            arrived: BTreeMap::new(),
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! was, and the replica above knows it by its numbers; what leaves is on this machine's disk.
 //! From: partially connected operation, section 5; LBFS, "Update protocol".
 
-use crate::client::{Client, error_of};
+use crate::client::{Client, Core, error_of};
 use crate::mode;
 use crate::needs::files_of;
 use crate::pace::{eager_bytes, step_within};
@@ -19,7 +19,7 @@ use protocol::{
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::Containers;
+use store::{Containers, Write};
 use volume::partial::{self, Changed, Touched};
 
 /// Updates of one batch.
@@ -246,14 +246,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let changed = partial::take_states(&mut *write, &submitted.states, core.meta.epoch)
                 .map_err(|error| Error::Failed(error.to_string()))?;
-            for name in &submitted.missing {
-                forget_home(&mut *write, name).map_err(error_of)?;
-                for update in &sending.updates[judged.len()..] {
-                    if let Some(plan) = core.plans.get_mut(update.stamp.number) {
-                        plan.note_missing(name);
-                    }
-                }
-            }
+            note_lacking(core, &mut *write, &sending.updates[judged.len()..], &submitted.missing)?;
             let mut turned_down = Vec::new();
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
@@ -386,6 +379,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             settled.await;
         }
     }
+}
+
+/// The replica above lacks these chunks of updates that it has not judged.
+fn note_lacking(
+    core: &mut Core,
+    write: &mut dyn Write,
+    rest: &[Update],
+    missing: &[ChunkName],
+) -> Result<(), Error> {
+    for name in missing {
+        forget_home(write, name).map_err(error_of)?;
+        for update in rest {
+            if let Some(plan) = core.plans.get_mut(update.stamp.number) {
+                plan.note_missing(name);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Somebody's wait for a verdict, however it ends.

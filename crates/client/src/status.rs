@@ -9,9 +9,18 @@ use protocol::{
     CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status,
     Unreachable, Upstream,
 };
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::Containers;
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub conflicts: AtomicU64,
+    /// Calls of any kind, to tell an idle mount from one in use.
+    pub calls: AtomicU64,
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A snapshot of everything.

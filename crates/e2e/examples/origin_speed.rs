@@ -116,7 +116,7 @@ async fn put(asker: &Asker, lengths: Vec<u32>, bytes: Vec<u8>) {
 }
 
 async fn read(asker: &Asker, file: FileId, version: Stamp, range: Range) {
-    let request = Request::Read { file, version, ranges: vec![range], base: None };
+    let request = Request::Read { file, version, ranges: vec![range], base: None, packed: None };
     match asker.remote.ask(Class::Demand, request).await {
         Ok(Response::Bytes(payload)) => assert_eq!(payload.bytes.len() as u64, range.length),
         other => panic!("it gives the bytes: {other:?}"),

@@ -291,7 +291,9 @@ fn the_status_has_what_programs_and_people_look_for() {
         .collect();
     assert_eq!(classes, ["interactive", "demand", "replay", "prefetch"]);
     let shown = run(&mut mount.farfs("status", &[])).succeeds();
-    for word in ["mode", "partial (nobody else is there)", "link", "cache", "pending", "nothing", "wire"] {
+    for word in
+        ["mode", "partial (nobody else is there)", "link", "cache", "pending", "nothing", "wire"]
+    {
         assert!(shown.contains(word), "{word}: {shown}");
     }
 }

@@ -163,8 +163,7 @@ fn beginning<E>(
             continue;
         }
         let mut byte = [0];
-        if offset == 0
-            || matches!(read(offset - 1, &mut byte)?, Found::Bytes(1..)) && byte[0] != 0
+        if offset == 0 || matches!(read(offset - 1, &mut byte)?, Found::Bytes(1..)) && byte[0] != 0
         {
             return Ok(offset);
         }

@@ -305,12 +305,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The contents have been stored as `version`: the open file is that version now.
-    pub(crate) fn became(
-        &self,
-        grip: &Grip<C::Container>,
-        presence: &Presence,
-        pieces: &[Placed],
-    ) {
+    pub(crate) fn became(&self, grip: &Grip<C::Container>, presence: &Presence, pieces: &[Placed]) {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
