@@ -119,6 +119,9 @@ pub(crate) struct Core {
     /// Refused updates that somebody waits for.
     pub refusals: BTreeMap<u64, Objection>,
     pub waiters: Waiters,
+    /// The replica above has judged the updates up to this number, though that could not be
+    /// written down here.
+    pub judged: u64,
     /// Why what is pending was not taken when it was last sent, in words for the user.
     pub setback: Option<String>,
     /// What pending updates rest on and is not known here, because a crash undid what had been
@@ -151,6 +154,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             plans: Plans::default(),
             refusals: BTreeMap::new(),
             waiters: Waiters::default(),
+            judged: 0,
             setback: None,
             hidden: BTreeSet::new(),
             behind: false,

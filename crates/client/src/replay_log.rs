@@ -256,7 +256,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
                 core.meta.settled = core.meta.settled.max(number);
-                if let Some(plan) = core.plans.remove(number) {
+                if let Some(plan) = core.plans.get(number) {
                     for name in plan.names() {
                         note_home(&mut *write, name).map_err(error_of)?;
                     }
@@ -269,21 +269,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.refusals.insert(number, *objection);
                 }
             }
-            let log = &core.log;
-            core.plans.forget_before(log.pending().next().map(|update| update.stamp.number));
-            core.waiters.retain(|number| log.is_pending(number));
-            while core.refusals.len() > REFUSALS_MAX {
-                core.refusals.pop_first();
-            }
             let going = self.going_by(&*write, &submitted.states, &turned_down)?;
             let learnt = files_of(&submitted.states);
             if let Err(error) = self.commit_learnt(core, write, learnt, None, going) {
                 // Nothing of it is known here yet: they are sent again, and judged the same.
                 core.log.put_back(retired);
+                core.judged = core.judged.max(core.meta.settled);
                 core.meta.settled = settled;
                 return Err(error.into());
             }
             core.unsaved = true;
+            judged.iter().for_each(|(update, _)| drop(core.plans.remove(update.stamp.number)));
+            core.forget_settled();
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();
@@ -377,6 +374,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             settled.await;
+        }
+    }
+}
+
+impl Core {
+    /// Of updates that are pending no more, nobody needs more than their refusals.
+    fn forget_settled(&mut self) {
+        let log = &self.log;
+        self.plans.forget_before(log.pending().next().map(|update| update.stamp.number));
+        self.waiters.retain(|number| log.is_pending(number));
+        while self.refusals.len() > REFUSALS_MAX {
+            self.refusals.pop_first();
         }
     }
 }

@@ -108,11 +108,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .pending()
                 .filter(|update| {
                     let number = update.stamp.number;
-                    core.waiters.is_attended(number) && !core.meta.is_taken(number)
+                    core.waiters.is_attended(number)
+                        && !core.meta.is_taken(number)
+                        && number > core.judged
                 })
                 .cloned()
                 .collect();
+            let judged = core.judged;
             let pending = core.log.pending().map(|update| update.stamp.number);
+            let pending = pending.filter(|number| *number > judged);
             core.refusals.extend(pending.take(REFUSALS_MAX).map(|number| (number, objection)));
             let outcome = self.take_back(core, &undone);
             // Of several some may have been taken back, and show.

@@ -275,6 +275,8 @@ fn disconnected_by_wish_nothing_goes_over_a_link_that_is_there() {
 #[test]
 fn a_link_that_hangs_holds_up_the_first_change_for_the_silence_and_no_longer() {
     play(WantedMode::Auto, async |mut scene| {
+        // Who has the volume for itself does not wait for the server.
+        let _company = other_client(&scene).await;
         Scene::done(scene.make_directory("before").await);
         scene.pass(5 * SECOND).await;
         assert_eq!(scene.status().mode, Mode::Connected);

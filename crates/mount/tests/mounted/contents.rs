@@ -149,6 +149,8 @@ fn what_is_synced_or_closed_is_at_the_origin() {
     needs_fuse!();
     let farm = Farm::new();
     let machine = farm.machine("a", MountOptions::default());
+    // By its own choice it would not wait: nobody else is there.
+    machine.client().set_mode(WantedMode::Fixed(Mode::Connected));
     let mut file = File::create(machine.path("file")).unwrap();
     file.write_all(b"one").unwrap();
     file.sync_all().unwrap();
