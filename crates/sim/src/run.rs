@@ -179,14 +179,19 @@ pub struct Report {
     pub outcome: Result<(), String>,
 }
 
-/// Runs an order in a runtime of its own, whose time is simulated.
-pub fn run(order: &Order) -> Report {
+/// Carries out `work` in a runtime of its own, whose time is simulated.
+pub fn paused<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without input and output needs nothing that could be lacking");
-    runtime.block_on(async {
+    runtime.block_on(work)
+}
+
+/// Runs an order in a runtime of its own, whose time is simulated.
+pub fn run(order: &Order) -> Report {
+    paused(async {
         let room = Room::new(order.seed, order.print);
         let outcome = order.family.play(&room, order.seed, order.steps).await;
         if let Err(why) = &outcome {

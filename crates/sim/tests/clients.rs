@@ -36,12 +36,7 @@ fn play_at<F: Future<Output = ()>>(
     mode: WantedMode,
     work: impl FnOnce(Scene) -> F,
 ) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(1, false);
         let origin = OriginMachine::start(&room, limits).unwrap();
         let invitation = origin.invite().unwrap();

@@ -22,12 +22,7 @@ struct Scene {
 }
 
 fn play<F: Future<Output = ()>>(work: impl FnOnce(Scene) -> F) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(1, false);
         let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
         let network = room.network.clone();

@@ -90,12 +90,7 @@ fn harm(machine: &ClientMachine, file: u64, how: Harm) -> Vec<u8> {
 }
 
 fn simulated(work: impl AsyncFnOnce(&Room)) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(1, false);
         work(&room).await;
         room.network.close();

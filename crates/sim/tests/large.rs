@@ -89,11 +89,6 @@ async fn scene(seed: u64) {
 #[test]
 fn what_is_stored_of_a_file_that_stays_open_is_what_was_written() {
     for seed in 1..=3 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(scene(seed));
+        sim::run::paused(scene(seed));
     }
 }

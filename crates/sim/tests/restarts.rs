@@ -20,12 +20,7 @@ enum Look {
 }
 
 fn simulated<T>(seed: u64, play: impl AsyncFnOnce(&Room) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(seed, false);
         let outcome = play(&room).await;
         room.network.close();

@@ -135,12 +135,7 @@ impl Scene {
 }
 
 fn simulated(seed: u64, play: impl AsyncFnOnce(Scene)) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let scene = Scene::new(seed).await;
         let network = scene.room.network.clone();
         play(scene).await;

@@ -61,12 +61,7 @@ async fn read(client: &SimClient, text: &str, length: usize) -> Vec<u8> {
 }
 
 fn simulated<T>(play: impl AsyncFnOnce(&Room) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(3, false);
         let outcome = play(&room).await;
         room.network.close();

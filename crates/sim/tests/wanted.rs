@@ -135,12 +135,7 @@ impl Scene {
 }
 
 fn simulated(work: impl AsyncFnOnce(&Room)) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    sim::run::paused(async {
         let room = Room::new(1, false);
         work(&room).await;
         room.network.close();
