@@ -154,6 +154,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         core.unsaved = true;
         self.rebuild(core, undone)?;
+        for update in undone {
+            let named_again = match update.change {
+                Change::Unlink { file, .. } | Change::Rename { over: Some(file), .. } => file,
+                _ => continue,
+            };
+            // What is written to it while it is open is to be stored again.
+            self.files().named_again(named_again);
+        }
         let log = &core.log;
         core.waiters.retain(|number| log.is_pending(number));
         // Whoever is told that it was not done must not find it done after a power cut.
