@@ -22,6 +22,7 @@ struct Written {
     dirty: Dirty,
     mtime: Option<Time>,
     unlinked: bool,
+    overtook: bool,
     used: i64,
     since: Option<Since>,
 }
@@ -97,6 +98,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.became(grip, &presence, &described.pieces);
         self.known().written(grip.file, presence.version, contents, mtime);
         let number = done.value.0.stamp.number;
+        if written.overtook {
+            core.waiters.owe(number);
+        }
         core.plans.insert(number, Plan::new(grip.file, grip.generation, described, kin));
         Ok(done.wait)
     }
@@ -108,6 +112,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             dirty,
             mtime: open.mtime,
             unlinked: open.unlinked.is_some(),
+            overtook: open.overtook,
             used: open.presence.used,
             since: open.since.clone(),
         }))

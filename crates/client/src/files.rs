@@ -109,6 +109,9 @@ pub(crate) struct OpenFile<K> {
     pub only_cut: bool,
     /// Whoever wrote was told that it could not be stored, and has not written since.
     pub turned_down: bool,
+    /// A pending store was taken back when this was first written to: what it had stored is not
+    /// there any more.
+    pub overtook: bool,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
     /// Writers share it; who makes a version of the container has it alone.
@@ -144,6 +147,7 @@ impl<K> OpenFile<K> {
             written: false,
             only_cut: false,
             turned_down: false,
+            overtook: false,
             since: None,
             still: Arc::default(),
             opening: Arc::default(),

@@ -10,11 +10,11 @@ use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
     Setting, Step, Stop, XattrFlag,
 };
-use model::{AttributeChange, Change, FileId, Kind, Name, Node, Time, View};
+use model::{AttributeChange, Change, FileId, Kind, Name, Node, Time, Update, View};
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::Containers;
+use store::{Containers, StoreError, Write};
 
 /// The largest value of an extended attribute, as Linux has it.
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -104,6 +104,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         name: &Name,
         making: &Making,
     ) -> Step<Done<Found>> {
+        self.make_with(caller, parent, name, making, |_, _| Ok(()))
+    }
+
+    /// A new file, of which `also` notes more before it is logged.
+    fn make_with(
+        &self,
+        caller: Caller,
+        parent: FileId,
+        name: &Name,
+        making: &Making,
+        also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
+    ) -> Step<Done<Found>> {
         let done = self.change(
             caller.uid,
             |_, ids| {
@@ -119,7 +131,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     rdev: making.rdev,
                 })
             },
-            |_, _| Ok(()),
+            also,
         )?;
         let (update, effects) = done.value;
         let Change::Make { file, .. } = update.change else {
@@ -139,7 +151,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         making: &Making,
         flags: OpenFlags,
     ) -> Step<Done<(Found, Opened)>> {
-        let made = self.make(caller, parent, name, making)?;
+        // With its container, or not at all: a disk may have room for the one and not for the other.
+        let mut container = None;
+        let also = |write: &mut dyn Write, update: &Update| {
+            container = Some(self.prepare_container(write, update)?);
+            Ok(())
+        };
+        let made = match self.make_with(caller, parent, name, making, also) {
+            Ok(made) => made,
+            Err(stop) => {
+                self.remove_prepared(container);
+                return Err(stop);
+            }
+        };
         let opened = self.open_new(&made.value, flags)?;
         Ok(Done { value: (made.value, opened), wait: made.wait })
     }
@@ -183,7 +207,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |_, _| Ok(()),
         )?;
         if let Some((file, node)) = before {
-            self.after_removal(file, node, &done.value.1)?;
+            self.after_removal(file, node, &done.value.1);
         }
         Ok(Done { value: (), wait: done.wait })
     }
@@ -226,7 +250,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |_, _| Ok(()),
         )?;
         if let Some((over, node)) = replaced {
-            self.after_removal(over, node, &done.value.1)?;
+            self.after_removal(over, node, &done.value.1);
         }
         Ok(Done { value: (), wait: done.wait })
     }

@@ -29,6 +29,8 @@ enum Redone {
     Torn(u64),
 }
 
+/// The origin numbers no update so.
+const NO_VERSION: Stamp = Stamp { replica: model::ReplicaId(0), number: 0 };
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
 
@@ -160,11 +162,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         dirty: Dirty,
     ) -> Result<(), ClientError> {
         let row = Presence::load(&*write, file)?.filter(|row| row.generation == generation);
-        let mut presence =
-            row.unwrap_or_else(|| Presence::new(generation, dirty.expects, sized(0), 0));
+        let mut presence = match row {
+            Some(row) => row,
+            // The tables are ahead of the log: it was let go of since.
+            None if !self.has_container(Key { file: file.0, generation })? => return Ok(()),
+            // What it holds is no version: if it is not stored, nobody may take it for one.
+            None => Presence::new(generation, NO_VERSION, sized(0), 0),
+        };
         presence.dirty = Some(dirty);
         presence.save(write, file)?;
         Ok(())
+    }
+
+    fn has_container(&self, key: Key) -> Result<bool, StoreError> {
+        Ok(self.inner.containers.open(key, false)?.is_some())
     }
 
     /// Files that were being written to are open again, for `store_left_over` to store.

@@ -25,6 +25,8 @@ pub(crate) struct Waiters {
     awaited: BTreeSet<u64>,
     /// Of them, those that went beside a call, which nobody can be told of.
     unattended: BTreeSet<u64>,
+    /// Stores in the place of one that was acknowledged, which is not there to go back to.
+    owed: BTreeSet<u64>,
     /// How many calls wait for an update just now.
     waiting: BTreeMap<u64, usize>,
 }
@@ -43,6 +45,16 @@ impl Waiters {
         self.awaited.contains(&number) && !self.unattended.contains(&number)
     }
 
+    /// It may be undone, and whoever did it be told so.
+    pub fn may_be_undone(&self, number: u64) -> bool {
+        self.is_attended(number) && !self.owed.contains(&number)
+    }
+
+    /// It stays pending whatever is said of it: what it took the place of was acknowledged.
+    pub fn owe(&mut self, number: u64) {
+        self.owed.insert(number);
+    }
+
     pub fn leave_unattended(&mut self, number: u64) {
         if !self.waiting.contains_key(&number) {
             self.unattended.insert(number);
@@ -52,6 +64,7 @@ impl Waiters {
     pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.awaited.retain(|number| keep(*number));
         self.unattended.retain(|number| keep(*number));
+        self.owed.retain(|number| keep(*number));
     }
 
     fn begin(&mut self, number: u64) {
@@ -108,7 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .pending()
                 .filter(|update| {
                     let number = update.stamp.number;
-                    core.waiters.is_attended(number)
+                    core.waiters.may_be_undone(number)
                         && !core.meta.is_taken(number)
                         && number > core.judged
                 })
@@ -116,9 +129,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .collect();
             let judged = core.judged;
             let pending = core.log.pending().map(|update| update.stamp.number);
-            let pending = pending.filter(|number| *number > judged);
-            core.refusals.extend(pending.take(REFUSALS_MAX).map(|number| (number, objection)));
+            let waited_for: Vec<u64> =
+                pending.filter(|number| *number > judged).take(REFUSALS_MAX).collect();
             let outcome = self.take_back(core, &undone);
+            // What this disk has no room to undo may still be taken: nobody is told that it was
+            // not done before that is so.
+            let kept: BTreeSet<u64> = undone
+                .iter()
+                .map(|update| update.stamp.number)
+                .filter(|number| core.log.is_pending(*number))
+                .collect();
+            let told = waited_for.into_iter().filter(|number| !kept.contains(number));
+            core.refusals.extend(told.map(|number| (number, objection)));
             // Of several some may have been taken back, and show.
             core.note_behind(&outcome);
             (undone, outcome)

@@ -58,9 +58,7 @@ fn check(family: Family) {
         1_000_000 + now.as_micros() as u64 % 1_000_000_000
     });
     let fixed = number("FARFS_SIM_SEEDS").unwrap_or(FIXED_SEEDS);
-    // Some fresh seeds of full disks fail still: docs/results/2026-11-22-faults.md.
-    let usual = if family == Family::FullDisks { 0 } else { FRESH_SEEDS };
-    let fresh = number("FARFS_SIM_FRESH").unwrap_or(usual);
+    let fresh = number("FARFS_SIM_FRESH").unwrap_or(FRESH_SEEDS);
     println!("{}: fresh seeds from {fresh_from}", family.name());
     let mut failed = Vec::new();
     for seed in (1..=fixed).chain(fresh_from..fresh_from + fresh) {

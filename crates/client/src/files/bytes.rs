@@ -354,6 +354,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         core.unsaved = true;
         open.presence.dirty = Some(Dirty { expects, uid });
+        open.overtook = overtaken.is_some();
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         Ok(overtaken.is_none().then_some(before))

@@ -9,20 +9,27 @@ use store::{Containers, Durability, StoreError, Write};
 use update_log::{Cancel, Record};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// A name has gone, perhaps the last: who has the file open keeps it.
-    pub(crate) fn after_removal(&self, file: FileId, node: Node, effects: &Effects) -> Step<()> {
+    /// A name has gone, perhaps the last: who has the file open keeps it. That it went is logged,
+    /// so what fails here costs room or bytes until a crash, and not the call.
+    pub(crate) fn after_removal(&self, file: FileId, node: Node, effects: &Effects) {
         if effects.nodes.get(&file) != Some(&None) {
-            return Ok(());
+            return;
         }
+        if let Err(stop) = self.let_contents_go(file, &node) {
+            tracing::warn!(%file, ?stop, "a file was removed, and some of its contents are kept");
+        }
+    }
+
+    fn let_contents_go(&self, file: FileId, node: &Node) -> Step<()> {
         let mut core = self.core();
+        let mut files = self.files();
+        let (open, written) = files.take_name(file, node);
         // Contents that nobody will see need not travel.
         if let Some((number, _)) = core.log.pending_store(file)
             && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
         {
             core.plans.remove(number);
         }
-        let mut files = self.files();
-        let (open, written) = files.take_name(file, &node);
         if written {
             // What was written to it is not to come back after a crash.
             core.log.note(&Record::Closed { file }).map_err(log_failed)?;

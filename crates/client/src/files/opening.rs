@@ -9,11 +9,11 @@ use crate::known::Remover;
 use crate::presence::Presence;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
 use chunks::Placed;
-use model::{FileId, Kind, Node, View};
+use model::{Change, Contents, FileId, Kind, Node, Update, View};
 use protocol::{Objection, Upstream};
 use std::sync::MutexGuard;
 use store::container::Key;
-use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
+use store::{Container, Containers, Durability, Result as StoreResult, StoreError, Write};
 
 /// Which of two containers was used later is told by no less.
 const USED_GRAIN_SECS: i64 = 30;
@@ -205,15 +205,48 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         node: &Node,
     ) -> Step<(C::Container, Presence)> {
         let key = Key { file: file.0, generation };
-        let container = self.inner.containers.open(key, true).map_err(failed)?;
-        let container = container
-            .ok_or_else(|| Error::Failed(format!("no container could be made for {file}")))?;
-        // Whatever an earlier life left there is not this version.
-        container.set_length(0).map_err(failed)?;
-        container.set_length(node.contents.size).map_err(failed)?;
+        let container = self.fresh_container(key, node.contents.size).map_err(failed)?;
         let used = self.inner.world.clock.time().secs;
         let presence = Presence::new(generation, node.contents_stamp, node.contents, used);
         Ok((container, presence))
+    }
+
+    fn fresh_container(&self, key: Key, size: u64) -> StoreResult<C::Container> {
+        let container = self.inner.containers.open(key, true)?.ok_or_else(|| {
+            let what = "no container could be made for it".into();
+            StoreError::Damaged { place: format!("file {}", FileId(key.file)), what }
+        })?;
+        // Whatever an earlier life left there is not this version.
+        container.set_length(0)?;
+        container.set_length(size)?;
+        Ok(container)
+    }
+
+    /// The container of a file that is about to be made, and noted as its version.
+    pub(crate) fn prepare_container(
+        &self,
+        write: &mut dyn Write,
+        made: &Update,
+    ) -> StoreResult<Key> {
+        let Change::Make { file, .. } = made.change else {
+            unreachable!("only what makes a file has it prepared")
+        };
+        let row = Presence::load(&*write, file)?;
+        let generation = row.map_or(0, |row| row.generation.wrapping_add(1));
+        let key = Key { file: file.0, generation };
+        self.fresh_container(key, 0)?;
+        let used = self.inner.world.clock.time().secs;
+        let presence = Presence::new(generation, made.stamp, Contents::EMPTY, used);
+        presence.save(write, file)?;
+        Ok(key)
+    }
+
+    /// The file was not made after all.
+    pub(crate) fn remove_prepared(&self, container: Option<Key>) {
+        let Some(key) = container else { return };
+        if let Err(error) = self.inner.containers.remove(key) {
+            tracing::debug!(%error, "a container that is not needed could not be removed");
+        }
     }
 
     /// The last close of a handle. What could not be stored before is stored now.
