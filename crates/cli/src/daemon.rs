@@ -24,6 +24,7 @@ use std::time::Duration;
 use store::container::DirectoryContainers;
 use store::embedded::{CACHE_BYTES, Database, Words};
 use store::journal::FileJournal;
+use store::reserve::FileReserve;
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
 
@@ -37,6 +38,9 @@ const ENDING: Duration = Duration::from_secs(5);
 const SETTLING: Duration = Duration::from_secs(8);
 /// How often `farfs explain` fetches what it lacks before it gives up.
 const TRIES_MAX: usize = 8;
+/// Room that is kept aside on the disk here: what it takes to write down that pending changes were
+/// undone.
+const RESERVE_BYTES: u64 = 1 << 20;
 
 /// What the parts of a running mount share.
 #[derive(Clone)]
@@ -131,6 +135,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
             tables: Arc::new(Database::open_with(&state.tables(), CACHE_BYTES, words())?),
             journal: Arc::new(FileJournal::open(&state.log())?),
             containers: DirectoryContainers::open(&state.cache())?,
+            reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE_BYTES)),
         })
     };
     let explained = |error: anyhow::Error| match exit::code(&error) {

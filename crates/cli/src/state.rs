@@ -83,6 +83,11 @@ impl State {
         self.directory.join("log")
     }
 
+    /// Room that is kept aside.
+    pub fn reserve(&self) -> PathBuf {
+        self.directory.join("reserve")
+    }
+
     pub fn cache(&self) -> PathBuf {
         self.directory.join("cache")
     }

@@ -5,20 +5,22 @@
 
 use crate::company::Company;
 use crate::connection::Connection;
+use crate::effects::{effects_here, objection};
 use crate::files::Files;
 use crate::known::Remover;
 use crate::meta::Meta;
 use crate::mode;
 use crate::plan::Plans;
+use crate::room::Room;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::undo::Waiters;
-use model::{Change, Effects, FileId, Name, Node, Problem, ReplicaId, Stamp, Update, View, judge};
+use model::{Change, Effects, FileId, ReplicaId, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use store::{Containers, Durability, Journal, Read, StoreError, Tables, Write};
+use store::{Containers, Durability, Journal, Read, Reserve, StoreError, Tables, Write};
 use tokio::sync::{Notify, oneshot};
 use update_log::{LogError, UpdateLog};
 use volume::partial::{self, Missing, Tree};
@@ -29,6 +31,8 @@ pub struct Stores<C> {
     pub tables: Arc<dyn Tables>,
     pub journal: Arc<dyn Journal>,
     pub containers: C,
+    /// Of the disk that they are on.
+    pub reserve: Arc<dyn Reserve>,
 }
 
 /// A client that cannot be opened.
@@ -64,6 +68,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub tables: Arc<dyn Tables>,
     pub journal: Arc<dyn Journal>,
     pub containers: C,
+    pub room: Room,
     pub upstream: U,
     pub world: World,
     pub settings: Settings,
@@ -169,6 +174,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tables: stores.tables,
                 journal: stores.journal,
                 containers: stores.containers,
+                room: Room::new(stores.reserve),
                 upstream,
                 world,
                 settings,
@@ -283,6 +289,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut ids = Ids { replica, counter: core.meta.counter };
         let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
+        // A full disk keeps nobody from removing what has filled it.
+        let frees = matches!(change, Change::Unlink { .. });
+        if !frees {
+            self.has_room()?;
+        }
+        let _pressed = frees.then(|| self.pressed());
         let update = Update {
             stamp: Stamp::new(replica, core.log.next_number()),
             uid,
@@ -306,6 +318,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _known = self.going(going, Remover::Here);
         if let Err(error) = write.commit(Durability::Later) {
             // Logged and not shown: take it back, so that both agree.
+            let _pressed = self.pressed();
             let cancelled = core.log.cancel(update.stamp.number);
             tracing::error!(%error, ?cancelled, "a change could not be written to the cache");
             return Err(failed(error));
@@ -388,76 +401,6 @@ impl Ids {
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.counter += 1;
         Ok(id)
-    }
-}
-
-/// What an update does here. A store is never turned away: if somebody else has stored or
-/// removed the file meanwhile, it is for the origin to keep both.
-pub(crate) fn effects_here(
-    update: &Update,
-    tree: &Tree<'_>,
-) -> Result<Result<Effects, Problem>, Missing> {
-    let unborn = match update.change {
-        Change::Make { file, .. } => Some(file),
-        _ => None,
-    };
-    let outcome = judge(update, &BeforeBirth { tree, unborn })?;
-    match (&update.change, outcome) {
-        (
-            Change::Store { file, contents, mtime, .. },
-            Err(Problem::ContentsChanged { found, .. }),
-        ) => {
-            let change =
-                Change::Store { file: *file, expects: found, contents: *contents, mtime: *mtime };
-            judge(&Update { change, ..update.clone() }, tree)
-        }
-        (Change::Store { .. }, Err(Problem::NoFile(_))) => Ok(Ok(Effects::default())),
-        (_, outcome) => Ok(outcome),
-    }
-}
-
-/// A tree in which one id has never been used. This client alone gives it, so nobody has to be
-/// asked whether it is free.
-struct BeforeBirth<'a> {
-    tree: &'a Tree<'a>,
-    unborn: Option<FileId>,
-}
-
-impl View for BeforeBirth<'_> {
-    type Error = Missing;
-
-    fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
-        match self.tree.node(file) {
-            Err(Missing::Node(_)) if self.unborn == Some(file) => Ok(None),
-            known => known,
-        }
-    }
-
-    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
-        self.tree.entry(directory, name)
-    }
-
-    fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
-        self.tree.is_empty(directory)
-    }
-}
-
-/// What an application is told of a problem.
-pub(crate) fn objection(problem: &Problem) -> Objection {
-    match problem {
-        Problem::NoFile(_) => Objection::NoEntry,
-        Problem::NotADirectory(_) => Objection::NotADirectory,
-        Problem::IsADirectory(_) => Objection::IsADirectory,
-        Problem::NameTaken { .. } | Problem::IdTaken(_) => Objection::Exists,
-        Problem::NameChanged { now: None, .. } => Objection::NoEntry,
-        Problem::NameChanged { .. }
-        | Problem::ContentsChanged { .. }
-        | Problem::AttributesChanged { .. } => Objection::Changed,
-        Problem::NotEmpty(_) => Objection::NotEmpty,
-        Problem::Cycle(_) => Objection::Cycle,
-        Problem::TooManyLinks(_) => Objection::TooManyLinks,
-        Problem::NoXattr(_) => Objection::NoAttribute,
-        Problem::NotAFile(_) => Objection::Invalid,
     }
 }
 

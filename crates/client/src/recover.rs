@@ -3,7 +3,8 @@
 //! not stored is stored as if it had been closed at the crash.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
-use crate::client::{Client, ClientError, effects_here, error_of};
+use crate::client::{Client, ClientError, error_of};
+use crate::effects::effects_here;
 use crate::files::{forget_written, sized};
 use crate::meta::Meta;
 use crate::plan::describe_container;

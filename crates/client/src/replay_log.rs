@@ -237,6 +237,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Takes in the verdicts.
     fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
+        let _pressed = self.pressed();
         let mut stale: Vec<Changed> = Vec::new();
         {
             let mut core = self.core();

@@ -251,6 +251,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn take_states(&self, notice: &Notice, advance: bool, taken: Option<u64>) -> Result<(), Error> {
         let changed = {
+            // Who does not take this in shows what is not so any more.
+            let _pressed = self.pressed();
             let mut core = self.core();
             let changed = if notice.states.is_empty() {
                 Vec::new()

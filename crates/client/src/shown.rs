@@ -4,7 +4,8 @@
 //! What could not be written for want of room is made good before the next change.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
-use crate::client::{Client, Core, effects_here, error_of, stop};
+use crate::client::{Client, Core, error_of, stop};
+use crate::effects::effects_here;
 use crate::known::{Going, Remover};
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Update};
@@ -73,6 +74,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !core.behind {
                 return Ok(());
             }
+            let _pressed = self.pressed();
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let gone = partial::forget_gone(&mut *write, |number| core.log.is_pending(number))
                 .map_err(|error| Error::Failed(error.to_string()))?;

@@ -113,6 +113,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// The replica above has said why it takes nothing. Whoever waits learns it, and what they did
     /// is undone.
     pub(crate) fn turned_away(&self, objection: Objection) -> Result<(), Error> {
+        let _pressed = self.pressed();
         let (undone, outcome) = {
             let mut core = self.core();
             let core = &mut *core;
@@ -243,6 +244,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The last close of a file whose program was told that it could not be stored.
     pub(crate) fn give_up_written(&self, file: FileId, generation: u32) {
+        let _pressed = self.pressed();
         let outcome = {
             let mut core = self.core();
             let mut files = self.files();

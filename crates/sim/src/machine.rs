@@ -237,6 +237,7 @@ impl ClientMachine {
             tables: Arc::new(self.disk.tables("client")),
             journal: Arc::new(self.disk.journal("log")),
             containers: self.disk.containers("files"),
+            reserve: Arc::new(self.disk.reserve()),
         };
         let settings = Settings {
             mode: self.mode,

@@ -232,6 +232,48 @@ fn partial_what_the_origin_has_no_room_for_stays_pending_and_status_says_why() {
 }
 
 #[test]
+fn what_took_the_place_of_acknowledged_contents_stays_when_the_origin_has_no_room() {
+    play(fixed(Mode::Partial), async |mut scene| {
+        scene.settled().await;
+        scene.origin.disk.fill_after(0);
+        // Acknowledged, and nowhere but here.
+        Scene::done(scene.save("f", 1, 3_000).await);
+        scene.client.set_mode(fixed(Mode::Connected));
+        scene.open("f", 0).await;
+        Scene::done(scene.write(0, 2, 4_000).await);
+        assert_eq!(scene.close(0).await, failed(Fault::NoSpace));
+        scene.pass(10 * SECOND).await;
+        assert_eq!(scene.read("f").await, holds(2, 4_000));
+        scene.origin.disk.make_room();
+        scene.agree().await;
+        assert_eq!(scene.read("f").await, holds(2, 4_000));
+        assert_eq!(scene.status().conflicts, 0);
+    });
+}
+
+#[test]
+fn with_no_room_at_all_here_what_the_origin_refuses_is_undone_and_files_can_be_removed() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("old", 1, 3_000).await);
+        scene.origin.disk.fill_after(0);
+        let (path, kind) = (Path::new("d"), Kind::Directory);
+        let making = Operation::Make { path, kind, mode: 0o755, target: None };
+        let made = scene.programs.perform(&scene.client, &making);
+        // Once the directory is in the log, and before the origin has refused it.
+        let fill = async { scene.machine.disk.fill_after(0) };
+        let (made, ()) = tokio::join!(biased; made, fill);
+        assert_eq!(made, failed(Fault::NoSpace));
+        let there = scene.perform(Operation::Stat { path: Path::new("d") }).await;
+        assert_eq!(there, failed(Fault::NoEntry));
+        scene.client.set_mode(fixed(Mode::Partial));
+        Scene::done(scene.perform(Operation::Unlink { path: Path::new("old") }).await);
+        scene.machine.disk.make_room();
+        scene.origin.disk.make_room();
+        scene.agree().await;
+    });
+}
+
+#[test]
 fn disconnected_by_wish_nothing_goes_over_a_link_that_is_there() {
     play(fixed(Mode::Partial), async |mut scene| {
         Scene::done(scene.save("seen", 1, 3_000).await);

@@ -21,7 +21,9 @@ use std::sync::{Arc, Mutex};
 
 mod handles;
 
-pub use handles::{FaultyBlobs, FaultyContainer, FaultyContainers, FaultyJournal, FaultyTables};
+pub use handles::{
+    FaultyBlobs, FaultyContainer, FaultyContainers, FaultyJournal, FaultyReserve, FaultyTables,
+};
 
 /// Clones are the same disk of the same machine.
 #[derive(Clone)]
@@ -45,8 +47,14 @@ impl Disk {
     }
 
     fn with(seed: u64, stores: Stores) -> Disk {
-        let state =
-            State { seed, writes: 0, writes_left: None, bytes_left: None, health: Health::Running };
+        let state = State {
+            seed,
+            writes: 0,
+            writes_left: None,
+            bytes_left: None,
+            reserve: RESERVE_BYTES,
+            health: Health::Running,
+        };
         Disk { machine: Arc::new(Machine(Mutex::new(state))), stores: Arc::new(Mutex::new(stores)) }
     }
 
@@ -92,6 +100,11 @@ impl Disk {
 
     pub fn make_room(&self) {
         locked(&self.machine.0).bytes_left = None;
+    }
+
+    /// What this disk keeps aside beside what `fill_after` leaves.
+    pub fn reserve(&self) -> FaultyReserve {
+        FaultyReserve::new(self.machine.clone())
     }
 
     /// The process dies; the machine keeps running.
@@ -184,6 +197,8 @@ struct State {
     writes: u64,
     writes_left: Option<u64>,
     bytes_left: Option<u64>,
+    /// What is kept aside of a disk that is not full without bounds.
+    reserve: u64,
     health: Health,
 }
 
@@ -206,6 +221,30 @@ impl Machine {
     pub fn room(&self) -> Result<u64> {
         self.reads()?;
         Ok(locked(&self.0).bytes_left.unwrap_or(u64::MAX))
+    }
+
+    /// Whether enough is kept aside, after taking what there is to set aside.
+    pub fn keeps_reserve(&self) -> bool {
+        let mut state = locked(&self.0);
+        let lacks = RESERVE_BYTES - state.reserve;
+        match &mut state.bytes_left {
+            None => state.reserve = RESERVE_BYTES,
+            Some(left) => {
+                let more = lacks.min(*left);
+                *left -= more;
+                state.reserve += more;
+            }
+        }
+        state.reserve >= RESERVE_LEAST_BYTES
+    }
+
+    /// What is kept aside may be written.
+    pub fn lends_reserve(&self) {
+        let mut state = locked(&self.0);
+        let reserve = std::mem::take(&mut state.reserve);
+        if let Some(left) = &mut state.bytes_left {
+            *left += reserve;
+        }
     }
 
     /// A write that brings so many bytes; one at which `work` fails does not count.
@@ -231,6 +270,10 @@ impl Machine {
         Ok(outcome)
     }
 }
+
+/// Small against what is written in a simulation, and enough to undo any of it.
+const RESERVE_BYTES: u64 = 64 << 10;
+const RESERVE_LEAST_BYTES: u64 = RESERVE_BYTES / 4;
 
 /// SplitMix64: enough to choose what a power cut leaves, and the same everywhere.
 struct Chance(u64);

@@ -17,11 +17,13 @@ pub mod faulty;
 pub mod journal;
 pub mod memory;
 pub mod packs;
+pub mod reserve;
 pub mod table;
 pub mod tree;
 
 pub use container::{Container, Containers};
 pub use journal::Journal;
+pub use reserve::Reserve;
 pub use table::{Durability, Read, Row, Tables, Write};
 
 mod blob;

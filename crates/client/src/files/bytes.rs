@@ -331,6 +331,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.presence.dirty = Some(Dirty { expects: open.presence.version, uid });
             return Ok(None);
         }
+        self.has_room()?;
+        // All of what follows or nothing.
+        let _pressed = self.pressed();
         let before = open.presence.clone();
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;

@@ -21,6 +21,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn let_contents_go(&self, file: FileId, node: &Node) -> Step<()> {
+        let _pressed = self.pressed();
         let mut core = self.core();
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
+use store::reserve::NoReserve;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -178,6 +179,7 @@ impl Farm {
             tables: Arc::new(MemoryTables::default()),
             journal: Arc::new(MemoryJournal::default()),
             containers: MemoryContainers::default(),
+            reserve: Arc::new(NoReserve),
         };
         let client = Client::open(stores, wire, World::real(), settings).unwrap();
         let runtime = self.runtime.handle().clone();

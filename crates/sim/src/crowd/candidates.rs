@@ -201,6 +201,12 @@ fn without_room(before: &Reference, after: Reference, operation: &Operation) -> 
             abandoned.abandon(SIDE, *slot);
             vec![after, abandoned]
         }
+        // Stored later, as by a close, or not.
+        Operation::Cut { path, size } => {
+            let mut unstored = before.clone();
+            unstored.cut_unstored(SIDE, path, *size);
+            vec![before.clone(), after, unstored]
+        }
         _ => vec![before.clone()],
     }
 }

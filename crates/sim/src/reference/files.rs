@@ -397,17 +397,7 @@ impl Reference {
     /// truncate(2): all that is written to the file at this side is stored with it.
     pub(super) fn cut(&mut self, side: usize, path: &Path, size: u64) -> Step<()> {
         let file = self.ordinary(path)?;
-        let open = self.sides[side].versions.iter().rev().find(|(_, version)| {
-            version.file == file
-                && (version.written
-                    || self.nodes.get(&file).is_some_and(|node| node.version == version.number))
-        });
-        if let Some(number) = open.map(|(number, _)| *number) {
-            if let Some(version) = self.sides[side].versions.get_mut(&number) {
-                Arc::make_mut(&mut version.contents).resize(size as usize, 0);
-                version.written = true;
-                version.mtime = None;
-            }
+        if let Some(number) = self.cut_open(side, file, size) {
             self.store(side, number);
             return Ok(());
         }
@@ -416,6 +406,27 @@ impl Reference {
         node.version += 1;
         node.mtime = None;
         Ok(())
+    }
+
+    /// The same where there was no room to store it: who has the file open may store it later.
+    pub fn cut_unstored(&mut self, side: usize, path: &Path, size: u64) {
+        if let Ok(file) = self.ordinary(path) {
+            self.cut_open(side, file, size);
+        }
+    }
+
+    /// Cuts the version that is open and current at this side.
+    fn cut_open(&mut self, side: usize, file: u64, size: u64) -> Option<u64> {
+        let number = *self.sides[side].versions.iter().rev().find_map(|(number, version)| {
+            let current = version.written
+                || self.nodes.get(&file).is_some_and(|node| node.version == version.number);
+            (version.file == file && current).then_some(number)
+        })?;
+        let version = self.sides[side].versions.get_mut(&number)?;
+        Arc::make_mut(&mut version.contents).resize(size as usize, 0);
+        version.written = true;
+        version.mtime = None;
+        Some(number)
     }
 
     pub(super) fn fetch(&self, side: usize, path: &Path) -> Step<Outcome> {

@@ -7,6 +7,7 @@ use crate::container::{Container, Containers, Key};
 use crate::error::Result;
 use crate::journal::{Journal, Position};
 use crate::memory::{MemoryBlobs, MemoryContainer, MemoryContainers, MemoryJournal, MemoryTables};
+use crate::reserve::Reserve;
 use crate::table::{Durability, Read, Row, Tables, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -205,6 +206,32 @@ impl Journal for FaultyJournal {
 
     fn retire(&self, upto: Position) -> Result<()> {
         self.machine.writes(0, || self.store.retire(upto))
+    }
+}
+
+/// What a machine's disk keeps aside.
+#[derive(Clone)]
+pub struct FaultyReserve {
+    machine: Arc<Machine>,
+}
+
+impl FaultyReserve {
+    pub(super) fn new(machine: Arc<Machine>) -> FaultyReserve {
+        FaultyReserve { machine }
+    }
+}
+
+impl Reserve for FaultyReserve {
+    fn is_kept(&self) -> bool {
+        self.machine.keeps_reserve()
+    }
+
+    fn lend(&self) {
+        self.machine.lends_reserve();
+    }
+
+    fn take_back(&self) {
+        self.machine.keeps_reserve();
     }
 }
 

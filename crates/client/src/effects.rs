@@ -1,0 +1,77 @@
+//! What an update does to the tree as it is known here, before the origin has said so.
+//! Holds: what the origin would refuse is refused before anything is logged; a store never is.
+//! From: DESIGN, "The client".
+
+use model::{Change, Effects, FileId, Name, Node, Problem, Update, View, judge};
+use protocol::Objection;
+use volume::partial::{Missing, Tree};
+
+/// What an update does here. A store is never turned away: if somebody else has stored or
+/// removed the file meanwhile, it is for the origin to keep both.
+pub(crate) fn effects_here(
+    update: &Update,
+    tree: &Tree<'_>,
+) -> Result<Result<Effects, Problem>, Missing> {
+    let unborn = match update.change {
+        Change::Make { file, .. } => Some(file),
+        _ => None,
+    };
+    let outcome = judge(update, &BeforeBirth { tree, unborn })?;
+    match (&update.change, outcome) {
+        (
+            Change::Store { file, contents, mtime, .. },
+            Err(Problem::ContentsChanged { found, .. }),
+        ) => {
+            let change =
+                Change::Store { file: *file, expects: found, contents: *contents, mtime: *mtime };
+            judge(&Update { change, ..update.clone() }, tree)
+        }
+        (Change::Store { .. }, Err(Problem::NoFile(_))) => Ok(Ok(Effects::default())),
+        (_, outcome) => Ok(outcome),
+    }
+}
+
+/// A tree in which one id has never been used. This client alone gives it, so nobody has to be
+/// asked whether it is free.
+struct BeforeBirth<'a> {
+    tree: &'a Tree<'a>,
+    unborn: Option<FileId>,
+}
+
+impl View for BeforeBirth<'_> {
+    type Error = Missing;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        match self.tree.node(file) {
+            Err(Missing::Node(_)) if self.unborn == Some(file) => Ok(None),
+            known => known,
+        }
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
+        self.tree.entry(directory, name)
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
+        self.tree.is_empty(directory)
+    }
+}
+
+/// What an application is told of a problem.
+pub(crate) fn objection(problem: &Problem) -> Objection {
+    match problem {
+        Problem::NoFile(_) => Objection::NoEntry,
+        Problem::NotADirectory(_) => Objection::NotADirectory,
+        Problem::IsADirectory(_) => Objection::IsADirectory,
+        Problem::NameTaken { .. } | Problem::IdTaken(_) => Objection::Exists,
+        Problem::NameChanged { now: None, .. } => Objection::NoEntry,
+        Problem::NameChanged { .. }
+        | Problem::ContentsChanged { .. }
+        | Problem::AttributesChanged { .. } => Objection::Changed,
+        Problem::NotEmpty(_) => Objection::NotEmpty,
+        Problem::Cycle(_) => Objection::Cycle,
+        Problem::TooManyLinks(_) => Objection::TooManyLinks,
+        Problem::NoXattr(_) => Objection::NoAttribute,
+        Problem::NotAFile(_) => Objection::Invalid,
+    }
+}

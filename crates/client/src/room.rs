@@ -1,0 +1,56 @@
+//! Room on the disk here, and what is done when there is none.
+//! Holds: nothing new begins unless what undoes it has room; that something was undone, or done by
+//! others, is written with what is kept aside.
+
+use crate::client::Client;
+use crate::types::Error;
+use protocol::Upstream;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{Containers, Reserve};
+
+pub(crate) struct Room {
+    reserve: Arc<dyn Reserve>,
+    /// Those who use what is kept aside.
+    pressed: Mutex<usize>,
+}
+
+impl Room {
+    pub fn new(reserve: Arc<dyn Reserve>) -> Room {
+        Room { reserve, pressed: Mutex::new(0) }
+    }
+}
+
+/// What is written while this lives may take what is kept aside.
+pub(crate) struct Pressed<'a>(&'a Room);
+
+impl Drop for Pressed<'_> {
+    fn drop(&mut self) {
+        let mut pressed = self.0.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        *pressed -= 1;
+        if *pressed == 0 {
+            self.0.reserve.take_back();
+        }
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What follows must be written, or what shows and what is so differ.
+    pub(crate) fn pressed(&self) -> Pressed<'_> {
+        let room = &self.inner.room;
+        let mut pressed = room.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        *pressed += 1;
+        // Another one may have used up what was lent before.
+        room.reserve.lend();
+        Pressed(room)
+    }
+
+    /// Whether something new may begin.
+    pub(crate) fn has_room(&self) -> Result<(), Error> {
+        let pressed = self.inner.room.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Lent just now, and taken back soon.
+        if *pressed > 0 || self.inner.room.reserve.is_kept() {
+            return Ok(());
+        }
+        Err(Error::DiskFull)
+    }
+}

@@ -1,0 +1,143 @@
+//! Room that is kept aside on a disk for what must be written when the disk is full: that
+//! something was not done after all, and what somebody else has done.
+//! Holds: it is let go of only while it is lent, and taken again as far as there is room.
+
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The disk has at least this much more than the reserve when it is first set aside: a small one
+/// needs what it has.
+const TIMES_FREE: u64 = 2;
+/// With less than one part in so many of it, it is no reserve.
+const LEAST_ONE_IN: u64 = 4;
+
+/// Room kept aside.
+pub trait Reserve: Send + Sync + 'static {
+    /// Whether there is enough aside, after trying to set it aside where there is not. New work
+    /// begins only where this holds.
+    fn is_kept(&self) -> bool;
+
+    /// Makes room of it, if the disk has less than that besides.
+    fn lend(&self);
+
+    /// Sets it aside again.
+    fn take_back(&self);
+}
+
+/// A disk that has room always, as memory does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoReserve;
+
+impl Reserve for NoReserve {
+    fn is_kept(&self) -> bool {
+        true
+    }
+
+    fn lend(&self) {}
+
+    fn take_back(&self) {}
+}
+
+/// A file whose blocks are the reserve.
+#[derive(Debug)]
+pub struct FileReserve {
+    path: PathBuf,
+    bytes: u64,
+    kept: AtomicBool,
+}
+
+impl FileReserve {
+    /// Sets `bytes` aside at `path`, or less where the disk is small or full.
+    pub fn open(path: &Path, bytes: u64) -> FileReserve {
+        let reserve = FileReserve { path: path.to_path_buf(), bytes, kept: AtomicBool::new(false) };
+        reserve.take_back();
+        reserve
+    }
+
+    fn set_aside(&self) -> rustix::io::Result<bool> {
+        let there = rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs());
+        if there >= self.bytes {
+            return Ok(true);
+        }
+        let enough = there >= self.bytes / LEAST_ONE_IN;
+        let free = self.free()?;
+        let wanted = self.bytes.min(there.saturating_add(free / TIMES_FREE));
+        if wanted <= there || wanted < self.bytes / LEAST_ONE_IN {
+            return Ok(enough);
+        }
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(CWD, &self.path, flags, Mode::RUSR | Mode::WUSR)?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::NOSPC) => Ok(enough),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn free(&self) -> rustix::io::Result<u64> {
+        let disk = rustix::fs::statvfs(self.path.parent().unwrap_or(Path::new(".")))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+}
+
+impl Reserve for FileReserve {
+    fn is_kept(&self) -> bool {
+        if !self.kept.load(Ordering::Acquire) {
+            self.take_back();
+        }
+        self.kept.load(Ordering::Acquire)
+    }
+
+    fn lend(&self) {
+        if self.free().is_ok_and(|free| free >= self.bytes) {
+            return;
+        }
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => tracing::warn!(
+                path = %self.path.display(),
+                "the disk is full: what is kept aside is used to write down what was undone"
+            ),
+            Err(error) => {
+                tracing::debug!(path = %self.path.display(), %error, "nothing is kept aside");
+            }
+        }
+        self.kept.store(false, Ordering::Release);
+    }
+
+    fn take_back(&self) {
+        if self.kept.load(Ordering::Acquire) {
+            return;
+        }
+        let kept = self.set_aside().unwrap_or_else(|errno| {
+            // A file system that sets nothing aside has none that could be full of it.
+            tracing::debug!(path = %self.path.display(), %errno, "no room is kept aside");
+            errno != rustix::io::Errno::NOSPC
+        });
+        self.kept.store(kept, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_from_the_beginning_and_stays_where_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("reserve");
+        let reserve = FileReserve::open(&path, 1 << 20);
+        assert!(reserve.is_kept());
+        assert_eq!(path.metadata().unwrap().len(), 1 << 20);
+        reserve.lend();
+        assert!(path.exists(), "the disk has room besides");
+        reserve.take_back();
+        assert!(reserve.is_kept());
+    }
+
+    #[test]
+    fn where_nothing_can_be_set_aside_for_another_reason_work_goes_on() {
+        let reserve = FileReserve::open(Path::new("/proc/self/reserve"), 1 << 20);
+        assert!(reserve.is_kept());
+    }
+}
