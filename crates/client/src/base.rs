@@ -229,6 +229,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         alike.iter().find(settled).or(alike.first()).copied()
     }
 
+    /// Whether something is here that a version of this file may be sent against.
+    pub(crate) fn has_base(&self, file: FileId) -> bool {
+        matches!(self.settled_source(file), Ok(Some(_)))
+    }
+
+    /// The first bytes of what is here of a file, if the replica above has it too.
+    pub(crate) fn head_of(&self, file: FileId) -> Option<Vec<u8>> {
+        let source = self.settled_source(file).ok()??;
+        source.read(Range { offset: 0, length: source.size.min(KIND_BYTES) }).ok()?
+    }
+
     /// The files that have most, a few, the best first.
     fn by_votes(&self, pieces: &[Placed], looks: (&[ChunkName], u64), file: FileId) -> Vec<FileId> {
         let votes = self.votes(pieces, looks, file).unwrap_or_default();

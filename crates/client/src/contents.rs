@@ -50,7 +50,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Before the index learns of this file itself.
         let kin = match fresh {
             Some(_) => None,
-            None => self.most_alike(&described, grip.file),
+            None => self.guess_for(&described, grip.file, &grip.container),
         };
         let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
         let uid = uid.unwrap_or(written.dirty.uid);

@@ -68,6 +68,8 @@ pub(crate) struct Kin {
     names: Recent<FileId, (FileId, Name)>,
     /// Whose place a file took.
     places: Recent<FileId, FileId>,
+    /// The name that a file was last given.
+    homes: Recent<FileId, (FileId, Name)>,
     /// Versions of which the replica above has said that it cannot use them, or that were of no
     /// use here.
     useless: Recent<(FileId, Stamp), ()>,
@@ -109,6 +111,7 @@ impl Kin {
     }
 
     fn gains(&mut self, name: (FileId, Name), file: FileId) {
+        self.homes.insert(file, name.clone());
         let before = self.bearers.get(&name).copied();
         if let Some(before) = before
             && self.places.get(&file).is_none()
@@ -126,6 +129,11 @@ impl Kin {
     /// The file whose place this one took.
     pub fn before(&self, file: FileId) -> Option<FileId> {
         self.places.get(&file).copied()
+    }
+
+    /// The name that a file was last given here.
+    pub fn home(&self, file: FileId) -> Option<(FileId, Name)> {
+        self.homes.get(&file).cloned()
     }
 
     /// The last name that a file lost.

@@ -6,6 +6,7 @@
 //! From: partially connected operation; LBFS; AFS callbacks.
 
 mod ahead;
+mod alike;
 mod away;
 mod base;
 mod client;

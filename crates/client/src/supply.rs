@@ -64,7 +64,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if described.tree.contents != *contents {
             return Ok(false);
         }
-        let kin = self.most_alike(&described, *file);
+        let kin = self.guess_for(&described, *file, &container);
         let plan = Plan::new(*file, key.generation, &described, kin);
         self.core().plans.insert(update.stamp.number, plan);
         Ok(true)

@@ -249,6 +249,28 @@ async fn a_compressed_file_costs_what_changed_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_compressed_file_that_is_saved_beside_the_old_one_costs_what_changed_in_it() {
+    // As an office program saves, as an archiver does by hand, and as an editor saves by itself.
+    for saved_as in ["lu2x81.tmp", "doc.new", "#doc#"] {
+        let scene = Scene::new(1, PLENTY).await;
+        let client = scene.client(0);
+        let mut plain = text();
+        save(&client, create(&client, "doc").await, &compressed(&plain)).await;
+        save(&client, create(&client, "else").await, &noise(70_000, 5)).await;
+        // Near the beginning: hardly a byte of the container is as it was.
+        plain.splice(100..100, *b"a few words more ");
+        let new = compressed(&plain);
+        let sent = scene
+            .costs(&new, async {
+                save(&client, create(&client, saved_as).await, &new).await;
+                rename(&client, saved_as, "doc").await;
+            })
+            .await;
+        assert!(sent < FEW_BYTES, "{saved_as}: {sent} bytes of {}", new.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_reads_a_compressed_file_again_fetches_what_changed_in_it() {
     let scene = Scene::new(2, PLENTY).await;
     let (writer, reader) = (scene.client(0), scene.client(1));

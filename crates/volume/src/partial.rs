@@ -93,6 +93,20 @@ impl<'a> Tree<'a> {
         Ok(found)
     }
 
+    /// The first entries that are known, whatever else there is.
+    pub fn some_entries(
+        &self,
+        directory: FileId,
+        entries_max: usize,
+    ) -> Result<Vec<(Name, FileId)>, Missing> {
+        let mut found = Vec::new();
+        self.scan(directory, |name, file| {
+            found.push((name, file));
+            found.len() < entries_max
+        })?;
+        Ok(found)
+    }
+
     /// What the replica above last said of a node, whatever is pending.
     pub fn said(&self, file: FileId) -> Result<Option<Node>, Missing> {
         let row = self.row(file)?;
