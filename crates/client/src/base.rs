@@ -286,6 +286,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if plan.is_left_alone(names) {
             return Ok(None);
         }
+        // Packed bytes that no chunk has in common have nothing in common, and these are too many
+        // to be unpacked.
+        let size = match &update.change {
+            Change::Store { contents, .. } => contents.size,
+            _ => 0,
+        };
+        if size > CODED_BYTES_MAX as u64 && self.is_packed(plan)? {
+            return Ok(None);
+        }
         let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };
         let rate = self.inner.upstream.quality().rate_up;
         let bytes = plan.bytes_of(names);
