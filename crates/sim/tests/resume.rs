@@ -47,6 +47,7 @@ async fn store(client: &SimClient, bytes: &[u8]) {
     let handle = complete(client, call).await.unwrap().value.1.handle;
     complete(client, |client| client.write(handle, 0, bytes)).await.unwrap();
     complete(client, |client| client.flush(CALLER, handle)).await.unwrap();
+    complete(client, |client| client.sync(CALLER, handle)).await.unwrap();
     client.release(handle);
 }
 
@@ -70,13 +71,15 @@ async fn read(client: &SimClient) -> Option<Vec<u8>> {
 }
 
 struct Scene {
+    /// How machines end.
+    end: End,
     room: Room,
     origin: OriginMachine,
     machine: ClientMachine,
 }
 
 impl Scene {
-    async fn new(seed: u64) -> Scene {
+    async fn new(seed: u64, end: End) -> Scene {
         let room = Room::new(seed, false);
         let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
         let invitation = origin.invite().unwrap();
@@ -84,7 +87,7 @@ impl Scene {
         let mut machine = ClientMachine::new(&room, 0, invitation, SLOW, mode);
         machine.cache_bytes_max = 1 << 30;
         machine.start().await.unwrap();
-        Scene { room, origin, machine }
+        Scene { end, room, origin, machine }
     }
 
     /// Something is interrupted, and goes on a little later.
@@ -99,18 +102,18 @@ impl Scene {
                 self.room.network.restore(line);
             }
             1 => {
-                self.machine.stop(End::Killed, notice);
+                self.machine.stop(self.end, notice);
                 self.room.clock.sleep(away).await;
                 self.machine.launch().unwrap();
             }
             2 => {
-                self.origin.stop(End::Killed, notice);
+                self.origin.stop(self.end, notice);
                 self.room.clock.sleep(away).await;
                 self.origin.restart().unwrap();
             }
             _ => {
-                self.machine.stop(End::Killed, notice);
-                self.origin.stop(End::Killed, notice);
+                self.machine.stop(self.end, notice);
+                self.origin.stop(self.end, notice);
                 self.room.clock.sleep(away).await;
                 self.origin.restart().unwrap();
                 self.machine.launch().unwrap();
@@ -134,9 +137,9 @@ impl Scene {
     }
 }
 
-fn simulated(seed: u64, play: impl AsyncFnOnce(Scene)) {
+fn simulated(seed: u64, end: End, play: impl AsyncFnOnce(Scene)) {
     sim::run::paused(async {
-        let scene = Scene::new(seed).await;
+        let scene = Scene::new(seed, end).await;
         let network = scene.room.network.clone();
         play(scene).await;
         network.close();
@@ -149,8 +152,27 @@ fn most() -> u64 {
 
 #[test]
 fn what_was_sent_before_a_crash_or_a_cut_is_not_sent_again() {
+    sends(End::Killed);
+}
+
+#[test]
+fn what_was_sent_before_the_power_went_is_not_sent_again() {
+    sends(End::PowerCut);
+}
+
+#[test]
+fn what_was_fetched_before_a_crash_or_a_cut_is_not_fetched_again() {
+    fetches(End::Killed);
+}
+
+#[test]
+fn what_was_fetched_before_the_power_went_is_not_fetched_again() {
+    fetches(End::PowerCut);
+}
+
+fn sends(end: End) {
     for seed in 1..=SEEDS {
-        simulated(seed, async |mut scene: Scene| {
+        simulated(seed, end, async |mut scene: Scene| {
             let contents = noise(BYTES);
             store(scene.machine.client().unwrap(), &contents).await;
             for _ in 0..INTERRUPTIONS {
@@ -169,10 +191,9 @@ fn what_was_sent_before_a_crash_or_a_cut_is_not_sent_again() {
     }
 }
 
-#[test]
-fn what_was_fetched_before_a_crash_or_a_cut_is_not_fetched_again() {
+fn fetches(end: End) {
     for seed in 1..=SEEDS {
-        simulated(seed, async |mut scene: Scene| {
+        simulated(seed, end, async |mut scene: Scene| {
             let contents = noise(BYTES);
             let invitation = scene.origin.invite().unwrap();
             let mode = WantedMode::Fixed(Mode::Connected);
