@@ -125,7 +125,7 @@ impl UpdateLog {
                     !matches!(earlier, Record::Update(update) if update.stamp.number == *number)
                 });
             }
-            Record::Opened { .. } | Record::Closed { .. } => {}
+            _ => {}
         }
         if position > applied {
             recovered.replayed.push(record);

@@ -1,7 +1,8 @@
 //! A record of the log, in a versioned envelope. Layout: docs/FORMATS.md, "Log records".
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{FileId, Stamp, Update};
+use model::{ChunkName, Contents, FileId, Stamp, Update};
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum Record {
@@ -32,6 +33,71 @@ pub enum Record {
     Closed {
         #[n(0)]
         file: FileId,
+    },
+    /// As `Opened`, of a container that does not hold all of the file: what it lacks is as it is
+    /// in another version.
+    #[n(4)]
+    OpenedPart {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        generation: u32,
+        #[n(2)]
+        expects: Stamp,
+        #[n(3)]
+        uid: u32,
+        /// The version that shows where nothing is here.
+        #[n(4)]
+        version: Stamp,
+        #[n(5)]
+        contents: Contents,
+        /// Bytes of that version, from its beginning, that show at all.
+        #[n(6)]
+        reach: u64,
+        /// Stretches that are here: (offset, end).
+        #[n(7)]
+        ranges: Vec<(u64, u64)>,
+    },
+    /// Of such a container a stretch is here now, which is on the disk.
+    #[n(5)]
+    Here {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        generation: u32,
+        #[n(2)]
+        from: u64,
+        #[n(3)]
+        to: u64,
+    },
+    /// Of the other version no more than this shows any more.
+    #[n(6)]
+    Reach {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        generation: u32,
+        #[n(2)]
+        reach: u64,
+    },
+    /// What the store that follows adds to the version that its contents rest on.
+    #[n(7)]
+    Part {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        generation: u32,
+        /// Of the update that follows.
+        #[n(2)]
+        number: u64,
+        #[n(3)]
+        contents: Contents,
+        /// Chunks that were cut anew: offset, length and name.
+        #[n(4)]
+        pieces: Vec<(u64, u64, ChunkName)>,
+        /// Recipe chunks that were made anew.
+        #[n(5)]
+        recipe: Vec<ByteVec>,
     },
 }
 
@@ -83,8 +149,38 @@ mod tests {
             Record::Cancelled { number: 4 },
             Record::Closed { file: FileId(1) },
             Record::Opened { file: FileId(2), generation: 1, expects: Stamp::default(), uid: 0 },
+            opened_part(),
+            part(),
         ] {
             assert_eq!(Record::decode(&record.encode()).expect("just encoded"), record);
+        }
+    }
+
+    fn contents() -> Contents {
+        Contents { size: 100, root: Some(Root { name: ChunkName([0xab; 24]), depth: 1 }) }
+    }
+
+    fn opened_part() -> Record {
+        Record::OpenedPart {
+            file: FileId(5),
+            generation: 2,
+            expects: Stamp::new(ReplicaId(3), 9),
+            uid: 1000,
+            version: Stamp::new(ReplicaId(3), 8),
+            contents: contents(),
+            reach: 90,
+            ranges: vec![(0, 10), (20, 30)],
+        }
+    }
+
+    fn part() -> Record {
+        Record::Part {
+            file: FileId(5),
+            generation: 2,
+            number: 9,
+            contents: contents(),
+            pieces: vec![(0, 10, ChunkName([0xcd; 24]))],
+            recipe: vec![vec![1, 2].into()],
         }
     }
 
@@ -109,6 +205,19 @@ mod tests {
         );
         check("0182028104", &Record::Cancelled { number: 4 });
         check("0182038105", &Record::Closed { file: FileId(5) });
+        let name = |byte: &str| byte.repeat(24);
+        let contents = format!("821864825818{}01", name("ab"));
+        check(
+            &format!("01820488050282030 91903e8820308{contents}185a82 82000a82 14181e").replace(' ', ""),
+            &opened_part(),
+        );
+        let (file, generation) = (FileId(5), 2);
+        check("018205840502000a", &Record::Here { file, generation, from: 0, to: 10 });
+        check("0182068305020a", &Record::Reach { file, generation, reach: 10 });
+        check(
+            &format!("01820786050209{contents}8183000a5818{}81420102", name("cd")),
+            &part(),
+        );
     }
 
     #[test]
@@ -202,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..5) {
+        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..9) {
             read_back(&bytes);
             read_back(&[&[FORMAT, 0x82, variant], bytes.as_slice()].concat());
         }
