@@ -1,6 +1,7 @@
 //! A file's contents as a recipe: cut, named and built into a tree in one pass.
 
 mod again;
+mod part;
 
 use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
@@ -11,6 +12,7 @@ use model::{ChunkName, Piece};
 use protocol::Cutter;
 
 pub use again::describe_again;
+pub use part::{Lacks, PartOf, Short, describe_part};
 
 /// A file, cut and named.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,9 @@ pub use against::{
     pack_after, pack_against, stretch_of, target_bytes, unpack_after, unpack_against,
 };
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
-pub use describe::{Described, Found, describe, describe_again, describe_bytes};
+pub use describe::{
+    Described, Found, Lacks, PartOf, Short, describe, describe_again, describe_bytes, describe_part,
+};
 pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;
 pub use fuzz::{

@@ -127,7 +127,7 @@ fn step<E: From<ChunksError>>(
 
 /// The written stretches in order, joined where they touch, and the end of the file if it moved:
 /// its last chunk is as short as it is because the file ended there.
-fn joined(size: u64, size_before: u64, changed: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(super) fn joined(size: u64, size_before: u64, changed: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = changed
         .iter()
         .map(|range| range.start.min(size)..range.end.min(size))

@@ -48,6 +48,23 @@ impl<'s> Builder<'s> {
         self.add(0, piece);
     }
 
+    /// The next piece is a whole recipe chunk of this depth, or a chunk at depth 0, that another
+    /// tree has. It must be the last of its depth in both trees, or in neither. False: it is not
+    /// where one can begin here, and what hangs below it has to be pushed instead.
+    pub fn keep(&mut self, depth: u8, piece: Piece) -> bool {
+        let level = usize::from(depth);
+        if self.open.iter().take(level).any(|entries| !entries.is_empty()) {
+            return false;
+        }
+        self.size = self.size.saturating_add(piece.length());
+        assert!(self.size <= FILE_BYTES_MAX, "a file has at most i64::MAX bytes");
+        while self.open.len() < level {
+            self.open.push(Vec::new());
+        }
+        self.add(level, piece);
+        true
+    }
+
     pub fn finish(mut self) -> Tree {
         let mut level = 0;
         let root = loop {
