@@ -149,6 +149,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let config = RemoteConfig::new(address, identity, device_name(), world.clone());
     let uplink = Uplink::connect(config)?;
     let settings = Settings {
+        whole_bytes_max: None,
         mode: plan.mode.wanted(),
         durability: plan.durability.wanted(),
         cache_bytes_max: plan.cache_bytes_max,

@@ -6,12 +6,13 @@
 use crate::client::{Client, Core, failed, log_failed};
 use crate::files::{Grip, Since};
 use crate::mode;
+use crate::part::PartRow;
 use crate::plan::{Plan, describe_container, describe_container_again};
 use crate::presence::{Dirty, Presence};
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
-use model::{Change, ChunkName, FileId, Piece, Time};
+use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time};
 use protocol::Upstream;
 use std::sync::PoisonError;
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -36,6 +37,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if written.unlinked {
             return self.store_nothing(grip).map(|()| None);
         }
+        if let Some((presence, described)) = self.describe_upon(grip)? {
+            return self.store_upon(grip, uid, &written, (presence, described));
+        }
         let (secret, cutter) = self.secret();
         let outcome = match &written.since {
             Some(since) => {
@@ -56,7 +60,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
         let described = (&described, fresh.as_deref());
-        let wait = self.log_store(&mut core, grip, described, &written, (mtime, uid, kin))?;
+        let upon = None;
+        let wait = self.log_store(&mut core, grip, described, &written, (mtime, uid, kin, upon))?;
+        drop(core);
+        self.after_change()?;
+        Ok(wait)
+    }
+
+    /// As `store`, of what was written upon a version that is not all here.
+    fn store_upon(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: Option<u32>,
+        written: &Written,
+        (presence, described): (Presence, Described),
+    ) -> Step<Option<u64>> {
+        let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
+        let uid = uid.unwrap_or(written.dirty.uid);
+        let mut core = self.core();
+        let part = self.note_part(&mut core, grip, &described)?;
+        let upon = Some((presence, part));
+        let wait =
+            self.log_store(&mut core, grip, (&described, None), written, (mtime, uid, None, upon))?;
         drop(core);
         self.after_change()?;
         Ok(wait)
@@ -68,7 +93,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         grip: &Grip<C::Container>,
         (described, fresh): (&Described, Option<&[Placed]>),
         written: &Written,
-        (mtime, uid, kin): (Time, u32, Option<FileId>),
+        (mtime, uid, kin, upon): (Time, u32, Option<FileId>, Option<(Presence, PartRow)>),
     ) -> Step<Option<u64>> {
         self.contents_written(grip.key());
         let contents = described.tree.contents;
@@ -84,9 +109,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             uid,
             |_, _| Ok(change),
             |write, update| {
-                let mut presence =
-                    Presence::new(grip.generation, update.stamp, contents, written.used);
-                presence.add_all();
+                let presence = match &upon {
+                    Some((presence, part)) => {
+                        part.save(write, grip.file)?;
+                        presence.stored(update.stamp, contents)
+                    }
+                    None => whole(grip.generation, (update.stamp, contents), written.used),
+                };
                 presence.save(write, grip.file)?;
                 note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
                 note_features(write, grip.file, grip.generation, &described.features)?;
@@ -131,9 +160,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-        open.presence.dirty = None;
-        open.presence.contents = crate::files::sized(grip.container.length().map_err(failed)?);
-        open.presence.add_all();
+        let contents = crate::files::sized(grip.container.length().map_err(failed)?);
+        open.presence = match &open.presence {
+            here if here.ground.is_some() => here.stored(here.version, contents),
+            here => whole(here.generation, (here.version, contents), here.used),
+        };
         let mut write = self.inner.tables.write().map_err(failed)?;
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
@@ -157,6 +188,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         lacking
     }
+}
+
+/// A version of which all is in its container.
+fn whole(generation: u32, (version, contents): (Stamp, Contents), used: i64) -> Presence {
+    let mut presence = Presence::new(generation, version, contents, used);
+    presence.add_all();
+    presence
 }
 
 /// Notes where each chunk of a container is, and what it looks like.

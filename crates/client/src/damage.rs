@@ -177,6 +177,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
+    /// What was written here is stored without what it rests on, which is kept nowhere any more.
+    pub(crate) fn note_lost(
+        &self,
+        file: FileId,
+        version: Stamp,
+        stored: u64,
+    ) -> Result<(), StoreError> {
+        let mut core = self.core();
+        let mut write = self.inner.tables.write()?;
+        self.new_note(&*write, &core.log, (file, version), Some(stored)).save(&mut *write)?;
+        write.commit(Durability::Later)?;
+        core.unsaved = true;
+        Ok(())
+    }
+
     fn node_as_shown(&self, file: FileId) -> Result<Option<model::Node>, Missing> {
         Tree::new(&*self.inner.tables.read()?, 0).node(file)
     }
@@ -192,7 +207,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let row = Presence::load(&*self.inner.tables.read()?, file)?;
         let newest = self.files().newest_generation(file);
         let used = row.as_ref().map_or(update.at.secs, |row| row.used);
-        let is_it = |row: &&Presence| row.version == update.stamp && row.is_whole();
+        let is_it = |row: &&Presence| {
+            row.version == update.stamp && (row.is_whole() || row.ground.is_some())
+        };
         let current = row.as_ref().filter(is_it).map(|row| row.generation);
         let there = self.inner.containers.list_of(file.0)?.into_iter();
         let others = there.filter(|key| {
@@ -336,10 +353,12 @@ fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
                     damaged.push((file, update.stamp));
                 }
             }
-            Record::Opened { file, .. } | Record::Closed { file } => {
+            Record::Opened { file, .. }
+            | Record::OpenedPart { file, .. }
+            | Record::Closed { file } => {
                 damaged.retain(|(stored, _)| stored != file);
             }
-            Record::Cancelled { .. } => {}
+            _ => {}
         }
     }
     damaged

@@ -71,6 +71,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let _alone = fetching.lock().await;
+        if let Some(wanting) = self.wanted_of_ground(file, generation, offset, length) {
+            return self.get_of_ground(file, generation, wanting).await;
+        }
         let Some((target, size, range)) = self.target(file, generation, offset, length)? else {
             return Ok(());
         };
@@ -151,10 +154,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let range = if size <= portions.whole {
             Range { offset: 0, length: size }
         } else {
-            let goes_on = open.read_to == offset;
-            let window = if goes_on { open.window * 2 } else { portions.window_least };
-            open.window = window.clamp(portions.window_least, portions.window_most);
-            Range { offset, length: length.max(open.window).min(size - offset) }
+            let window = open.widen(&portions, offset);
+            Range { offset, length: length.max(window).min(size - offset) }
         };
         let target = Target {
             file,
@@ -375,7 +376,7 @@ fn pieces_of<K>(target: &Target<K>, fetched: &Fetched, range: Range) -> Result<V
     Ok(found.pieces)
 }
 
-fn bad(error: ChunksError) -> Error {
+pub(crate) fn bad(error: ChunksError) -> Error {
     match error {
         ChunksError::Store(error) => error_of(error),
         error => {

@@ -8,10 +8,13 @@ mod nameless;
 mod opening;
 mod since;
 
+pub(crate) use bytes::Altered;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::has_length;
 pub(crate) use since::Since;
 
+use crate::part::Shelf;
+use crate::portions::Portions;
 use crate::presence::Presence;
 use crate::types::{Error, Handle, OpenFlags};
 use model::{Contents, FileId, Node, Stamp, Time};
@@ -114,6 +117,8 @@ pub(crate) struct OpenFile<K> {
     pub overtook: bool,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
+    /// Of the recipe of the version that it is written upon, what has been fetched.
+    pub shelf: Arc<Shelf>,
     /// Writers share it; who makes a version of the container has it alone.
     pub still: Arc<RwLock<()>>,
     /// The first writer has it until the log knows that the container changes.
@@ -149,12 +154,22 @@ impl<K> OpenFile<K> {
             turned_down: false,
             overtook: false,
             since: None,
+            shelf: Arc::default(),
             still: Arc::default(),
             opening: Arc::default(),
             read_to: 0,
             window: 0,
             fetching: Arc::default(),
         }
+    }
+
+    /// How much is fetched at once for who reads at `offset`: twice as much each time for who
+    /// goes on.
+    pub fn widen(&mut self, portions: &Portions, offset: u64) -> u64 {
+        let goes_on = self.read_to == offset;
+        let window = if goes_on { self.window * 2 } else { portions.window_least };
+        self.window = window.clamp(portions.window_least, portions.window_most);
+        self.window
     }
 
     /// Nobody has it open, and nobody is owed that it is stored.
@@ -349,7 +364,23 @@ impl<K: Container> Files<K> {
     /// Bytes that were written and not stored.
     pub fn written_bytes(&self) -> StoreResult<u64> {
         let written = self.open.values().filter(|open| open.presence.dirty.is_some());
-        written.map(|open| open.container.length()).sum()
+        let bytes = |open: &OpenFile<K>| -> StoreResult<u64> {
+            let length = open.container.length()?;
+            Ok(match &open.presence.ground {
+                Some(ground) => open.presence.bytes() + length.saturating_sub(ground.reach),
+                None => length,
+            })
+        };
+        written.map(bytes).sum()
+    }
+
+    /// Those that are written to upon another version, and are not all here.
+    pub fn grounded(&self) -> impl Iterator<Item = (FileId, &Presence)> {
+        let written = self.open.iter().filter(|(_, open)| {
+            open.presence.dirty.is_some() && open.presence.ground.is_some()
+        });
+        let named = written.filter(|(_, open)| open.unlinked.is_none());
+        named.map(|((file, _), open)| (*file, &open.presence))
     }
 
     /// What was left over has been stored: nobody has it open.

@@ -34,6 +34,7 @@ mod tests {
         fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>) {
             fuzz_rows(&bytes);
             fuzz_rows(&[&[1], bytes.as_slice()].concat());
+            fuzz_rows(&[&[2], bytes.as_slice()].concat());
         }
 
         #[test]

@@ -27,6 +27,7 @@ mod mode;
 mod names;
 mod needs;
 mod pace;
+mod part;
 mod plan;
 mod portions;
 mod presence;

@@ -4,6 +4,7 @@
 use crate::client::{Client, error_of};
 use crate::known::Going;
 use crate::mode;
+use crate::part::Wanting;
 use crate::session::unexpected;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
@@ -69,6 +70,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Entry(directory, name) => self.get_directory(directory, Some(name)).await,
             Need::Contents { file, generation, offset, length } => {
                 self.fetch(file, generation, offset, length).await
+            }
+            Need::Ground { file, generation, recipe, bytes } => {
+                self.fetch_ground(file, generation, Wanting { recipe, bytes }).await
             }
         }
     }

@@ -61,7 +61,12 @@ impl Plan {
                 Piece::Zeros { .. } => None,
             })
             .collect();
-        Plan { file, generation, recipe, data, kin, coded: None, arrived: BTreeMap::new() }
+        Plan { recipe, data, kin, ..Plan::empty(file, generation) }
+    }
+
+    pub fn empty(file: FileId, generation: u32) -> Plan {
+        let (recipe, data, arrived) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Plan { file, generation, recipe, data, kin: None, coded: None, arrived }
     }
 
     /// Every chunk's name, recipe chunks first.

@@ -7,6 +7,8 @@ use store::{Read, StoreError, Write};
 
 const PRESENCE: &str = "client-presence";
 const FORMAT: u8 = 1;
+/// Of rows with a ground, which format 1 does not know.
+const FORMAT_GROUND: u8 = 2;
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -28,6 +30,38 @@ pub struct Presence {
     /// Seconds since 1970 of the last open.
     #[n(5)]
     pub used: i64,
+    /// The version that shows where nothing is here, if that is not this one.
+    #[n(6)]
+    pub ground: Option<Ground>,
+}
+
+/// What a container was written upon before all of it was here.
+///
+/// ```text
+///   (none) --written to--> Ground(before) --stored--> Ground(before) --taken--> Ground(itself)
+///      ^                        ^                          | written to                |
+///      | all is here            +--------------------------+---------------------------+
+/// ```
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Ground {
+    /// A version that the replica above has.
+    #[n(0)]
+    pub version: Stamp,
+    #[n(1)]
+    pub contents: Contents,
+    /// Bytes of it, from its beginning, that show at all: the file was cut to so many since.
+    #[n(2)]
+    pub reach: u64,
+    /// Stretches below that which are not as they are there, as far as is known.
+    #[n(3)]
+    pub written: Vec<(u64, u64)>,
+}
+
+impl Ground {
+    pub fn new(version: Stamp, contents: Contents) -> Ground {
+        Ground { version, contents, reach: contents.size, written: Vec::new() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Encode, Decode)]
@@ -41,20 +75,99 @@ pub struct Dirty {
 
 impl Presence {
     pub fn new(generation: u32, version: Stamp, contents: Contents, used: i64) -> Presence {
-        Presence { generation, version, contents, ranges: Vec::new(), dirty: None, used }
+        let (ranges, dirty, ground) = (Vec::new(), None, None);
+        Presence { generation, version, contents, ranges, dirty, used, ground }
+    }
+
+    /// From here on nothing can be lacking.
+    fn limit(&self) -> u64 {
+        match (&self.dirty, &self.ground) {
+            (Some(_), None) => 0,
+            (Some(_), Some(ground)) => ground.reach,
+            (None, _) => self.contents.size,
+        }
     }
 
     /// All bytes are here.
     pub fn is_whole(&self) -> bool {
-        self.dirty.is_some() || self.has(0, self.contents.size)
+        self.has(0, self.limit())
     }
 
     /// Whether the stretch is here, as far as the file goes.
     pub fn has(&self, offset: u64, length: u64) -> bool {
-        let end = offset.saturating_add(length).min(self.contents.size);
-        self.dirty.is_some()
-            || offset >= end
-            || self.ranges.iter().any(|&(from, to)| from <= offset && end <= to)
+        let end = offset.saturating_add(length).min(self.limit());
+        offset >= end || self.here_until(offset) >= end
+    }
+
+    /// Where what is here without a gap from `offset` on ends.
+    pub fn here_until(&self, offset: u64) -> u64 {
+        if offset >= self.limit() {
+            return u64::MAX;
+        }
+        let at = self.ranges.partition_point(|(_, to)| *to <= offset);
+        match self.ranges.get(at) {
+            Some(&(from, to)) if from <= offset && to >= self.limit() => u64::MAX,
+            Some(&(from, to)) if from <= offset => to,
+            _ => offset,
+        }
+    }
+
+    /// What is not here of a stretch.
+    pub fn absent(&self, offset: u64, end: u64) -> Vec<(u64, u64)> {
+        let end = end.min(self.limit());
+        let mut absent = Vec::new();
+        let mut at = offset;
+        for &(from, to) in &self.ranges {
+            if from >= end {
+                break;
+            }
+            if from > at {
+                absent.push((at, from));
+            }
+            at = at.max(to);
+        }
+        if at < end {
+            absent.push((at, end));
+        }
+        absent
+    }
+
+    /// What is written to this next is written upon.
+    pub fn ground_to_write_upon(&self) -> Ground {
+        self.ground.clone().unwrap_or_else(|| Ground::new(self.version, self.contents))
+    }
+
+    /// What was written has been stored: behind the end of the ground all is here.
+    pub fn stored(&self, version: Stamp, contents: Contents) -> Presence {
+        let mut stored = Presence { version, contents, dirty: None, ..self.clone() };
+        if let Some(ground) = &self.ground {
+            clip(&mut stored.ranges, contents.size);
+            join(&mut stored.ranges, ground.reach, contents.size);
+        }
+        stored
+    }
+
+    /// Bytes were written, and what they are is on the disk where it was not here.
+    pub fn write(&mut self, from: u64, to: u64) {
+        let Some(ground) = &mut self.ground else { return };
+        let to = to.min(ground.reach);
+        join(&mut ground.written, from, to);
+        join(&mut self.ranges, from, to);
+    }
+
+    /// It was cut to so many bytes.
+    pub fn cut(&mut self, size: u64) {
+        let Some(ground) = &mut self.ground else { return };
+        ground.reach = ground.reach.min(size);
+        clip(&mut ground.written, ground.reach);
+        clip(&mut self.ranges, ground.reach);
+    }
+
+    /// After a crash, or for want of knowing better, all that is here counts as written.
+    pub fn doubt(&mut self) {
+        if let Some(ground) = &mut self.ground {
+            ground.written.clone_from(&self.ranges);
+        }
     }
 
     /// The bytes that are here.
@@ -65,18 +178,7 @@ impl Presence {
     /// Notes that the stretch is here now.
     pub fn add(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.contents.size);
-        if offset < end {
-            self.ranges.push((offset, end));
-            self.ranges.sort_unstable();
-            let mut joined: Vec<(u64, u64)> = Vec::with_capacity(self.ranges.len());
-            for (from, to) in self.ranges.drain(..) {
-                match joined.last_mut() {
-                    Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                    _ => joined.push((from, to)),
-                }
-            }
-            self.ranges = joined;
-        }
+        join(&mut self.ranges, offset, end);
     }
 
     pub fn add_all(&mut self) {
@@ -112,21 +214,49 @@ impl Presence {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = vec![match self.ground {
+            None => FORMAT,
+            Some(_) => FORMAT_GROUND,
+        }];
         minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
         bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Presence, StoreError> {
-        let Some((&FORMAT, rest)) = bytes.split_first() else {
+        let Some((format @ (&FORMAT | &FORMAT_GROUND), rest)) = bytes.split_first() else {
             return Err(damaged("a row has an unknown format"));
         };
         let here: Presence =
             minicbor::decode(rest).map_err(|source| damaged(&source.to_string()))?;
-        if !are_apart(&here.ranges) {
+        if (*format == FORMAT_GROUND) != here.ground.is_some() {
+            return Err(damaged("a row has another format than it says"));
+        }
+        let written = here.ground.as_ref().is_none_or(|ground| are_apart(&ground.written));
+        if !are_apart(&here.ranges) || !written {
             return Err(damaged("the stretches of a row are not in order"));
         }
         Ok(here)
+    }
+}
+
+/// Adds a stretch to some that are in order and apart from each other.
+fn join(ranges: &mut Vec<(u64, u64)>, from: u64, to: u64) {
+    if from >= to {
+        return;
+    }
+    // Those that it touches.
+    let first = ranges.partition_point(|(_, end)| *end < from);
+    let behind = ranges.partition_point(|(start, _)| *start <= to);
+    let start = ranges[first..behind].first().map_or(from, |(start, _)| from.min(*start));
+    let end = ranges[first..behind].last().map_or(to, |(_, end)| to.max(*end));
+    ranges.splice(first..behind, [(start, end)]);
+}
+
+/// What lies behind `end` goes.
+fn clip(ranges: &mut Vec<(u64, u64)>, end: u64) {
+    ranges.retain(|(from, _)| *from < end);
+    if let Some(last) = ranges.last_mut() {
+        last.1 = last.1.min(end);
     }
 }
 
@@ -170,6 +300,42 @@ mod tests {
         assert!(presence(0).is_whole());
     }
 
+    #[test]
+    fn what_is_written_upon_parts_is_here_and_the_rest_is_lacking() {
+        let mut here = presence(100);
+        here.add(0, 10);
+        here.ground = Some(Ground::new(here.version, here.contents));
+        here.dirty = Some(Dirty { expects: here.version, uid: 0 });
+        assert!(here.has(2, 8) && !here.has(2, 9) && !here.is_whole());
+        here.write(50, 60);
+        assert_eq!(here.absent(0, u64::MAX), [(10, 50), (60, 100)]);
+        assert_eq!((here.here_until(50), here.here_until(60)), (60, 60));
+        here.cut(55);
+        assert_eq!(here.absent(0, 100), [(10, 50)]);
+        assert!(here.has(50, 1000) && here.here_until(52) == u64::MAX);
+        here.write(10, 200);
+        assert!(here.is_whole());
+        let ground = here.ground.clone().expect("it was put there");
+        assert_eq!((ground.reach, ground.written), (55, vec![(10, 55)]));
+        here.doubt();
+        assert_eq!(here.ground.map(|ground| ground.written), Some(vec![(0, 55)]));
+    }
+
+    #[test]
+    fn stretches_are_joined_as_one_by_one_they_would_be() {
+        let mut joined = Vec::new();
+        let mut bits = [false; 64];
+        for step in 0..200_u64 {
+            let from = step * 37 % 61;
+            let to = from + step % 4;
+            join(&mut joined, from, to);
+            bits[from as usize..to as usize].fill(true);
+            assert!(are_apart(&joined));
+            let is_in = |at: u64| joined.iter().any(|(from, to)| (*from..*to).contains(&at));
+            assert!((0..64).all(|at| is_in(at) == bits[at as usize]), "{joined:?}");
+        }
+    }
+
     fn saved(presence: &Presence) -> Option<Vec<u8>> {
         let tables = MemoryTables::default();
         let mut write = tables.write().unwrap();
@@ -200,7 +366,19 @@ mod tests {
             &[0x80, 0x82, 0x82, 3, 9, 0x19, 0x03, 0xe8, 5],
         ]
         .concat();
-        for (golden, presence) in [(golden_part, part), (golden_written, written)] {
+        let ground = Ground { reach: 90, written: vec![(0, 10)], ..Ground::new(version, contents) };
+        let upon = Presence { ground: Some(ground), ..part.clone() };
+        let golden_upon = [
+            &[2, 0x87, 2, 0x82, 3, 9, 0x82, 0x18, 100, 0x82, 0x58, 24][..],
+            &[0xab; 24],
+            &[1, 0x82, 0x82, 0, 10, 0x82, 20, 0x18, 100, 0xf6, 0x20],
+            &[0x84, 0x82, 3, 9, 0x82, 0x18, 100, 0x82, 0x58, 24],
+            &[0xab; 24],
+            &[1, 0x18, 90, 0x81, 0x82, 0, 10],
+        ]
+        .concat();
+        let goldens = [(golden_part, part), (golden_written, written), (golden_upon, upon)];
+        for (golden, presence) in goldens {
             assert_eq!(Presence::decode(&golden).unwrap(), presence);
             assert_eq!(saved(&presence), Some(golden));
         }

@@ -8,6 +8,7 @@ use crate::effects::effects_here;
 use crate::files::{forget_written, sized};
 use crate::meta::Meta;
 use crate::plan::describe_container;
+use crate::part::{PartRow, redo_part};
 use crate::presence::{Dirty, Presence};
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
@@ -119,6 +120,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let dirty = Dirty { expects: *expects, uid: *uid };
                 self.mark_written(write, *file, *generation, dirty)?;
             }
+            Record::OpenedPart { .. }
+            | Record::Here { .. }
+            | Record::Reach { .. }
+            | Record::Part { .. } => redo_part(write, record)?,
             Record::Closed { file } => forget_written(write, *file)?,
             Record::Cancelled { .. } => {}
         }
@@ -133,6 +138,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         contents: Contents,
     ) -> Result<(), StoreError> {
         let row = Presence::load(&*write, file)?;
+        let part = PartRow::load(&*write, file, update.stamp.number, &contents)?;
+        if let (Some(_), Some(row)) = (part, row.as_ref().filter(|row| row.ground.is_some())) {
+            let mut row = row.clone();
+            // The log does not say what of it was written over.
+            row.doubt();
+            row.stored(update.stamp, contents).save(write, file)?;
+            self.contents_written(Key { file: file.0, generation: row.generation });
+            return Ok(());
+        }
         let (generation, used) = row.map_or((0, update.at.secs), |row| (row.generation, row.used));
         let mut presence = Presence::new(generation, update.stamp, contents, used);
         presence.add_all();
@@ -150,8 +164,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         };
         let key = Key { file: file.0, generation: presence.generation };
+        let secret = Secret::new(meta.secret);
+        let of = (*file, update.stamp.number, contents);
+        if let Some(holds) = self.holds_part(read, of, &secret)? {
+            return Ok(!holds);
+        }
         let Some(container) = self.inner.containers.open(key, false)? else { return Ok(false) };
-        let described = describe_container(&container, &Secret::new(meta.secret), meta.cutter)?;
+        let described = describe_container(&container, &secret, meta.cutter)?;
         Ok(described.tree.contents != *contents)
     }
 
@@ -171,6 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             None => Presence::new(generation, NO_VERSION, sized(0), 0),
         };
         presence.dirty = Some(dirty);
+        presence.ground = None;
         presence.save(write, file)?;
         Ok(())
     }
@@ -189,13 +209,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(*last);
-            for (file, presence) in page {
+            for (file, mut presence) in page {
                 if presence.dirty.is_none() {
                     continue;
                 }
+                presence.doubt();
                 let key = Key { file: file.0, generation: presence.generation };
                 match self.inner.containers.open(key, false)? {
-                    Some(container) => self.files().reopen(file, container, presence),
+                    Some(container) => {
+                        presence.cut(container.length()?);
+                        self.files().reopen(file, container, presence);
+                    }
                     None => {
                         tracing::warn!(%file, "a file that was being written to has no container");
                         let mut write = self.inner.tables.write()?;

@@ -1,12 +1,13 @@
 //! New stamps and ids for what is pending, when this client was set back to an earlier state.
 //! From: DESIGN, "Updates": a restored virtual machine or backup is recognised at attach.
 
-use crate::client::Client;
+use crate::client::{Client, error_of};
+use crate::part::renumber_part;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update};
 use protocol::Upstream;
 use std::collections::BTreeMap;
-use store::Containers;
+use store::{Containers, Durability};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives what is pending new stamps and new ids under the replica id `replica`: the origin
@@ -32,6 +33,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.meta.counter = counter;
         let moved = self.move_containers(&ids, &stamps)?;
         tracing::debug!(moved, "containers moved to new ids");
+        {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            for update in core.log.pending() {
+                if let Change::Store { file, .. } = update.change {
+                    renumber_part(&mut *write, file, (update.stamp, &stamps)).map_err(error_of)?;
+                }
+            }
+            write.commit(Durability::Now).map_err(error_of)?;
+        }
         let forget: Vec<Update> = core.log.pending().cloned().collect();
         core.log
             .renumber(|update| rewrite(update, &ids, &stamps))

@@ -7,6 +7,7 @@ use crate::client::{Client, Core, error_of};
 use crate::mode;
 use crate::needs::files_of;
 use crate::pace::{eager_bytes, step_within};
+use crate::part::forget_part;
 use crate::plan::{forget_home, note_home};
 use crate::session::unexpected;
 use crate::types::Error;
@@ -239,6 +240,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
         let _pressed = self.pressed();
         let mut stale: Vec<Changed> = Vec::new();
+        let mut grounds = Vec::new();
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -261,6 +263,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     for name in plan.names() {
                         note_home(&mut *write, name).map_err(error_of)?;
                     }
+                }
+                if let Change::Store { file, .. } = update.change
+                    && forget_part(&mut *write, file, number).map_err(error_of)?
+                    && matches!(verdict, Verdict::Taken(_))
+                {
+                    grounds.push((file, update.stamp));
                 }
                 if !matches!(verdict, Verdict::Taken(_)) {
                     self.report(update, verdict);
@@ -291,6 +299,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 stale.extend(turned_down.iter().flat_map(stale_by));
                 stale.extend(changed);
             }
+        }
+        for (file, version) in grounds {
+            self.was_taken(file, version)?;
         }
         self.forget(&stale);
         self.acknowledge_company();

@@ -28,6 +28,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.core().plans.has(update.stamp.number) {
             return Ok(());
         }
+        if let Some(plan) = self.plan_of_part(update)? {
+            self.core().plans.insert(update.stamp.number, plan);
+            return Ok(());
+        }
         let row = {
             let read = self.inner.tables.read().map_err(error_of)?;
             Presence::load(&*read, *file).map_err(error_of)?
@@ -221,7 +225,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             found_any |= !parcel.is_empty();
             ready = Some(parcel).filter(|parcel| !parcel.is_empty());
         }
-        if !found_any {
+        if !found_any && !self.ground_is_lacking(&updates).await? {
             self.look_again(&updates)?;
         }
         Ok(())
@@ -428,7 +432,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(Some(((file, update.stamp), bytes)));
             }
         }
-        Ok(None)
+        // What it lacks of a version that a store rests on may be here by another name.
+        let store = updates.iter().find_map(|update| match update.change {
+            Change::Store { file, .. } => Some((file, update.stamp)),
+            _ => None,
+        });
+        let Some(stored) = store else { return Ok(None) };
+        Ok(self.chunk_here(&secret, name)?.map(|bytes| (stored, bytes)))
     }
 }
 

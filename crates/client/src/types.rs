@@ -35,6 +35,9 @@ pub enum Need {
     Directory(FileId),
     /// A stretch of a file's contents.
     Contents { file: FileId, generation: u32, offset: u64, length: u64 },
+    /// Stretches, (offset, end), of the version that a file was written upon: of some the recipe,
+    /// of others the bytes too.
+    Ground { file: FileId, generation: u32, recipe: Vec<(u64, u64)>, bytes: Vec<(u64, u64)> },
     /// The volume itself: this client has never been attached.
     Volume,
     /// Totals for `statfs`.
@@ -193,6 +196,9 @@ pub struct Settings {
     pub mode: WantedMode,
     pub durability: Durability,
     pub cache_bytes_max: u64,
+    /// Files up to so many bytes are fetched whole before they are written to, and of larger ones
+    /// only what is needed. None: by the link.
+    pub whole_bytes_max: Option<u64>,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
     /// For `status` alone.

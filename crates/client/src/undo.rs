@@ -6,6 +6,7 @@
 
 use crate::client::{Client, Core, error_of};
 use crate::files::Files;
+use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::replay_log::{REFUSALS_MAX, stale_by};
 use crate::types::{Error, Step};
@@ -205,9 +206,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if open.unlinked.is_some() || open.presence.dirty.is_some() {
             return Ok(true);
         }
-        let (generation, uid) = (open.presence.generation, update.uid);
-        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
-        open.presence.dirty = Some(Dirty { expects, uid });
+        let dirty = Dirty { expects, uid: update.uid };
+        open.presence.dirty = Some(dirty);
+        core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
         open.turned_down = true;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         open.presence.save(&mut *write, file).map_err(error_of)?;
@@ -235,6 +236,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             generation: generation.wrapping_add(1),
             ranges: Vec::new(),
             dirty: None,
+            ground: None,
             ..row
         };
         without.save(&mut *write, file).map_err(error_of)?;

@@ -166,9 +166,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return;
         }
         for need in lacking {
-            if let Err(error) = self.satisfy(need).await {
-                tracing::debug!(%error, "what was written cannot be stored yet");
-                return;
+            match self.satisfy(need.clone()).await {
+                Ok(()) => {}
+                Err(Error::Stale) => {
+                    if let Err(error) = self.give_up_ground(&need) {
+                        tracing::warn!(%error, "what was written could not be stored by itself");
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "what was written cannot be stored yet");
+                    return;
+                }
             }
         }
         self.store_left_over();
@@ -184,7 +193,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut core = self.core();
             core.meta.applied = core.log.last_position();
             core.meta.hides = (!core.hidden.is_empty()).then_some(true);
+            let files = self.files();
             let mut write = self.inner.tables.write().map_err(error_of)?;
+            // The log tells more of these than their rows do.
+            for (file, presence) in files.grounded() {
+                presence.save(&mut *write, file).map_err(error_of)?;
+            }
+            drop(files);
             core.meta.save(&mut *write).map_err(error_of)?;
             self.begin_noting_anew();
             // Nobody can write to the tables now, so this is all that they speak of.
@@ -314,6 +329,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let evicted = Presence {
             generation: presence.generation.wrapping_add(1),
             ranges: Vec::new(),
+            ground: None,
             ..presence.clone()
         };
         evicted.save(&mut *write, file).map_err(error_of)?;

@@ -177,6 +177,8 @@ pub struct ClientMachine {
     pub mode: WantedMode,
     pub durability: Durability,
     pub cache_bytes_max: u64,
+    /// Files up to so many bytes are fetched whole before they are written to.
+    pub whole_bytes_max: Option<u64>,
     process: Option<Process>,
 }
 
@@ -213,6 +215,7 @@ impl ClientMachine {
             mode,
             durability,
             cache_bytes_max,
+            whole_bytes_max: None,
             process: None,
         }
     }
@@ -240,6 +243,7 @@ impl ClientMachine {
             reserve: Arc::new(self.disk.reserve()),
         };
         let settings = Settings {
+            whole_bytes_max: self.whole_bytes_max,
             mode: self.mode,
             durability: self.durability,
             cache_bytes_max: self.cache_bytes_max,

@@ -358,7 +358,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut files = self.files();
             let Some(open) = files.get_mut(asked.file, generation) else { return Ok(false) };
             let here = &mut open.presence;
-            if here.version != asked.version || here.dirty.is_some() || !here.ranges.is_empty() {
+            let begun = here.dirty.is_some() || here.ground.is_some() || !here.ranges.is_empty();
+            if here.version != asked.version || begun {
                 return Ok(false);
             }
             if open.handles == 1 {
@@ -399,7 +400,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
 /// Nothing of the version is here, nor anything that was written.
 fn lacks_all(row: &Presence, node: &Node) -> bool {
-    row.dirty.is_none() && (row.version != node.contents_stamp || row.ranges.is_empty())
+    let nothing = row.ranges.is_empty() && row.ground.is_none();
+    row.dirty.is_none() && (row.version != node.contents_stamp || nothing)
 }
 
 fn read_presence(

@@ -32,6 +32,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
     Settings {
         mode: WantedMode::Auto,
         durability: Durability::Prompt,
+        whole_bytes_max: None,
         cache_bytes_max,
         answer_within: Duration::from_secs(30),
         volume: String::new(),

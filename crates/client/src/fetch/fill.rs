@@ -5,6 +5,7 @@
 use super::Target;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
+use crate::presence::Presence;
 use crate::types::Error;
 use chunks::Placed;
 use chunks::index::{self, Place};
@@ -108,11 +109,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         stretches: &[(u64, &[u8])],
     ) -> Result<(), Error> {
         let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
-        let overtaken = self
-            .files()
-            .get(target.file, target.generation)
-            .is_none_or(|open| open.presence.dirty.is_some());
-        if overtaken {
+        if self.is_overtaken(target) {
             return Ok(());
         }
         for (offset, bytes) in stretches {
@@ -147,7 +144,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let older = {
             let mut files = self.files();
             let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
-            if open.presence.dirty.is_some() {
+            if !is_still(target, &open.presence) {
                 return Ok(());
             }
             open.presence.contents = contents;
@@ -178,6 +175,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn is_overtaken(&self, target: &Target<C::Container>) -> bool {
         self.files()
             .get(target.file, target.generation)
-            .is_none_or(|open| open.presence.dirty.is_some())
+            .is_none_or(|open| !is_still(target, &open.presence))
     }
+}
+
+/// Nobody has begun to change the version that is fetched.
+fn is_still<K>(target: &Target<K>, presence: &Presence) -> bool {
+    let begun = presence.dirty.is_some() || presence.ground.is_some();
+    !begun && presence.version == target.version
 }

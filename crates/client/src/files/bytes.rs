@@ -5,6 +5,8 @@
 
 use super::{FILE_BYTES_MAX, Grip, OpenFile};
 use crate::client::{Client, failed, log_failed};
+use crate::mode;
+use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::{FileId, Update};
@@ -13,7 +15,6 @@ use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
-use update_log::Record;
 use volume::partial;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -52,7 +53,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let found = if appends { container.length()? } else { offset };
             let start = *end.get_or_init(|| found);
             container.write(start, bytes)?;
-            Ok(Some(start..start + bytes.len() as u64))
+            Ok(Altered::Stretch(start..start + bytes.len() as u64))
         })
     }
 
@@ -88,7 +89,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             // Of what it makes longer, the end tells.
-            Ok(Some(offset..end))
+            Ok(Altered::Stretch(offset..end))
         })
     }
 
@@ -141,14 +142,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !flags.write || self.files().get(grip.file, grip.generation).is_some_and(only_cut) {
             return Ok(Done { value: (), wait: None });
         }
-        let wait = self.store(&grip, Some(caller.uid))?;
+        let wait = self.store_or_leave(&grip, caller.uid)?;
         Ok(Done { value: (), wait })
+    }
+
+    /// Stores what was written. What that lacks and cannot be had now is waited for by upkeep.
+    fn store_or_leave(&self, grip: &Grip<C::Container>, uid: u32) -> Step<Option<u64>> {
+        match self.store(grip, Some(uid)) {
+            Err(Stop::Need(_)) if !mode::fetches(self.connection().mode) => Ok(None),
+            outcome => outcome,
+        }
     }
 
     /// fsync(2): as `flush`, and safe from a power cut.
     pub fn sync(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
         let (grip, _) = self.files().grip(handle)?;
-        let wait = self.store(&grip, Some(caller.uid))?;
+        let wait = self.store_or_leave(&grip, caller.uid)?;
         grip.container.sync().map_err(failed)?;
         self.sync_log().map_err(failed)?;
         Ok(Done { value: (), wait })
@@ -179,7 +188,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let opened = self.open_file(caller, file, flags)?.value;
         let outcome = self.resize(opened.handle, size, caller.uid, true).and_then(|()| {
             let (grip, _) = self.files().grip(opened.handle)?;
-            self.store(&grip, Some(caller.uid))
+            self.store_or_leave(&grip, caller.uid)
         });
         self.release(opened.handle);
         outcome
@@ -196,7 +205,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 open.is_none_or(|open| open.presence.dirty.is_none() || open.only_cut)
             };
             let change = if alone { Extent::AllOfOwn } else { Extent::All };
-            self.alter(handle, uid, change, |container| container.set_length(0).map(|()| None))?;
+            let cut = |container: &C::Container| container.set_length(0);
+            self.alter(handle, uid, change, |container| {
+                cut(container).map(|()| Altered::Length(0))
+            })?;
             let mut files = self.files();
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
                 open.only_cut = nothing_else;
@@ -207,7 +219,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         self.alter(handle, uid, Extent::From(size), |container| {
-            container.set_length(size).map(|()| None)
+            container.set_length(size).map(|()| Altered::Length(size))
         })
     }
 
@@ -217,14 +229,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .is_some_and(|open| open.presence.dirty.is_some())
     }
 
-    /// Changes a container; `change` says what stretch, or that it is another one altogether. What is left of the old bytes must be here, and the log must know of
-    /// the change before. A change that finds the disk full is tried once more without the trash.
+    /// Changes a container; `change` says what of it. What is left of the old bytes must be here,
+    /// or it must be known where they are, and the log must know of the change before. A change
+    /// that finds the disk full is tried once more without the trash.
     fn alter(
         &self,
         handle: Handle,
         uid: u32,
         extent: Extent,
-        change: impl Fn(&C::Container) -> StoreResult<Option<Range<u64>>>,
+        change: impl Fn(&C::Container) -> StoreResult<Altered>,
     ) -> Step<()> {
         let (grip, flags) = self.files().grip(handle)?;
         if !flags.write {
@@ -239,20 +252,30 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => change(&container),
             outcome => outcome,
         };
+        let outcome = outcome.map_err(failed).and_then(|altered| {
+            self.note_altered(&grip, &container, &altered)?;
+            Ok(altered)
+        });
         let now = self.inner.world.clock.time();
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation);
-        let stretch = match outcome {
-            Ok(stretch) => stretch,
-            Err(error) => {
+        let altered = match outcome {
+            Ok(altered) => altered,
+            Err(stop) => {
                 // Some of it may have been written.
-                open.into_iter().for_each(|open| open.since = None);
-                return Err(failed(error));
+                if let Some(open) = open {
+                    open.since = None;
+                    open.presence.doubt();
+                }
+                return Err(stop);
             }
         };
         if let Some(open) = open {
             open.since = open.since.take().and_then(|mut since| {
-                let known = stretch.is_some_and(|stretch| since.note(stretch));
+                let known = match altered {
+                    Altered::Stretch(stretch) => since.note(stretch),
+                    Altered::Length(_) => false,
+                };
                 known.then_some(since)
             });
             open.written = true;
@@ -266,7 +289,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, extent: Extent) -> Step<()> {
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dirty(grip) {
-            return Ok(());
+            return self.go_on_upon_ground(grip);
         }
         let size = grip.container.length().map_err(failed)?;
         let from = match extent {
@@ -274,12 +297,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Extent::From(offset) => offset,
             Extent::Grows => u64::MAX,
         };
-        if matches!(extent, Extent::From(_) | Extent::Grows) {
-            self.want_whole(grip)?;
+        let all = matches!(extent, Extent::All | Extent::AllOfOwn);
+        if !all {
+            if !self.may_be_ground(grip)? {
+                self.want_whole(grip)?;
+            }
             // A crash may leave the new bytes half written, but not take the old ones.
             self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;
         }
-        let before = self.note_opened(grip, uid)?;
+        let before = self.note_opened(grip, uid, all)?;
+        if self.has_ground(grip) {
+            // What is said of it next is of what is on the disk.
+            self.sync_log().map_err(failed)?;
+        }
         if from < size {
             self.sync_before_writing_over(grip.key()).map_err(failed)?;
             if let Some(before) = before {
@@ -305,7 +335,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn want_whole(&self, grip: &Grip<C::Container>) -> Step<()> {
+    pub(crate) fn want_whole(&self, grip: &Grip<C::Container>) -> Step<()> {
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         if open.presence.is_whole() {
@@ -316,7 +346,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The log learns that the container is not what was stored, before it is so. Gives back the
     /// version that the container is, if that is not pending.
-    fn note_opened(&self, grip: &Grip<C::Container>, uid: u32) -> Step<Option<Presence>> {
+    fn note_opened(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: u32,
+        all: bool,
+    ) -> Step<Option<Presence>> {
         let mut core = self.core();
         if core.meta.access == protocol::Access::ReadOnly {
             return Err(Objection::ReadOnly.into());
@@ -337,6 +372,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let before = open.presence.clone();
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
+        let ground = (!all && !before.is_whole()).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = core.log.pending_store(grip.file);
@@ -344,9 +380,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             expects = expected;
         }
         // Noted before the store is taken back: between the two, a crash loses neither.
-        core.log
-            .note(&Record::Opened { file: grip.file, generation: grip.generation, expects, uid })
-            .map_err(log_failed)?;
+        let dirty = Dirty { expects, uid };
+        let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
+        core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
         if let Some((number, _)) = overtaken {
             core.log.overtake(number).map_err(log_failed)?;
             core.plans.remove(number);
@@ -356,7 +392,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .map_err(crate::client::stop)?;
         }
         core.unsaved = true;
-        open.presence.dirty = Some(Dirty { expects, uid });
+        open.presence = opened;
         open.overtook = overtaken.is_some();
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
@@ -375,6 +411,13 @@ enum Extent {
     From(u64),
     /// Nothing that is there.
     Grows,
+}
+
+/// What was changed of a container.
+pub(crate) enum Altered {
+    Stretch(Range<u64>),
+    /// It has so many bytes now.
+    Length(u64),
 }
 
 fn need<K>(grip: &Grip<K>, offset: u64, length: u64) -> Need {

@@ -75,6 +75,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 pub(crate) fn forget_written(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
     if let Some(mut presence) = Presence::load(&*write, file)? {
         presence.dirty = None;
+        if presence.ground.take().is_some() {
+            // Nobody can tell any more which of it is as it was.
+            presence.ranges.clear();
+            presence.generation = presence.generation.wrapping_add(1);
+        }
         presence.save(write, file)?;
     }
     Ok(())

@@ -346,7 +346,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.written = false;
             open.only_cut = false;
             open.turned_down = false;
-            open.since = Since::stored(pieces);
+            open.since = match &presence.ground {
+                Some(_) => None,
+                None => Since::stored(pieces),
+            };
         }
     }
 

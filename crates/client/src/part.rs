@@ -1,0 +1,222 @@
+//! Files that are written to while only parts of them are here: what they lack is as it is in the
+//! version that they are written upon, their ground, and is fetched from there when it is needed.
+//! Holds: the log says that a stretch is here only after the disk has it, so no crash shows zeros
+//! where there were bytes; after a crash all that is here counts as written; what was written is
+//! never given up for want of the rest.
+//! From: LBFS, "Read protocol" and "Update protocol"; to do both for parts is beyond it.
+
+mod get;
+mod row;
+mod upon;
+
+pub(crate) use row::{PartRow, forget_part, redo_part, renumber_part};
+
+use crate::client::{Client, error_of, failed, log_failed};
+use crate::files::{Altered, Grip};
+use crate::portions::Portions;
+use crate::presence::{Dirty, Presence};
+use crate::types::{Error, Need, Step};
+use crate::undo::of_log;
+use model::{ChunkName, FileId};
+use protocol::Upstream;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::{Container, Containers, Durability};
+use update_log::Record;
+
+/// With more stretches all of the file is fetched.
+const STRETCHES_MAX: usize = 4096;
+/// Recipe chunks that are kept for one open file, in bytes. Beyond that they are fetched anew.
+const SHELF_BYTES_MAX: usize = 64 << 20;
+
+/// Stretches of a ground, (offset, end), that are lacking: of some the recipe, of others the bytes.
+pub(crate) struct Wanting {
+    pub recipe: Vec<(u64, u64)>,
+    pub bytes: Vec<(u64, u64)>,
+}
+
+/// Recipe chunks of the ground of an open file.
+#[derive(Default)]
+pub(crate) struct Shelf(Mutex<Shelved>);
+
+#[derive(Default)]
+struct Shelved {
+    chunks: BTreeMap<ChunkName, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Shelf {
+    fn get(&self, name: &ChunkName) -> Option<Vec<u8>> {
+        self.lock().chunks.get(name).cloned()
+    }
+
+    fn put(&self, name: ChunkName, bytes: Vec<u8>) {
+        let mut shelved = self.lock();
+        if shelved.bytes + bytes.len() > SHELF_BYTES_MAX {
+            *shelved = Shelved::default();
+        }
+        shelved.bytes += bytes.len();
+        shelved.chunks.insert(name, bytes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelved> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the log is to say of a container that is written to from here on.
+pub(crate) fn opened_record(file: FileId, dirty: Dirty, presence: &Presence) -> Record {
+    let (Dirty { expects, uid }, generation) = (dirty, presence.generation);
+    match &presence.ground {
+        None => Record::Opened { file, generation, expects, uid },
+        Some(ground) => Record::OpenedPart {
+            file,
+            generation,
+            expects,
+            uid,
+            version: ground.version,
+            contents: ground.contents,
+            reach: ground.reach,
+            ranges: presence.ranges.clone(),
+        },
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Whether a version of which parts are lacking may be written to as it is. A small one is
+    /// fetched whole at once, and what has no name any more is nobody's who could fetch it later.
+    pub(crate) fn may_be_ground(&self, grip: &Grip<C::Container>) -> Step<bool> {
+        let small = match self.inner.settings.whole_bytes_max {
+            Some(bytes_max) => bytes_max,
+            None => Portions::of(&self.inner.upstream.quality()).whole,
+        };
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let presence = &open.presence;
+        let fits = presence.ranges.len() < STRETCHES_MAX;
+        Ok(presence.contents.size > small && open.unlinked.is_none() && fits)
+    }
+
+    pub(crate) fn has_ground(&self, grip: &Grip<C::Container>) -> bool {
+        let files = self.files();
+        files.get(grip.file, grip.generation).is_some_and(|open| open.presence.ground.is_some())
+    }
+
+    /// A container that is written to is written to once more. When all of it is here it needs no
+    /// ground any more.
+    pub(crate) fn go_on_upon_ground(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let (whole, many) = {
+            let files = self.files();
+            let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+            let Some(ground) = &open.presence.ground else { return Ok(()) };
+            let many = open.presence.ranges.len().max(ground.written.len()) >= STRETCHES_MAX;
+            (open.presence.is_whole(), many)
+        };
+        match (whole, many) {
+            (true, _) => self.leave_ground(grip).map_err(Into::into),
+            (false, true) => self.want_whole(grip),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// All that the container lacks, if anything, counts as zeros from here on.
+    fn leave_ground(&self, grip: &Grip<C::Container>) -> Result<(), Error> {
+        grip.container.sync().map_err(error_of)?;
+        let mut core = self.core();
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let Some(dirty) = open.presence.dirty else { return Ok(()) };
+        let whole = Presence { ground: None, ..open.presence.clone() };
+        if open.unlinked.is_none() {
+            core.log.note(&opened_record(grip.file, dirty, &whole)).map_err(of_log)?;
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            whole.save(&mut *write, grip.file).map_err(error_of)?;
+            write.commit(Durability::Later).map_err(error_of)?;
+        }
+        core.unsaved = true;
+        open.presence = whole;
+        open.since = None;
+        Ok(())
+    }
+
+    /// A container was changed. Of one that rests on a ground, what is here now is noted, after it
+    /// has reached the disk.
+    pub(crate) fn note_altered(
+        &self,
+        grip: &Grip<C::Container>,
+        container: &C::Container,
+        altered: &Altered,
+    ) -> Step<()> {
+        let (lacked, cut) = {
+            let mut files = self.files();
+            let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+            let Some(ground) = &open.presence.ground else { return Ok(()) };
+            let reach = ground.reach;
+            match altered {
+                Altered::Stretch(stretch) => {
+                    let lacked = !open.presence.absent(stretch.start, stretch.end).is_empty();
+                    if !lacked {
+                        open.presence.write(stretch.start, stretch.end);
+                    }
+                    (lacked, false)
+                }
+                Altered::Length(size) => (false, *size < reach),
+            }
+        };
+        if !lacked && !cut {
+            return Ok(());
+        }
+        container.sync().map_err(failed)?;
+        {
+            let mut core = self.core();
+            let mut files = self.files();
+            let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+            let (file, generation) = (grip.file, grip.generation);
+            let record = match altered {
+                Altered::Stretch(stretch) => {
+                    Record::Here { file, generation, from: stretch.start, to: stretch.end }
+                }
+                Altered::Length(reach) => Record::Reach { file, generation, reach: *reach },
+            };
+            if open.unlinked.is_none() {
+                core.log.note(&record).map_err(log_failed)?;
+            }
+            core.unsaved = true;
+            match altered {
+                Altered::Stretch(stretch) => open.presence.write(stretch.start, stretch.end),
+                Altered::Length(size) => open.presence.cut(*size),
+            }
+        }
+        // What was cut off is not to come back when the file grows again.
+        if cut { self.sync_log().map_err(failed) } else { Ok(()) }
+    }
+
+    /// The ground of what was written is not kept any more: what was written is stored by itself,
+    /// with zeros where nothing is here, and that is said.
+    pub(crate) fn give_up_ground(&self, need: &Need) -> Result<(), Error> {
+        let (Need::Ground { file, generation, .. } | Need::Contents { file, generation, .. }) =
+            *need
+        else {
+            return Ok(());
+        };
+        let Some(grip) = self.grip_of(file, generation) else { return Ok(()) };
+        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let (presence, length) = {
+            let files = self.files();
+            let Some(open) = files.get(file, generation) else { return Ok(()) };
+            (open.presence.clone(), open.container.length().map_err(error_of)?)
+        };
+        let (Some(ground), true) = (&presence.ground, presence.dirty.is_some()) else {
+            return Ok(());
+        };
+        tracing::error!(
+            %file, version = %ground.version,
+            "what was written rests on a version that is not kept any more, and is stored by itself"
+        );
+        self.note_lost(file, ground.version, length).map_err(error_of)?;
+        for (from, to) in presence.absent(0, u64::MAX) {
+            grip.container.punch(from, to - from).map_err(error_of)?;
+        }
+        self.leave_ground(&grip)
+    }
+}

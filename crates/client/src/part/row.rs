@@ -1,0 +1,178 @@
+//! What a pending store adds to its ground, so that it can be sent after a restart.
+
+use crate::presence::{Dirty, Ground, Presence};
+use minicbor::bytes::ByteVec;
+use model::{ChunkName, Contents, FileId, Stamp};
+use std::collections::BTreeMap;
+use store::{Read, StoreError, Write};
+use update_log::Record;
+
+const PARTS: &str = "client-parts";
+
+/// What one store has made anew: as the record of the log has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartRow {
+    pub generation: u32,
+    /// Of the update.
+    pub number: u64,
+    pub contents: Contents,
+    /// Offset, length and name.
+    pub pieces: Vec<(u64, u64, ChunkName)>,
+    pub recipe: Vec<ByteVec>,
+}
+
+impl PartRow {
+    pub fn record(&self, file: FileId) -> Record {
+        let PartRow { generation, number, contents, pieces, recipe } = self.clone();
+        Record::Part { file, generation, number, contents, pieces, recipe }
+    }
+
+    /// That of a store, if it rests on a ground.
+    pub fn load(
+        read: &dyn Read,
+        file: FileId,
+        number: u64,
+        contents: &Contents,
+    ) -> Result<Option<PartRow>, StoreError> {
+        let row = load(read, file)?;
+        Ok(row.filter(|row| row.number == number && row.contents == *contents))
+    }
+
+    pub fn save(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+        write.put(PARTS, &file.0.to_be_bytes(), &self.record(file).encode())
+    }
+}
+
+fn load(read: &dyn Read, file: FileId) -> Result<Option<PartRow>, StoreError> {
+    let Some(bytes) = read.get(PARTS, &file.0.to_be_bytes())? else { return Ok(None) };
+    let damaged = |what: String| StoreError::Damaged { place: PARTS.into(), what };
+    match Record::decode(&bytes) {
+        Ok(Record::Part { generation, number, contents, pieces, recipe, .. }) => {
+            Ok(Some(PartRow { generation, number, contents, pieces, recipe }))
+        }
+        Ok(_) => Err(damaged("a row is of another kind".into())),
+        Err(error) => Err(damaged(error.to_string())),
+    }
+}
+
+/// A store is pending no more. Says whether it rested on a ground.
+pub(crate) fn forget_part(
+    write: &mut dyn Write,
+    file: FileId,
+    number: u64,
+) -> Result<bool, StoreError> {
+    let is_its = load(&*write, file)?.is_some_and(|row| row.number == number);
+    if is_its {
+        write.delete(PARTS, &file.0.to_be_bytes())?;
+    }
+    Ok(is_its)
+}
+
+/// A pending store bears another number from here on.
+pub(crate) fn renumber_part(
+    write: &mut dyn Write,
+    file: FileId,
+    (from, stamps): (Stamp, &BTreeMap<Stamp, Stamp>),
+) -> Result<(), StoreError> {
+    let (Some(row), Some(to)) = (load(&*write, file)?, stamps.get(&from)) else { return Ok(()) };
+    match row.number == from.number {
+        true => PartRow { number: to.number, ..row }.save(write, file),
+        false => Ok(()),
+    }
+}
+
+/// What the log says of a container that rests on a ground, said to the tables once more.
+pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), StoreError> {
+    match record {
+        Record::OpenedPart {
+            file,
+            generation,
+            expects,
+            uid,
+            version,
+            contents,
+            reach,
+            ranges,
+        } => {
+            let row = Presence::load(&*write, *file)?.filter(|row| row.generation == *generation);
+            let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
+            let mut ground = Ground::new(*version, *contents);
+            ground.reach = *reach;
+            let dirty = Some(Dirty { expects: *expects, uid: *uid });
+            let (ranges, ground) = (ranges.clone(), Some(ground));
+            let mut row = Presence { dirty, ranges, ground, ..row };
+            row.doubt();
+            row.save(write, *file)
+        }
+        Record::Here { file, generation, from, to } => {
+            change_row(write, (*file, *generation), |row| row.write(*from, *to))
+        }
+        Record::Reach { file, generation, reach } => {
+            change_row(write, (*file, *generation), |row| row.cut(*reach))
+        }
+        Record::Part { file, generation, number, contents, pieces, recipe } => {
+            let (pieces, recipe) = (pieces.clone(), recipe.clone());
+            let (generation, number, contents) = (*generation, *number, *contents);
+            PartRow { generation, number, contents, pieces, recipe }.save(write, *file)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn change_row(
+    write: &mut dyn Write,
+    (file, generation): (FileId, u32),
+    change: impl FnOnce(&mut Presence),
+) -> Result<(), StoreError> {
+    let is_it = |row: &Presence| {
+        row.generation == generation && row.dirty.is_some() && row.ground.is_some()
+    };
+    let Some(mut row) = Presence::load(&*write, file)?.filter(is_it) else { return Ok(()) };
+    change(&mut row);
+    row.save(write, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{ReplicaId, Root};
+    use store::Tables;
+    use store::memory::MemoryTables;
+
+    const FILE: FileId = FileId(5);
+
+    #[test]
+    fn a_row_is_of_one_store_and_goes_with_it() {
+        let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
+        let contents = Contents { size: 100, root: Some(root) };
+        let pieces = vec![(0, 10, ChunkName([0xcd; 24]))];
+        let recipe = vec![vec![1, 2].into()];
+        let row = PartRow { generation: 2, number: 9, contents, pieces, recipe };
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        row.save(&mut *write, FILE).unwrap();
+        assert_eq!(PartRow::load(&*write, FILE, 9, &contents).unwrap(), Some(row.clone()));
+        assert_eq!(PartRow::load(&*write, FILE, 8, &contents).unwrap(), None);
+        assert_eq!(PartRow::load(&*write, FILE, 9, &Contents::EMPTY).unwrap(), None);
+        assert!(!forget_part(&mut *write, FILE, 8).unwrap());
+        let stamp = |number| Stamp::new(ReplicaId(3), number);
+        let stamps = BTreeMap::from([(stamp(9), stamp(20))]);
+        renumber_part(&mut *write, FILE, (stamp(9), &stamps)).unwrap();
+        let moved = PartRow { number: 20, ..row };
+        assert_eq!(PartRow::load(&*write, FILE, 20, &contents).unwrap(), Some(moved));
+        assert!(forget_part(&mut *write, FILE, 20).unwrap());
+        assert_eq!(PartRow::load(&*write, FILE, 20, &contents).unwrap(), None);
+    }
+
+    #[test]
+    fn a_row_that_is_damaged_is_said_to_be() {
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        let closed = Record::Closed { file: FILE }.encode();
+        for bytes in [&[][..], &[9, 1], &[1, 0xff], &closed] {
+            write.put(PARTS, &FILE.0.to_be_bytes(), bytes).unwrap();
+            let error = PartRow::load(&*write, FILE, 9, &Contents::EMPTY).unwrap_err();
+            assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        }
+    }
+}
