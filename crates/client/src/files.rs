@@ -376,9 +376,10 @@ impl<K: Container> Files<K> {
 
     /// Those that are written to upon another version, and are not all here.
     pub fn grounded(&self) -> impl Iterator<Item = (FileId, &Presence)> {
-        let written = self.open.iter().filter(|(_, open)| {
-            open.presence.dirty.is_some() && open.presence.ground.is_some()
-        });
+        let written = self
+            .open
+            .iter()
+            .filter(|(_, open)| open.presence.dirty.is_some() && open.presence.ground.is_some());
         let named = written.filter(|(_, open)| open.unlinked.is_none());
         named.map(|((file, _), open)| (*file, &open.presence))
     }

@@ -266,7 +266,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// A chunk that is in any container, as far as the index knows, or was made again lately.
-    pub(crate) fn chunk_here(&self, secret: &Secret, name: &ChunkName) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn chunk_here(
+        &self,
+        secret: &Secret,
+        name: &ChunkName,
+    ) -> Result<Option<Vec<u8>>, Error> {
         if let Some(chunk) = self.giving().remade.get(name) {
             return Ok(Some(chunk.clone()));
         }

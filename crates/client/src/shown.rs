@@ -163,6 +163,11 @@ fn need_of(missing: Missing) -> Result<Need, Error> {
 fn file_of(need: &Need) -> Option<FileId> {
     match need {
         Need::Node(file) | Need::Entry(file, _) | Need::Directory(file) => Some(*file),
-        Need::Lease | Need::Contents { .. } | Need::Ground { .. } | Need::Volume | Need::Totals | Need::Pending => None,
+        Need::Lease
+        | Need::Contents { .. }
+        | Need::Ground { .. }
+        | Need::Volume
+        | Need::Totals
+        | Need::Pending => None,
     }
 }

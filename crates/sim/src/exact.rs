@@ -30,6 +30,7 @@ pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String
     for number in 0..clients {
         let mut machine =
             ClientMachine::new(room, number, origin.invite()?, Conditions::NEAR, mode);
+        machine.whole_bytes_max = number.is_multiple_of(2).then_some(0);
         machine.start().await?;
         machines.push(machine);
     }

@@ -208,16 +208,14 @@ mod tests {
         let name = |byte: &str| byte.repeat(24);
         let contents = format!("821864825818{}01", name("ab"));
         check(
-            &format!("01820488050282030 91903e8820308{contents}185a82 82000a82 14181e").replace(' ', ""),
+            &format!("01820488050282030 91903e8820308{contents}185a82 82000a82 14181e")
+                .replace(' ', ""),
             &opened_part(),
         );
         let (file, generation) = (FileId(5), 2);
         check("018205840502000a", &Record::Here { file, generation, from: 0, to: 10 });
         check("0182068305020a", &Record::Reach { file, generation, reach: 10 });
-        check(
-            &format!("01820786050209{contents}8183000a5818{}81420102", name("cd")),
-            &part(),
-        );
+        check(&format!("01820786050209{contents}8183000a5818{}81420102", name("cd")), &part());
     }
 
     #[test]

@@ -160,9 +160,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn was_taken(&self, file: FileId, version: Stamp) -> Result<(), Error> {
         let mut files = self.files();
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        let is_it = |row: &Presence| {
-            row.version == version && row.dirty.is_none() && row.ground.is_some()
-        };
+        let is_it =
+            |row: &Presence| row.version == version && row.dirty.is_none() && row.ground.is_some();
         let Some(mut row) = Presence::load(&*write, file).map_err(error_of)?.filter(is_it) else {
             return Ok(());
         };

@@ -84,16 +84,7 @@ pub(crate) fn renumber_part(
 /// What the log says of a container that rests on a ground, said to the tables once more.
 pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), StoreError> {
     match record {
-        Record::OpenedPart {
-            file,
-            generation,
-            expects,
-            uid,
-            version,
-            contents,
-            reach,
-            ranges,
-        } => {
+        Record::OpenedPart { file, generation, expects, uid, version, contents, reach, ranges } => {
             let row = Presence::load(&*write, *file)?.filter(|row| row.generation == *generation);
             let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
             let mut ground = Ground::new(*version, *contents);

@@ -82,8 +82,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let size = grip.container.length().map_err(failed)?;
         let changed = changed(ground, size);
         let mut here = Here { container: &grip.container, presence: &presence, shelf: &shelf };
-        let described =
-            describe_part(&secret, cutter, size, &ground.contents, &changed, &mut here);
+        let described = describe_part(&secret, cutter, size, &ground.contents, &changed, &mut here);
         let described = match described {
             Ok(described) => described,
             Err(Short::Lacks(lacks)) => {

@@ -166,7 +166,7 @@ impl Farm {
         let folder = tempfile::tempdir().unwrap();
         let mountpoint = folder.path().to_path_buf();
         let settings = Settings {
-        whole_bytes_max: None,
+            whole_bytes_max: None,
             mode: WantedMode::Auto,
             durability: Durability::Prompt,
             cache_bytes_max: 1 << 30,

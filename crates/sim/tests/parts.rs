@@ -1,0 +1,326 @@
+//! A large file of which hardly anything is cached is written to: no more of it comes than that
+//! takes, and whatever happens meanwhile, what was written arrives.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{Allocate, OpenFlags, WantedMode};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+use world::Entropy;
+
+const LENGTH: usize = 3 << 20;
+/// Of a file to which much is done.
+const MIXED_LENGTH: usize = 600_000;
+const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const CONNECTED: WantedMode = WantedMode::Fixed(Mode::Connected);
+const DISCONNECTED: WantedMode = WantedMode::Fixed(Mode::Disconnected);
+
+fn path() -> Path {
+    Path::new("image")
+}
+
+fn open() -> Operation {
+    Operation::Open { path: path(), slot: 0, flags: WRITE }
+}
+
+fn write(offset: u64, length: usize, version: u64) -> Operation {
+    Operation::Write { slot: 0, offset, length, version }
+}
+
+const CLOSE: Operation = Operation::Close { slot: 0 };
+
+/// Somebody has made the file, and the last of the machines has never seen it.
+struct Scene {
+    room: Room,
+    _origin: OriginMachine,
+    machines: Vec<ClientMachine>,
+    bytes: Vec<u8>,
+}
+
+impl Scene {
+    async fn new(seed: u64, modes: &[WantedMode]) -> Scene {
+        Scene::of(seed, modes, LENGTH, None).await
+    }
+
+    async fn of(
+        seed: u64,
+        modes: &[WantedMode],
+        length: usize,
+        whole_bytes_max: Option<u64>,
+    ) -> Scene {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mut machines = Vec::new();
+        for (number, mode) in modes.iter().enumerate() {
+            let invitation = origin.invite().unwrap();
+            let mut machine =
+                ClientMachine::new(&room, number, invitation, Conditions::NEAR, *mode);
+            machine.cache_bytes_max = 1 << 30;
+            machine.whole_bytes_max = whole_bytes_max;
+            machine.start().await.unwrap();
+            machines.push(machine);
+        }
+        let scene = Scene { room, _origin: origin, machines, bytes: stretch(1, length) };
+        let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+        scene.all(0, &mut Programs::default(), &[create, write(0, length, 1), CLOSE]).await;
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
+        scene
+    }
+
+    fn client(&self, number: usize) -> SimClient {
+        self.machines[number].client().unwrap().clone()
+    }
+
+    fn traffic(&self, number: usize) -> (u64, u64) {
+        let traffic = self.client(number).status().traffic;
+        let sent = traffic.iter().map(|class| class.sent).sum();
+        (sent, traffic.iter().map(|class| class.received).sum())
+    }
+
+    async fn all(&self, number: usize, programs: &mut Programs, operations: &[Operation]) {
+        for operation in operations {
+            let outcome = programs.perform(&self.client(number), operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+        }
+    }
+
+    /// The same to the file as it should be.
+    fn wrote(&mut self, offset: usize, length: usize, version: u64) {
+        let end = offset + length;
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[offset..end].copy_from_slice(&stretch(version, length));
+    }
+
+    async fn read(&self, number: usize, name: &str) -> Vec<u8> {
+        let fetch = Operation::Fetch { path: Path::new(name) };
+        match Programs::default().perform(&self.client(number), &fetch).await {
+            Outcome::Bytes(bytes) => bytes,
+            other => panic!("{other}"),
+        }
+    }
+
+    async fn is_everywhere(&self) {
+        check::settled(&self.room, &self.machines, true).await.unwrap();
+        for number in 0..self.machines.len() {
+            assert!(self.read(number, "image").await == self.bytes, "at {number}");
+        }
+        check::nothing_broke(&self.room, &self.machines).unwrap();
+    }
+
+    fn end(self) {
+        self.room.network.close();
+    }
+}
+
+#[test]
+fn a_byte_that_is_changed_costs_the_chunk_that_it_is_in() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(1, &[CONNECTED, CONNECTED]).await;
+        let before = scene.traffic(1);
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open(), write(1_333_333, 1, 2), CLOSE]).await;
+        scene.wrote(1_333_333, 1, 2);
+        let after = scene.traffic(1);
+        let (sent, received) = (after.0 - before.0, after.1 - before.1);
+        assert!(received < 150 << 10, "{received} bytes came");
+        assert!(sent < 50 << 10, "{sent} bytes were sent");
+        // Once more, beside it: the recipe is known now.
+        scene.all(1, &mut programs, &[open(), write(1_334_000, 1, 3), CLOSE]).await;
+        scene.wrote(1_334_000, 1, 3);
+        let again = scene.traffic(1);
+        assert!(again.1 - after.1 < 10 << 10, "{} bytes came", again.1 - after.1);
+        assert!(scene.client(1).status().cache.bytes < 300 << 10);
+        scene.is_everywhere().await;
+        scene.end();
+    });
+}
+
+#[test]
+fn what_is_cut_short_or_appended_costs_what_is_at_the_end() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(2, &[CONNECTED, CONNECTED]).await;
+        let before = scene.traffic(1);
+        let mut programs = Programs::default();
+        let size = 2_000_000;
+        let cut = Operation::Truncate { slot: 0, size };
+        scene.all(1, &mut programs, &[open(), cut, write(2_500_000, 100, 2), CLOSE]).await;
+        scene.bytes.truncate(size as usize);
+        scene.wrote(2_500_000, 100, 2);
+        let append = Operation::Append { slot: 0, length: 5000, version: 3 };
+        let punch =
+            Operation::Allocate { slot: 0, offset: 9_000, length: 70_000, how: Allocate::Punch };
+        scene.all(1, &mut programs, &[open(), append, punch, CLOSE]).await;
+        scene.wrote(2_500_100, 5000, 3);
+        scene.bytes[9_000..79_000].fill(0);
+        let after = scene.traffic(1);
+        assert!(after.1 - before.1 < 600 << 10, "{} bytes came", after.1 - before.1);
+        scene.is_everywhere().await;
+        scene.end();
+    });
+}
+
+#[test]
+fn what_was_written_to_a_part_outlives_a_crash() {
+    for (how, closed) in [(End::Killed, false), (End::Killed, true), (End::PowerCut, true)] {
+        sim::run::paused(async {
+            let mut scene = Scene::new(3, &[PARTIAL, WantedMode::Fixed(Mode::FetchOnly)]).await;
+            let mut programs = Programs::default();
+            let cut = Operation::Truncate { slot: 0, size: 2_800_000 };
+            let punch =
+                Operation::Allocate { slot: 0, offset: 50, length: 5_000, how: Allocate::Zero };
+            let look = Operation::Read { slot: 0, offset: 2_000_000, length: 10 };
+            let steps = [open(), write(1_000_000, 10_000, 2), cut, punch, look];
+            scene.all(1, &mut programs, &steps).await;
+            scene.wrote(1_000_000, 10_000, 2);
+            scene.bytes.truncate(2_800_000);
+            scene.bytes[50..5_050].fill(0);
+            // What was read is written over, once it is known to be here.
+            scene.all(1, &mut programs, &[write(2_000_100, 10, 3)]).await;
+            scene.wrote(2_000_100, 10, 3);
+            if closed {
+                scene.all(1, &mut programs, &[Operation::Sync { slot: 0 }]).await;
+            }
+            scene.machines[1].stop(how, Duration::ZERO);
+            scene.machines[1].mode = PARTIAL;
+            scene.machines[1].start().await.unwrap();
+            scene.is_everywhere().await;
+            assert!(scene.client(1).status().damage.is_empty());
+            scene.end();
+        });
+    }
+}
+
+#[test]
+fn without_a_link_what_is_written_is_kept_and_stored_when_it_is_back() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(4, &[PARTIAL, PARTIAL]).await;
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[Operation::Stat { path: path() }]).await;
+        scene.client(1).set_mode(DISCONNECTED);
+        scene.room.clock.sleep(Duration::from_secs(1)).await;
+        let part = Operation::Read { slot: 0, offset: 2_000_000, length: 10 };
+        scene.all(1, &mut programs, &[open(), write(1_000_000, 9_999, 2)]).await;
+        scene.wrote(1_000_000, 9_999, 2);
+        let lacking = programs.perform(&scene.client(1), &part).await;
+        assert!(matches!(lacking, Outcome::Failed(_)), "{lacking}");
+        let here = Operation::Read { slot: 0, offset: 1_000_003, length: 10 };
+        let found = programs.perform(&scene.client(1), &here).await;
+        assert_eq!(found, Outcome::Bytes(scene.bytes[1_000_003..1_000_013].to_vec()));
+        scene.all(1, &mut programs, &[CLOSE]).await;
+        assert_eq!(scene.client(1).status().pending.updates, 1, "it is still to be stored");
+        // It does so after a restart too.
+        scene.room.clock.sleep(Duration::from_secs(12)).await;
+        scene.machines[1].stop(End::PowerCut, Duration::ZERO);
+        scene.machines[1].start().await.unwrap();
+        scene.is_everywhere().await;
+        scene.end();
+    });
+}
+
+#[test]
+fn of_a_part_that_was_written_to_and_a_change_elsewhere_both_are_kept() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(5, &[PARTIAL, PARTIAL]).await;
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open(), write(1_000_000, 10, 2)]).await;
+        let mut mine = scene.bytes.clone();
+        mine[1_000_000..1_000_010].copy_from_slice(&stretch(2, 10));
+        let mut others = Programs::default();
+        scene.all(0, &mut others, &[open(), write(0, 2_500_000, 3), CLOSE]).await;
+        scene.wrote(0, 2_500_000, 3);
+        let only = &scene.machines[..1];
+        check::settled(&scene.room, only, true).await.unwrap();
+        // What is read meanwhile is as it was when it was opened.
+        let look = Operation::Read { slot: 0, offset: 2_000_000, length: 50_000 };
+        let found = programs.perform(&scene.client(1), &look).await;
+        assert_eq!(found, Outcome::Bytes(mine[2_000_000..2_050_000].to_vec()));
+        scene.all(1, &mut programs, &[CLOSE]).await;
+        scene.is_everywhere().await;
+        let list = Operation::List { path: Path(Vec::new()), page: 100 };
+        let Outcome::Names(names) = Programs::default().perform(&scene.client(0), &list).await
+        else {
+            panic!("it cannot be listed")
+        };
+        let aside =
+            names.iter().map(|(name, _)| name.to_string()).find(|name| name.contains("conflict"));
+        assert!(scene.read(0, &aside.unwrap()).await == mine);
+        scene.end();
+    });
+}
+
+/// What a program does to the file, and what becomes of `bytes` by it.
+fn draw(chance: &Entropy, version: u64, bytes: &mut Vec<u8>) -> Operation {
+    let offset = chance.below(bytes.len() as u64 + 1);
+    let slot = 0;
+    match chance.below(8) {
+        0 => {
+            let size = chance.below(MIXED_LENGTH as u64);
+            bytes.resize(size as usize, 0);
+            Operation::Truncate { slot, size }
+        }
+        1 => {
+            let length = 1 + chance.below(150_000);
+            let end = (offset + length) as usize;
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset as usize..end].fill(0);
+            Operation::Allocate { slot, offset, length, how: Allocate::Zero }
+        }
+        2 => {
+            let length = 1 + chance.below(50_000) as usize;
+            let offset = bytes.len() as u64 + chance.below(2) * chance.below(200_000);
+            bytes.resize(offset as usize, 0);
+            bytes.extend(stretch(version, length));
+            Operation::Write { slot, offset, length, version }
+        }
+        3 => Operation::Read { slot, offset, length: chance.below(100_000) as usize },
+        _ => {
+            let length = 1 + chance.below(20_000) as usize;
+            let end = offset as usize + length;
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset as usize..end].copy_from_slice(&stretch(version, length));
+            Operation::Write { slot, offset, length, version }
+        }
+    }
+}
+
+/// Two write to the file in turn, each to what the other has left, and are killed now and then.
+#[test]
+fn whatever_is_done_to_parts_the_file_is_what_was_written() {
+    for seed in 1..=6 {
+        sim::run::paused(async {
+            let mut scene = Scene::of(seed, &[CONNECTED; 3], MIXED_LENGTH, Some(0)).await;
+            let mut version = 10;
+            for round in 0..10 {
+                let number = 1 + round % 2;
+                let mut programs = Programs::default();
+                scene.all(number, &mut programs, &[open()]).await;
+                for _ in 0..=scene.room.chance.below(6) {
+                    version += 1;
+                    let drawn = draw(&scene.room.chance, version, &mut scene.bytes);
+                    scene.all(number, &mut programs, &[drawn]).await;
+                    if scene.room.chance.below(4) == 0 {
+                        scene.all(number, &mut programs, &[Operation::Sync { slot: 0 }]).await;
+                    }
+                }
+                if scene.room.chance.below(3) == 0 {
+                    scene.machines[number].stop(End::Killed, Duration::ZERO);
+                    scene.machines[number].start().await.unwrap();
+                } else {
+                    scene.all(number, &mut programs, &[CLOSE]).await;
+                }
+                check::settled(&scene.room, &scene.machines, true).await.unwrap();
+                let found = scene.read(number, "image").await;
+                assert!(found == scene.bytes, "seed {seed}, round {round}");
+            }
+            scene.is_everywhere().await;
+            scene.end();
+        });
+    }
+}
