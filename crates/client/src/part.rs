@@ -84,16 +84,18 @@ pub(crate) fn opened_record(file: FileId, dirty: Dirty, presence: &Presence) -> 
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Whether a version of which parts are lacking may be written to as it is. A small one is
-    /// fetched whole at once, and what has no name any more is nobody's who could fetch it later.
+    /// fetched whole at once, and one that has been replaced, or has no name any more, while that
+    /// is still possible.
     pub(crate) fn may_be_ground(&self, grip: &Grip<C::Container>) -> Step<bool> {
         let small = match self.inner.settings.whole_bytes_max {
             Some(bytes_max) => bytes_max,
             None => Portions::of(&self.inner.upstream.quality()).whole,
         };
+        let current = self.node_here(grip.file)?.map(|node| node.contents_stamp);
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let presence = &open.presence;
-        let fits = presence.ranges.len() < STRETCHES_MAX;
+        let fits = presence.ranges.len() < STRETCHES_MAX && current == Some(presence.version);
         Ok(presence.contents.size > small && open.unlinked.is_none() && fits)
     }
 

@@ -12,7 +12,7 @@ use crate::plan::{forget_home, note_home};
 use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
-use model::{Change, ChunkName, Update};
+use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{
     CODED_BYTES_MAX, Class, DELTAS_MAX, Delta, Objection, Payload, Refusal, Request, Response,
     Submit, Submitted, Upstream, Verdict,
@@ -264,12 +264,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         note_home(&mut *write, name).map_err(error_of)?;
                     }
                 }
-                if let Change::Store { file, .. } = update.change
-                    && forget_part(&mut *write, file, number).map_err(error_of)?
-                    && matches!(verdict, Verdict::Taken(_))
-                {
-                    grounds.push((file, update.stamp));
-                }
+                grounds.extend(rested(&mut *write, update, verdict)?);
                 if !matches!(verdict, Verdict::Taken(_)) {
                     self.report(update, verdict);
                     turned_down.push((*update).clone());
@@ -400,6 +395,17 @@ impl Core {
             self.refusals.pop_first();
         }
     }
+}
+
+/// A store has been judged: the file and the version, if it rested on a ground and was taken.
+fn rested(
+    write: &mut dyn Write,
+    update: &Update,
+    verdict: &Verdict,
+) -> Result<Option<(FileId, Stamp)>, Error> {
+    let Change::Store { file, .. } = update.change else { return Ok(None) };
+    let had_part = forget_part(write, file, update.stamp.number).map_err(error_of)?;
+    Ok((had_part && matches!(verdict, Verdict::Taken(_))).then_some((file, update.stamp)))
 }
 
 /// The replica above lacks these chunks of updates that it has not judged.

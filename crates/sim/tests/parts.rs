@@ -9,7 +9,7 @@ use sim::check;
 use sim::contents::stretch;
 use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
-use sim::operation::{Operation, Outcome, Path};
+use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
 use world::Entropy;
@@ -55,8 +55,17 @@ impl Scene {
         length: usize,
         whole_bytes_max: Option<u64>,
     ) -> Scene {
+        Scene::limited(seed, modes, (length, whole_bytes_max), Limits::simulated()).await
+    }
+
+    async fn limited(
+        seed: u64,
+        modes: &[WantedMode],
+        (length, whole_bytes_max): (usize, Option<u64>),
+        limits: Limits,
+    ) -> Scene {
         let room = Room::new(seed, false);
-        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let origin = OriginMachine::start(&room, limits).unwrap();
         let mut machines = Vec::new();
         for (number, mode) in modes.iter().enumerate() {
             let invitation = origin.invite().unwrap();
@@ -104,6 +113,17 @@ impl Scene {
             Outcome::Bytes(bytes) => bytes,
             other => panic!("{other}"),
         }
+    }
+
+    /// The name of what lost a conflict.
+    async fn aside(&self) -> String {
+        let list = Operation::List { path: Path(Vec::new()), page: 100 };
+        let Outcome::Names(names) = Programs::default().perform(&self.client(0), &list).await
+        else {
+            panic!("it cannot be listed")
+        };
+        let mut names = names.iter().map(|(name, _)| name.to_string());
+        names.find(|name| name.contains("conflict")).unwrap()
     }
 
     async fn is_everywhere(&self) {
@@ -243,16 +263,58 @@ fn of_a_part_that_was_written_to_and_a_change_elsewhere_both_are_kept() {
         assert_eq!(found, Outcome::Bytes(mine[2_000_000..2_050_000].to_vec()));
         scene.all(1, &mut programs, &[CLOSE]).await;
         scene.is_everywhere().await;
-        let list = Operation::List { path: Path(Vec::new()), page: 100 };
-        let Outcome::Names(names) = Programs::default().perform(&scene.client(0), &list).await
-        else {
-            panic!("it cannot be listed")
-        };
-        let aside =
-            names.iter().map(|(name, _)| name.to_string()).find(|name| name.contains("conflict"));
-        assert!(scene.read(0, &aside.unwrap()).await == mine);
+        assert!(scene.read(0, &scene.aside().await).await == mine);
         scene.end();
     });
+}
+
+/// The version that a part was written upon is pruned before what was written arrives, or before
+/// it could even be described.
+#[test]
+fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_it_is_said() {
+    const SECOND: Duration = Duration::from_secs(1);
+    const KEPT: Duration = Duration::from_secs(60);
+    let limits = Limits {
+        versions_kept: KEPT,
+        trash_percent: 0,
+        trash_bytes_min: 0,
+        trash_kept: Duration::ZERO,
+        promise: SECOND,
+        mark_every: SECOND,
+        collect_every: 5 * SECOND,
+        collect_first: 5 * SECOND,
+        ..Limits::simulated()
+    };
+    for closed in [false, true] {
+        sim::run::paused(async {
+            let modes = [PARTIAL, WantedMode::Fixed(Mode::FetchOnly)];
+            let mut scene = Scene::limited(6, &modes, (LENGTH, None), limits).await;
+            let mut programs = Programs::default();
+            scene.all(1, &mut programs, &[open(), write(1_000_000, 10_000, 2)]).await;
+            if closed {
+                scene.all(1, &mut programs, &[CLOSE]).await;
+            }
+            let mut others = Programs::default();
+            scene.all(0, &mut others, &[open(), write(0, LENGTH, 3), CLOSE]).await;
+            scene.wrote(0, LENGTH, 3);
+            check::settled(&scene.room, &scene.machines[..1], true).await.unwrap();
+            scene.room.clock.sleep(3 * KEPT).await;
+            scene.client(1).set_mode(PARTIAL);
+            if !closed {
+                let stopped = programs.perform(&scene.client(1), &CLOSE).await;
+                assert_eq!(stopped, Outcome::Failed(Fault::Stale));
+            }
+            scene.room.clock.sleep(KEPT).await;
+            check::settled(&scene.room, &scene.machines, true).await.unwrap();
+            assert!(scene.read(0, "image").await == scene.bytes, "closed: {closed}");
+            assert_eq!(scene.client(1).status().damage.len(), 1, "closed: {closed}");
+            let aside = scene.read(0, &scene.aside().await).await;
+            assert_eq!(aside.len(), LENGTH);
+            assert!(aside[1_000_000..1_010_000] == stretch(2, 10_000), "closed: {closed}");
+            assert!(aside[2_000_000..].iter().all(|byte| *byte == 0), "closed: {closed}");
+            scene.end();
+        });
+    }
 }
 
 /// What a program does to the file, and what becomes of `bytes` by it.

@@ -10,6 +10,7 @@ mod contents;
 mod locks;
 mod mapped;
 mod names;
+mod parts;
 mod permissions;
 mod raw;
 mod renames;
