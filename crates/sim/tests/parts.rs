@@ -281,14 +281,14 @@ fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_
         trash_kept: Duration::ZERO,
         promise: SECOND,
         mark_every: SECOND,
-        collect_every: 5 * SECOND,
+        collect_every: 20 * SECOND,
         collect_first: 5 * SECOND,
         ..Limits::simulated()
     };
     for closed in [false, true] {
         sim::run::paused(async {
             let modes = [PARTIAL, WantedMode::Fixed(Mode::FetchOnly)];
-            let mut scene = Scene::limited(6, &modes, (LENGTH, None), limits).await;
+            let mut scene = Scene::limited(6, &modes, (LENGTH, None), limits.clone()).await;
             let mut programs = Programs::default();
             scene.all(1, &mut programs, &[open(), write(1_000_000, 10_000, 2)]).await;
             if closed {
@@ -298,7 +298,7 @@ fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_
             scene.all(0, &mut others, &[open(), write(0, LENGTH, 3), CLOSE]).await;
             scene.wrote(0, LENGTH, 3);
             check::settled(&scene.room, &scene.machines[..1], true).await.unwrap();
-            scene.room.clock.sleep(3 * KEPT).await;
+            scene.room.clock.sleep(2 * KEPT).await;
             scene.client(1).set_mode(PARTIAL);
             if !closed {
                 let stopped = programs.perform(&scene.client(1), &CLOSE).await;
@@ -355,7 +355,7 @@ fn draw(chance: &Entropy, version: u64, bytes: &mut Vec<u8>) -> Operation {
 /// Two write to the file in turn, each to what the other has left, and are killed now and then.
 #[test]
 fn whatever_is_done_to_parts_the_file_is_what_was_written() {
-    for seed in 1..=6 {
+    for seed in 1..=3 {
         sim::run::paused(async {
             let mut scene = Scene::of(seed, &[CONNECTED; 3], MIXED_LENGTH, Some(0)).await;
             let mut version = 10;
