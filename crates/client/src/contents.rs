@@ -9,6 +9,7 @@ use crate::mode;
 use crate::part::PartRow;
 use crate::plan::{Plan, describe_container, describe_container_again};
 use crate::presence::{Dirty, Presence};
+use crate::recipes;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
@@ -118,6 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
                 presence.save(write, grip.file)?;
                 note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
+                note_recipe(write, grip.file, described, fresh.is_none() && upon.is_none())?;
                 note_features(write, grip.file, grip.generation, &described.features)?;
                 stored = Some(presence);
                 Ok(())
@@ -195,6 +197,22 @@ fn whole(generation: u32, (version, contents): (Stamp, Contents), used: i64) -> 
     let mut presence = Presence::new(generation, version, contents, used);
     presence.add_all();
     presence
+}
+
+/// Who stores the next version elsewhere has most of this one's recipe in it. What was cut anew in
+/// parts adds nothing: that would have to be cleaned up each time.
+fn note_recipe(
+    write: &mut dyn Write,
+    file: FileId,
+    described: &Described,
+    anew: bool,
+) -> Result<(), StoreError> {
+    if !anew || !recipes::is_kept(&described.tree.contents) {
+        return Ok(());
+    }
+    recipes::retain(write, file, |_| false)?;
+    let chunks = described.tree.chunks.iter().map(|(name, bytes)| (name, &bytes[..]));
+    recipes::keep(write, file, &described.tree.contents, chunks)
 }
 
 /// Notes where each chunk of a container is, and what it looks like.

@@ -4,6 +4,7 @@
 //! nothing is written to a container that somebody has begun to change.
 //! From: LBFS, "Read protocol".
 
+mod difference;
 mod fill;
 
 use crate::base::Source;
@@ -85,6 +86,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(source) if size <= CODED_BYTES_MAX as u64 => source.is_packed()?,
             _ => false,
         };
+        if size > Portions::of(&self.inner.upstream.quality()).eager
+            && !packed
+            && self.knows_recipe(&target)?
+        {
+            let (contents, pieces) = self.pieces_by_difference(&target, size, range).await?;
+            self.note_arrival(file);
+            return self.take_pieces(&target, contents, pieces, (range, false), source).await;
+        }
         let wide = if packed { whole(size) } else { range };
         let fetched = self.ask_recipe(&target, size, wide, source.as_ref()).await?;
         self.note_arrival(file);
@@ -172,7 +181,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         target: &Target<C::Container>,
         fetched: Fetched,
-        (range, mut packed): (Range, bool),
+        (range, packed): (Range, bool),
         source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
         let contents = fetched.contents;
@@ -184,6 +193,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let wide = if packed { whole(contents.size) } else { range };
         let pieces = pieces_of(target, &fetched, wide)?;
+        self.keep_recipe(target, &fetched)?;
+        self.take_pieces(target, contents, pieces, (range, packed), source).await
+    }
+
+    /// Takes pieces from the cache, and the others from the replica above.
+    async fn take_pieces(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        pieces: Vec<Placed>,
+        (range, mut packed): (Range, bool),
+        source: Option<Source<C::Container>>,
+    ) -> Result<(), Error> {
         let missing = self.take_from_cache(target, &pieces)?;
         let source = self.offered(target.file, source, &pieces, &missing)?;
         let most = Portions::of(&self.inner.upstream.quality()).request;

@@ -31,6 +31,7 @@ mod part;
 mod plan;
 mod portions;
 mod presence;
+mod recipes;
 mod recover;
 mod renumber;
 mod replay_log;

@@ -1,6 +1,7 @@
 //! Which bytes of which version of a file are in its container.
 //! Holds: a stretch counts as present only after its bytes are in the container.
 
+use crate::recipes;
 use minicbor::{Decode, Encode};
 use model::{Contents, FileId, Stamp};
 use store::{Read, StoreError, Write};
@@ -194,6 +195,7 @@ impl Presence {
     }
 
     pub fn remove(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+        recipes::retain(write, file, |_| false)?;
         write.delete(PRESENCE, &file.0.to_be_bytes())
     }
 

@@ -6,6 +6,7 @@ use super::Target;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::presence::Presence;
+use crate::recipes;
 use crate::types::Error;
 use chunks::Placed;
 use chunks::index::{self, Place};
@@ -25,6 +26,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         pieces: &[Placed],
     ) -> Result<BTreeSet<ChunkName>, Error> {
         let mut missing = BTreeSet::new();
+        let mut found_here = Vec::new();
         let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
         let mut containers = BTreeMap::new();
         for placed in pieces {
@@ -54,16 +56,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 wrong.push((name, place));
             }
             match bytes {
-                Some(bytes) => self.fill(target, &[(placed.offset, &bytes)])?,
+                Some(bytes) => {
+                    self.fill(target, &[(placed.offset, &bytes)])?;
+                    found_here.push((name, place_of(target, placed)));
+                }
                 None => {
                     missing.insert(name);
                 }
             }
         }
-        if !wrong.is_empty() {
+        if !wrong.is_empty() || !found_here.is_empty() {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             for (name, place) in &wrong {
                 index::forget(&mut *write, name, place).map_err(error_of)?;
+            }
+            // Where it was found may be gone when the next version is fetched.
+            for (name, place) in found_here {
+                index::note(&mut *write, &name, place).map_err(error_of)?;
             }
             write.commit(Durability::Later).map_err(error_of)?;
         }
@@ -86,13 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let fits = |bytes: &&Vec<u8>| bytes.len() as u64 == length;
             let Some(bytes) = by_name.get(&name).filter(fits) else { continue };
             filling.push((placed.offset, bytes));
-            let place = Place {
-                file: target.file,
-                generation: target.generation,
-                offset: placed.offset,
-                length: u32::try_from(length).expect("no chunk is longer than 1 MiB"),
-            };
-            places.push((name, place));
+            places.push((name, place_of(target, placed)));
         }
         self.fill(target, &filling)?;
         let mut write = self.inner.tables.write().map_err(error_of)?;
@@ -141,7 +144,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 )));
             }
         }
-        let older = {
+        let (whole, older) = {
             let mut files = self.files();
             let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
             if !is_still(target, &open.presence) {
@@ -160,8 +163,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             write.commit(Durability::Later).map_err(error_of)?;
             self.inner.fetched.store(true, Ordering::Release);
-            open.presence.is_whole().then(|| target.generation.checked_sub(1)).flatten()
+            let whole = open.presence.is_whole();
+            (whole, whole.then(|| target.generation.checked_sub(1)).flatten())
         };
+        if whole && recipes::is_kept(&contents) {
+            self.keep_recipe_of_this(target, &contents)?;
+        }
         // The version before is not needed as a source any more.
         if let Some(older) = older
             && self.files().get(target.file, older).is_none()
@@ -176,6 +183,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.files()
             .get(target.file, target.generation)
             .is_none_or(|open| !is_still(target, &open.presence))
+    }
+}
+
+fn place_of<K>(target: &Target<K>, placed: &Placed) -> Place {
+    Place {
+        file: target.file,
+        generation: target.generation,
+        offset: placed.offset,
+        length: u32::try_from(placed.piece.length()).expect("no chunk is longer than 1 MiB"),
     }
 }
 
