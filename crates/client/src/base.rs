@@ -4,6 +4,7 @@
 //! From: beyond LBFS, which sends a changed chunk whole.
 
 use crate::client::{Client, error_of};
+use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
@@ -12,11 +13,9 @@ use chunks::delta::{Effort, is_packed};
 use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
-use protocol::{
-    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream,
-};
+use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use store::container::Key;
 use store::{Container, Containers};
 use volume::partial::Tree;
@@ -52,13 +51,33 @@ pub(crate) struct Source<K> {
     pub size: u64,
     ranges: Vec<(u64, u64)>,
     container: K,
+    /// What it had where it has been written over since.
+    images: Option<Arc<Images>>,
 }
 
 impl<K: Container> Source<K> {
     /// What is most like a stretch of a version of `size` bytes, if all of it is here.
     pub fn base(&self, size: u64, wanted: Range) -> Option<Base> {
-        let stretch = stretch_of(self.size, size, wanted)?;
-        self.has(stretch).then_some(Base { file: self.file, version: self.version, stretch })
+        let stretch = self.part_of(stretch_of(self.size, size, wanted)?, wanted)?;
+        Some(Base { file: self.file, version: self.version, stretch })
+    }
+
+    /// What is most like these chunks of a store.
+    fn base_of(&self, plan: &Plan, update: &Update, names: &[ChunkName]) -> Option<Base> {
+        let Change::Store { contents, .. } = &update.change else { return None };
+        let places = || names.iter().filter_map(|name| plan.data.get(name));
+        let from = places().map(|(offset, _)| *offset).min()?;
+        let to = places().map(|(offset, length)| offset + u64::from(*length)).max()?;
+        self.base(contents.size, Range { offset: from, length: to - from })
+    }
+
+    /// What is here of a stretch, around what stands where the wanted one does.
+    fn part_of(&self, stretch: Range, wanted: Range) -> Option<Range> {
+        let end = stretch.offset.checked_add(stretch.length)?;
+        let at = wanted.offset.clamp(stretch.offset, end);
+        let found = self.ranges.iter().find(|&&(from, to)| from <= at && at < to)?;
+        let (from, to) = (found.0.max(stretch.offset), found.1.min(end));
+        Some(Range { offset: from, length: to - from })
     }
 
     fn has(&self, stretch: Range) -> bool {
@@ -79,7 +98,10 @@ impl<K: Container> Source<K> {
             return Ok(None);
         }
         let length = usize::try_from(stretch.length).unwrap_or(usize::MAX);
-        let bytes = self.container.read(stretch.offset, length).map_err(error_of)?;
+        let mut bytes = self.container.read(stretch.offset, length).map_err(error_of)?;
+        if let Some(images) = &self.images {
+            images.restore(stretch.offset, &mut bytes);
+        }
         Ok((bytes.len() == length).then_some(bytes))
     }
 }
@@ -116,7 +138,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             && let Some(container) = self.inner.containers.open(key, false).map_err(error_of)?
         {
             let (version, size, ranges) = (kept.version, kept.size, kept.ranges);
-            return Ok(Some(Source { file, version, size, ranges, container }));
+            return Ok(Some(Source { file, version, size, ranges, container, images: None }));
         }
         let row = {
             let read = self.inner.tables.read().map_err(error_of)?;
@@ -135,7 +157,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         };
         let (version, size) = (row.version, row.contents.size);
-        Ok(Some(Source { file, version, size, ranges: row.ranges, container }))
+        Ok(Some(Source { file, version, size, ranges: row.ranges, container, images: None }))
     }
 
     /// What the replica above has that the contents of a pending store may be like: the version
@@ -144,7 +166,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn source_for_store(
         &self,
         update: &Update,
-        kin: Option<FileId>,
+        plan: &Plan,
     ) -> Result<Option<Source<C::Container>>, Error> {
         let Change::Store { file, expects, contents, .. } = &update.change else {
             return Ok(None);
@@ -153,9 +175,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let core = self.core();
             (core.meta.replica, core.meta.settled)
         };
+        if let Some(source) = self.source_under(plan, *expects)? {
+            return Ok(Some(source));
+        }
         let before = self.kin().before(*file);
         let guesses =
-            [(Some(*file), Some(*expects)), (Some(*file), None), (before, None), (kin, None)];
+            [(Some(*file), Some(*expects)), (Some(*file), None), (before, None), (plan.kin, None)];
         // What a program has only begun with, before it wrote the rest, is like nothing.
         let mut small = None;
         for (file, version) in guesses {
@@ -172,6 +197,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             small.get_or_insert(source);
         }
         Ok(small)
+    }
+
+    /// The version that was written over in place, as the container still gives it.
+    fn source_under(
+        &self,
+        plan: &Plan,
+        expects: Stamp,
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let Some(images) = plan.images.clone().filter(|images| images.version == expects) else {
+            return Ok(None);
+        };
+        let (file, version, size) = (plan.file, images.version, images.size);
+        if self.kin().is_useless(file, version) || !self.is_settled(version) {
+            return Ok(None);
+        }
+        let row = {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            Presence::load(&*read, file).map_err(error_of)?
+        };
+        let Some(row) = row.filter(|row| row.generation == plan.generation) else {
+            return Ok(None);
+        };
+        let key = Key { file: file.0, generation: plan.generation };
+        let container = self.inner.containers.open(key, false).map_err(error_of)?;
+        let ranges = row.ranges;
+        let with =
+            |container| Source { file, version, size, ranges, container, images: Some(images) };
+        Ok(container.map(with))
     }
 
     /// What is here that a version which is to be fetched may be like.
@@ -295,7 +348,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if size > CODED_BYTES_MAX as u64 && self.is_packed(plan)? {
             return Ok(None);
         }
-        let Some(source) = self.source_for_store(update, plan.kin)? else { return Ok(None) };
+        let Some(source) = self.source_for_store(update, plan)? else { return Ok(None) };
         let rate = self.inner.upstream.quality().rate_up;
         let bytes = plan.bytes_of(names);
         let effort = |both: u64| worth::effort(rate, bytes, both);
@@ -313,7 +366,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(Some(whole));
             }
         }
-        let Some(effort) = effort(bytes + source.size.min(BASE_BYTES_MAX)) else { return Ok(None) };
+        let Some(base) = source.base_of(plan, update, names) else { return Ok(None) };
+        let Some(effort) = effort(bytes + base.stretch.length) else { return Ok(None) };
         self.delta_of_chunks(&coded, names, PAYLOAD_BYTES_MAX, effort)
     }
 
@@ -332,17 +386,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         effort: Effort,
     ) -> Result<Option<Delta>, Error> {
         let Coded { update, plan, source } = *coded;
-        let Change::Store { contents, .. } = &update.change else { return Ok(None) };
         let places: Vec<(u64, u32)> =
             names.iter().filter_map(|name| plan.data.get(name).copied()).collect();
         let bytes: u64 = places.iter().map(|(_, length)| u64::from(*length)).sum();
         if places.len() != names.len() || !(TARGET_BYTES_MIN..=bytes_max as u64).contains(&bytes) {
             return Ok(None);
         }
-        let from = places.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
-        let to = places.iter().map(|(offset, length)| offset + u64::from(*length)).max();
-        let wanted = Range { offset: from, length: to.unwrap_or(from) - from };
-        let Some(base) = source.base(contents.size, wanted) else { return Ok(None) };
+        let Some(base) = source.base_of(plan, update, names) else { return Ok(None) };
         let Some(old) = source.read(base.stretch)? else { return Ok(None) };
         let secret = self.secret().0;
         let mut chunks = Vec::with_capacity(names.len());

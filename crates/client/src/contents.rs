@@ -4,7 +4,7 @@
 //! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
 
 use crate::client::{Client, Core, failed, log_failed};
-use crate::files::{Grip, Since};
+use crate::files::{Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
 use crate::plan::{Plan, describe_container, describe_container_again};
@@ -15,7 +15,7 @@ use chunks::index::{self, Place};
 use chunks::{Described, Placed};
 use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time};
 use protocol::Upstream;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use store::{Container, Containers, Durability, StoreError, Write};
 use update_log::Record;
 
@@ -27,6 +27,7 @@ struct Written {
     overtook: bool,
     used: i64,
     since: Option<Since>,
+    images: Option<Images>,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -132,7 +133,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if written.overtook {
             core.waiters.owe(number);
         }
-        core.plans.insert(number, Plan::new(grip.file, grip.generation, described, kin));
+        let images = written.images.clone().map(Arc::new);
+        let mut plan = Plan::new(grip.file, grip.generation, described, kin);
+        plan.images = images;
+        core.plans.insert(number, plan);
         Ok(done.wait)
     }
 
@@ -146,6 +150,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             overtook: open.overtook,
             used: open.presence.used,
             since: open.since.clone(),
+            images: open.images.clone(),
         }))
     }
 

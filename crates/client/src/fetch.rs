@@ -18,8 +18,7 @@ use chunks::delta::Effort;
 use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
-    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response,
-    Upstream,
+    Base, CODED_BYTES_MAX, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -207,7 +206,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
         let missing = self.take_from_cache(target, &pieces)?;
-        let source = self.offered(target.file, source, &pieces, &missing)?;
+        let source = self.offered((target.file, contents.size), source, &pieces, &missing)?;
         let most = Portions::of(&self.inner.upstream.quality()).request;
         let mut waiting: VecDeque<Wish> =
             requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
@@ -275,7 +274,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// link would take longer without a delta than making one takes.
     fn offered(
         &self,
-        file: FileId,
+        (file, size): (FileId, u64),
         source: Option<Source<C::Container>>,
         pieces: &[Placed],
         missing: &BTreeSet<ChunkName>,
@@ -288,10 +287,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Piece::Chunk { name, .. } => missing.contains(&name),
             Piece::Zeros { .. } => false,
         };
-        let bytes: u64 = pieces.iter().filter(is_missing).map(|placed| placed.piece.length()).sum();
+        let missing = || pieces.iter().filter(is_missing);
+        let bytes: u64 = missing().map(|placed| placed.piece.length()).sum();
+        let from = missing().map(|placed| placed.offset).min().unwrap_or(0);
+        let to = missing().map(Placed::end).max().unwrap_or(from);
         let rate = self.inner.upstream.quality().rate_down;
         Ok(source.filter(|source| {
-            let both = bytes.saturating_add(source.size.min(BASE_BYTES_MAX));
+            let base = source.base(size, Range { offset: from, length: to - from });
+            let both = bytes.saturating_add(base.map_or(0, |base| base.stretch.length));
             worth::effort(rate, bytes, both) == Some(Effort::Usual)
         }))
     }

@@ -4,11 +4,13 @@
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
 mod bytes;
+mod images;
 mod nameless;
 mod opening;
 mod since;
 
 pub(crate) use bytes::Altered;
+pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::has_length;
 pub(crate) use since::Since;
@@ -119,6 +121,8 @@ pub(crate) struct OpenFile<K> {
     pub since: Option<Since>,
     /// Of the recipe of the version that it is written upon, what has been fetched.
     pub shelf: Arc<Shelf>,
+    /// What lay under what was written since the version that the next store is sent against.
+    pub images: Option<Images>,
     /// Writers share it; who makes a version of the container has it alone.
     pub still: Arc<RwLock<()>>,
     /// The first writer has it until the log knows that the container changes.
@@ -154,6 +158,7 @@ impl<K> OpenFile<K> {
             turned_down: false,
             overtook: false,
             since: None,
+            images: None,
             shelf: Arc::default(),
             still: Arc::default(),
             opening: Arc::default(),

@@ -4,16 +4,22 @@
 //! From: LBFS, "Update protocol".
 
 use crate::client::Client;
+use crate::files::Images;
 use chunks::{ChunksError, Described, Found, Placed, Secret, describe, describe_again};
 use model::{ChunkName, FileId, Piece};
-use protocol::{Cutter, Delta, Upstream};
+use protocol::{BASE_BYTES_MAX, Cutter, Delta, Upstream};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use store::container::Key;
 use store::{Container, Containers, Read, StoreError, Write};
 
 /// Chunks that the origin has been seen to have. Not trusted: the origin says what it lacks.
 const HOME: &str = "client-home";
+/// Chunks that begin within so many bytes have one base.
+const NEAR_BYTES: u64 = BASE_BYTES_MAX / 2;
+/// Stretches of one file, apart from each other, of which each is sent against its own base.
+const GROUPS_MAX: usize = 16;
 /// Bytes that are read from a container at once.
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are searched at once for the end of a hole.
@@ -30,6 +36,8 @@ pub(crate) struct Plan {
     pub kin: Option<FileId>,
     /// Chunks that were last to be sent together, and the delta for them, if there is a good one.
     pub coded: Option<(Vec<ChunkName>, Option<Delta>)>,
+    /// What lay under what was written over in the container since the version before.
+    pub images: Option<Arc<Images>>,
     /// Chunks that were sent, and arrived.
     arrived: BTreeMap<ChunkName, Arrived>,
 }
@@ -66,7 +74,7 @@ impl Plan {
 
     pub fn empty(file: FileId, generation: u32) -> Plan {
         let (recipe, data, arrived) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Plan { file, generation, recipe, data, kin: None, coded: None, arrived }
+        Plan { file, generation, recipe, data, kin: None, coded: None, images: None, arrived }
     }
 
     /// Every chunk's name, recipe chunks first.
@@ -79,6 +87,27 @@ impl Plan {
         let mut names: Vec<ChunkName> = self.data.keys().copied().collect();
         names.sort_unstable_by_key(|name| self.data.get(name).map(|(offset, _)| *offset));
         names
+    }
+
+    /// Whether a chunk lies near another one, so that one base is good for both.
+    pub fn is_near(&self, first: &ChunkName, name: &ChunkName) -> bool {
+        match (self.data.get(first), self.data.get(name)) {
+            (Some((from, _)), Some((offset, _))) => from.abs_diff(*offset) < NEAR_BYTES,
+            _ => false,
+        }
+    }
+
+    /// Chunks in their order in the file, by where they lie near each other; together if there
+    /// would be too many groups.
+    pub fn groups<'a>(&self, names: &'a [ChunkName]) -> Vec<&'a [ChunkName]> {
+        let (mut groups, mut rest) = (Vec::new(), names);
+        while let Some(first) = rest.first() {
+            let near = rest.iter().take_while(|name| self.is_near(first, name)).count();
+            let (group, behind) = rest.split_at(near.max(1));
+            groups.push(group);
+            rest = behind;
+        }
+        if groups.len() > GROUPS_MAX { vec![names] } else { groups }
     }
 
     pub fn data_bytes(&self) -> u64 {
@@ -140,7 +169,8 @@ impl Plan {
     /// way have one.
     fn bytes(&self) -> usize {
         let recipe: usize = self.recipe.values().map(Vec::len).sum();
-        PLAN_BYTES + recipe + CHUNK_BYTES * (self.recipe.len() + self.data.len())
+        let images = self.images.as_ref().map_or(0, |images| images.bytes());
+        PLAN_BYTES + images + recipe + CHUNK_BYTES * (self.recipe.len() + self.data.len())
     }
 
     pub fn length(&self, name: &ChunkName) -> Option<u64> {
@@ -338,6 +368,7 @@ mod tests {
             data,
             kin: None,
             coded: None,
+            images: None,
             arrived: BTreeMap::new(),
         }
     }

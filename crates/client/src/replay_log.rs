@@ -60,7 +60,12 @@ impl Parcel {
 
     /// Whether chunks of so many bytes may be in one more delta.
     pub fn has_room_for(&self, bytes: u64) -> bool {
-        self.deltas.len() < DELTAS_MAX && self.coded + bytes <= CODED_BYTES_MAX as u64
+        self.has_room_for_all(1, bytes)
+    }
+
+    /// Whether so many more deltas may be in it, for chunks of so many bytes together.
+    pub fn has_room_for_all(&self, deltas: usize, bytes: u64) -> bool {
+        self.deltas.len() + deltas <= DELTAS_MAX && self.coded + bytes <= CODED_BYTES_MAX as u64
     }
 
     pub fn add(&mut self, number: u64, names: Vec<ChunkName>, delta: Delta) {

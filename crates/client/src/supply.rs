@@ -21,6 +21,12 @@ use store::{Containers, StoreError};
 
 const PUT_BYTES_MIN: u64 = 4 << 10;
 
+/// How data chunks are sent: as deltas, each for some of them, or by themselves.
+struct Coded {
+    deltas: Vec<(Vec<ChunkName>, Delta)>,
+    alone: Vec<ChunkName>,
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A plan that was lost with an earlier life is made again from the container.
     pub(crate) fn plan_again(&self, update: &Update) -> Result<(), Error> {
@@ -104,20 +110,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let secret = self.secret().0;
         let (recipe, data) = self.lacking_at_home(plan, sent)?;
         let (recipe_bytes, data_bytes) = (plan.bytes_of(&recipe), plan.bytes_of(&data));
-        let delta = match eager.has_room_for(data_bytes) {
-            true => self.coded(update, plan, &data)?,
-            false => None,
+        let Coded { deltas, alone } = match eager.has_room_for(data_bytes) {
+            true => self.coded_apart(update, plan, &data, eager)?,
+            false => Coded { deltas: Vec::new(), alone: data },
         };
-        let delta = delta.filter(|delta| eager.has_room_for(coded_bytes(delta)));
-        let coded = delta.as_ref().map_or(data_bytes, |delta| delta.bytes.len() as u64);
-        let bytes = recipe_bytes + coded;
+        let coded: u64 = deltas.iter().map(|(_, delta)| delta.bytes.len() as u64).sum();
+        let alone_bytes = plan.bytes_of(&alone);
+        let bytes = recipe_bytes + coded + alone_bytes;
         let fits = bytes <= *room;
         if !(fits || first) {
             return Ok(false);
         }
         let mut budget = if fits { u64::MAX } else { PAYLOAD_BYTES_MAX as u64 / 2 };
-        let with_data = fits && delta.is_none();
-        let by_themselves = recipe.iter().chain(data.iter().filter(|_| with_data));
+        let by_themselves = recipe.iter().chain(alone.iter().filter(|_| fits));
         for name in by_themselves {
             let length = plan.length(name).unwrap_or(0);
             if length > budget {
@@ -129,17 +134,41 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 eager.add_chunk(update.stamp.number, *name, found);
             }
         }
-        match delta.filter(|_| fits) {
-            Some(delta) => {
-                self.note_coded(plan.file, update.stamp, true, &delta);
-                eager.add(update.stamp.number, plan.covered(&data, &delta), delta);
-                sent.extend(data);
-            }
-            None if fits => self.note_plain(plan.file, update.stamp, true, data_bytes),
-            None => {}
+        if fits && alone_bytes > 0 {
+            self.note_plain(plan.file, update.stamp, true, alone_bytes);
+        }
+        for (names, delta) in deltas.into_iter().filter(|_| fits) {
+            self.note_coded(plan.file, update.stamp, true, &delta);
+            eager.add(update.stamp.number, plan.covered(&names, &delta), delta);
+            sent.extend(names);
         }
         *room = room.saturating_sub(bytes);
         Ok(true)
+    }
+
+    /// Deltas for these chunks, one for each place of the file where there are some.
+    fn coded_apart(
+        &self,
+        update: &Update,
+        plan: &mut Plan,
+        names: &[ChunkName],
+        eager: &Parcel,
+    ) -> Result<Coded, Error> {
+        let mut coded = Coded { deltas: Vec::new(), alone: Vec::new() };
+        let mut bytes = 0;
+        for group in plan.groups(names) {
+            let delta = self.coded(update, plan, group)?;
+            let more = delta.as_ref().map_or(0, coded_bytes);
+            let number = coded.deltas.len() + 1;
+            match delta.filter(|_| eager.has_room_for_all(number, bytes + more)) {
+                Some(delta) => {
+                    bytes += more;
+                    coded.deltas.push((group.to_vec(), delta));
+                }
+                None => coded.alone.extend(group),
+            }
+        }
+        Ok(coded)
     }
 
     /// Recipe chunks and data chunks, these in their order in the file, that the origin may lack.
@@ -320,7 +349,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let fits = |name: &&ChunkName| {
             let Some((_, length)) = plan.data.get(name) else { return false };
             bytes += u64::from(*length);
-            bytes <= PAYLOAD_BYTES_MAX as u64 && parcel.has_room_for(bytes)
+            let near = plan.is_near(first, name);
+            near && bytes <= PAYLOAD_BYTES_MAX as u64 && parcel.has_room_for(bytes)
         };
         let count = missing.iter().take(BATCH_MAX).take_while(fits).count();
         (count > 0).then(|| (update, &missing[..count]))

@@ -1,5 +1,5 @@
-//! A large file is read again and again while somebody else changes a few bytes of it: each time the
-//! reader fetches what is new, and of the recipe no more than that.
+//! A large file is read again and again while somebody else changes a few bytes of it: each time what
+//! is new is sent and fetched, and of the recipe no more than that.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{OpenFlags, WantedMode};
@@ -14,6 +14,8 @@ use sim::perform::Programs;
 const LENGTH: usize = 12 << 20;
 /// Of each of two places: its chunk of some 8 KiB, the recipe chunk above it, and messages.
 const FEW_BYTES: u64 = 2 * (14 << 10) + 6_000;
+/// The two recipe chunks, the one above them, and deltas of two bytes.
+const FEW_SENT_BYTES: u64 = 5_500;
 const LINE: Conditions = Conditions { bytes_a_second: Some(187_500), ..Conditions::NEAR };
 
 fn path() -> Path {
@@ -42,10 +44,13 @@ async fn scene(by_turns: bool) {
     let mut due = vec![create, write, Operation::Close { slot: 0 }];
     let mut writer = 0;
     for round in 0..4_u64 {
+        let sent = room.network.traffic(machines[writer].line).sent.iter().sum::<u64>();
         for operation in due.drain(..) {
             let outcome = programs[writer].perform(&clients[writer], &operation).await;
             assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
         }
+        let sent = room.network.traffic(machines[writer].line).sent.iter().sum::<u64>() - sent;
+        assert!(round == 0 || sent < FEW_SENT_BYTES, "round {round}: {sent} bytes sent for two");
         let reader = 1 - writer;
         let received = || room.network.traffic(machines[reader].line).received.iter().sum::<u64>();
         let before = received();

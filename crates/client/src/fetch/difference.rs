@@ -5,6 +5,7 @@
 
 use super::{PIECES_MAX, Target, bad, pieces_of};
 use crate::client::{Client, error_of};
+use crate::plan::note_home;
 use crate::recipes;
 use crate::session::unexpected;
 use crate::types::Error;
@@ -65,6 +66,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let chunks = named.iter().map(|(name, bytes)| (name, *bytes));
         let mut write = self.inner.tables.write().map_err(error_of)?;
         recipes::keep(&mut *write, target.file, &fetched.contents, chunks).map_err(error_of)?;
+        for (name, _) in &named {
+            note_home(&mut *write, name).map_err(error_of)?;
+        }
         write.commit(Durability::Later).map_err(error_of)
     }
 

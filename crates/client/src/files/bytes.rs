@@ -3,7 +3,7 @@
 //! bytes that matter are all here before a new one is written.
 //! From: DESIGN, "The client".
 
-use super::{FILE_BYTES_MAX, Grip, OpenFile};
+use super::{FILE_BYTES_MAX, Grip, Images, OpenFile};
 use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::part::opened_record;
@@ -12,8 +12,8 @@ use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::{FileId, Update};
 use protocol::{Objection, Upstream};
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
 use volume::partial;
 
@@ -45,7 +45,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         let appends = self.files().appends_directly(handle);
-        let change = if appends { Extent::Grows } else { Extent::From(offset) };
+        let change = match end {
+            Some(end) if !appends => Extent::Stretch(offset, end),
+            _ => Extent::Grows,
+        };
         let end = std::cell::OnceCell::new();
         self.alter(handle, 0, change, |container| {
             // The kernel's idea of the end may be that of another version. And a second try goes
@@ -248,6 +251,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.begin_to_alter(&grip, uid, extent)?;
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
+        self.keep_image(&grip, &container, extent)?;
         let outcome = match change(&container) {
             Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => change(&container),
             outcome => outcome,
@@ -294,7 +298,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let size = grip.container.length().map_err(failed)?;
         let from = match extent {
             Extent::All | Extent::AllOfOwn => 0,
-            Extent::From(offset) => offset,
+            Extent::From(offset) | Extent::Stretch(offset, _) => offset,
             Extent::Grows => u64::MAX,
         };
         let all = matches!(extent, Extent::All | Extent::AllOfOwn);
@@ -314,6 +318,51 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_before_writing_over(grip.key()).map_err(failed)?;
             if let Some(before) = before {
                 self.keep_old(grip, &before, extent == Extent::AllOfOwn)?;
+                self.begin_images(grip, &before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the version that is about to be written over is not kept whole, what is written over
+    /// of it is.
+    fn begin_images(&self, grip: &Grip<C::Container>, before: &Presence) {
+        let kept = self.trash().find(grip.file, Some(before.version)).is_some();
+        let mut files = self.files();
+        let Some(open) = files.get_mut(grip.file, grip.generation) else { return };
+        open.images = (!kept).then(|| Images::new(before.version, before.contents.size));
+    }
+
+    /// Before a change: what it takes away.
+    fn keep_image(
+        &self,
+        grip: &Grip<C::Container>,
+        container: &C::Container,
+        extent: Extent,
+    ) -> Step<()> {
+        let (from, to) = match extent {
+            Extent::Grows => return Ok(()),
+            Extent::Stretch(from, to) => (from, to),
+            Extent::From(_) | Extent::All | Extent::AllOfOwn => {
+                // It may be much.
+                if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
+                    open.images = None;
+                }
+                return Ok(());
+            }
+        };
+        let lacking = match self.files().get(grip.file, grip.generation) {
+            Some(OpenFile { images: Some(images), .. }) => images.lacking(from, to),
+            _ => return Ok(()),
+        };
+        for (from, to) in lacking {
+            let length = usize::try_from(to - from).unwrap_or(usize::MAX);
+            let old = container.read(from, length).map_err(failed)?;
+            let mut files = self.files();
+            let Some(open) = files.get_mut(grip.file, grip.generation) else { return Ok(()) };
+            let fits = |images: &mut Images| images.note(from, &old);
+            if !open.images.as_mut().is_some_and(fits) {
+                open.images = None;
             }
         }
         Ok(())
@@ -385,7 +434,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
         if let Some((number, _)) = overtaken {
             core.log.overtake(number).map_err(log_failed)?;
-            core.plans.remove(number);
+            // What it was to be sent against the next one is sent against.
+            let plan = core.plans.remove(number);
+            open.images = plan.and_then(|plan| plan.images).map(Arc::unwrap_or_clone);
             let touches = |update: &&Update| update.touches().contains(&grip.file);
             let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
             partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
@@ -409,6 +460,8 @@ enum Extent {
     AllOfOwn,
     /// What begins at this offset.
     From(u64),
+    /// What lies between these two.
+    Stretch(u64, u64),
     /// Nothing that is there.
     Grows,
 }

@@ -346,6 +346,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.written = false;
             open.only_cut = false;
             open.turned_down = false;
+            open.images = None;
             open.since = match &presence.ground {
                 Some(_) => None,
                 None => Since::stored(pieces),
