@@ -5,12 +5,18 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+#[path = "posix/raw.rs"]
+#[allow(dead_code, reason = "of the raw calls only mappings are needed here")]
+mod raw;
+
 use e2e::contents::{Tree, noise, number_of, tree, version, write_and_sync};
 use e2e::{Mount, Server, World, eventually, run};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,6 +88,75 @@ fn what_programs_of_the_server_write_is_seen_by_the_mount() {
     fs::rename(yard.folder.join("clone"), yard.folder.join("moved")).unwrap();
     same(&yard);
     assert_eq!(yard.server.conflicts(), Vec::<String>::new());
+}
+
+/// Until the mount shows the text, whatever was promised to it before.
+fn shows(yard: &Yard, name: &str, text: &[u8]) {
+    eventually(SOON, "the mount shows what was written", || {
+        fs::read(yard.mount.path(name)).is_ok_and(|bytes| bytes == text)
+    });
+}
+
+#[test]
+fn names_of_one_file_are_one_file_in_the_mount() {
+    let world = World::bounded(240 * SECOND);
+    let folder = world.folder("shared");
+    fs::write(folder.join("a"), "1\n").unwrap();
+    fs::hard_link(folder.join("a"), folder.join("b")).unwrap();
+    let server = world.server_of(&folder);
+    let mount = world.mount(&server, "mount", "connected");
+    let yard = Yard { world, folder, server, mount };
+    same(&yard);
+    let numbers = |folder: &Path| {
+        ["a", "b"]
+            .map(|name| fs::metadata(folder.join(name)).map(|m| (m.ino(), m.nlink())).unwrap())
+    };
+    let seen = numbers(&yard.mount.mountpoint);
+    assert_eq!((seen[0], seen[0].1), (seen[1], 2));
+    fs::File::options()
+        .append(true)
+        .open(yard.folder.join("b"))
+        .unwrap()
+        .write_all(b"2\n")
+        .unwrap();
+    for name in ["a", "b"] {
+        shows(&yard, name, b"1\n2\n");
+    }
+    fs::write(yard.mount.path("a"), "3\n").unwrap();
+    same(&yard);
+    let there = numbers(&yard.folder);
+    assert_eq!((there[0], there[0].1), (there[1], 2), "and in the tree");
+}
+
+#[test]
+fn what_is_written_under_a_name_outside_of_the_tree_is_seen_by_the_mount() {
+    let yard = yard("connected");
+    fs::write(yard.folder.join("inside"), "1").unwrap();
+    same(&yard);
+    shows(&yard, "inside", b"1");
+    let outside = yard.world.path("outside");
+    fs::hard_link(yard.folder.join("inside"), &outside).unwrap();
+    for text in ["12", "123", "1234"] {
+        fs::write(&outside, text).unwrap();
+        shows(&yard, "inside", text.as_bytes());
+    }
+}
+
+#[test]
+fn what_is_written_into_a_mapping_is_seen_by_the_mount_while_it_lasts() {
+    let yard = yard("connected");
+    let mut bytes = vec![b'-'; 10_000];
+    fs::write(yard.folder.join("mapped"), &bytes).unwrap();
+    same(&yard);
+    shows(&yard, "mapped", &bytes);
+    let file = fs::File::options().read(true).write(true).open(yard.folder.join("mapped")).unwrap();
+    let mapping = raw::Mapping::shared(&file, bytes.len());
+    drop(file);
+    for (at, text) in [(0, b"one"), (6000, b"two"), (3, b"3rd")] {
+        mapping.write(at, text);
+        bytes[at..at + text.len()].copy_from_slice(text);
+        shows(&yard, "mapped", &bytes);
+    }
 }
 
 #[test]

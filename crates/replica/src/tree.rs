@@ -19,6 +19,7 @@ mod intake;
 mod keeper;
 mod moves;
 mod outlet;
+mod patrol;
 mod place;
 mod renew;
 mod rows;

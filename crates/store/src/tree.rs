@@ -10,7 +10,7 @@ mod watch;
 
 pub use directory::{Directory, How};
 pub use file::TreeFile;
-pub use stat::{Sort, Stat};
+pub use stat::{Instant, Sort, Stat};
 pub use watch::{Event, Waker, Watch};
 
 use crate::error::Result;

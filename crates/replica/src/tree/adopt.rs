@@ -4,6 +4,7 @@
 
 use super::commit::device;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
+use super::patrol::Patrol;
 use super::rows::{self, Known, STAGE_NAME, TreeRow};
 use crate::catalog::{self, hex};
 use crate::error::{ReplicaError, Result};
@@ -67,6 +68,7 @@ impl Origin {
             name: name.to_owned(),
             watched: BTreeMap::new(),
             dirt: Default::default(),
+            patrol: Patrol::after(now),
             behind: Behind::default(),
             upto: Seq::START,
             files_made,

@@ -12,7 +12,8 @@ use crate::error::{ReplicaError, Result};
 use chunks::ChunksError;
 use minicbor::bytes::ByteVec;
 use model::{
-    AttributeChange, Change, Contents, FileId, Kind, Node, REPLICA_MAX, ReplicaId, Seq, Stamp, View,
+    AttributeChange, Change, Contents, FileId, Kind, Node, REPLICA_MAX, ReplicaId, Seq, Stamp,
+    Time, View,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -24,6 +25,8 @@ use volume::whole::Whole;
 
 /// After so long a file that cannot be read at one moment is taken in as it comes.
 const UNSTEADY_AFTER: Duration = Duration::from_secs(12);
+/// What was written into a mapping is on the disk after so long, if it is not asked for.
+const MAPPED_SECS: i64 = 120;
 /// How soon a file is looked at again that changed while it was read.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -140,7 +143,8 @@ impl Keeper {
         drop(read);
         let mut known = staged.known;
         if known.holds_the_same(stat) {
-            known = known.looks(stat);
+            let now = self.link_rest(&look.at, &known, before.as_ref())?;
+            known = known.looks(&now.unwrap_or(*stat));
         } else {
             self.dirt.note(look.at.0, look.at.1.clone(), false, look.since.at);
         }
@@ -313,6 +317,9 @@ impl Keeper {
         }
         let kept = || -> Result<(Stat, Contents, Stat)> {
             let file = opened.open(at.1.as_bytes())?;
+            if is_mapped(&stat, since, clock.time()) {
+                file.settle()?;
+            }
             let before = file.stat()?;
             let contents = contents::keep(&self.inner, &self.volume, &file, before.size)?;
             Ok((before, contents, file.stat()?))
@@ -374,6 +381,11 @@ impl Keeper {
         let mut steps = vec![Step::new(change, stat.uid, agree)];
         self.flush(&mut steps)
     }
+}
+
+/// Whether a program may write to a mapping of the file, for all that is known.
+fn is_mapped(stat: &Stat, since: Since, now: Time) -> bool {
+    !since.whole && now.secs.saturating_sub(stat.ctime.0) < MAPPED_SECS
 }
 
 /// The updates that make a file.

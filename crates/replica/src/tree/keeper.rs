@@ -3,6 +3,7 @@
 use super::commit::At;
 use super::dirt::Dirt;
 use super::door::Ask;
+use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
 use crate::error::Result;
 use crate::origin::Inner;
@@ -102,6 +103,7 @@ pub struct Keeper {
     pub(super) name: String,
     pub(super) watched: BTreeMap<i32, FileId>,
     pub(super) dirt: Dirt,
+    pub(super) patrol: Patrol,
     pub(super) behind: Behind,
     /// The log was looked at up to here.
     pub(super) upto: Seq,
@@ -195,6 +197,7 @@ impl Keeper {
         self.take_events()?;
         self.note_asked(asked)?;
         self.look_at_all_if_due()?;
+        self.patrol_if_due()?;
         self.take_in()?;
         for _ in 0..ASK_TRIES {
             let now = self.inner.world.clock.moment();
@@ -220,6 +223,7 @@ impl Keeper {
     fn pause(&self) -> Duration {
         let now = self.inner.world.clock.moment();
         let mut pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
+        pause = pause.min(self.patrol.due.since(now));
         if let Some(next) = self.dirt.next() {
             pause = pause.min(next.since(now));
         }
@@ -307,6 +311,7 @@ impl Keeper {
         }
         self.tree = tree;
         self.watched.clear();
+        self.patrol = Patrol::after(self.inner.world.clock.moment());
         self.dirt.everything = true;
         self.new = true;
         Ok(true)

@@ -5,7 +5,7 @@
 use super::commit::{Agree, At, Step};
 use super::keeper::Keeper;
 use super::rows::{self, Known};
-use super::scan::Look;
+use super::scan::{Look, STEPS_MAX};
 use crate::error::Result;
 use model::{Change, FileId, Kind, View};
 use std::collections::BTreeMap;
@@ -29,19 +29,24 @@ impl Keeper {
             }
         }
         let files: Vec<FileId> = sightings.keys().copied().collect();
+        let mut links = Vec::new();
         for file in files {
             let Some(seen) = sightings.remove(&file) else { continue };
-            self.settle_one(file, seen, &mut sightings)?;
+            self.settle_one(file, seen, &mut sightings, &mut links)?;
+            if links.len() >= STEPS_MAX {
+                self.flush(&mut links)?;
+            }
         }
-        Ok(())
+        self.flush(&mut links)
     }
 
-    /// A file that is in the tree under new names.
+    /// A file that is in the tree under new names. `links`: names more that are not committed yet.
     fn settle_one(
         &mut self,
         file: FileId,
         seen: Vec<(At, Stat)>,
         others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+        links: &mut Vec<Step>,
     ) -> Result<()> {
         let read = self.inner.tables.read()?;
         let Some(known) = rows::known(&*read, self.volume.id, file)? else { return Ok(()) };
@@ -57,9 +62,12 @@ impl Keeper {
                 continue;
             }
             match left.pop() {
-                Some(from) => self.moved(file, &known, from, (to, stat), others)?,
+                Some(from) => {
+                    self.flush(links)?;
+                    self.moved(file, &known, from, (to, stat), others)?;
+                }
                 None if known.kind == Kind::Directory => {}
-                None => self.linked(file, &known, to, &stat)?,
+                None => self.linked(file, &known, (to, stat), others, links)?,
             }
         }
         Ok(())
@@ -138,17 +146,50 @@ impl Keeper {
         self.dirt.note(to.0, to.1.clone(), true, now);
     }
 
-    fn linked(&mut self, file: FileId, known: &Known, to: At, stat: &Stat) -> Result<()> {
-        let seen = self.position()?;
+    fn linked(
+        &mut self,
+        file: FileId,
+        known: &Known,
+        (to, stat): (At, Stat),
+        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+        links: &mut Vec<Step>,
+    ) -> Result<()> {
+        let bearer = self.bearer_of(&to, others, links)?;
+        if let Some((bearer, bearer_known)) = bearer.filter(|(bearer, _)| *bearer != file) {
+            self.unlink(to.clone(), bearer, &bearer_known, 0, links)?;
+        }
         let change = Change::Link { parent: to.0, name: to.1.clone(), file };
-        let now = known.looks(stat);
-        let same = known.holds_the_same(stat);
+        let now = known.looks(&stat);
+        let same = known.holds_the_same(&stat);
         let now = if same { now } else { known.clone() };
         let agree = Agree::Is { at: to, file, known: Box::new(now) };
         if !same {
             self.note_file(file)?;
         }
-        self.commit(vec![Step::new(change, known.uid, agree)], seen)
+        links.push(Step::new(change, known.uid, agree));
+        Ok(())
+    }
+
+    /// What bears a name in the tables, after it was taken to where it was seen.
+    fn bearer_of(
+        &mut self,
+        at: &At,
+        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+        links: &mut Vec<Step>,
+    ) -> Result<Option<(FileId, Known)>> {
+        let bears = |keeper: &Keeper| -> Result<Option<(FileId, Known)>> {
+            let read = keeper.inner.tables.read()?;
+            let Some(file) = rows::named(&*read, keeper.volume.id, at.0, &at.1)? else {
+                return Ok(None);
+            };
+            Ok(rows::known(&*read, keeper.volume.id, file)?.map(|known| (file, known)))
+        };
+        let Some((file, _)) = bears(self)? else { return Ok(None) };
+        if let Some(seen) = others.remove(&file) {
+            self.settle_one(file, seen, others, links)?;
+            self.flush(links)?;
+        }
+        bears(self)
     }
 
     /// Names that no known file bears any more.

@@ -14,8 +14,8 @@ use model::{FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
-use store::Write;
 use store::tree::{Directory, How};
+use store::{Read, Write};
 use tracing::warn;
 use volume::whole::Whole;
 
@@ -274,7 +274,7 @@ impl Keeper {
     /// What was replaced lies in the stage: it goes if it is what was agreed on.
     pub(super) fn displaced(
         &mut self,
-        write: &dyn Write,
+        read: &dyn Read,
         stage: &Directory,
         name: &Name,
         at: &At,
@@ -283,7 +283,7 @@ impl Keeper {
         let stat = stage.stat(name.as_bytes())?;
         match stat {
             Some(stat) if known.holds_the_same(&stat) => Ok(stage.unlink(name.as_bytes())?),
-            Some(_) => self.rescue(write, name, at),
+            Some(_) => self.rescue(read, name, at),
             None => Ok(()),
         }
     }

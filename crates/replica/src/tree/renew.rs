@@ -1,6 +1,7 @@
 //! Gives files of the tree the contents and attributes that the volume has.
 //! Holds: under each of its names a file has the old contents or the new ones.
 
+use super::commit::At;
 use super::keeper::Keeper;
 use super::outlet::LINKS_MAX;
 use super::place::Hand;
@@ -9,7 +10,7 @@ use super::stage::stage_name;
 use crate::error::Result;
 use model::{FileId, Kind, Node, View};
 use store::Write;
-use store::tree::{Directory, How};
+use store::tree::{Directory, How, Stat};
 use volume::whole::Whole;
 
 impl Keeper {
@@ -108,5 +109,32 @@ impl Keeper {
         rows::drop_staged(write, id, now.ino)?;
         rows::put_known(write, id, file, &now)?;
         Ok(true)
+    }
+
+    /// A crash came while a file was put under its names one by one, and `at` has it: the others
+    /// get it too, unless a program has changed what is there. Gives back how it looks then.
+    pub(super) fn link_rest(
+        &mut self,
+        at: &At,
+        ready: &Known,
+        before: Option<&Known>,
+    ) -> Result<Option<Stat>> {
+        let is_put = |before: &&Known| before.ino != ready.ino && before.names.contains(at);
+        let Some(before) = before.filter(is_put) else { return Ok(None) };
+        let Some(from) = self.directory(at.0)? else { return Ok(None) };
+        let stage = self.stage()?;
+        let link = stage_name("new-l", ready.ino);
+        for other in before.names.iter().filter(|name| *name != at) {
+            let Some(opened) = self.directory(other.0)? else { continue };
+            let there = opened.stat(other.1.as_bytes())?;
+            if !there.is_some_and(|stat| before.holds_the_same(&stat)) {
+                continue;
+            }
+            stage.link_from(link.as_bytes(), &from, at.1.as_bytes())?;
+            opened.rename_from(other.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
+            let inner = self.inner.clone();
+            self.displaced(&*inner.tables.read()?, &stage, &link, other, before)?;
+        }
+        Ok(from.stat(at.1.as_bytes())?)
     }
 }

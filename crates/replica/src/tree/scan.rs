@@ -1,6 +1,6 @@
 //! Looking at a tree: what is there, against what was agreed on.
 
-use super::commit::{At, Step};
+use super::commit::{Agree, At, Step};
 use super::dirt::Since;
 use super::intake::Staging;
 use super::keeper::Keeper;
@@ -48,6 +48,15 @@ pub(super) fn sight(known: Option<&Known>, stat: Option<&Stat>, elsewhere: bool)
     }
 }
 
+/// Whether steps that are not committed yet tell of the file: what they make of it is not in the
+/// tables, and another of its names must not be taken for another file.
+fn tells_of(steps: &[Step], stat: &Stat) -> bool {
+    steps.iter().any(|step| match &step.agree {
+        Agree::Is { known, .. } | Agree::Looks { known, .. } => known.is(stat),
+        _ => false,
+    })
+}
+
 impl Keeper {
     /// Notes what others did since the last time.
     pub(super) fn take_events(&mut self) -> Result<()> {
@@ -62,13 +71,14 @@ impl Keeper {
                         self.dirt.note(directory, name, whole, now);
                     }
                 }
-                Event::Itself { watch } => {
-                    if let Some(directory) = self.watched.get(&watch).copied() {
-                        self.note_file(directory)?;
+                Event::Itself { watch, whole } => {
+                    if let Some(file) = self.watched.get(&watch).copied() {
+                        self.note_names(file, whole)?;
                     }
                 }
                 Event::Gone { watch } => {
                     self.watched.remove(&watch);
+                    self.patrol.linked.remove(&watch);
                 }
                 Event::Lost => {
                     warn!(
@@ -84,6 +94,10 @@ impl Keeper {
 
     /// A file is to be looked at under the names that it had.
     pub(super) fn note_file(&mut self, file: FileId) -> Result<()> {
+        self.note_names(file, false)
+    }
+
+    fn note_names(&mut self, file: FileId, whole: bool) -> Result<()> {
         let now = self.inner.world.clock.moment();
         if file == FileId::ROOT {
             self.root_noted = true;
@@ -93,7 +107,7 @@ impl Keeper {
         let known = rows::known(&*read, self.volume.id, file)?;
         drop(read);
         for (directory, name) in known.into_iter().flat_map(|known| known.names) {
-            self.dirt.note(directory, name, false, now);
+            self.dirt.note(directory, name, whole, now);
         }
         Ok(())
     }
@@ -144,8 +158,9 @@ impl Keeper {
             Some(file) => rows::known(&*read, id, file)?.map(|known| (file, known)),
             None => None,
         };
+        let is_taken_in = stat.as_ref().is_some_and(|stat| tells_of(steps, stat));
         let elsewhere = match &stat {
-            Some(stat) => rows::numbered(&*read, id, stat)?.is_some(),
+            Some(stat) => is_taken_in || rows::numbered(&*read, id, stat)?.is_some(),
             None => false,
         };
         drop(read);
@@ -165,6 +180,11 @@ impl Keeper {
         match seen {
             Sight::Same => Ok(()),
             Sight::Fresh => self.fresh(opened, &look, steps),
+            Sight::Changed if is_taken_in => {
+                // Under another of its names: here it is looked at when that is committed.
+                self.dirt.wait(look.at.0, look.at.1, since, since.due);
+                Ok(())
+            }
             Sight::Changed => self.changed(opened, &look, steps),
             Sight::Moved => {
                 moved.push(look);

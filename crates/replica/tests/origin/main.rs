@@ -20,4 +20,5 @@ mod sessions;
 mod taking;
 mod tree;
 mod tree_faults;
+mod tree_links;
 mod wanted;

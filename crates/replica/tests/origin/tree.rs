@@ -20,10 +20,11 @@ const ROUNDS_MAX: usize = 60;
 /// What the server is called.
 pub const SERVER: &str = "attic";
 
-struct Yard {
-    party: Party,
-    folder: TempDir,
-    keeper: Keeper,
+/// A volume and a directory that are kept in step.
+pub struct Yard {
+    pub party: Party,
+    pub folder: TempDir,
+    pub keeper: Keeper,
 }
 
 fn keep(origin: &Origin, path: &Path) -> Keeper {
@@ -31,11 +32,11 @@ fn keep(origin: &Origin, path: &Path) -> Keeper {
 }
 
 impl Yard {
-    fn new() -> Yard {
+    pub fn new() -> Yard {
         Yard::over(tempfile::tempdir().unwrap())
     }
 
-    fn over(folder: TempDir) -> Yard {
+    pub fn over(folder: TempDir) -> Yard {
         let party = Party::new();
         let keeper = keep(&party.origin, folder.path());
         let mut yard = Yard { party, folder, keeper };
@@ -43,16 +44,16 @@ impl Yard {
         yard
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
 
     /// Until both sides agree.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.keeper.round().unwrap();
             if self.keeper.is_settled() {
@@ -66,7 +67,7 @@ impl Yard {
     }
 
     /// Both sides, which are the same.
-    fn agreed(&mut self) -> String {
+    pub fn agreed(&mut self) -> String {
         self.settle();
         let (tree, volume) = (self.tree(), self.party.tree());
         assert_eq!(tree, volume, "tree, and volume");
@@ -78,7 +79,7 @@ impl Yard {
     }
 
     /// The origin's process dies and is started again on the same tree.
-    fn killed(self) -> Yard {
+    pub fn killed(self) -> Yard {
         let Yard { party, folder, keeper } = self;
         drop(keeper);
         let party = party.killed();
@@ -86,7 +87,7 @@ impl Yard {
         Yard { party, folder, keeper }
     }
 
-    fn find(&self, path: &str) -> Option<(FileId, FileId, Stamp)> {
+    pub fn find(&self, path: &str) -> Option<(FileId, FileId, Stamp)> {
         find(&self.party, path)
     }
 }

@@ -13,6 +13,7 @@ use protocol::{Access, Cutter, Verdict};
 use replica::{Keeper, Limits};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::faulty::Disk;
@@ -290,6 +291,36 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
         }
         let mut plot = plot.restarted().await;
         plot.agree();
+    }
+    panic!("the scenario makes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_a_device_stores_into_a_file_of_several_names_leaves_one_file() {
+    for writes in 0..WRITES_MAX {
+        let mut plot = Plot::new(false).await;
+        plot.here(&Act::Store(1));
+        for name in ["a", "c"] {
+            fs::hard_link(plot.path("b"), plot.path(name)).unwrap();
+        }
+        assert!(plot.settle());
+        plot.there(&Act::Store(1)).await;
+        plot.disk.crash_after(writes);
+        let is_done = plot.settle();
+        if !is_done {
+            plot = plot.restarted().await;
+        }
+        plot.agree();
+        assert_eq!(plot.tree(), "a: there 2\nb: there 2\nc: there 2", "{writes}");
+        let numbers = ["a", "b", "c"].map(|name| fs::metadata(plot.path(name)).unwrap().ino());
+        assert_eq!(numbers, [numbers[0]; 3], "{writes}: the tree");
+        let files = ["a", "b", "c"].map(|name| find(&plot.party, name).unwrap().1);
+        assert_eq!(files, [files[0]; 3], "{writes}: the volume");
+        assert_eq!(plot.party.conflicts(), Vec::<String>::new(), "{writes}");
+        if is_done {
+            assert!(writes > 8, "{writes}");
+            return;
+        }
     }
     panic!("the scenario makes more than {WRITES_MAX} writes");
 }

@@ -27,6 +27,16 @@ impl TreeFile {
         stat::look(&self.file, b"", AtFlags::EMPTY_PATH).map_err(|errno| self.failed(errno))
     }
 
+    /// What programs have written into their mappings of it is on the disk. So the next that they
+    /// write there changes its times, which it does not as long as the disk has to be written.
+    pub fn settle(&self) -> Result<()> {
+        match rustix::fs::fdatasync(&self.file) {
+            // A file system that cannot do it has nothing to write.
+            Ok(()) | Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
     /// Fewer bytes than asked for only at the end of the file.
     pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         files::read_at(&self.file, &self.path, offset, length)

@@ -7,6 +7,7 @@ use crate::error::{Result, StoreError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::Errno;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use std::time::Duration;
 /// Bytes of events that are read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Something happened in a directory that is watched.
+/// Something happened in a directory that is watched, or to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// To a name. `whole`: whoever wrote the file has closed it, or it came here as it is.
     Name { watch: i32, name: Vec<u8>, whole: bool },
-    /// To the directory itself.
-    Itself { watch: i32 },
-    /// The directory is not watched any more: it is gone.
+    /// To the directory or the file itself.
+    Itself { watch: i32, whole: bool },
+    /// It is not watched any more: it is gone.
     Gone { watch: i32 },
     /// There was more than the kernel could keep: look at everything.
     Lost,
@@ -67,7 +68,25 @@ impl Watch {
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::ATTRIB
             | WatchFlags::ONLYDIR;
-        match add_watch(&self.inotify, place(directory.fd()), wanted) {
+        self.watches(place(directory.fd()).into_bytes(), wanted)
+    }
+
+    /// Watches one file for what is done to it under whatever name, one outside of the tree too.
+    /// None: the machine allows no more of them, or nothing bears the name.
+    pub fn add_file(&self, directory: &Directory, name: &[u8]) -> Result<Option<i32>> {
+        let wanted = WatchFlags::MODIFY
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ATTRIB
+            | WatchFlags::DONT_FOLLOW;
+        let path = [place(directory.fd()).as_bytes(), b"/", name].concat();
+        match self.watches(path, wanted) {
+            Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            watch => watch,
+        }
+    }
+
+    fn watches(&self, path: Vec<u8>, wanted: WatchFlags) -> Result<Option<i32>> {
+        match add_watch(&self.inotify, path, wanted) {
             Ok(watch) => Ok(Some(watch)),
             Err(Errno::NOSPC | Errno::NOMEM) => Ok(None),
             Err(errno) => Err(failed(errno)),
@@ -92,13 +111,10 @@ impl Watch {
             } else if what.contains(ReadFlags::IGNORED) {
                 Event::Gone { watch }
             } else {
+                let whole = what.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_TO);
                 match event.file_name() {
-                    Some(name) => {
-                        let whole = ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_TO;
-                        let name = name.to_bytes().to_vec();
-                        Event::Name { watch, name, whole: what.intersects(whole) }
-                    }
-                    None => Event::Itself { watch },
+                    Some(name) => Event::Name { watch, name: name.to_bytes().to_vec(), whole },
+                    None => Event::Itself { watch, whole },
                 }
             };
             // A program that writes in small pieces says the same again and again.
@@ -151,6 +167,22 @@ mod tests {
         let events = watch.events().unwrap();
         let end = [told("a", true), told("a", false), told("b", true)];
         assert_eq!(events[events.len() - 3..], end, "{events:?}");
+    }
+
+    #[test]
+    fn what_is_done_to_a_file_under_a_name_elsewhere_is_told() {
+        let [inside, outside] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        std::fs::write(inside.path().join("a"), "x").unwrap();
+        std::fs::hard_link(inside.path().join("a"), outside.path().join("b")).unwrap();
+        let tree = Tree::open(inside.path()).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        let watch = Watch::new().unwrap();
+        let number = watch.add_file(&root, b"a").unwrap().unwrap();
+        assert_eq!(watch.add_file(&root, b"a").unwrap(), Some(number), "it is one watch");
+        assert_eq!(watch.add_file(&root, b"none").unwrap(), None);
+        std::fs::write(outside.path().join("b"), "y").unwrap();
+        let last = watch.events().unwrap().pop();
+        assert_eq!(last, Some(Event::Itself { watch: number, whole: true }));
     }
 
     #[test]
