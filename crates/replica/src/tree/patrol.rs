@@ -5,9 +5,10 @@
 //! Never: takes anything in. It notes what is to be looked at, like an event.
 
 use super::commit::At;
+use super::intake::is_of_the_file;
 use super::keeper::Keeper;
 use super::rows::{self, Known, STAGE};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use model::{FileId, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -70,7 +71,7 @@ impl Keeper {
         let mut opened: Option<(FileId, Option<Directory>)> = None;
         for (at, file) in page {
             if opened.as_ref().is_none_or(|(directory, _)| *directory != at.0) {
-                opened = Some((at.0, self.directory(at.0)?));
+                opened = Some((at.0, unless_barred(self.directory(at.0))?));
             }
             if let Some((_, Some(directory))) = &opened {
                 self.pass_by(directory, at, file)?;
@@ -93,7 +94,8 @@ impl Keeper {
         let known = rows::known(&*read, self.volume.id, file)?;
         drop(read);
         let Some(known) = known.filter(|known| known.kind == Kind::File) else { return Ok(()) };
-        let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(()) };
+        let stat = opened.stat(at.1.as_bytes()).map_err(ReplicaError::from);
+        let Some(stat) = unless_barred(stat)? else { return Ok(()) };
         if !known.is(&stat) {
             return Ok(());
         }
@@ -114,6 +116,14 @@ impl Keeper {
             self.dirt.note(at.0, at.1, false, self.inner.world.clock.moment());
         }
         Ok(())
+    }
+}
+
+/// What the server may not look at is passed over; whoever has to look at it says so.
+fn unless_barred<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(ReplicaError::Store(error)) if is_of_the_file(&error) => Ok(None),
+        found => found,
     }
 }
 

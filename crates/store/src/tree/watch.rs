@@ -72,7 +72,7 @@ impl Watch {
     }
 
     /// Watches one file for what is done to it under whatever name, one outside of the tree too.
-    /// None: the machine allows no more of them, or nothing bears the name.
+    /// None: the machine allows no more of them, nothing bears the name, or it may not be read.
     pub fn add_file(&self, directory: &Directory, name: &[u8]) -> Result<Option<i32>> {
         let wanted = WatchFlags::MODIFY
             | WatchFlags::CLOSE_WRITE
@@ -80,7 +80,11 @@ impl Watch {
             | WatchFlags::DONT_FOLLOW;
         let path = [place(directory.fd()).as_bytes(), b"/", name].concat();
         match self.watches(path, wanted) {
-            Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(StoreError::Io { source, .. })
+                if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&source.kind()) =>
+            {
+                Ok(None)
+            }
             watch => watch,
         }
     }
