@@ -30,6 +30,8 @@ use tracing::{debug, error, info};
 const REST: u32 = 4;
 const REST_MIN: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_secs(2);
+/// Promises are looked at so often between two marks of the time.
+const TURNS: u32 = 4;
 /// How long a piece waits for a moment without requests, and how often it looks.
 const QUIET_WITHIN: Duration = Duration::from_millis(500);
 const QUIET_LOOK: Duration = Duration::from_millis(20);
@@ -94,7 +96,13 @@ impl Origin {
         let every = inner.limits.mark_every;
         let mut since_cycle = inner.limits.collect_every.saturating_sub(inner.limits.collect_first);
         loop {
-            inner.world.clock.sleep(every).await;
+            for _ in 0..TURNS {
+                inner.world.clock.sleep(every / TURNS).await;
+                // A cycle under way goes by what was promised when it began.
+                if let Ok(_alone) = inner.upkeep.alone.clone().try_lock_owned() {
+                    inner.upkeep.promises.turn_over(&inner.world.clock, inner.limits.promise);
+                }
+            }
             since_cycle = since_cycle.saturating_add(every);
             let for_marks = inner.clone();
             let marked = inner.limits.blocking.run(move || for_marks.mark_times()).await;

@@ -4,6 +4,7 @@
 //! Never: deletes what is promised.
 
 use super::mark::{Marking, Marks};
+use super::promises::{Left, Standing};
 use super::trash::{self, Due, TRASH, TrashRow};
 use crate::catalog::{self, VolumeRow};
 use crate::error::Result;
@@ -49,6 +50,10 @@ pub struct Freed {
     pub deleted: Amount,
     /// What is in the trash now.
     pub trash: Amount,
+    /// Chunks that would have gone, but somebody was told lately that they are here, or has sent
+    /// them; and how long that counts at most, unless somebody still counts on them then.
+    pub promised: Amount,
+    pub promised_for: Duration,
     /// Bytes that the disk got back.
     pub bytes_on_disk: u64,
     /// Volumes of which a recipe is damaged, so that nothing of them was put away.
@@ -80,6 +85,7 @@ pub(super) struct Collector {
     holds: Vec<(VolumeId, Holds)>,
     /// Bytes in the trash by the time at which they came.
     bytes_at: BTreeMap<i64, u64>,
+    promises: Left,
     freed: Freed,
 }
 
@@ -97,6 +103,7 @@ enum Stage {
 impl Collector {
     pub fn new(inner: Arc<Inner>, wish: Wish) -> Collector {
         Collector {
+            promises: inner.promises_left(),
             inner,
             wish,
             stage: Stage::Begin,
@@ -131,6 +138,7 @@ impl Collector {
         let inner = &self.inner;
         // What was promised before the marking begins must still count when chunks are deleted.
         inner.upkeep.promises.turn_over(&inner.world.clock, inner.limits.promise);
+        self.promises = inner.promises_left();
         if !self.wish.dry_run {
             inner.mark_times()?;
         }
@@ -203,7 +211,8 @@ impl Collector {
             _ => BEYOND.to_vec(),
         };
         let now = self.inner.world.clock.time().secs;
-        let mut write = self.inner.tables.write()?;
+        let inner = self.inner.clone();
+        let mut write = inner.tables.write()?;
         let mut known: BTreeMap<_, _> =
             trash::rows(&*write, after, &upto, usize::MAX)?.into_iter().collect();
         let mut changed = false;
@@ -223,6 +232,9 @@ impl Collector {
                     let row = TrashRow { since: now, bytes };
                     trash::put(&mut *write, &name, row)?;
                     self.freed.trashed.add(bytes);
+                    if self.wish.dry_run && self.wish.empty_trash {
+                        self.would_go(&name, bytes);
+                    }
                     changed = true;
                     row
                 }
@@ -248,12 +260,30 @@ impl Collector {
         })
     }
 
-    fn due(&mut self) -> Due {
+    /// What would come into the trash would go out again.
+    fn would_go(&mut self, name: &[u8], bytes: u64) {
+        let Some((volume, chunk)) = parse_blob_name(name) else { return };
+        let nothing = || Ok::<(), std::convert::Infallible>(());
+        let Ok(standing) = self.inner.upkeep.promises.unless_promised(volume, &chunk, nothing);
+        if self.is_free(standing, bytes) {
+            self.freed.deleted.add(bytes);
+        }
+    }
+
+    /// Counts what is promised.
+    fn is_free(&mut self, standing: Standing, bytes: u64) -> bool {
+        let left = match standing {
+            Standing::Free => return true,
+            Standing::PromisedBefore => self.promises.before,
+            Standing::PromisedNow => self.promises.now,
+        };
+        self.freed.promised.add(bytes);
+        self.freed.promised_for = self.freed.promised_for.max(left);
+        false
+    }
+
+    fn due(&self) -> Due {
         if self.wish.empty_trash {
-            if self.wish.dry_run {
-                // What would have come in would go out again.
-                self.freed.deleted = self.freed.trashed;
-            }
             return Due::EVERYTHING;
         }
         let limits = &self.inner.limits;
@@ -284,7 +314,8 @@ impl Collector {
                 true => Ok(()),
                 false => inner.blobs.delete(&name),
             };
-            if !inner.upkeep.promises.unless_promised(volume, &chunk, delete)? {
+            let standing = inner.upkeep.promises.unless_promised(volume, &chunk, delete)?;
+            if !self.is_free(standing, row.bytes) {
                 continue;
             }
             if row.since == due.before {
@@ -320,6 +351,12 @@ impl Collector {
 }
 
 impl Inner {
+    /// How long what was promised counts.
+    fn promises_left(&self) -> Left {
+        let lag = self.limits.mark_every / super::TURNS;
+        self.upkeep.promises.count_for(&self.world.clock, (self.limits.promise, lag))
+    }
+
     /// Writes down where every volume stands.
     pub(super) fn mark_times(&self) -> Result<()> {
         let now = self.world.clock.time();

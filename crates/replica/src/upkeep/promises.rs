@@ -46,26 +46,51 @@ impl Promises {
         }
     }
 
-    /// Does `delete` unless the chunk is promised; false: it is.
+    /// Does `delete` unless the chunk is promised.
     pub fn unless_promised<E>(
         &self,
         volume: VolumeId,
         chunk: &ChunkName,
         delete: impl FnOnce() -> Result<(), E>,
-    ) -> Result<bool, E> {
+    ) -> Result<Standing, E> {
         let notes = locked(&self.0);
         let mark = fingerprint(volume, chunk);
-        if is_in(&locked(&notes.before.0), mark) {
-            return Ok(false);
-        }
-        let now = locked(&notes.now.0);
+        // Held while it is deleted: whoever still has the notes of before may add to them, too.
+        let (now, before) = (locked(&notes.now.0), locked(&notes.before.0));
         if is_in(&now, mark) {
-            return Ok(false);
+            return Ok(Standing::PromisedNow);
+        }
+        if is_in(&before, mark) {
+            return Ok(Standing::PromisedBefore);
         }
         delete()?;
-        drop(now);
-        Ok(true)
+        Ok(Standing::Free)
     }
+
+    /// How long promises of each kind count from now on at most, but for those in somebody's hands:
+    /// with a `turn_over` when each is due and at most `lag` after.
+    pub fn count_for(&self, clock: &Clock, (lasts, lag): (Duration, Duration)) -> Left {
+        let now = clock.moment();
+        let gone = locked(&self.0).since.map_or(lasts, |since| now.since(since));
+        let before = lasts.saturating_sub(gone);
+        Left { before, now: before + lag + lasts }
+    }
+}
+
+/// Whether a chunk may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Free,
+    /// It was noted before the notes were last turned over.
+    PromisedBefore,
+    PromisedNow,
+}
+
+/// How long promises still count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub before: Duration,
+    pub now: Duration,
 }
 
 impl Promise {
@@ -97,7 +122,8 @@ mod tests {
     const LASTS: Duration = Duration::from_secs(60);
 
     fn goes(promises: &Promises, chunk: &ChunkName) -> bool {
-        promises.unless_promised(VOLUME, chunk, || Ok::<(), Infallible>(())).unwrap()
+        let standing = promises.unless_promised(VOLUME, chunk, || Ok::<(), Infallible>(()));
+        standing.unwrap() == Standing::Free
     }
 
     #[tokio::test(start_paused = true)]
@@ -117,5 +143,27 @@ mod tests {
         drop(held);
         promises.turn_over(&clock, LASTS);
         assert!(goes(&promises, &seen));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promise_is_over_when_it_is_said_to_be() {
+        let clock = Clock::simulated(0);
+        let promises = Promises::default();
+        let (lag, chunk) = (LASTS / 4, ChunkName([1; 24]));
+        let left = || promises.count_for(&clock, (LASTS, lag));
+        let standing =
+            || promises.unless_promised(VOLUME, &chunk, || Ok::<(), Infallible>(())).unwrap();
+        promises.turn_over(&clock, LASTS);
+        clock.sleep(LASTS / 2).await;
+        promises.current().note(VOLUME, &chunk);
+        assert_eq!(standing(), Standing::PromisedNow);
+        let end = left().now;
+        assert_eq!(end, LASTS / 2 + lag + LASTS);
+        clock.sleep(LASTS / 2 + lag).await;
+        promises.turn_over(&clock, LASTS);
+        assert_eq!((standing(), left().before), (Standing::PromisedBefore, LASTS));
+        clock.sleep(LASTS).await;
+        promises.turn_over(&clock, LASTS);
+        assert_eq!(standing(), Standing::Free);
     }
 }

@@ -188,8 +188,13 @@ async fn what_was_sent_or_asked_about_stays_until_the_update_comes() {
     for (_, chunk) in half {
         ada.put(&[chunk]).await;
     }
+    let wished = Wish { dry_run: true, ..EVERYTHING };
+    let said = collect(&party, wished).await;
     let freed = collect(&party, EVERYTHING).await;
     assert_eq!(freed.deleted.chunks, 0, "they are on their way");
+    assert_eq!((said.promised, said.deleted), (freed.promised, freed.deleted));
+    assert_eq!(freed.promised.chunks, half.len() as u64, "and that is told");
+    assert_eq!(freed.promised_for, HOUR);
     for (_, chunk) in rest {
         ada.put(&[chunk]).await;
     }
@@ -204,6 +209,52 @@ async fn what_was_sent_or_asked_about_stays_until_the_update_comes() {
     collect(&party, EVERYTHING).await;
     let fetched = ada.recipe(file, Range { offset: 0, length: 300_000 }, 0).await;
     assert_eq!(fetched.contents, described.tree.contents);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_promised_goes_when_it_was_said_to() {
+    let party = Party::with(limits());
+    let ada = party.join("ada").await;
+    collect(&party, Wish::default()).await;
+    ada.put(&[b"nobody names this"]).await;
+    let freed = collect(&party, EVERYTHING).await;
+    assert_eq!((freed.promised.chunks, freed.deleted.chunks), (1, 0));
+    let origin = party.origin.clone();
+    let upkeep = tokio::spawn(async move { origin.keep_up().await });
+    party.world.clock.sleep(freed.promised_for).await;
+    assert_eq!(collect(&party, EVERYTHING).await.promised.chunks, 0);
+    assert_eq!(party.blobs.list(&[], 9).unwrap(), []);
+    upkeep.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_restart_has_forgotten_to_have_promised_is_asked_for_again() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    let (file, make) = ada.making(ROOT, "large", Kind::File);
+    ada.replay(make).await;
+    let bytes = noise(300_000, 3);
+    let described = ada.describe(&bytes);
+    let store = ada.update(store_of(file, ada.stamp(), described.tree.contents));
+    let chunks = all_chunks(&described, &bytes);
+    for (_, chunk) in &chunks {
+        ada.put(&[chunk]).await;
+    }
+    let party = party.killed();
+    assert_eq!(collect(&party, EVERYTHING).await.deleted.chunks, chunks.len() as u64);
+    // Ada was told that all of it is there, and counts on that.
+    let ada = party.rejoin(&ada).await;
+    let submitted = ada.submit_all(false, vec![store.clone()], None).await.unwrap();
+    assert_eq!(submitted.verdicts, []);
+    assert!(!submitted.missing.is_empty(), "it is not taken on trust");
+    for (_, chunk) in &chunks {
+        ada.put(&[chunk]).await;
+    }
+    let submitted = ada.submit_all(false, vec![store], None).await.unwrap();
+    assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]));
+    collect(&party, EVERYTHING).await;
+    let checked = party.origin.check(replica::Repair::No).await.unwrap();
+    assert_eq!(checked.problems, []);
 }
 
 #[tokio::test(start_paused = true)]
