@@ -68,6 +68,10 @@ impl Data {
 
     /// The same, for a user who says what to do about a key that is lost.
     pub fn open_with(directory: &Path, lost: LostKey) -> Result<Option<Data>> {
+        Data::open_as(directory, lost, words(directory, Asker::Other))
+    }
+
+    fn open_as(directory: &Path, lost: LostKey, words: Words) -> Result<Option<Data>> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -82,7 +86,7 @@ impl Data {
         let chunks = directory.join("chunks");
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
-        let tables = Database::open_with(&directory.join(TABLES), CACHE_BYTES, words(directory))?;
+        let tables = Database::open_with(&directory.join(TABLES), CACHE_BYTES, words)?;
         let blobs = Packs::open(&chunks)?;
         if let Some(what) = blobs.lost()? {
             tracing::error!(
@@ -102,6 +106,12 @@ impl Data {
     pub fn open(directory: &Path) -> Result<Option<Data>> {
         exists(directory)?;
         Data::open_or_create(directory)
+    }
+
+    /// The same, to check it.
+    pub fn open_to_check(directory: &Path) -> Result<Option<Data>> {
+        exists(directory)?;
+        Data::open_as(directory, LostKey::Refused, words(directory, Asker::Check))
     }
 
     /// The address that invitations show.
@@ -129,13 +139,24 @@ impl Data {
     }
 }
 
+/// Who meets damaged tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// `farfs check`, which says what is affected as far as that can be seen.
+    Check,
+    Other,
+}
+
 /// What is said of damaged tables, without which there is no volume left.
-fn words(directory: &Path) -> Words {
+fn words(directory: &Path, asker: Asker) -> Words {
     let shown = directory.display();
+    let see = match asker {
+        Asker::Check => String::new(),
+        Asker::Other => format!("see with `farfs check --data {shown}` what is affected, "),
+    };
     Words {
         advice: format!(
-            "do not remove it; see with `farfs check --data {shown}` what is affected, keep a copy \
-             of {shown}, and restore it from a backup"
+            "do not remove it; {see}keep a copy of {shown}, and restore it from a backup"
         ),
         describe: replica::describe_row,
     }

@@ -94,8 +94,11 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     {
         return Ok(answer);
     }
-    let data =
-        Data::open(directory)?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
+    let opened = match order {
+        Order::Check { .. } => Data::open_to_check(directory),
+        _ => Data::open(directory),
+    };
+    let data = opened?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
     let place = Place { address: data.address()?, key: data.identity.fingerprint().to_string() };
     let work = || carry_out(&data.origin, &place, order);
     if order.frees() { Reserve::of(&data).free(work) } else { work() }

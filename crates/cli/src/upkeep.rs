@@ -3,7 +3,7 @@
 use crate::exit::{Exit, fail};
 use crate::units::show_size;
 use anyhow::Result;
-use replica::{Amount, Checked, Freed, Wish};
+use replica::{Amount, Checked, Freed, State, Wish};
 
 pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     let of = |amount: Amount| format!("{} chunks, {}", amount.chunks, show_size(amount.bytes));
@@ -18,6 +18,15 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         format!("{would}deleted: {}", of(freed.deleted)),
         format!("in the trash {}: {}", if wish.dry_run { "then" } else { "now" }, of(freed.trash)),
     ];
+    if freed.promised.chunks > 0 {
+        lines.push(format!(
+            "{} in the trash, because devices sent them lately, or were told that they are here, \
+             and may be about to use them: {}; a `farfs gc` in {} min deletes those that are not used",
+            if wish.dry_run { "would stay" } else { "stay" },
+            of(freed.promised),
+            freed.promised_for.as_secs().div_ceil(60)
+        ));
+    }
     if !wish.dry_run {
         lines.push(format!("given back to the disk: {}", show_size(freed.bytes_on_disk)));
     }
@@ -36,7 +45,7 @@ pub fn checked(checked: &Checked) -> Result<Vec<String>> {
         .problems
         .iter()
         .map(|problem| {
-            let mended = if problem.mended { "; mended" } else { "" };
+            let mended = if problem.state == State::Mended { "; mended" } else { "" };
             format!("{}: {}{mended}", problem.place, problem.what)
         })
         .collect();
@@ -68,11 +77,28 @@ mod tests {
     use replica::Problem;
 
     #[test]
+    fn what_stays_because_it_was_promised_is_told_with_how_long() {
+        let promised = Amount { chunks: 713, bytes: 6_000_000 };
+        let found = Freed {
+            promised,
+            promised_for: std::time::Duration::from_secs(3590),
+            ..Freed::default()
+        };
+        let lines = freed(&found, Wish::default());
+        let line = lines.iter().find(|line| line.starts_with("stay in the trash")).unwrap();
+        assert!(line.contains("713 chunks") && line.contains("in 60 min"), "{line}");
+        let lines = freed(&Freed::default(), Wish::default());
+        assert!(!lines.iter().any(|line| line.contains("stay")), "{lines:?}");
+    }
+
+    #[test]
     fn what_is_wrong_and_was_not_mended_is_an_error_that_says_where() {
-        let problem = |mended| Problem { place: "/a".into(), what: "it is gone".into(), mended };
-        let mut found = Checked { problems: vec![problem(true)], ..Checked::default() };
-        assert_eq!(checked(&found).unwrap()[0], "/a: it is gone; mended");
-        found.problems.push(problem(false));
+        let problem = |state| Problem { place: "/a".into(), what: "it is gone".into(), state };
+        let problems = vec![problem(State::Mended), problem(State::Harmless)];
+        let mut found = Checked { problems, ..Checked::default() };
+        let said = checked(&found).unwrap();
+        assert_eq!(said[..2], ["/a: it is gone; mended", "/a: it is gone"]);
+        found.problems.push(problem(State::Left));
         found.left = 1;
         let error = checked(&found).unwrap_err();
         assert_eq!(crate::exit::code(&error), Exit::Damaged);

@@ -31,7 +31,16 @@ pub enum Repair {
 pub struct Problem {
     pub place: String,
     pub what: String,
-    pub mended: bool,
+    pub state: State,
+}
+
+/// What has become of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Left,
+    Mended,
+    /// Nothing has to be done.
+    Harmless,
 }
 
 /// What was looked at, and what is wrong with it.
@@ -51,13 +60,13 @@ pub struct Checked {
 }
 
 impl Checked {
-    fn tell(&mut self, place: impl Into<String>, what: impl Into<String>, mended: bool) {
-        self.left += u64::from(!mended);
+    fn tell(&mut self, place: impl Into<String>, what: impl Into<String>, state: State) {
+        self.left += u64::from(state == State::Left);
         if self.problems.len() >= PROBLEMS_MAX {
             self.more += 1;
             return;
         }
-        self.problems.push(Problem { place: place.into(), what: what.into(), mended });
+        self.problems.push(Problem { place: place.into(), what: what.into(), state });
     }
 }
 
@@ -94,20 +103,35 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
         // Whoever repairs a store stops here: what was noted must be there for the next process.
         inner.tables.write()?.commit(Durability::Now)?;
     }
-    tell_of_damage(damage, lacking, &mut checked);
+    mend_damage(inner, damage, lacking, &mut checked, repair)?;
     Ok(checked)
 }
 
-/// A stretch of the disk that holds nothing is no harm where every version has what it needs.
-fn tell_of_damage(damage: Vec<Damage>, lacking: u64, checked: &mut Checked) {
-    for Damage { place, offset, bytes } in damage {
-        let harm = match lacking {
-            0 => "nothing that was there is missing",
-            _ => "what was there counts as missing",
-        };
-        let what = format!("{bytes} bytes from {offset} are no record of a chunk; {harm}");
-        checked.tell(place, what, lacking == 0);
+/// A stretch of the disk that holds nothing does no harm itself where every version has what it
+/// needs, but the next may lie beside it.
+fn mend_damage(
+    inner: &Inner,
+    damage: Vec<Damage>,
+    lacking: u64,
+    checked: &mut Checked,
+    repair: Repair,
+) -> Result<()> {
+    if repair == Repair::Yes && !damage.is_empty() {
+        inner.blobs.renew_damaged()?;
     }
+    let harm = match lacking {
+        0 => "nothing that was there is missing",
+        _ => "what was there counts as missing",
+    };
+    let (state, done) = match repair {
+        Repair::Yes => (State::Mended, "the rest of the file was written anew"),
+        Repair::No => (State::Left, "--repair writes the rest of the file anew"),
+    };
+    for Damage { place, offset, bytes } in damage {
+        let what = format!("{bytes} bytes from {offset} are no record of a chunk; {harm}; {done}");
+        checked.tell(place, what, state);
+    }
+    Ok(())
 }
 
 /// The rows that are not of a tree. Gives back the volumes that there are.
@@ -120,7 +144,7 @@ fn check_rows(inner: &Inner, checked: &mut Checked) -> Result<BTreeMap<VolumeId,
     checked.volumes = volumes.len() as u64;
     for RowFault { place, what } in catalog::check_rows(&*read, &volumes.keys().copied().collect())
     {
-        checked.tell(place, what, false);
+        checked.tell(place, what, State::Left);
     }
     Ok(volumes)
 }
@@ -134,7 +158,7 @@ fn check_tree(
 ) -> Result<()> {
     let faults = faults_of(inner, volume)?;
     if repair == Repair::No {
-        faults.into_iter().for_each(|fault| checked.tell(fault.place, fault.what, false));
+        faults.into_iter().for_each(|fault| checked.tell(fault.place, fault.what, State::Left));
         return Ok(());
     }
     let repeats = |fault: &Fault| fault.mend.as_ref().is_some_and(Mend::is_of_a_repetition);
@@ -158,7 +182,8 @@ fn mend(inner: &Inner, faults: Vec<Fault>, checked: &mut Checked) -> Result<()> 
     let mends: Vec<&Mend> = faults.iter().filter_map(|fault| fault.mend.as_ref()).collect();
     carry_out(inner, &mends)?;
     for fault in faults {
-        checked.tell(fault.place, fault.what, fault.mend.is_some());
+        let state = if fault.mend.is_some() { State::Mended } else { State::Left };
+        checked.tell(fault.place, fault.what, state);
     }
     Ok(())
 }
@@ -192,21 +217,26 @@ fn check_chunks(
             let secret = volume.and_then(|volume| volumes.get(&volume));
             let (Some(secret), Some(name)) = (secret, name) else {
                 let place = format!("chunk {}", catalog::hex(&blob));
-                checked.tell(place, "it is of no volume; farfs gc removes it in time", true);
+                let what = "it is of no volume; farfs gc removes it in time";
+                checked.tell(place, what, State::Harmless);
                 continue;
             };
             match inner.blobs.get(&blob)? {
                 None => {
                     let what = "its bytes are damaged, and it counts as missing from now on";
-                    checked.tell(format!("chunk {name}"), what, false);
+                    checked.tell(format!("chunk {name}"), what, State::Left);
                 }
                 Some(bytes) if secret.check(&name, &bytes).is_err() => {
-                    if repair == Repair::Yes {
-                        inner.blobs.delete(&blob)?;
-                        inner.blobs.sync()?;
-                    }
-                    let what = "its bytes do not bear its name; --repair drops it";
-                    checked.tell(format!("chunk {name}"), what, repair == Repair::Yes);
+                    let (what, state) = match repair {
+                        Repair::No => ("--repair drops it", State::Left),
+                        Repair::Yes => {
+                            inner.blobs.delete(&blob)?;
+                            inner.blobs.sync()?;
+                            ("it was dropped", State::Mended)
+                        }
+                    };
+                    let what = format!("its bytes do not bear its name; {what}");
+                    checked.tell(format!("chunk {name}"), what, state);
                 }
                 Some(_) => {}
             }
@@ -242,7 +272,11 @@ fn check_references(inner: &Inner, volume: &Arc<Volume>, checked: &mut Checked) 
                 Err(error) => format!("its recipe is wrong: {error}"),
             };
             let path = whole::path_of(&*read, id, file);
-            checked.tell(format!("{path} (file {file} of {id}, version {stamp})"), what, false);
+            checked.tell(
+                format!("{path} (file {file} of {id}, version {stamp})"),
+                what,
+                State::Left,
+            );
         }
         from = next;
         if from.is_none() {

@@ -26,7 +26,7 @@ mod weight;
 pub use blocking::Blocking;
 pub use catalog::describe_row;
 pub use catalog::{Device, DeviceId, VolumeInfo};
-pub use check::{Checked, Problem, Repair};
+pub use check::{Checked, Problem, Repair, State};
 pub use error::ReplicaError;
 pub use limits::Limits;
 pub use origin::Origin;

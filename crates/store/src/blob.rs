@@ -36,6 +36,10 @@ pub trait Blobs: Send + Sync + 'static {
     /// Stretches of the disk that should hold blobs and hold nothing that reads as one. Goes
     /// through all there is.
     fn damage(&self) -> Result<Vec<Damage>>;
+
+    /// Writes everything alive in what is damaged anew, elsewhere: `damage` does not tell of it any
+    /// more. What the damage has taken with it is gone. May be interrupted anywhere.
+    fn renew_damaged(&self) -> Result<()>;
 }
 
 /// A blob's name, and the bytes of the blob.

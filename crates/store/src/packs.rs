@@ -212,6 +212,26 @@ impl Packs {
         Ok(())
     }
 
+    /// What is damaged in each pack of which anything is.
+    fn damaged(&self) -> Result<Vec<(u32, Vec<Damage>)>> {
+        let lengths = pack_lengths(&self.directory)?;
+        let (newest, written) = {
+            let appender = locked(&self.appender);
+            (appender.pack, appender.offset)
+        };
+        let mut damaged = Vec::new();
+        for (pack, length) in lengths {
+            // What comes behind the end of what was written is being written now.
+            let end = if pack == newest { written } else { length };
+            let mut found = Vec::new();
+            self.damage_of(pack, end, &mut found)?;
+            if !found.is_empty() {
+                damaged.push((pack, found));
+            }
+        }
+        Ok(damaged)
+    }
+
     fn damage_of(&self, pack: u32, end: u64, found: &mut Vec<Damage>) -> Result<()> {
         // Compaction may have removed it meanwhile.
         let Some((file, path)) = self.pack_file(pack)? else { return Ok(()) };
@@ -311,18 +331,14 @@ impl Blobs for Packs {
     }
 
     fn damage(&self) -> Result<Vec<Damage>> {
-        let lengths = pack_lengths(&self.directory)?;
-        let (newest, written) = {
-            let appender = locked(&self.appender);
-            (appender.pack, appender.offset)
-        };
-        let mut found = Vec::new();
-        for (pack, length) in lengths {
-            // What comes behind the end of what was written is being written now.
-            let end = if pack == newest { written } else { length };
-            self.damage_of(pack, end, &mut found)?;
+        Ok(self.damaged()?.into_iter().flat_map(|(_, found)| found).collect())
+    }
+
+    fn renew_damaged(&self) -> Result<()> {
+        for (pack, _) in self.damaged()? {
+            self.compact_damaged(pack)?;
         }
-        Ok(found)
+        Ok(())
     }
 
     fn room(&self) -> Result<u64> {

@@ -286,6 +286,16 @@ fn what_is_no_record_is_told_with_its_place() {
         // Damage within a blob's bytes shows when the blob is read.
         let lost = (0..BLOBS).filter(|n| packs.get(&[*n]).unwrap().is_none()).count();
         assert!(found.len() + lost > 0, "byte {offset} is noticed");
+        let kept = |packs: &Packs| -> Vec<u8> {
+            (0..BLOBS).filter(|n| packs.get(&[*n]).unwrap() == Some(blob(*n))).collect()
+        };
+        let before = kept(&packs);
+        packs.renew_damaged().unwrap();
+        assert_eq!(packs.damage().unwrap(), [], "byte {offset}");
+        assert_eq!(kept(&packs), before);
+        drop(packs);
+        let packs = Packs::open_with_packs(copied.path(), 1000).unwrap();
+        assert_eq!((packs.damage().unwrap(), kept(&packs)), (vec![], before), "byte {offset}");
     }
 }
 

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 ///
 /// Reads everything there is, and says of everything that is wrong which file it is about and what
 /// to do. With --repair, which needs the server stopped, the index of the chunks and what follows
-/// from other rows are made again. Chunks that are damaged count as missing: devices that have them
-/// in their caches are asked for them when they attach or renew their leases, within seconds where
-/// they are in use and the server runs. Check again then to see what is left.
+/// from other rows are made again, and what is sound in a damaged pack is written anew. Chunks that
+/// are damaged count as missing: devices that have them in their caches are asked for them when they
+/// attach or renew their leases, within seconds where they are in use and the server runs. Check
+/// again then to see what is left.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs

@@ -3,7 +3,7 @@
 use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
 use model::{Change, FileId, Kind};
 use protocol::Verdict;
-use replica::{Checked, Limits, Repair};
+use replica::{Checked, Limits, Repair, State};
 use store::{Durability, Row};
 
 const ROOT: FileId = FileId::ROOT;
@@ -144,7 +144,7 @@ async fn a_chunk_that_is_lost_or_wrong_is_told_of_with_the_files_that_need_it() 
         assert!(found.problems.iter().any(|problem| problem.what.contains("do not bear")));
         let mended = check(&party, Repair::Yes).await;
         let wrong = |p: &&replica::Problem| p.what.contains("do not bear");
-        assert!(mended.problems.iter().filter(wrong).all(|problem| problem.mended));
+        assert!(mended.problems.iter().filter(wrong).all(|p| p.state == State::Mended));
         assert!(!party.blobs.has(blob).unwrap(), "it counts as missing");
         party.blobs.put(blob, &bytes).unwrap();
     }

@@ -172,6 +172,10 @@ impl Blobs for FaultyBlobs {
         self.machine.reads()?;
         self.store.damage()
     }
+
+    fn renew_damaged(&self) -> Result<()> {
+        self.machine.writes(0, || self.store.renew_damaged())
+    }
 }
 
 #[derive(Clone)]

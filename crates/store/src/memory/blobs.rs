@@ -127,6 +127,10 @@ impl Blobs for MemoryBlobs {
     fn damage(&self) -> Result<Vec<Damage>> {
         Ok(Vec::new())
     }
+
+    fn renew_damaged(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn check_name(name: &[u8]) -> Result<()> {

@@ -29,15 +29,28 @@ impl Packs {
             is_worth.then_some((pack != newest, percent, pack, length))
         };
         let found = pack_lengths(&self.directory)?.into_iter().filter_map(worth).max();
-        let Some((_, _, pack, length)) = found else { return Ok(None) };
+        let Some((_, _, pack, _)) = found else { return Ok(None) };
+        self.compact_closed(pack).map(Some)
+    }
+
+    /// A pack of which a part cannot be read, however much of it is alive.
+    pub(super) fn compact_damaged(&self, pack: u32) -> Result<u64> {
+        let _alone = locked(&self.compacting);
+        self.compact_closed(pack)
+    }
+
+    /// Nothing is added to the pack from now on.
+    fn compact_closed(&self, pack: u32) -> Result<u64> {
         {
             let mut appender = locked(&self.appender);
             if appender.pack == pack {
                 self.begin_pack(&mut appender)?;
             }
         }
-        let length = pack_lengths(&self.directory)?.get(&pack).copied().unwrap_or(length);
-        self.compact_pack(pack, length).map(Some)
+        match pack_lengths(&self.directory)?.get(&pack) {
+            Some(length) => self.compact_pack(pack, *length),
+            None => Ok(0),
+        }
     }
 
     fn compact_pack(&self, pack: u32, length: u64) -> Result<u64> {
