@@ -18,6 +18,14 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         format!("{would}deleted: {}", of(freed.deleted)),
         format!("in the trash {}: {}", if wish.dry_run { "then" } else { "now" }, of(freed.trash)),
     ];
+    if freed.young > 0 {
+        lines.push(format!(
+            "changes that are too young for what they replaced to be pruned: {}; `farfs volume list` \
+             says how long volumes keep it, and how long ago something was is known to the hour, \
+             or from a `farfs gc` that came after it",
+            freed.young
+        ));
+    }
     if freed.promised.chunks > 0 {
         lines.push(format!(
             "{} in the trash, because devices sent them lately, or were told that they are here, \
@@ -89,6 +97,9 @@ mod tests {
         assert!(line.contains("713 chunks") && line.contains("in 60 min"), "{line}");
         let lines = freed(&Freed::default(), Wish::default());
         assert!(!lines.iter().any(|line| line.contains("stay")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("too young")), "{lines:?}");
+        let lines = freed(&Freed { young: 12, ..Freed::default() }, Wish::default());
+        assert!(lines.iter().any(|line| line.contains("pruned: 12; ")), "{lines:?}");
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct Wish {
 pub struct Freed {
     /// Rows of versions and of the log.
     pub versions: u64,
+    /// Changes of which the versions that they replaced are not old enough to go, or not known to
+    /// be.
+    pub young: u64,
     /// Chunks that came into the trash, those that were needed again, and those that went away.
     pub trashed: Amount,
     pub taken_back: Amount,
@@ -144,7 +147,10 @@ impl Collector {
         }
         let read = inner.tables.read()?;
         for row in catalog::volumes(&*read)? {
-            self.holds.push((VolumeId(row.id), inner.holds(&*read, &row)?));
+            let holds = inner.holds(&*read, &row)?;
+            let position = Whole::now(&*read, VolumeId(row.id)).position()?;
+            self.freed.young += position.0.saturating_sub(holds.contents_floor.0);
+            self.holds.push((VolumeId(row.id), holds));
         }
         Ok(Stage::Prune { next: 0, at: None })
     }

@@ -228,6 +228,20 @@ async fn what_was_promised_goes_when_it_was_said_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_too_young_to_be_pruned_is_told_of() {
+    let party = Party::with(Limits { versions_kept: HOUR, names_kept: HOUR, ..limits() });
+    let mut ada = party.join("ada").await;
+    let (file, stamp) = ada.write_new(ROOT, "a", "first").await;
+    let second = ada.storing(file, stamp, "second").await;
+    ada.replay(second).await;
+    let freed = collect(&party, EVERYTHING).await;
+    assert_eq!((freed.young, freed.versions), (3, 0), "making it is two of them");
+    party.world.clock.sleep(HOUR).await;
+    let freed = collect(&party, EVERYTHING).await;
+    assert!(freed.young == 0 && freed.versions > 0, "{freed:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_restart_has_forgotten_to_have_promised_is_asked_for_again() {
     let party = Party::with(limits());
     let mut ada = party.join("ada").await;
