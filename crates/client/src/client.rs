@@ -11,7 +11,7 @@ use crate::known::Remover;
 use crate::meta::Meta;
 use crate::mode;
 use crate::plan::Plans;
-use crate::room::Room;
+use crate::reserved::Reserved;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::undo::Waiters;
@@ -68,7 +68,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub tables: Arc<dyn Tables>,
     pub journal: Arc<dyn Journal>,
     pub containers: C,
-    pub room: Room,
+    pub reserved: Reserved,
     pub upstream: U,
     pub world: World,
     pub settings: Settings,
@@ -174,7 +174,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tables: stores.tables,
                 journal: stores.journal,
                 containers: stores.containers,
-                room: Room::new(stores.reserve),
+                reserved: Reserved::new(stores.reserve),
                 upstream,
                 world,
                 settings,

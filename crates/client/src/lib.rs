@@ -35,7 +35,7 @@ mod recipes;
 mod recover;
 mod renumber;
 mod replay_log;
-mod room;
+mod reserved;
 mod session;
 mod shown;
 mod status;

@@ -8,20 +8,20 @@ use protocol::Upstream;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Containers, Reserve};
 
-pub(crate) struct Room {
+pub(crate) struct Reserved {
     reserve: Arc<dyn Reserve>,
     /// Those who use what is kept aside.
     pressed: Mutex<usize>,
 }
 
-impl Room {
-    pub fn new(reserve: Arc<dyn Reserve>) -> Room {
-        Room { reserve, pressed: Mutex::new(0) }
+impl Reserved {
+    pub fn new(reserve: Arc<dyn Reserve>) -> Reserved {
+        Reserved { reserve, pressed: Mutex::new(0) }
     }
 }
 
 /// What is written while this lives may take what is kept aside.
-pub(crate) struct Pressed<'a>(&'a Room);
+pub(crate) struct Pressed<'a>(&'a Reserved);
 
 impl Drop for Pressed<'_> {
     fn drop(&mut self) {
@@ -36,19 +36,19 @@ impl Drop for Pressed<'_> {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What follows must be written, or what shows and what is so differ.
     pub(crate) fn pressed(&self) -> Pressed<'_> {
-        let room = &self.inner.room;
-        let mut pressed = room.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserved = &self.inner.reserved;
+        let mut pressed = reserved.pressed.lock().unwrap_or_else(PoisonError::into_inner);
         *pressed += 1;
         // Another one may have used up what was lent before.
-        room.reserve.lend();
-        Pressed(room)
+        reserved.reserve.lend();
+        Pressed(reserved)
     }
 
     /// Whether something new may begin.
     pub(crate) fn has_room(&self) -> Result<(), Error> {
-        let pressed = self.inner.room.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let pressed = self.inner.reserved.pressed.lock().unwrap_or_else(PoisonError::into_inner);
         // Lent just now, and taken back soon.
-        if *pressed > 0 || self.inner.room.reserve.is_kept() {
+        if *pressed > 0 || self.inner.reserved.reserve.is_kept() {
             return Ok(());
         }
         Err(Error::DiskFull)
