@@ -97,7 +97,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub flights: Mutex<BTreeMap<Need, Vec<oneshot::Sender<()>>>>,
     pub listings: Mutex<crate::names::Listings>,
     pub counters: Counters,
-    pub held: crate::upkeep::Held,
+    pub room: crate::room::Room,
     pub unsynced: crate::durable::Unsynced,
     /// Taken after the other locks, and let go before another is taken.
     pub kin: Mutex<crate::kin::Kin>,
@@ -195,7 +195,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 flights: Mutex::new(BTreeMap::new()),
                 listings: Mutex::default(),
                 counters: Counters::default(),
-                held: Default::default(),
+                room: Default::default(),
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
                 trash: Mutex::new(trash),

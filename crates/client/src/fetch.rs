@@ -52,7 +52,7 @@ pub(crate) struct Target<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) async fn fetch(
+    pub(crate) async fn fetch_now(
         &self,
         file: FileId,
         generation: u32,
@@ -152,7 +152,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         length: u64,
     ) -> Result<Option<Wanted<C::Container>>, Error> {
         let secret = self.secret().0;
-        let portions = Portions::of(&self.inner.upstream.quality());
+        let portions = Portions::of(&self.inner.upstream.quality()).within(self.window_most());
         let mut files = self.files();
         let open = files.get_mut(file, generation).ok_or(Error::BadHandle)?;
         if open.presence.has(offset, length) {

@@ -12,15 +12,17 @@ mod since;
 pub(crate) use bytes::Altered;
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
-pub(crate) use opening::has_length;
+pub(crate) use opening::{Held, has_length};
 pub(crate) use since::Since;
 
 use crate::part::Shelf;
 use crate::portions::Portions;
 use crate::presence::Presence;
+use crate::room::{Touched, taken};
 use crate::types::{Error, Handle, OpenFlags};
 use model::{Contents, FileId, Node, Stamp, Time};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use store::container::Key;
@@ -133,6 +135,10 @@ pub(crate) struct OpenFile<K> {
     pub window: u64,
     /// One fetch of a version at a time.
     pub fetching: Arc<tokio::sync::Mutex<()>>,
+    /// When its stretches were used.
+    pub touched: Touched,
+    /// How often some have left.
+    pub left: Arc<AtomicU64>,
 }
 
 impl<K> Files<K> {
@@ -165,6 +171,8 @@ impl<K> OpenFile<K> {
             read_to: 0,
             window: 0,
             fetching: Arc::default(),
+            touched: Touched::default(),
+            left: Arc::default(),
         }
     }
 
@@ -175,6 +183,13 @@ impl<K> OpenFile<K> {
         let window = if goes_on { self.window * 2 } else { portions.window_least };
         self.window = window.clamp(portions.window_least, portions.window_most);
         self.window
+    }
+
+    /// It is a version that was stored, and nobody has begun to write to it; nor is it one that
+    /// was written upon another of which parts were here.
+    pub fn is_clean(&self) -> bool {
+        let written = self.presence.dirty.is_some() || self.presence.ground.is_some();
+        !written && self.unlinked.is_none()
     }
 
     /// Nobody has it open, and nobody is owed that it is stored.
@@ -198,6 +213,7 @@ pub(crate) struct Grip<K> {
     pub container: K,
     pub still: Arc<RwLock<()>>,
     pub opening: Arc<Mutex<()>>,
+    pub left: Arc<AtomicU64>,
 }
 
 impl<K> Grip<K> {
@@ -338,6 +354,12 @@ impl<K: Container> Files<K> {
         self.generations(file).next().is_some()
     }
 
+    /// Versions that were stored and that nobody writes to.
+    pub fn clean(&self) -> impl Iterator<Item = (FileId, &OpenFile<K>)> {
+        let clean = self.open.iter().filter(|(_, open)| open.is_clean());
+        clean.map(|((file, _), open)| (*file, open))
+    }
+
     /// Files that have been written to and not been stored.
     pub fn written(&self) -> usize {
         self.open.values().filter(|open| open.presence.dirty.is_some()).count()
@@ -369,14 +391,7 @@ impl<K: Container> Files<K> {
     /// Bytes that were written and not stored.
     pub fn written_bytes(&self) -> StoreResult<u64> {
         let written = self.open.values().filter(|open| open.presence.dirty.is_some());
-        let bytes = |open: &OpenFile<K>| -> StoreResult<u64> {
-            let length = open.container.length()?;
-            Ok(match &open.presence.ground {
-                Some(ground) => open.presence.bytes() + length.saturating_sub(ground.reach),
-                None => length,
-            })
-        };
-        written.map(bytes).sum()
+        written.map(|open| taken(&open.container)).sum()
     }
 
     /// Those that are written to upon another version, and are not all here.
@@ -440,6 +455,7 @@ impl<K: Container> Files<K> {
             container: open.container.clone(),
             still: open.still.clone(),
             opening: open.opening.clone(),
+            left: open.left.clone(),
         };
         Ok((grip, state.flags))
     }

@@ -36,6 +36,7 @@ mod recover;
 mod renumber;
 mod replay_log;
 mod reserved;
+mod room;
 mod session;
 mod shown;
 mod status;

@@ -60,6 +60,15 @@ impl Portions {
     }
 }
 
+impl Portions {
+    /// As much of a file at once as there is room for.
+    pub fn within(self, bytes_max: u64) -> Portions {
+        let window_most = self.window_most.min(bytes_max);
+        let window_least = self.window_least.min(window_most);
+        Portions { whole: self.whole.min(bytes_max), window_least, window_most, ..self }
+    }
+}
+
 /// Bytes that a link carries in a time.
 pub(crate) fn carried(rate: u64, time: Duration) -> u64 {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

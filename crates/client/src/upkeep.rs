@@ -1,20 +1,16 @@
-//! What goes on beside the calls: syncing the log, checkpoints, keeping the cache to its size.
-//! Holds: what is not at the origin, what is open and what is pending never leaves the cache;
-//! the log is cut off only behind a checkpoint that is on the disk.
+//! What goes on beside the calls: syncing the log, checkpoints, looking after the cache.
+//! Holds: the log is cut off only behind a checkpoint that is on the disk.
 //! From: LBFS, "Implementation"; DESIGN, "The client".
 
 use crate::client::{Client, error_of};
 use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
 use chunks::index;
-use model::{ChunkName, FileId, View};
+use model::ChunkName;
 use protocol::{Class, Request, Upstream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::container::Key;
 use store::{Containers, Durability, StoreError};
-use volume::partial::Tree;
 use world::Moment;
 
 /// How long a change may stay out of a checkpoint: what a restart has to read from the log.
@@ -25,34 +21,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 const MEASURE_EVERY: u32 = 6;
 /// It is measured for one moment in so many at most, however many files it has.
 const MEASURED_ONE_IN: u32 = 10;
-/// Files that are looked at in one reading.
-const PAGE_FILES: usize = 1024;
 /// Rows of the index that are swept each time the cache is measured.
 const SWEPT_ROWS: usize = 512;
-
-/// A measurement of the cache that somebody asks for is no older.
-const MEASURED_FOR: Duration = Duration::from_secs(2);
-
-/// What the cache held when it was last measured, without what is being written.
-#[derive(Default)]
-pub(crate) struct Held {
-    files: AtomicU64,
-    bytes: AtomicU64,
-    at: Mutex<Option<Moment>>,
-}
-
-impl Held {
-    fn measured(&self, files: u64, bytes: u64, now: Moment) {
-        self.files.store(files, Ordering::Relaxed);
-        self.bytes.store(bytes, Ordering::Relaxed);
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-    }
-
-    fn is_recent(&self, now: Moment) -> bool {
-        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        at.is_some_and(|at| now.since(at) < MEASURED_FOR)
-    }
-}
 
 /// When the cache was last kept to its size, and what that took: a million files are not looked
 /// at over and over, least of all while nobody does anything.
@@ -222,121 +192,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let done = clock.moment();
         keeping.last = Some((calls, done, done.since(begun)));
         Ok(())
-    }
-
-    /// Lets go of what was used least lately, until the rest fits.
-    pub(crate) fn keep_to_size(&self) -> Result<(), Error> {
-        let mut kept: Vec<(i64, FileId, u64)> = Vec::new();
-        let (mut files, mut bytes) = (0, 0);
-        let mut after = None;
-        loop {
-            let read = self.inner.tables.read().map_err(error_of)?;
-            let page = Presence::page(&*read, after, PAGE_FILES).map_err(error_of)?;
-            let Some((last, _)) = page.last() else { break };
-            after = Some(*last);
-            let tree = Tree::new(&*read, 0);
-            for (file, presence) in &page {
-                if presence.dirty.is_some() {
-                    continue;
-                }
-                let holds_bytes = !presence.ranges.is_empty();
-                files += u64::from(holds_bytes);
-                bytes += presence.bytes();
-                let gone = matches!(tree.node(*file), Ok(None));
-                if gone && self.known().gone(*file).is_none() {
-                    self.discard_if_unused(*file, presence, true);
-                    continue;
-                }
-                if holds_bytes {
-                    kept.push((presence.used, *file, presence.bytes()));
-                }
-            }
-        }
-        let written = self.files().written_bytes().map_err(error_of)?;
-        let room = self.inner.settings.cache_bytes_max.saturating_sub(written);
-        // The trash gives way first.
-        self.empty_trash(room.saturating_sub(bytes)).map_err(error_of)?;
-        bytes += self.trash().bytes();
-        let now = self.inner.world.clock.moment();
-        self.inner.held.measured(files, bytes, now);
-        if bytes <= room {
-            return Ok(());
-        }
-        kept.sort_unstable();
-        for (_, file, size) in kept {
-            if bytes <= room {
-                break;
-            }
-            if self.evict(file)? {
-                bytes -= size;
-                files -= 1;
-            }
-        }
-        self.inner.held.measured(files, bytes, now);
-        Ok(())
-    }
-
-    /// Files and bytes in the cache, with what is being written.
-    pub(crate) fn held_now(&self) -> (u64, u64) {
-        let now = self.inner.world.clock.moment();
-        if !self.inner.held.is_recent(now)
-            && let Err(error) = self.measure(now)
-        {
-            tracing::warn!(%error, "the cache could not be measured");
-        }
-        let held = &self.inner.held;
-        let (files, bytes) =
-            (held.files.load(Ordering::Relaxed), held.bytes.load(Ordering::Relaxed));
-        let open = self.files();
-        let written = open.written_bytes().unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is being written could not be measured");
-            0
-        });
-        (files + open.written() as u64, bytes + written)
-    }
-
-    fn measure(&self, now: Moment) -> Result<(), store::StoreError> {
-        let (mut files, mut bytes) = (0, 0);
-        let mut after = None;
-        loop {
-            let page = Presence::page(&*self.inner.tables.read()?, after, PAGE_FILES)?;
-            let Some((last, _)) = page.last() else { break };
-            after = Some(*last);
-            for (_, presence) in page.iter().filter(|(_, presence)| presence.dirty.is_none()) {
-                files += u64::from(!presence.ranges.is_empty());
-                bytes += presence.bytes();
-            }
-        }
-        self.inner.held.measured(files, bytes, now);
-        Ok(())
-    }
-
-    fn evict(&self, file: FileId) -> Result<bool, Error> {
-        let core = self.core();
-        let files = self.files();
-        if files.is_open(file) || core.log.pending_store(file).is_some() {
-            return Ok(false);
-        }
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        let Some(presence) = Presence::load(&*write, file).map_err(error_of)? else {
-            return Ok(false);
-        };
-        if presence.dirty.is_some() {
-            return Ok(false);
-        }
-        // The row stays, for the generation that it counts: a crash may undo this, and then no
-        // other container may bear the name of the one that the row speaks of.
-        let evicted = Presence {
-            generation: presence.generation.wrapping_add(1),
-            ranges: Vec::new(),
-            ground: None,
-            ..presence.clone()
-        };
-        evicted.save(&mut *write, file).map_err(error_of)?;
-        write.commit(Durability::Later).map_err(error_of)?;
-        let key = Key { file: file.0, generation: presence.generation };
-        self.inner.containers.remove(key).map_err(error_of)?;
-        Ok(true)
     }
 
     /// Tells the replica above that nobody has to wait for this client any more.

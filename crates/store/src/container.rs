@@ -64,6 +64,8 @@ pub trait Container: Clone + Send + Sync + 'static {
     /// Stretches that hold data within `offset .. offset + length`, as (offset, length); the rest
     /// are holes. They may be wider than what was written, by the file system's block.
     fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>>;
+    /// Bytes that it takes on the disk, without its holes.
+    fn allocated(&self) -> Result<u64>;
     /// Safe from a power cut when this returns.
     fn sync(&self) -> Result<()>;
     /// The kernel's descriptor, if it is an ordinary file of this machine.

@@ -7,6 +7,7 @@ use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::presence::Presence;
 use crate::recipes;
+use crate::room::taken;
 use crate::types::Error;
 use chunks::Placed;
 use chunks::index::{self, Place};
@@ -115,9 +116,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.is_overtaken(target) {
             return Ok(());
         }
+        let before = taken(&target.container).map_err(error_of)?;
         for (offset, bytes) in stretches {
             target.container.write(*offset, bytes).map_err(error_of)?;
         }
+        let after = taken(&target.container).map_err(error_of)?;
+        self.room_taken(after.saturating_sub(before));
         self.contents_written(Key { file: target.file.0, generation: target.generation });
         Ok(())
     }
@@ -153,6 +157,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.presence.contents = contents;
             for placed in pieces {
                 open.presence.add(placed.offset, placed.piece.length());
+                self.touch(open, placed.offset, placed.piece.length());
             }
             let mut write = self.inner.tables.write().map_err(error_of)?;
             open.presence.save(&mut *write, target.file).map_err(error_of)?;

@@ -8,19 +8,20 @@ use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
+use crate::room::taken;
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::{FileId, Update};
 use protocol::{Objection, Upstream};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
+use store::{Container, Containers, Durability, Result as StoreResult};
 use volume::partial;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, handle: Handle, offset: u64, length: usize) -> Step<Vec<u8>> {
-        let grip = {
+        let (grip, left) = {
             let mut files = self.files();
             let (grip, flags) = files.grip(handle)?;
             if !flags.read {
@@ -31,11 +32,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(Stop::Need(need(&grip, offset, length as u64)));
             }
             open.read_to = offset + length as u64;
-            grip
+            self.touch(open, offset, length as u64);
+            let left = grip.left.load(Ordering::Acquire);
+            (grip, left)
         };
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
         self.note_read(grip.file);
-        grip.container.read(offset, length).map_err(failed)
+        self.inner.room.came_for(grip.file, offset, length as u64);
+        let bytes = grip.container.read(offset, length).map_err(failed)?;
+        if grip.left.load(Ordering::Acquire) != left {
+            // Some of it may have left the cache meanwhile: the next try looks again.
+            return Err(Stop::Need(need(&grip, offset, length as u64)));
+        }
+        Ok(bytes)
     }
 
     /// Writes all of `bytes`.
@@ -234,7 +243,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Changes a container; `change` says what of it. What is left of the old bytes must be here,
     /// or it must be known where they are, and the log must know of the change before. A change
-    /// that finds the disk full is tried once more without the trash.
+    /// that finds the disk full is tried again with less in the cache.
     fn alter(
         &self,
         handle: Handle,
@@ -252,10 +261,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
         self.keep_image(&grip, &container, extent)?;
-        let outcome = match change(&container) {
-            Err(StoreError::Full(_)) if self.empty_trash(0).map_err(failed)? => change(&container),
-            outcome => outcome,
-        };
+        let outcome = self.with_room(|| change(&container));
         let outcome = outcome.map_err(failed).and_then(|altered| {
             self.note_altered(&grip, &container, &altered)?;
             Ok(altered)
@@ -443,6 +449,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .map_err(crate::client::stop)?;
         }
         core.unsaved = true;
+        self.inner.room.sub(taken(&open.container).map_err(failed)?);
         open.presence = opened;
         open.overtook = overtaken.is_some();
         open.presence.save(&mut *write, grip.file).map_err(failed)?;

@@ -7,6 +7,7 @@ use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
 use crate::presence::Presence;
+use crate::room::taken;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
 use chunks::Placed;
 use model::{Change, Contents, FileId, Kind, Node, Update, View};
@@ -288,6 +289,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let settles = files.size_may_settle(state.file);
         drop(files);
         if let Some(presence) = &left {
+            self.closed(state.file, presence);
             self.discard_if_unused(state.file, presence, gone);
         }
         if given_up {
@@ -342,6 +344,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
+            // From here on it counts among what may leave.
+            self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             open.presence = presence.clone();
             open.written = false;
             open.only_cut = false;
@@ -364,6 +368,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             container: open.container.clone(),
             still: open.still.clone(),
             opening: open.opening.clone(),
+            left: open.left.clone(),
         })
     }
 }

@@ -50,7 +50,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         offset: u64,
         length: u64,
     ) -> Option<Wanting> {
-        let portions = Portions::of(&self.inner.upstream.quality());
+        let portions = Portions::of(&self.inner.upstream.quality()).within(self.window_most());
         let mut files = self.files();
         let open = files.get_mut(file, generation)?;
         open.presence.ground.as_ref()?;

@@ -303,6 +303,13 @@ impl Container for OrdinaryFile {
         Ok(stretches)
     }
 
+    fn allocated(&self) -> Result<u64> {
+        let metadata = self.0.file.metadata();
+        metadata
+            .map(|metadata| metadata.blocks() * BLOCK_BYTES)
+            .map_err(|source| files::failed(&self.0.path, source))
+    }
+
     fn sync(&self) -> Result<()> {
         self.0.file.sync_data().map_err(|source| files::failed(&self.0.path, source))?;
         if !self.0.entry_synced.load(Ordering::Acquire) {

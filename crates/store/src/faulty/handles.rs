@@ -339,6 +339,11 @@ impl Container for FaultyContainer {
         self.inner.data(offset, length)
     }
 
+    fn allocated(&self) -> Result<u64> {
+        self.machine.reads()?;
+        self.inner.allocated()
+    }
+
     fn sync(&self) -> Result<()> {
         self.machine.writes(0, || self.inner.sync())
     }

@@ -324,6 +324,10 @@ impl Container for MemoryContainer {
         Ok(locked(&self.0).now.data(offset, length))
     }
 
+    fn allocated(&self) -> Result<u64> {
+        Ok(locked(&self.0).now.pages.len() as u64 * PAGE_BYTES)
+    }
+
     fn sync(&self) -> Result<()> {
         let mut opened = locked(&self.0);
         while opened.write_back_oldest() {}

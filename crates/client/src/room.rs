@@ -1,0 +1,437 @@
+//! How much the cache holds, and room for more of it.
+//! Holds: the cache is above its size for a moment only, but for what is not at the origin; what
+//! is made room for costs in proportion to what leaves, not to what is there.
+//! Never: lets go of what is not at the origin.
+//! From: LBFS, "Implementation"; DESIGN, "The client".
+
+mod awaited;
+mod choose;
+mod leave;
+mod stretches;
+
+pub(crate) use stretches::Touched;
+
+use crate::client::{Client, error_of};
+use crate::presence::Presence;
+use crate::types::Error;
+use awaited::Awaited;
+use choose::{Closed, choose};
+use model::{FileId, Time, View};
+use protocol::Upstream;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::container::Key;
+use store::{Container, Containers, Result as StoreResult, StoreError};
+use tokio::sync::Notify;
+use volume::partial::Tree;
+use world::Moment;
+
+/// All files are looked at for one moment in so many at most.
+const LOOKED_ONE_IN: u32 = 10;
+/// All are looked at again before something leaves if that was longer ago.
+const LOOKED_FOR: Duration = Duration::from_secs(10);
+/// A number that somebody asks for is no older.
+const KNOWN_FOR: Duration = Duration::from_secs(2);
+/// Files that are looked at in one reading.
+const PAGE_FILES: usize = 1024;
+/// Of the files that nobody has open, so many are remembered that were used longest ago. When they
+/// have left, all are looked at again.
+const CLOSED_MAX: usize = 1 << 16;
+/// Files larger than the cache that are remembered.
+const LARGE_MAX: usize = 64;
+/// Room is made for what is wanted and for one part in so many of the cache, so that it is not
+/// made for each byte.
+const BESIDES_ONE_IN: u64 = 8;
+/// However large the cache is, no more is fetched ahead of a reader.
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// A disk that is full is made free for so much.
+const FREED_BYTES_MIN: u64 = 8 << 20;
+/// What was chosen may turn out to be in use: how often one chooses anew.
+const ROUNDS_MAX: usize = 4;
+/// A file of which less is here has no holes worth a look.
+const SPARSE_BYTES_MIN: u64 = 1 << 20;
+const NANOS: i64 = 1_000_000_000;
+
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Of files that are not being written to. Between two looks at all of them, an estimate.
+    files: AtomicU64,
+    bytes: AtomicU64,
+    /// All that has left since the start.
+    left: AtomicU64,
+    seen: Mutex<Seen>,
+    awaited: Mutex<Awaited>,
+    /// Room is made by one at a time.
+    making: Mutex<()>,
+    /// There may be too much.
+    pub wanted: Notify,
+}
+
+/// What a look at all files has found.
+#[derive(Default)]
+struct Seen {
+    /// When it ended, and what it took.
+    last: Option<(Moment, Duration)>,
+    /// Nobody had them open then; used longest ago first.
+    closed: VecDeque<Closed>,
+    /// Larger than the cache.
+    large: BTreeMap<FileId, Closed>,
+}
+
+impl Seen {
+    fn may_look_again(&self, now: Moment) -> bool {
+        self.last.is_none_or(|(at, took)| now.since(at) >= took * LOOKED_ONE_IN)
+    }
+}
+
+impl Room {
+    pub fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn sub(&self, bytes: u64) {
+        let less = |held: u64| Some(held.saturating_sub(bytes));
+        // It always gives a value.
+        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn leave(&self, bytes: u64) {
+        self.sub(bytes);
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn file_leaves(&self, bytes: u64) {
+        let less = |files: u64| Some(files.saturating_sub(1));
+        // It always gives a value.
+        let _ = self.files.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.leave(bytes);
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, Awaited> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call has come for what it waited for.
+    pub fn came_for(&self, file: FileId, offset: u64, length: u64) {
+        self.awaited().taken(file, offset, offset.saturating_add(length));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is wanted of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// That so many bytes go into it beside the others.
+    Room(u64),
+    /// That so many bytes go onto the disk, which is full, however small the cache is.
+    Disk(u64),
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Keeps the cache to its size, and lets containers go that nobody needs.
+    pub(crate) fn keep_to_size(&self) -> Result<(), Error> {
+        self.look()?;
+        self.make_room(Wanted::Room(0)).map(|_| ())
+    }
+
+    /// Keeps the cache to its size soon after that is exceeded.
+    pub(crate) async fn run_room(&self) {
+        while !self.is_stopping() {
+            tokio::select! {
+                biased;
+                () = self.inner.room.wanted.notified() => {}
+                // What was pending may leave now.
+                () = self.inner.settled.notified() => {}
+                () = self.until_stopping() => break,
+            }
+            self.make_room_aside(Wanted::Room(0)).await;
+        }
+    }
+
+    /// Before something is fetched: who fetches waits until there is room for it, or until
+    /// nothing more can leave.
+    pub(crate) async fn make_room_aside(&self, wanted: Wanted) -> bool {
+        if let Wanted::Room(bytes) = wanted
+            && self.room_lacks(bytes).is_ok_and(|lacks| lacks == 0)
+        {
+            return false;
+        }
+        let client = self.clone();
+        let made = self.off_the_runtime(move || Ok(client.make_room(wanted))).await;
+        match made.map_err(error_of).flatten() {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(%error, "the cache could not be kept to its size");
+                false
+            }
+        }
+    }
+
+    /// Does what may find the disk full. If it is, what the cache can do without goes, and it is
+    /// tried again.
+    pub(crate) fn with_room<T>(&self, work: impl Fn() -> StoreResult<T>) -> StoreResult<T> {
+        match work() {
+            Err(StoreError::Full(place)) => {
+                if self.empty_trash(0)? {
+                    match work() {
+                        Err(StoreError::Full(_)) => {}
+                        outcome => return outcome,
+                    }
+                }
+                match self.make_room(Wanted::Disk(FREED_BYTES_MIN)) {
+                    Ok(true) => work(),
+                    made => {
+                        tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
+                        Err(StoreError::Full(place))
+                    }
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The bytes by which the cache would be too large with so many more.
+    fn room_lacks(&self, more: u64) -> Result<u64, Error> {
+        let written = self.files().written_bytes().map_err(error_of)?;
+        let held = self.inner.room.bytes() + self.trash().bytes() + written;
+        Ok(held.saturating_add(more).saturating_sub(self.inner.settings.cache_bytes_max))
+    }
+
+    /// The same for what is wanted. Where room is made at all, it is made for some more besides.
+    fn to_leave(&self, wanted: Wanted) -> Result<u64, Error> {
+        let cache_bytes_max = self.inner.settings.cache_bytes_max;
+        match wanted {
+            Wanted::Disk(bytes) => Ok(bytes.max(FREED_BYTES_MIN)),
+            Wanted::Room(bytes) => {
+                let more = bytes.min(cache_bytes_max);
+                Ok(match self.room_lacks(more)? {
+                    0 => 0,
+                    _ => self.room_lacks(more.saturating_add(cache_bytes_max / BESIDES_ONE_IN))?,
+                })
+            }
+        }
+    }
+
+    /// Lets go of what was used longest ago, until there is room for what is wanted. False:
+    /// nothing left.
+    fn make_room(&self, wanted: Wanted) -> Result<bool, Error> {
+        let room = &self.inner.room;
+        let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut to_leave = self.to_leave(wanted)?;
+        if to_leave == 0 {
+            return Ok(false);
+        }
+        // The trash gives way first.
+        let trash = self.trash().bytes();
+        let mut left = self.empty_trash(trash.saturating_sub(to_leave)).map_err(error_of)?;
+        to_leave = to_leave.saturating_sub(trash - self.trash().bytes());
+        for _ in 0..ROUNDS_MAX {
+            if to_leave == 0 {
+                break;
+            }
+            let now = self.inner.world.clock.moment();
+            let looks = {
+                let seen = room.seen();
+                let is_old = || seen.last.is_none_or(|(at, _)| now.since(at) >= LOOKED_FOR);
+                (seen.closed.is_empty() || is_old()) && seen.may_look_again(now)
+            };
+            if looks {
+                self.look()?;
+                // The estimate may have been too high.
+                if matches!(wanted, Wanted::Room(_)) {
+                    to_leave = self.to_leave(wanted)?;
+                }
+            }
+            let freed = self.let_leave(to_leave)?;
+            left |= freed > 0;
+            to_leave = to_leave.saturating_sub(freed);
+        }
+        Ok(left)
+    }
+
+    /// Chooses once, and has it leave. Gives the bytes.
+    fn let_leave(&self, bytes: u64) -> Result<u64, Error> {
+        let open = self.open_stretches()?;
+        let victims = {
+            let seen = self.inner.room.seen();
+            let large: Vec<Closed> = seen.large.values().copied().collect();
+            let most = self.inner.settings.cache_bytes_max;
+            choose(bytes, most, seen.closed.iter().copied(), &large, open)
+        };
+        self.carry_out(victims)
+    }
+
+    /// Looks at all files: how much is here, what leaves first, and what nobody needs.
+    fn look(&self) -> Result<(), Error> {
+        let clock = &self.inner.world.clock;
+        let begun = clock.moment();
+        let (mut files, mut bytes) = (0, 0);
+        let mut closed: BinaryHeap<Closed> = BinaryHeap::new();
+        let mut large = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            let page = Presence::page(&*read, after, PAGE_FILES).map_err(error_of)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            let tree = Tree::new(&*read, 0);
+            for (file, presence) in &page {
+                if presence.dirty.is_some() {
+                    continue;
+                }
+                let gone = matches!(tree.node(*file), Ok(None));
+                let holds_bytes = !presence.ranges.is_empty();
+                if gone && self.known().gone(*file).is_none() {
+                    self.discard_if_unused(*file, presence, true);
+                }
+                if !holds_bytes {
+                    continue;
+                }
+                let one = Closed {
+                    used: presence.used.saturating_mul(NANOS),
+                    file: *file,
+                    bytes: self.bytes_here(*file, presence).map_err(error_of)?,
+                };
+                files += 1;
+                bytes += one.bytes;
+                if self.files().is_open(*file) {
+                    continue;
+                }
+                if self.is_large(presence) && large.len() < LARGE_MAX {
+                    large.insert(*file, one);
+                }
+                closed.push(one);
+                if closed.len() > CLOSED_MAX {
+                    closed.pop();
+                }
+            }
+        }
+        let room = &self.inner.room;
+        room.files.store(files, Ordering::Relaxed);
+        room.bytes.store(bytes, Ordering::Relaxed);
+        let now = clock.moment();
+        let closed = closed.into_sorted_vec().into();
+        *room.seen() = Seen { last: Some((now, now.since(begun))), closed, large };
+        Ok(())
+    }
+
+    fn is_large(&self, presence: &Presence) -> bool {
+        presence.contents.size > self.inner.settings.cache_bytes_max
+    }
+
+    /// Nobody has a file open any more. One that is larger than the cache need not stay.
+    pub(crate) fn closed(&self, file: FileId, presence: &Presence) {
+        if !self.is_large(presence) {
+            return;
+        }
+        let used = presence.used.saturating_mul(NANOS);
+        let Ok(bytes) = self.bytes_here(file, presence) else { return };
+        let mut seen = self.inner.room.seen();
+        if seen.large.len() < LARGE_MAX || seen.large.contains_key(&file) {
+            seen.large.insert(file, Closed { used, file, bytes });
+        }
+    }
+
+    /// So many bytes have come that may leave again.
+    pub(crate) fn room_taken(&self, bytes: u64) {
+        let room = &self.inner.room;
+        room.add(bytes);
+        if room.bytes() > self.inner.settings.cache_bytes_max {
+            room.wanted.notify_one();
+        }
+    }
+
+    /// Fetches what a call waits for, when there is room for it.
+    pub(crate) async fn fetch(
+        &self,
+        file: FileId,
+        generation: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
+        let awaits = || {
+            let now = self.inner.world.clock.moment();
+            let to = offset.saturating_add(length);
+            self.inner.room.awaited().note(file, offset, to, now);
+        };
+        awaits();
+        let wanted = self.to_fetch(file, generation, offset, length);
+        self.make_room_aside(Wanted::Room(wanted)).await;
+        let mut outcome = self.fetch_now(file, generation, offset, length).await;
+        if matches!(outcome, Err(Error::DiskFull)) {
+            let most = length.min(FREED_BYTES_MIN);
+            if self.make_room_aside(Wanted::Disk(most + 2 * self.window_most())).await {
+                outcome = self.fetch_now(file, generation, offset, length).await;
+            }
+        }
+        awaits();
+        outcome
+    }
+
+    /// The bytes that may come if some of a file are fetched.
+    fn to_fetch(&self, file: FileId, generation: u32, offset: u64, length: u64) -> u64 {
+        let files = self.files();
+        let Some(open) = files.get(file, generation) else { return length };
+        if open.presence.has(offset, length) {
+            return 0;
+        }
+        let size = open.presence.contents.size;
+        length.max(self.window_most()).min(size.saturating_sub(offset))
+    }
+
+    /// No more is fetched ahead of a reader.
+    pub(crate) fn window_most(&self) -> u64 {
+        (self.inner.settings.cache_bytes_max / BESIDES_ONE_IN).min(WINDOW_BYTES_MAX)
+    }
+
+    /// What a file that is not being written to takes of the disk. Holes are nothing.
+    fn bytes_here(&self, file: FileId, presence: &Presence) -> StoreResult<u64> {
+        let bytes = presence.bytes();
+        if bytes < SPARSE_BYTES_MIN {
+            return Ok(bytes);
+        }
+        let key = Key { file: file.0, generation: presence.generation };
+        match self.inner.containers.open(key, false)? {
+            Some(container) => Ok(bytes.min(container.allocated()?)),
+            None => Ok(0),
+        }
+    }
+
+    /// Files and bytes in the cache, with what is being written.
+    pub(crate) fn held_now(&self) -> (u64, u64) {
+        let now = self.inner.world.clock.moment();
+        let room = &self.inner.room;
+        let is_due = {
+            let seen = room.seen();
+            seen.last.is_none_or(|(at, _)| now.since(at) >= KNOWN_FOR) && seen.may_look_again(now)
+        };
+        if is_due && let Err(error) = self.look() {
+            tracing::warn!(%error, "the cache could not be measured");
+        }
+        let open = self.files();
+        let written = open.written_bytes().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is being written could not be measured");
+            0
+        });
+        (room.files.load(Ordering::Relaxed) + open.written() as u64, room.bytes() + written)
+    }
+}
+
+/// What a container takes of the disk.
+pub(crate) fn taken(container: &impl Container) -> StoreResult<u64> {
+    // Of its last block, what is used.
+    Ok(container.allocated()?.min(container.length()?))
+}
+
+fn nanos(time: Time) -> i64 {
+    time.secs.saturating_mul(NANOS).saturating_add(time.nanos.into())
+}
