@@ -24,7 +24,7 @@ pub fn fuzz_cover(bytes: &[u8]) {
     let chunk = bytes.get(10..).unwrap_or(&[]);
     let secret = Secret::new(KEY);
     let root = Root { name: secret.name(chunk), depth: *depth };
-    let contents = Contents { size: u64::from_be_bytes(*size), root: Some(root) };
+    let contents = Contents { size: u64::from_be_bytes(*size), root: Some(root), holes: None };
     let range = Range { offset: 0, length: u64::MAX };
     let covered = recipe::cover(&secret, &contents, range, 1000, |_| Ok(Some(chunk.to_vec())));
     if let Ok(cover) = covered {

@@ -33,4 +33,6 @@ pub use fuzz::{
     fuzz_payload, fuzz_recipe,
 };
 pub use payload::{Unpacked, pack, unpack};
-pub use recipe::{Builder, Cover, Placed, Recipe, Tree, build, cover, decode, lacking};
+pub use recipe::{
+    Builder, Cover, Placed, Recipe, Tree, build, counts_holes, cover, decode, lacking,
+};

@@ -7,10 +7,12 @@
 
 mod build;
 mod code;
+mod holes;
 mod walk;
 
 pub use build::{Builder, Tree, build};
 pub use code::{Recipe, decode, encode};
+pub use holes::counts_holes;
 pub use walk::{Cover, Placed, cover, lacking};
 
 /// Recipe chunks between the root and the data, at most. Every recipe chunk but the last of its

@@ -448,7 +448,7 @@ mod tests {
     }
 
     fn stored(number: u64) -> Record {
-        let contents = Contents { size: 5, root: None };
+        let contents = Contents { size: 5, root: None, holes: None };
         let at = Time { secs: 1, nanos: 0 };
         let change = Change::Store { file: FILE, expects: version(1), contents, mtime: at };
         Record::Update(Update { stamp: version(number), uid: 0, at, change })

@@ -11,6 +11,7 @@ use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
+use crate::room::Wanted as WantedRoom;
 use crate::session::unexpected;
 use crate::types::Error;
 use crate::worth;
@@ -77,6 +78,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some((target, size, range)) = self.target(file, generation, offset, length)? else {
             return Ok(());
         };
+        let mine = Some((file, generation));
+        self.make_room_aside(WantedRoom::Room(range.length), mine).await;
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
         self.note_miss(file);
         let source = self.source_for_fetch(file, target.version)?;

@@ -4,6 +4,7 @@
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
 mod bytes;
+mod holes;
 mod images;
 mod nameless;
 mod opening;
@@ -135,6 +136,8 @@ pub(crate) struct OpenFile<K> {
     pub window: u64,
     /// One fetch of a version at a time.
     pub fetching: Arc<tokio::sync::Mutex<()>>,
+    /// Where its holes are, as far as that was asked for.
+    pub layout: holes::Layout,
     /// When its stretches were used.
     pub touched: Touched,
     /// How often some have left.
@@ -171,6 +174,7 @@ impl<K> OpenFile<K> {
             read_to: 0,
             window: 0,
             fetching: Arc::default(),
+            layout: holes::Layout::default(),
             touched: Touched::default(),
             left: Arc::default(),
         }
@@ -238,6 +242,10 @@ impl<K: Container> Files<K> {
                 && let Some(node) = &mut node
             {
                 node.contents.size = open.container.length()?;
+                if open.presence.dirty.is_some() {
+                    let holes = node.contents.size.saturating_sub(open.container.allocated()?);
+                    node.contents.holes = (holes > 0).then_some(holes);
+                }
                 node.mtime = open.mtime.unwrap_or(node.mtime);
             }
         }
@@ -478,7 +486,7 @@ impl<K: Container> Files<K> {
 
 /// Contents of a size whose recipe is not known.
 pub(crate) fn sized(size: u64) -> Contents {
-    Contents { size, root: None }
+    Contents { size, root: None, holes: None }
 }
 
 #[cfg(test)]

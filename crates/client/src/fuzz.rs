@@ -40,7 +40,7 @@ mod tests {
         #[test]
         fn prop_a_damaged_row_is_read_or_refused(at: prop::sample::Index, value: u8) {
             let stamp = model::Stamp::new(model::ReplicaId(3), 9);
-            let contents = model::Contents { size: 100, root: None };
+            let contents = model::Contents { size: 100, root: None, holes: None };
             let mut here = Presence::new(2, stamp, contents, 30);
             here.add(0, 10);
             here.add(20, 5);

@@ -74,6 +74,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Ground { file, generation, recipe, bytes } => {
                 self.fetch_ground(file, generation, Wanting { recipe, bytes }).await
             }
+            Need::Holes { file, generation, offset } => {
+                self.learn_holes(file, generation, offset).await
+            }
         }
     }
 

@@ -280,7 +280,7 @@ mod tests {
     use store::memory::MemoryTables;
 
     fn presence(size: u64) -> Presence {
-        Presence::new(0, Stamp::default(), Contents { size, root: None }, 0)
+        Presence::new(0, Stamp::default(), Contents { size, root: None, holes: None }, 0)
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
     fn golden_rows_still_read() {
         let version = Stamp::new(ReplicaId(3), 9);
         let root = Root { name: ChunkName([0xab; CHUNK_NAME_BYTES]), depth: 1 };
-        let contents = Contents { size: 100, root: Some(root) };
+        let contents = Contents { size: 100, root: Some(root), holes: None };
         let part = Presence {
             ranges: vec![(0, 10), (20, 100)],
             ..Presence::new(2, version, contents, -1)

@@ -136,11 +136,14 @@ pub(crate) enum Wanted {
     Disk(u64),
 }
 
+/// The version that whoever makes room is filling: nobody else fills it meanwhile.
+pub(crate) type Mine = (FileId, u32);
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Keeps the cache to its size, and lets containers go that nobody needs.
     pub(crate) fn keep_to_size(&self) -> Result<(), Error> {
         self.look()?;
-        self.make_room(Wanted::Room(0)).map(|_| ())
+        self.make_room(Wanted::Room(0), None).map(|_| ())
     }
 
     /// Keeps the cache to its size soon after that is exceeded.
@@ -153,20 +156,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.settled.notified() => {}
                 () = self.until_stopping() => break,
             }
-            self.make_room_aside(Wanted::Room(0)).await;
+            self.make_room_aside(Wanted::Room(0), None).await;
         }
     }
 
     /// Before something is fetched: who fetches waits until there is room for it, or until
     /// nothing more can leave.
-    pub(crate) async fn make_room_aside(&self, wanted: Wanted) -> bool {
+    pub(crate) async fn make_room_aside(&self, wanted: Wanted, mine: Option<Mine>) -> bool {
         if let Wanted::Room(bytes) = wanted
             && self.room_lacks(bytes).is_ok_and(|lacks| lacks == 0)
         {
             return false;
         }
         let client = self.clone();
-        let made = self.off_the_runtime(move || Ok(client.make_room(wanted))).await;
+        let made = self.off_the_runtime(move || Ok(client.make_room(wanted, mine))).await;
         match made.map_err(error_of).flatten() {
             Ok(made) => made,
             Err(error) => {
@@ -187,7 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         outcome => return outcome,
                     }
                 }
-                match self.make_room(Wanted::Disk(FREED_BYTES_MIN)) {
+                match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
                     Ok(true) => work(),
                     made => {
                         tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
@@ -223,7 +226,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Lets go of what was used longest ago, until there is room for what is wanted. False:
     /// nothing left.
-    fn make_room(&self, wanted: Wanted) -> Result<bool, Error> {
+    fn make_room(&self, wanted: Wanted, mine: Option<Mine>) -> Result<bool, Error> {
         let room = &self.inner.room;
         let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
         let mut to_leave = self.to_leave(wanted)?;
@@ -251,7 +254,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     to_leave = self.to_leave(wanted)?;
                 }
             }
-            let freed = self.let_leave(to_leave)?;
+            let freed = self.let_leave(to_leave, mine)?;
             left |= freed > 0;
             to_leave = to_leave.saturating_sub(freed);
         }
@@ -259,7 +262,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Chooses once, and has it leave. Gives the bytes.
-    fn let_leave(&self, bytes: u64) -> Result<u64, Error> {
+    fn let_leave(&self, bytes: u64, mine: Option<Mine>) -> Result<u64, Error> {
         let open = self.open_stretches()?;
         let victims = {
             let seen = self.inner.room.seen();
@@ -267,7 +270,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let most = self.inner.settings.cache_bytes_max;
             choose(bytes, most, seen.closed.iter().copied(), &large, open)
         };
-        self.carry_out(victims)
+        self.carry_out(victims, mine)
     }
 
     /// Looks at all files: how much is here, what leaves first, and what nobody needs.
@@ -350,7 +353,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Fetches what a call waits for, when there is room for it.
+    /// Fetches what a call waits for. If the disk is full, what can be fetched again leaves.
     pub(crate) async fn fetch(
         &self,
         file: FileId,
@@ -364,28 +367,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.inner.room.awaited().note(file, offset, to, now);
         };
         awaits();
-        let wanted = self.to_fetch(file, generation, offset, length);
-        self.make_room_aside(Wanted::Room(wanted)).await;
         let mut outcome = self.fetch_now(file, generation, offset, length).await;
         if matches!(outcome, Err(Error::DiskFull)) {
             let most = length.min(FREED_BYTES_MIN);
-            if self.make_room_aside(Wanted::Disk(most + 2 * self.window_most())).await {
+            if self.make_room_aside(Wanted::Disk(most + 2 * self.window_most()), None).await {
                 outcome = self.fetch_now(file, generation, offset, length).await;
             }
         }
         awaits();
         outcome
-    }
-
-    /// The bytes that may come if some of a file are fetched.
-    fn to_fetch(&self, file: FileId, generation: u32, offset: u64, length: u64) -> u64 {
-        let files = self.files();
-        let Some(open) = files.get(file, generation) else { return length };
-        if open.presence.has(offset, length) {
-            return 0;
-        }
-        let size = open.presence.contents.size;
-        length.max(self.window_most()).min(size.saturating_sub(offset))
     }
 
     /// No more is fetched ahead of a reader.

@@ -166,6 +166,7 @@ fn file_of(need: &Need) -> Option<FileId> {
         Need::Lease
         | Need::Contents { .. }
         | Need::Ground { .. }
+        | Need::Holes { .. }
         | Need::Volume
         | Need::Totals
         | Need::Pending => None,

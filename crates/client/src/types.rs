@@ -38,6 +38,8 @@ pub enum Need {
     /// Stretches, (offset, end), of the version that a file was written upon: of some the recipe,
     /// of others the bytes too.
     Ground { file: FileId, generation: u32, recipe: Vec<(u64, u64)>, bytes: Vec<(u64, u64)> },
+    /// Where the holes of a file are, from an offset on.
+    Holes { file: FileId, generation: u32, offset: u64 },
     /// The volume itself: this client has never been attached.
     Volume,
     /// Totals for `statfs`.

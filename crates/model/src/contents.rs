@@ -56,17 +56,33 @@ pub struct Root {
 
 /// What a file holds. `root` is none for an empty file, and in listings, which leave it out
 /// because only who opens the file needs it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[derive(Clone, Copy, Eq, Debug, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct Contents {
     #[n(0)]
     pub size: u64,
     #[n(1)]
     pub root: Option<Root>,
+    /// Of the size, the bytes of stretches of zeros, which take no room. None: there are none, or
+    /// whoever wrote this did not count them yet.
+    #[n(2)]
+    pub holes: Option<u64>,
+}
+
+/// The holes follow from the root, and who does not count them means the same contents.
+impl PartialEq for Contents {
+    fn eq(&self, other: &Contents) -> bool {
+        (self.size, self.root) == (other.size, other.root)
+    }
 }
 
 impl Contents {
-    pub const EMPTY: Contents = Contents { size: 0, root: None };
+    pub const EMPTY: Contents = Contents { size: 0, root: None, holes: None };
+
+    /// Bytes that are no hole.
+    pub fn data(&self) -> u64 {
+        self.size.saturating_sub(self.holes.unwrap_or(0))
+    }
 }
 
 /// One stretch of a file, in order.
@@ -83,5 +99,27 @@ impl Piece {
         match self {
             Piece::Chunk { length, .. } | Piece::Zeros { length } => *length,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written before holes were counted is read, and what has none is written as ever.
+    #[test]
+    fn holes_are_told_where_there_are_some_and_make_no_other_contents() {
+        let before = Contents { size: 100, root: None, holes: None };
+        let sparse = Contents { holes: Some(70), ..before };
+        let golden =
+            [(vec![0x81, 0x18, 100], before), (vec![0x83, 0x18, 100, 0xf6, 0x18, 70], sparse)];
+        for (bytes, contents) in golden {
+            assert_eq!(minicbor::to_vec(contents).unwrap(), bytes);
+            let read: Contents = minicbor::decode(&bytes).unwrap();
+            assert_eq!((read.size, read.root, read.holes), (100, None, contents.holes));
+        }
+        assert_eq!(before, sparse);
+        assert_eq!((before.data(), sparse.data()), (100, 30));
+        assert_eq!(Contents { holes: Some(101), ..before }.data(), 0, "a lie is no panic");
     }
 }

@@ -19,7 +19,8 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
     FileAttr {
         ino: INodeNo(found.file.0),
         size,
-        blocks: size.div_ceil(BLOCK_BYTES),
+        // Without the holes: by this, programs see that a file has some.
+        blocks: node.contents.data().min(size).div_ceil(BLOCK_BYTES),
         atime: time_shown(node.atime),
         mtime: time_shown(node.mtime),
         ctime: time_shown(node.ctime),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     fn file(size: u64) -> Node {
-        let contents = Contents { size, root: None };
+        let contents = Contents { size, root: None, holes: None };
         let directory = Node::root_directory(1000, 100, Time::default());
         Node { kind: Kind::File, mode: 0o4755, links: 1, contents, ..directory }
     }
@@ -168,6 +169,16 @@ mod tests {
     fn blocks_are_counted_by_512_bytes_and_rounded_up() {
         let blocks = [0, 1, 512, 513, 1 << 40].map(|size| shown(&found(file(size))).blocks);
         assert_eq!(blocks, [0, 1, 1, 2, 1 << 31]);
+    }
+
+    #[test]
+    fn holes_take_no_blocks() {
+        let blocks = [0, 1, 4096, 1 << 30].map(|data| {
+            let sparse = file(1 << 30);
+            let contents = Contents { holes: Some((1 << 30) - data), ..sparse.contents };
+            shown(&found(Node { contents, ..sparse })).blocks
+        });
+        assert_eq!(blocks, [0, 1, 8, 1 << 21]);
     }
 
     #[test]

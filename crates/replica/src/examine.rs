@@ -78,8 +78,17 @@ fn lacking(
         promise.note(volume.id, name);
         inner.blobs.has(&volume.blob(name))
     };
-    match chunks::lacking(&volume.secret, contents, names_max, fetch, has) {
-        Ok(names) => Ok(Some(names)),
+    let looked = chunks::lacking(&volume.secret, contents, names_max, fetch, has);
+    let honest = |names: &Vec<ChunkName>| -> chunks::Result<bool> {
+        if !names.is_empty() {
+            return Ok(true);
+        }
+        let fetch = |name: &ChunkName| inner.sound(volume, name);
+        let counted = chunks::counts_holes(&volume.secret, contents, fetch)?;
+        Ok(counted.unwrap_or(true))
+    };
+    match looked.and_then(|names| Ok(honest(&names)?.then_some(names))) {
+        Ok(names) => Ok(names),
         Err(ChunksError::BadRecipe(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -225,7 +225,7 @@ mod tests {
         let at = Time { secs: 1, nanos: 2 };
         let expects = Stamp::new(ReplicaId(3), 9);
         let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
-        let contents = Contents { size: 100, root: Some(root) };
+        let contents = Contents { size: 100, root: Some(root), holes: None };
         let link = Change::Make {
             parent,
             name: name("a"),

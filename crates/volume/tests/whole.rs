@@ -144,7 +144,7 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
         Step::Store { file, size } => Change::Store {
             file: id(file),
             expects: now.nodes.get(&id(file)).map(|n| n.contents_stamp).unwrap_or_default(),
-            contents: Contents { size, root: None },
+            contents: Contents { size, root: None, holes: None },
             mtime: time,
         },
         Step::Mode { file, mode } => Change::SetAttributes {

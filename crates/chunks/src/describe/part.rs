@@ -53,11 +53,11 @@ impl<E: From<ChunksError>> From<ChunksError> for Short<E> {
 
 impl<E> Short<E> {
     fn recipe(from: u64, to: u64) -> Short<E> {
-        Short::Lacks(Lacks { recipe: vec![from..to], bytes: Vec::new() })
+        Short::Lacks(Lacks { recipe: [from..to].into(), bytes: Vec::new() })
     }
 
     fn bytes(from: u64, to: u64) -> Short<E> {
-        Short::Lacks(Lacks { recipe: Vec::new(), bytes: vec![from..to] })
+        Short::Lacks(Lacks { recipe: Vec::new(), bytes: [from..to].into() })
     }
 }
 
@@ -91,7 +91,8 @@ pub fn describe_part<E: From<ChunksError>>(
     }
     let stretches = beginnings(secret, old, size, &changed, part)?;
     let builder = Builder::new(secret);
-    let mut work = Work { secret, old, size, part, builder, at: 0, fresh: Vec::new() };
+    let mut work =
+        Work { secret, old, size, part, builder, at: 0, fresh: Vec::new(), kept: Vec::new() };
     let mut stretches = stretches.into_iter().peekable();
     while let Some(stretch) = stretches.next() {
         work.keep_upto(stretch.start)?;
@@ -229,6 +230,11 @@ fn old_piece<E: From<ChunksError>>(
     }
 }
 
+fn zeros_of(pieces: &[Placed]) -> u64 {
+    let zeros = pieces.iter().filter(|placed| matches!(placed.piece, Piece::Zeros { .. }));
+    zeros.map(|placed| placed.piece.length()).sum()
+}
+
 struct Work<'a, P> {
     secret: &'a Secret,
     old: &'a Contents,
@@ -238,6 +244,8 @@ struct Work<'a, P> {
     /// Up to here all is described.
     at: u64,
     fresh: Vec<Placed>,
+    /// Stretches of the old version that stay as they are, apart from each other.
+    kept: Vec<Range<u64>>,
 }
 
 impl<P> Work<'_, P> {
@@ -253,9 +261,36 @@ impl<P> Work<'_, P> {
         self.builder.push(piece);
     }
 
-    fn finish(self) -> Described {
-        let tree = self.builder.finish();
+    fn finish<E>(self) -> Described
+    where
+        P: PartOf<E>,
+    {
+        let holes = self.holes().filter(|holes| *holes > 0);
+        let mut tree = self.builder.finish();
+        // The builder has not seen what is below the branches that it kept.
+        tree.contents.holes = holes;
         Described { tree, pieces: self.fresh, features: Vec::new() }
+    }
+
+    /// Bytes of holes, if it is known how many there were and where.
+    fn holes<E>(&self) -> Option<u64>
+    where
+        P: PartOf<E>,
+    {
+        let before = self.old.holes?;
+        let mut gone = 0;
+        let ends = self.kept.iter().map(|kept| kept.end);
+        let begins = self.kept.iter().map(|kept| kept.start).chain([self.old.size]);
+        for (from, to) in std::iter::once(0).chain(ends).zip(begins).filter(|(from, to)| from < to)
+        {
+            let range = Stretch { offset: from, length: to - from };
+            let found =
+                cover(self.secret, self.old, range, PIECES_MAX, |name| Ok(self.part.recipe(name)));
+            let found =
+                found.ok().filter(|found| found.missing.is_empty() && found.next.is_none())?;
+            gone += zeros_of(&found.pieces);
+        }
+        before.checked_sub(gone)?.checked_add(zeros_of(&self.fresh))
     }
 
     /// Cuts what lies at `offset`, up to the end of the written stretch or, behind that, up to the
@@ -339,6 +374,10 @@ impl<P> Work<'_, P> {
         let may_stay = depth == 0 || !is_last || self.size == self.old.size;
         if is_whole && may_stay && self.builder.keep(depth, node.piece) {
             self.at = node.end();
+            match self.kept.last_mut() {
+                Some(last) if last.end == node.offset => last.end = node.end(),
+                _ => self.kept.push(node.offset..node.end()),
+            }
             return Ok(());
         }
         let Piece::Chunk { name, .. } = node.piece else { return Ok(()) };

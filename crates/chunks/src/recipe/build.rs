@@ -25,6 +25,7 @@ pub fn build(secret: &Secret, pieces: impl IntoIterator<Item = Piece>) -> Tree {
 pub struct Builder<'s> {
     secret: &'s Secret,
     size: u64,
+    holes: u64,
     /// Entries of the recipe chunks that are not complete yet, by depth - 1.
     open: Vec<Vec<Piece>>,
     /// Children before parents.
@@ -35,7 +36,7 @@ pub struct Builder<'s> {
 impl<'s> Builder<'s> {
     pub fn new(secret: &'s Secret) -> Builder<'s> {
         let (chunks, names) = (Vec::new(), HashSet::new());
-        Builder { secret, size: 0, open: Vec::new(), chunks, names }
+        Builder { secret, size: 0, holes: 0, open: Vec::new(), chunks, names }
     }
 
     /// The next piece of the file. Empty ones add nothing.
@@ -44,6 +45,9 @@ impl<'s> Builder<'s> {
             return;
         }
         self.size = self.size.saturating_add(piece.length());
+        if let Piece::Zeros { length } = piece {
+            self.holes += length;
+        }
         assert!(self.size <= FILE_BYTES_MAX, "a file has at most i64::MAX bytes");
         self.add(0, piece);
     }
@@ -80,7 +84,8 @@ impl<'s> Builder<'s> {
             level += 1;
         };
         self.chunks.reverse();
-        Tree { contents: Contents { size: self.size, root }, chunks: self.chunks }
+        let holes = (self.holes > 0).then_some(self.holes);
+        Tree { contents: Contents { size: self.size, root, holes }, chunks: self.chunks }
     }
 
     fn add(&mut self, level: usize, piece: Piece) {

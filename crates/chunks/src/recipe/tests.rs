@@ -50,7 +50,7 @@ fn why(result: crate::error::Result<Cover>) -> String {
 /// A contents whose root is these bytes, and what is wrong with it.
 fn refused(size: u64, depth: u8, chunk: Vec<u8>) -> String {
     let root = Root { name: secret().name(&chunk), depth };
-    let contents = Contents { size, root: Some(root) };
+    let contents = Contents { size, root: Some(root), holes: None };
     why(cover(&secret(), &contents, ALL, 1000, |_| Ok(Some(chunk.clone()))))
 }
 
@@ -67,7 +67,10 @@ fn a_file_of_one_chunk_has_it_as_its_root() {
     let tree = build(&secret(), [piece]);
     let Piece::Chunk { name, length } = piece else { unreachable!() };
     let root = Some(Root { name, depth: 0 });
-    assert_eq!(tree, Tree { contents: Contents { size: length, root }, chunks: vec![] });
+    assert_eq!(
+        tree,
+        Tree { contents: Contents { size: length, root, holes: None }, chunks: vec![] }
+    );
     assert_eq!(cover_of(&tree, ALL, 10).pieces, placed(&[piece]));
 }
 
@@ -88,7 +91,7 @@ fn a_tree_is_pinned_by_the_format() {
     let [(name, bytes)] = &tree.chunks[..] else { panic!("{tree:?}") };
     assert_eq!(
         tree.contents,
-        Contents { size: 74_097, root: Some(Root { name: *name, depth: 1 }) }
+        Contents { size: 74_097, root: Some(Root { name: *name, depth: 1 }), holes: None }
     );
     assert_eq!(bytes.len(), 2 + 2 * (2 + 24) + 3);
     assert_eq!(name.to_string(), "9046cf9dcf71d479");
@@ -217,7 +220,7 @@ fn a_recipe_that_lies_is_refused() {
     assert_eq!(refused(u64::MAX, 1, zeros(10)), format!("a file of {} bytes", u64::MAX));
     let large = CHUNK_BYTES_MAX as u64 + 1;
     assert_eq!(refused(large, 0, vec![]), format!("one chunk of {large} bytes"));
-    let rootless = Contents { size: 5, root: None };
+    let rootless = Contents { size: 5, root: None, holes: None };
     let result = cover(&secret(), &rootless, ALL, 10, |_| Ok(None));
     assert_eq!(why(result), "5 bytes without a root");
     let result = lacking(&secret(), &rootless, 10, |_| Ok(None), |_| Ok(true));
@@ -239,7 +242,7 @@ fn a_tree_that_folds_into_itself_costs_no_more_than_is_asked_for() {
     }
     let root = Root { name: secret().name(&chunk), depth: 7 };
     shelf.insert(root.name, chunk);
-    let contents = Contents { size: length, root: Some(root) };
+    let contents = Contents { size: length, root: Some(root), holes: None };
     let mut fetched = 0;
     let fetch = |name: &ChunkName| {
         fetched += 1;
@@ -262,7 +265,7 @@ fn a_chunk_that_is_given_two_lengths_is_lacking_once() {
     let name = ChunkName([1; CHUNK_NAME_BYTES]);
     let chunk = encode(1, &[Piece::Chunk { name, length: 5 }, Piece::Chunk { name, length: 6 }]);
     let root = Some(Root { name: secret().name(&chunk), depth: 1 });
-    let contents = Contents { size: 11, root };
+    let contents = Contents { size: 11, root, holes: None };
     let fetch = |_: &ChunkName| Ok(Some(chunk.clone()));
     assert_eq!(lacking(&secret(), &contents, 9, fetch, |_| Ok(false)).unwrap(), [name]);
 }

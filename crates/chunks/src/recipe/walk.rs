@@ -102,10 +102,13 @@ pub fn lacking(
 }
 
 /// The piece that stands for the whole file, and its depth. None for an empty file.
-fn root(contents: &Contents) -> Result<Option<(Piece, u8)>> {
+pub(super) fn root(contents: &Contents) -> Result<Option<(Piece, u8)>> {
     let size = contents.size;
     if size > FILE_BYTES_MAX {
         return Err(ChunksError::BadRecipe(format!("a file of {size} bytes")));
+    }
+    if let Some(holes) = contents.holes.filter(|holes| *holes > size) {
+        return Err(ChunksError::BadRecipe(format!("{holes} bytes of holes in {size}")));
     }
     match contents.root {
         None if size == 0 => Ok(None),
@@ -122,7 +125,7 @@ fn root(contents: &Contents) -> Result<Option<(Piece, u8)>> {
 }
 
 /// A recipe chunk that is what its parent says.
-fn checked(
+pub(super) fn checked(
     secret: &Secret,
     name: &ChunkName,
     length: u64,

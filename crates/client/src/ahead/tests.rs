@@ -144,7 +144,7 @@ fn name(text: &str) -> Name {
 }
 
 fn node(kind: Kind, parent: Option<FileId>) -> Node {
-    let contents = Contents { size: 100, root: None };
+    let contents = Contents { size: 100, root: None, holes: None };
     Node { kind, parent, contents, ..Node::root_directory(0, 0, Time::default()) }
 }
 

@@ -105,28 +105,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         })
     }
 
-    /// SEEK_DATA or SEEK_HOLE from `offset`; none if there is no such place (ENXIO).
-    pub fn seek(&self, handle: Handle, offset: u64, hole: bool) -> Step<Option<u64>> {
-        let (grip, _) = self.files().grip(handle)?;
-        let size = grip.container.length().map_err(failed)?;
-        if offset >= size {
-            return Ok(None);
-        }
-        self.want_whole(&grip)?;
-        let data = grip.container.data(offset, size - offset).map_err(failed)?;
-        if !hole {
-            return Ok(data.first().map(|(start, _)| (*start).max(offset)));
-        }
-        let mut at = offset;
-        for (start, length) in data {
-            if start > at {
-                break;
-            }
-            at = at.max(start + length);
-        }
-        Ok(Some(at.min(size)))
-    }
-
     /// Copies a stretch from one open file to another; the bytes copied, at most 1 MiB.
     pub fn copy(
         &self,

@@ -347,6 +347,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             open.presence = presence.clone();
+            open.layout = super::holes::Layout::default();
             open.written = false;
             open.only_cut = false;
             open.turned_down = false;

@@ -5,7 +5,7 @@
 
 use super::choose::{Closed, Open, Stretch, Victim};
 use super::stretches::{Stretches, both, by_granule, granule_bytes, without};
-use super::{NANOS, nanos};
+use super::{Mine, NANOS, nanos};
 use crate::client::{Client, error_of};
 use crate::files::{Held, OpenFile};
 use crate::presence::Presence;
@@ -23,7 +23,7 @@ struct Leaving<'a, U: Upstream, C: Containers> {
     file: FileId,
     generation: u32,
     stretches: Stretches,
-    _alone: OwnedMutexGuard<()>,
+    _alone: Option<OwnedMutexGuard<()>>,
     _held: Held<'a, U, C>,
 }
 
@@ -68,15 +68,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Gives the bytes that have left.
-    pub(super) fn carry_out(&self, victims: Vec<Victim>) -> Result<u64, Error> {
+    pub(super) fn carry_out(&self, victims: Vec<Victim>, mine: Option<Mine>) -> Result<u64, Error> {
         let before = self.inner.room.left.load(Ordering::Relaxed);
         let mut leaving = Vec::new();
         for victim in victims {
             match victim {
                 Victim::Whole(closed) => self.let_file_leave(&closed)?,
-                Victim::End(file, bytes) => leaving.extend(self.end_leaves(file, bytes)?),
+                Victim::End(file, bytes) => leaving.extend(self.end_leaves(file, bytes, mine)?),
                 Victim::Stretches { file, generation, stretches } => {
-                    leaving.extend(self.begin_to_leave(file, generation, stretches)?);
+                    leaving.extend(self.begin_to_leave((file, generation), stretches, mine)?);
                 }
             }
         }
@@ -126,7 +126,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The last bytes of a large file that nobody has open.
-    fn end_leaves(&self, file: FileId, bytes: u64) -> Result<Option<Leaving<'_, U, C>>, Error> {
+    fn end_leaves(
+        &self,
+        file: FileId,
+        bytes: u64,
+        mine: Option<Mine>,
+    ) -> Result<Option<Leaving<'_, U, C>>, Error> {
         self.inner.room.seen().large.remove(&file);
         let row = {
             let read = self.inner.tables.read().map_err(error_of)?;
@@ -151,25 +156,30 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             chosen.push((from, to));
         }
         chosen.reverse();
-        self.begin_to_leave(file, row.generation, chosen)
+        self.begin_to_leave((file, row.generation), chosen, mine)
     }
 
     /// The stretches do not count as present any more, for a checkpoint to say so durably. None:
     /// somebody is filling the file, or it may not leave.
     fn begin_to_leave(
         &self,
-        file: FileId,
-        generation: u32,
+        (file, generation): (FileId, u32),
         stretches: Stretches,
+        mine: Option<Mine>,
     ) -> Result<Option<Leaving<'_, U, C>>, Error> {
         // It stays the open file that it is until this is over.
         let Ok(held) = self.hold(file, generation) else { return Ok(None) };
         if stretches.is_empty() || held.generation() != Some(generation) {
             return Ok(None);
         }
-        let fetching = self.files().get(file, generation).map(|open| open.fetching.clone());
-        let Some(Ok(alone)) = fetching.map(|fetching| fetching.try_lock_owned()) else {
-            return Ok(None);
+        let alone = if mine == Some((file, generation)) {
+            None
+        } else {
+            let fetching = self.files().get(file, generation).map(|open| open.fetching.clone());
+            let Some(Ok(alone)) = fetching.map(|fetching| fetching.try_lock_owned()) else {
+                return Ok(None);
+            };
+            Some(alone)
         };
         let core = self.core();
         let mut files = self.files();

@@ -14,6 +14,7 @@ mod parts;
 mod permissions;
 mod raw;
 mod renames;
+mod sparse;
 mod special;
 
 use e2e::mount::Wanted;

@@ -193,7 +193,7 @@ fn a_store_expects_the_contents_that_it_saw() {
     let store = |expects| Change::Store {
         file: FileId(10),
         expects,
-        contents: Contents { size: 5, root: None },
+        contents: Contents { size: 5, root: None, holes: None },
         mtime: Time { secs: 99, nanos: 0 },
     };
     world.apply(store(seen)).expect("nobody stored meanwhile");

@@ -77,7 +77,7 @@ fn gather() -> Request {
 }
 
 fn gathered() -> Response {
-    let contents = Contents { size: 2, root: None };
+    let contents = Contents { size: 2, root: None, holes: None };
     let sequel = Sequel { lengths: vec![2], codec: 1, bytes: vec![7; 2].into(), check: 1 << 40 };
     Response::Gathered(Gathered {
         portions: vec![
@@ -125,7 +125,7 @@ fn golden_bytes_of_several_files_at_once_still_read() {
     let golden = [0x82, 10, 0x83, 0x81, 0x82, 5, 0x82, 3, 9, 0x19, 0x10, 0, 0];
     assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), plain);
     assert_eq!(minicbor::to_vec(&plain).unwrap(), golden);
-    let contents = Contents { size: 2, root: None };
+    let contents = Contents { size: 2, root: None, holes: None };
     let portions = vec![Portion::Plain { contents, chunks: 1 }, Portion::Nothing];
     let payload = Payload { lengths: vec![2], bytes: vec![7; 2].into(), plain: true };
     let answer = Response::Gathered(Gathered { portions, payload, sequel: None });

@@ -181,7 +181,7 @@ async fn a_chunk_of_another_length_than_its_recipe_says_is_not_sent() {
     let long = noise(5000, 1);
     ada.put(&[&long]).await;
     let name = ada.secret().name(&long);
-    let lie = Contents { size: 10, root: Some(Root { name, depth: 0 }) };
+    let lie = Contents { size: 10, root: Some(Root { name, depth: 0 }), holes: None };
     ada.replay(store_of(file, ada.stamp(), lie)).await;
     let ranges = vec![Range { offset: 0, length: 10 }; 1000];
     let refused = ada
@@ -233,7 +233,7 @@ async fn a_chunk_of_one_volume_is_missing_in_another() {
     let mut eve = Device::attached("eve", session, ears, None, 0, model::Seq::START).await;
     let (file, make) = eve.making(FileId::ROOT, "stolen", Kind::File);
     eve.replay(make).await;
-    let contents = Contents { size: 11, root: Some(Root { name, depth: 0 }) };
+    let contents = Contents { size: 11, root: Some(Root { name, depth: 0 }), holes: None };
     let store = eve.update(store_of(file, eve.stamp(), contents));
     let submitted = eve.submit_all(false, vec![store], None).await.unwrap();
     assert_eq!(submitted.missing, [name] as [ChunkName; 1]);

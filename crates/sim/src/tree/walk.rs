@@ -50,7 +50,7 @@ pub async fn of_client(client: &SimClient, base: &Path) -> Result<Tree, Fault> {
 fn leaf(file: FileId, node: &Node, contents: Option<Arc<Vec<u8>>>) -> Leaf {
     let mut plain = node.clone();
     // Only who opens a file needs the root, so it may be known at one place alone.
-    plain.contents = Contents { size: node.contents.size, root: None };
+    plain.contents = Contents { size: node.contents.size, root: None, holes: None };
     let xattrs = node.xattrs.iter().flatten();
     Leaf {
         shown: Shown { mtime: Some(node.mtime), ..shown(file, node) },

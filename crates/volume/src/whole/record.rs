@@ -133,7 +133,7 @@ mod tests {
         let name = Name::new(*b"n").unwrap();
         let node = Node::root_directory(3, 4, at);
         let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
-        let contents = Contents { size: 9, root: Some(root) };
+        let contents = Contents { size: 9, root: Some(root), holes: None };
         let store =
             Change::Store { file: FileId(5), expects: Stamp::default(), contents, mtime: at };
         let update = Update { stamp: Stamp::new(ReplicaId(1), 6), uid: 7, at, change: store };

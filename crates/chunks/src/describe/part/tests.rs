@@ -115,6 +115,9 @@ fn check(cutter: Cutter, before: &[u8], after: &[u8], changed: &[Range<u64>]) ->
     let mut here = Here::new(cutter, before, after, changed);
     let found = here.describe(cutter, changed);
     assert_eq!(found.tree.contents, whole.tree.contents);
+    // Which does not compare holes: they are counted right, or not at all.
+    let holes = found.tree.contents.holes;
+    assert!(holes.is_none() || holes == whole.tree.contents.holes);
     let known: BTreeSet<ChunkName> =
         here.old.chunks.iter().chain(&found.tree.chunks).map(|(name, _)| *name).collect();
     assert!(whole.tree.chunks.iter().all(|(name, _)| known.contains(name)));
@@ -135,6 +138,19 @@ fn a_byte_in_a_large_file_takes_a_chunk_or_two_and_the_recipe_above_it() {
         assert!(here.trips <= 4, "{} round trips", here.trips);
         assert!(here.recipe.len() < 8, "{} recipe chunks", here.recipe.len());
     }
+}
+
+#[test]
+fn holes_are_counted_where_it_is_known_what_was_there() {
+    let mut before = [noise(5, 1 << 20), vec![0; 3 << 20], noise(6, 1 << 20)].concat();
+    before[2 << 20..(2 << 20) + 9].fill(7);
+    let mut after = before.clone();
+    after[3 << 20..(3 << 20) + 5].fill(1);
+    let mut here = check(Cutter::Gear, &before, &after, &[3 << 20..(3 << 20) + 5]);
+    let found = here.describe(Cutter::Gear, &[3 << 20..(3 << 20) + 5]);
+    let whole = describe_bytes(&secret(), Cutter::Gear, &after);
+    assert!(whole.tree.contents.holes.is_some_and(|holes| holes > 2 << 20));
+    assert_eq!(found.tree.contents.holes, whole.tree.contents.holes);
 }
 
 #[test]
@@ -205,6 +221,7 @@ fn branches_that_are_kept_make_the_same_tree() {
             builder: Builder::new(&secret),
             at: 0,
             fresh: Vec::new(),
+            kept: Vec::new(),
         };
         let end = placed.get(to).map_or(old_size, |placed| placed.offset);
         work.keep_upto::<ChunksError>(placed[from].offset).unwrap();
