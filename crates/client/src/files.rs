@@ -180,6 +180,11 @@ impl<K> OpenFile<K> {
         }
     }
 
+    /// Somebody who has it open may write to it.
+    pub fn is_for_writing(&self) -> bool {
+        self.writing_handles > 0
+    }
+
     /// How much is fetched at once for who reads at `offset`: twice as much each time for who
     /// goes on.
     pub fn widen(&mut self, portions: &Portions, offset: u64) -> u64 {

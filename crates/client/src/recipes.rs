@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn of_a_large_file_they_are_kept_until_they_are_not_wanted() {
         let tables = MemoryTables::default();
-        let large = Contents { size: FILE_BYTES_MIN, root: None, holes: 0 };
-        let small = Contents { size: FILE_BYTES_MIN - 1, root: None, holes: 0 };
+        let large = Contents { size: FILE_BYTES_MIN, root: None, holes: None };
+        let small = Contents { size: FILE_BYTES_MIN - 1, root: None, holes: None };
         let chunks: Vec<(ChunkName, Vec<u8>)> = (0..3).map(|n| (name(n), vec![n; 9])).collect();
         let chunks = || chunks.iter().map(|(name, bytes)| (name, &bytes[..]));
         let mut write = tables.write().unwrap();

@@ -149,14 +149,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Keeps the cache to its size soon after that is exceeded.
     pub(crate) async fn run_room(&self) {
         while !self.is_stopping() {
+            // What was pending may leave then, also what is settled while room is being made.
+            let settled = self.inner.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            self.make_room_aside(Wanted::Room(0), None).await;
             tokio::select! {
                 biased;
                 () = self.inner.room.wanted.notified() => {}
-                // What was pending may leave now.
-                () = self.inner.settled.notified() => {}
+                () = settled => {}
                 () = self.until_stopping() => break,
             }
-            self.make_room_aside(Wanted::Room(0), None).await;
         }
     }
 

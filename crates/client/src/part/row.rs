@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_row_is_of_one_store_and_goes_with_it() {
         let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
-        let contents = Contents { size: 100, root: Some(root), holes: 0 };
+        let contents = Contents { size: 100, root: Some(root), holes: None };
         let pieces = vec![(0, 10, ChunkName([0xcd; 24]))];
         let recipe = vec![vec![1, 2].into()];
         let row = PartRow { generation: 2, number: 9, contents, pieces, recipe };

@@ -1,7 +1,8 @@
 //! Files and stretches of files leave the cache.
 //! Holds: what leaves is not present any more, durably, before its bytes go, so that no crash
 //! shows zeros in their place; who has read from a stretch that went meanwhile reads again.
-//! Never: lets go of what is pending, written to, or not the version that the origin has.
+//! Never: lets go of what is pending, written to, or not the version that the origin has; nor of
+//! what somebody may write to, unless it is larger than the cache.
 
 use super::choose::{Closed, Open, Stretch, Victim};
 use super::stretches::{Stretches, both, by_granule, granule_bytes, without};
@@ -46,6 +47,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let files = self.files();
         for (file, open) in files.clean() {
             let presence = &open.presence;
+            let is_large = self.is_large(presence);
+            // Whoever may write to it may need all of it, with a link or without.
+            if open.is_for_writing() && !is_large {
+                continue;
+            }
             let mut data = Stretches::new();
             for &(from, to) in &presence.ranges {
                 let here = open.container.data(from, to - from).map_err(error_of)?;
@@ -60,7 +66,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             found.push(Open {
                 file,
                 generation: presence.generation,
-                is_large: self.is_large(presence),
+                is_large,
                 stretches: stretches.collect(),
             });
         }
@@ -146,9 +152,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let data = container.data(0, row.contents.size).map_err(error_of)?;
         let data: Stretches =
             data.into_iter().map(|(from, length)| (from, from + length)).collect();
+        let now = self.inner.world.clock.moment();
+        let here = self.inner.room.awaited().others(file, both(&row.ranges, &data), now);
         let mut chosen = Stretches::new();
         let mut left = bytes;
-        for (from, to) in by_granule(&both(&row.ranges, &data), granule).into_iter().rev() {
+        for (from, to) in by_granule(&here, granule).into_iter().rev() {
             if left == 0 {
                 break;
             }
