@@ -8,7 +8,7 @@ use crate::connection::Connection;
 use crate::effects::{effects_here, objection};
 use crate::files::Files;
 use crate::known::Remover;
-use crate::meta::Meta;
+use crate::meta::{Bound, Meta};
 use crate::mode;
 use crate::plan::Plans;
 use crate::reserved::Reserved;
@@ -134,6 +134,9 @@ pub(crate) struct Core {
     pub hidden: BTreeSet<Need>,
     /// The tables could not be told that updates were taken back, for want of room.
     pub behind: bool,
+    /// What bears no higher number may leave before the log is synced: the tables say so on the
+    /// disk.
+    pub may_leave: Bound,
     pub totals: Option<(protocol::Totals, world::Moment)>,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
@@ -147,12 +150,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         world: World,
         settings: Settings,
     ) -> Result<Self, ClientError> {
-        let meta = Meta::load(&*stores.tables.read()?)?;
+        let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
-        let (log, recovered) = UpdateLog::open(stores.journal.clone(), meta.settled, meta.applied)?;
+        let (mut log, recovered) =
+            UpdateLog::open(stores.journal.clone(), meta.settled, meta.applied)?;
         if meta.replica.is_none() && log.last_number() > 0 {
             return Err(ClientError::TablesEmpty);
         }
+        crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core {
             log,
             meta,
@@ -163,6 +168,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             setback: None,
             hidden: BTreeSet::new(),
             behind: false,
+            may_leave: Bound::default(),
             totals: None,
             unsaved: true,
         };

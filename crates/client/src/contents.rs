@@ -182,7 +182,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn store_left_over(&self) -> Vec<Need> {
         let mut lacking = Vec::new();
         // Bound first: the lock must not be held through the loop.
-        let left_over = self.files().left_over();
+        let left_over = self.files().left_over_surely();
         for (file, generation) in left_over {
             let Some(grip) = self.grip_of(file, generation) else { continue };
             match self.store_unattended(&grip) {

@@ -241,6 +241,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Some(Rest { container, presence, bytes }))
     }
 
+    /// A pending store is to meet whatever the replica above has: it is taken back, and what the
+    /// container holds is stored anew, expecting `expects`.
+    pub(crate) fn set_apart(&self, update: &Update, expects: Stamp) -> Result<(), Error> {
+        let Change::Store { file, mtime, .. } = update.change else { return Ok(()) };
+        let mut core = self.core();
+        let number = update.stamp.number;
+        let is_last = core.log.pending_store(file).is_some_and(|(last, _)| last == number);
+        if !is_last || matches!(self.node_as_shown(file), Ok(None)) {
+            return Ok(());
+        }
+        if let Some(rest) = self.rest_of(update, file).map_err(error_of)? {
+            self.take_as_written(&mut core, update, &rest, (file, expects, mtime))?;
+            core.plans.remove(number);
+        }
+        Ok(())
+    }
+
     /// The container counts as written to and not stored since; the store is taken back.
     fn take_as_written(
         &self,
@@ -266,7 +283,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         match files.get_mut(file, generation) {
             Some(open) => open.presence = presence,
-            None => files.reopen(file, rest.container.clone(), presence),
+            None => files.reopen(file, rest.container.clone(), presence, false),
         }
         if let Some(open) = files.get_mut(file, generation) {
             open.mtime = Some(mtime);

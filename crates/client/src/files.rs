@@ -6,6 +6,7 @@
 mod bytes;
 mod holes;
 mod images;
+mod left;
 mod nameless;
 mod opening;
 mod since;
@@ -120,6 +121,8 @@ pub(crate) struct OpenFile<K> {
     /// A pending store was taken back when this was first written to: what it had stored is not
     /// there any more.
     pub overtook: bool,
+    /// It was being written to when this machine stopped, and may have been stored since.
+    pub doubtful: bool,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
     /// Of the recipe of the version that it is written upon, what has been fetched.
@@ -166,6 +169,7 @@ impl<K> OpenFile<K> {
             only_cut: false,
             turned_down: false,
             overtook: false,
+            doubtful: false,
             since: None,
             images: None,
             shelf: Arc::default(),
@@ -378,14 +382,6 @@ impl<K: Container> Files<K> {
         self.open.values().filter(|open| open.presence.dirty.is_some()).count()
     }
 
-    /// Versions that nobody has open and that are not stored yet.
-    pub fn left_over(&self) -> Vec<(FileId, u32)> {
-        let waits = |open: &OpenFile<K>| {
-            open.handles == 0 && open.presence.dirty.is_some() && !open.turned_down
-        };
-        self.open.iter().filter(|(_, open)| waits(open)).map(|(key, _)| *key).collect()
-    }
-
     /// The version that an update stored, if somebody has it open.
     pub fn holder_of(&mut self, file: FileId, version: Stamp) -> Option<&mut OpenFile<K>> {
         self.open
@@ -415,21 +411,6 @@ impl<K: Container> Files<K> {
             .filter(|(_, open)| open.presence.dirty.is_some() && open.presence.ground.is_some());
         let named = written.filter(|(_, open)| open.unlinked.is_none());
         named.map(|((file, _), open)| (*file, &open.presence))
-    }
-
-    /// What was left over has been stored: nobody has it open.
-    pub fn close_left_over(&mut self, file: FileId, generation: u32) {
-        let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();
-        if self.open.get(&(file, generation)).is_some_and(idle) {
-            self.open.remove(&(file, generation));
-        }
-    }
-
-    /// A version that was being written to when the client died.
-    pub fn reopen(&mut self, file: FileId, container: K, presence: Presence) {
-        let generation = presence.generation;
-        let open = OpenFile::new(container, presence);
-        self.open.insert((file, generation), open);
     }
 
     pub fn shown(&mut self, file: FileId, version: Stamp) {

@@ -22,6 +22,7 @@ mod fuzz;
 mod give;
 mod kin;
 mod known;
+mod lost;
 mod meta;
 mod mode;
 mod names;

@@ -42,6 +42,38 @@ pub struct Meta {
     /// Some of what is pending is not in the tables, because what it rests on was not known.
     #[n(10)]
     pub hides: Option<bool>,
+    /// Nothing beyond this has left without being in the log on the disk.
+    #[n(11)]
+    pub may_leave: Option<Bound>,
+    /// Of these updates some may have been taken that the log has lost with the power; to be found
+    /// out at the next attach.
+    #[n(12)]
+    pub lost: Option<Lost>,
+}
+
+/// A bound of the numbers of updates and of the counters of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Bound {
+    /// The last number.
+    #[n(0)]
+    pub number: u64,
+    /// The first counter that is beyond.
+    #[n(1)]
+    pub counter: u64,
+}
+
+/// Numbers above `after`, up to `upto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Lost {
+    #[n(0)]
+    pub after: u64,
+    #[n(1)]
+    pub upto: u64,
+    /// This client was started once more before it could ask.
+    #[n(2)]
+    pub again: bool,
 }
 
 impl Default for Meta {
@@ -58,6 +90,8 @@ impl Default for Meta {
             counter: 1,
             taken: None,
             hides: None,
+            may_leave: None,
+            lost: None,
         }
     }
 }
@@ -118,6 +152,8 @@ mod tests {
             counter: 70_000,
             taken: None,
             hides: None,
+            may_leave: None,
+            lost: None,
         }
     }
 

@@ -201,6 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Files that were being written to are open again, for `store_left_over` to store.
     fn reopen_written(&self) -> Result<(), ClientError> {
+        let doubtful = self.core().meta.lost.is_some();
         let mut after = None;
         loop {
             let page = {
@@ -218,7 +219,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 match self.inner.containers.open(key, false)? {
                     Some(container) => {
                         presence.cut(container.length()?);
-                        self.files().reopen(file, container, presence);
+                        self.files().reopen(file, container, presence, doubtful);
                     }
                     None => {
                         tracing::warn!(%file, "a file that was being written to has no container");

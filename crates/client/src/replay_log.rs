@@ -1,6 +1,7 @@
 //! Sending what is pending: a prefix of the log, in order, with the contents that are missing.
 //! Holds: one batch is on its way at a time; a batch whose answer was lost is sent again as it
-//! was, and the replica above knows it by its numbers; what leaves is on this machine's disk.
+//! was, and the replica above knows it by its numbers; a number that has left is never given to
+//! another update.
 //! From: partially connected operation, section 5; LBFS, "Update protocol".
 
 use crate::client::{Client, Core, error_of};
@@ -37,6 +38,8 @@ struct Sending {
     eager: Parcel,
     strict: bool,
     settled: u64,
+    /// The log is to be synced before it leaves.
+    sync_first: bool,
 }
 
 /// Chunks on their way.
@@ -152,7 +155,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if sending.updates.is_empty() {
             return Ok(());
         }
-        self.sync_before_sending(&sending).await?;
+        if sending.sync_first {
+            self.sync_before_sending(&sending).await?;
+        }
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
         let payload = pack_all(&sending.eager.chunks);
         let submit = Submit {
@@ -189,8 +194,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.put(rest, &submitted.missing, class).await
     }
 
-    /// An update that the replica above has, and this machine lost with its power, would have its
-    /// number given to another one.
+    /// What nobody waits for is on this machine's disk before it leaves, and so is what this machine
+    /// would not pass over if it lost it with its power.
     async fn sync_before_sending(&self, sending: &Sending) -> Result<(), Setback> {
         let client = self.clone();
         let synced = self.off_the_runtime(move || client.sync_log()).await;
@@ -238,7 +243,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         taken.truncate(alike);
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
-        Ok(Sending { updates: taken, eager, strict, settled })
+        let sync_first = !strict || !taken.iter().all(|update| core.may_leave.covers(update));
+        Ok(Sending { updates: taken, eager, strict, settled, sync_first })
     }
 
     /// Takes in the verdicts.

@@ -145,6 +145,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
         match answer {
             Ok(Response::Attached(attached)) => {
+                self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
                 self.take_attached(attached, said, sent)
             }
@@ -357,6 +358,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
             connection.mode = mode;
             drop(connection);
+            // How far updates may leave unsynced goes by the mode.
+            self.core().unsaved = true;
             self.acknowledge_company();
             self.inner.session_changed.notify_waiters();
             self.inner.settled.notify_waiters();

@@ -217,7 +217,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// A version that is not to be stored goes, and with it its container.
-    fn drop_version(
+    pub(crate) fn drop_version(
         &self,
         core: &mut Core,
         files: &mut Files<C::Container>,

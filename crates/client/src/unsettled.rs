@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::session::unexpected;
 use crate::types::Error;
 use model::{FileId, Name, Update};
-use protocol::{Attached, Class, Request, Response, States, Upstream};
+use protocol::{Attached, Class, NodeState, Request, Response, States, Upstream};
 use std::collections::BTreeSet;
 use store::Containers;
 use volume::partial::Touched;
@@ -38,6 +38,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.add_said(Vec::new(), entries.to_vec(), &mut said).await?;
         }
         Ok(said)
+    }
+
+    /// What the replica above says of files.
+    pub(crate) async fn said_of(
+        &self,
+        files: impl Iterator<Item = FileId>,
+    ) -> Result<Vec<NodeState>, Error> {
+        let files: Vec<FileId> = files.collect();
+        let mut said = States::default();
+        for nodes in files.chunks(KEYS_MAX) {
+            self.add_said(nodes.to_vec(), Vec::new(), &mut said).await?;
+        }
+        Ok(said.nodes)
     }
 
     async fn add_said(

@@ -3,6 +3,7 @@
 //! From: LBFS, "Implementation"; DESIGN, "The client".
 
 use crate::client::{Client, error_of};
+use crate::mode;
 use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
 use chunks::index;
@@ -15,6 +16,8 @@ use world::Moment;
 
 /// How long a change may stay out of a checkpoint: what a restart has to read from the log.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// How long the log gathers what the replica above has on its disk, before it is synced here.
+const SYNC_BEHIND: Duration = Duration::from_millis(200);
 /// How long a client that stops waits for the answer to its leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the cache is measured, in checkpoints.
@@ -49,6 +52,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.sync_wanted.notified() => {}
                 () = self.until_stopping() => break,
             }
+            if self.leaves_before_sync() {
+                self.inner.world.clock.sleep(SYNC_BEHIND).await;
+            }
             let client = self.clone();
             let synced = self.off_the_runtime(move || client.sync_log()).await;
             if let Err(error) = synced {
@@ -56,6 +62,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.inner.world.clock.sleep(Duration::from_secs(1)).await;
             }
         }
+    }
+
+    /// All that is pending is waited for until the replica above has it, and safe there.
+    fn leaves_before_sync(&self) -> bool {
+        let waits = {
+            let connection = self.connection();
+            connection.attached && mode::waits_for_verdicts(connection.mode)
+        };
+        let core = self.core();
+        waits && core.log.pending().all(|update| core.waiters.is_awaited(update.stamp.number))
     }
 
     /// Runs what waits for the disk where it holds up nobody, if there is such a place.
@@ -163,6 +179,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut core = self.core();
             core.meta.applied = core.log.last_position();
             core.meta.hides = (!core.hidden.is_empty()).then_some(true);
+            let bound = self.next_bound(&core);
+            core.meta.may_leave = Some(bound);
+            // Whichever of the two the disk has if this fails, nothing leaves beyond it.
+            core.may_leave = core.may_leave.least(bound);
             let files = self.files();
             let mut write = self.inner.tables.write().map_err(error_of)?;
             // The log tells more of these than their rows do.
@@ -176,6 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_log().map_err(error_of)?;
             write.commit(Durability::Now).map_err(error_of)?;
             core.unsaved = false;
+            core.may_leave = bound;
             core.meta.applied
         };
         let core = self.core();
@@ -226,7 +247,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let replays = {
             let connection = self.connection();
-            connection.attached && crate::mode::replays(connection.mode)
+            connection.attached && mode::replays(connection.mode)
                 || matches!(connection.wanted, WantedMode::Auto) && !patience.is_zero()
         };
         if replays {

@@ -141,6 +141,11 @@ impl UpdateLog {
         self.last_number
     }
 
+    /// Numbers up to this one are not given any more: they may be in use.
+    pub fn skip_to(&mut self, number: u64) {
+        self.last_number = self.last_number.max(number);
+    }
+
     pub fn last_position(&self) -> Position {
         self.last_position
     }

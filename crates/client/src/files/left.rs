@@ -1,0 +1,65 @@
+//! What was written and not stored, and nobody has open: left over from a close that failed, or
+//! from before this machine stopped.
+
+use super::{Files, OpenFile};
+use crate::presence::Presence;
+use model::{FileId, Stamp};
+use store::Container;
+
+impl<K: Container> Files<K> {
+    /// Versions that nobody has open and that are not stored yet.
+    pub fn left_over(&self) -> Vec<(FileId, u32)> {
+        let waits = |open: &OpenFile<K>| {
+            open.handles == 0 && open.presence.dirty.is_some() && !open.turned_down
+        };
+        self.open.iter().filter(|(_, open)| waits(open)).map(|(key, _)| *key).collect()
+    }
+
+    /// Those of them that are to be stored in any case.
+    pub fn left_over_surely(&self) -> Vec<(FileId, u32)> {
+        let mut left = self.left_over();
+        left.retain(|key| self.open.get(key).is_some_and(|open| !open.doubtful));
+        left
+    }
+
+    /// What was left over has been stored: nobody has it open.
+    pub fn close_left_over(&mut self, file: FileId, generation: u32) {
+        let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();
+        if self.open.get(&(file, generation)).is_some_and(idle) {
+            self.open.remove(&(file, generation));
+        }
+    }
+
+    /// A version that was being written to when the client died; `doubtful` if it may have been
+    /// stored since.
+    pub fn reopen(&mut self, file: FileId, container: K, presence: Presence, doubtful: bool) {
+        let generation = presence.generation;
+        let open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
+        self.open.insert((file, generation), open);
+    }
+
+    /// Files of which it is to be asked whether they have been stored.
+    pub fn doubtful(&self) -> Vec<FileId> {
+        self.open.iter().filter(|(_, open)| open.doubtful).map(|((file, _), _)| *file).collect()
+    }
+
+    pub fn doubt_no_more(&mut self) {
+        self.open.values_mut().for_each(|open| open.doubtful = false);
+    }
+
+    /// What the version of a doubtful file was before it was written to.
+    pub fn doubtful_version(&self, file: FileId) -> Option<Stamp> {
+        let is_it = |open: &&OpenFile<K>| open.doubtful && open.presence.dirty.is_some();
+        self.generations(file).find(is_it).map(|open| open.presence.version)
+    }
+
+    /// Somebody has the file open, or has written to it since this machine started.
+    pub fn is_in_use(&self, file: FileId) -> bool {
+        self.generations(file).any(|open| open.handles > 0 || open.written)
+    }
+
+    pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {
+        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
+        versions.map(|(_, open)| open).find(|open| open.presence.dirty.is_some())
+    }
+}

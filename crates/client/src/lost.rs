@@ -1,0 +1,198 @@
+//! What the replica above has taken and this machine has lost with its power.
+//! Holds: a number or an id that may have left is never given again; what such an update stored
+//! is not replaced by what an older container holds.
+//!
+//! In connected mode an update leaves before the log is synced. So the tables say durably up to
+//! which bound that may happen, a start goes on beyond it, and the next attach asks what there is
+//! of the updates between the last one in the log and the bound.
+//! From: DESIGN, "Updates" and "The client".
+
+use crate::client::{Client, Core, error_of};
+use crate::meta::{Bound, Lost, Meta};
+use crate::mode;
+use crate::presence::Dirty;
+use crate::types::Error;
+use crate::undo::of_log;
+use model::{Change, FileId, Node, ReplicaId, Stamp, Update};
+use protocol::{Attached, NodeState, Upstream};
+use std::collections::BTreeSet;
+use store::{Containers, Durability};
+use update_log::{Record, UpdateLog};
+use volume::partial::Changed;
+
+/// Updates and files that may be made between two checkpoints without waiting for the log; beyond
+/// that it is synced first.
+const AHEAD: u64 = 1 << 14;
+
+impl Bound {
+    pub fn covers(&self, update: &Update) -> bool {
+        let made = match update.change {
+            Change::Make { file, .. } if file.replica() == update.stamp.replica => file.counter(),
+            _ => 0,
+        };
+        update.stamp.number <= self.number && made < self.counter
+    }
+
+    pub fn least(self, other: Bound) -> Bound {
+        Bound { number: self.number.min(other.number), counter: self.counter.min(other.counter) }
+    }
+}
+
+impl Lost {
+    /// The replica above shows an update that is not in the log.
+    fn has(&self, stamp: Stamp, replica: ReplicaId) -> bool {
+        stamp.replica == replica && self.after < stamp.number && stamp.number <= self.upto
+    }
+}
+
+/// The log is open: numbers and ids go on beyond all that may have left.
+pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) {
+    let Some(bound) = meta.may_leave else { return };
+    let after = log.last_number();
+    match &mut meta.lost {
+        // Until it has been asked about nothing leaves, so there is one such stretch at most.
+        Some(lost) => lost.again = true,
+        None if bound.number > after => {
+            meta.lost = Some(Lost { after, upto: bound.number, again: false });
+        }
+        None => {}
+    }
+    log.skip_to(bound.number);
+    meta.counter = meta.counter.max(bound.counter);
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Up to where updates may leave before they are in the log on the disk, once the tables say
+    /// so there. Whoever does not wait for the replica above syncs first, and whoever stops stays
+    /// within what is synced now.
+    pub(crate) fn next_bound(&self, core: &Core) -> Bound {
+        let waits = mode::waits_for_verdicts(self.connection().mode);
+        let ahead = if waits && !self.is_stopping() { AHEAD } else { 0 };
+        Bound { number: core.log.last_number() + ahead, counter: core.meta.counter + ahead }
+    }
+
+    /// Asks what there is of files that were being written to when this machine stopped, and of
+    /// those that were stored since, if it has lost updates. Before this nothing of them leaves.
+    pub(crate) async fn ask_of_lost(&self, attached: &Attached) -> Result<(), Error> {
+        let (replica, lost, doubtful, stores) = {
+            let core = self.core();
+            let Some(lost) = core.meta.lost else { return Ok(()) };
+            let stores: Vec<Update> = core.log.pending().filter(is_store).cloned().collect();
+            (core.meta.replica, lost, self.files().doubtful(), stores)
+        };
+        if replica == Some(attached.replica) && attached.taken > lost.after {
+            let stored = stores.iter().flat_map(|update| update.touches());
+            let files: BTreeSet<FileId> = doubtful.iter().copied().chain(stored).collect();
+            let is_made = |file: FileId| self.is_made_above(file, attached.taken);
+            for state in self.said_of(files.into_iter().filter(|file| is_made(*file))).await? {
+                let by_lost = |node: &Node| lost.has(node.contents_stamp, attached.replica);
+                match &state.node {
+                    Some(node) if by_lost(node) => self.meets_lost(&state, &lost, &stores)?,
+                    // Whoever removed it, nothing is left of what had not been synced.
+                    None if !lost.again && !self.files().is_in_use(state.file) => {
+                        self.drop_doubtful(state.file)?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.files().doubt_no_more();
+        let mut core = self.core();
+        core.meta.lost = None;
+        core.unsaved = true;
+        Ok(())
+    }
+
+    /// Not by a pending update that is still to be taken.
+    fn is_made_above(&self, file: FileId, taken: u64) -> bool {
+        let core = self.core();
+        let mut waiting = core.log.pending().filter(|update| update.stamp.number > taken);
+        !waiting
+            .any(|update| matches!(update.change, Change::Make { file: made, .. } if made == file))
+    }
+
+    /// The replica above has contents that were stored here, and that the log has lost.
+    fn meets_lost(&self, state: &NodeState, lost: &Lost, stores: &[Update]) -> Result<(), Error> {
+        let file = state.file;
+        for update in stores.iter().filter(|update| update.touches().contains(&file)) {
+            self.set_apart(update, nowhere(update.stamp.replica))?;
+        }
+        // What may have been written since the start is kept beside.
+        if lost.again || self.files().is_in_use(file) {
+            return self.expect_nothing(file);
+        }
+        self.drop_doubtful(file)
+    }
+
+    /// The replica above has it better than the container, whose bytes may not all have reached
+    /// the disk.
+    fn drop_doubtful(&self, file: FileId) -> Result<(), Error> {
+        {
+            let mut core = self.core();
+            let mut files = self.files();
+            let Some(version) = files.doubtful_version(file) else { return Ok(()) };
+            tracing::info!(%file, "what was written before the power went is at the server");
+            self.drop_version(&mut core, &mut files, file, version)?;
+        }
+        self.forget(&[Changed::Node { file, contents: true }]);
+        Ok(())
+    }
+
+    /// What is written to a file is kept beside whatever the replica above has.
+    fn expect_nothing(&self, file: FileId) -> Result<(), Error> {
+        let mut core = self.core();
+        let mut files = self.files();
+        let Some(open) = files.written_version(file) else { return Ok(()) };
+        let (Some(dirty), Some(replica)) = (open.presence.dirty, core.meta.replica) else {
+            return Ok(());
+        };
+        let (generation, uid, expects) = (open.presence.generation, dirty.uid, nowhere(replica));
+        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
+        core.unsaved = true;
+        open.presence.dirty = Some(Dirty { expects, uid });
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        open.presence.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)
+    }
+}
+
+fn is_store(update: &&Update) -> bool {
+    matches!(update.change, Change::Store { .. })
+}
+
+/// A stamp that nothing bears: who expects it meets whatever is there.
+fn nowhere(replica: ReplicaId) -> Stamp {
+    Stamp::new(replica, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Name, Node, Time};
+
+    const REPLICA: ReplicaId = ReplicaId(3);
+
+    fn make(number: u64, counter: u64) -> Update {
+        let at = Time { secs: 1, nanos: 0 };
+        let file = FileId::new(REPLICA, counter).unwrap();
+        let change = Change::Unlink { parent: FileId::ROOT, name: Name::new("a").unwrap(), file };
+        Update { stamp: Stamp::new(REPLICA, number), uid: 0, at, change }
+    }
+
+    #[test]
+    fn an_update_is_covered_up_to_the_bound_and_not_beyond() {
+        let bound = Bound { number: 5, counter: 9 };
+        assert!(bound.covers(&make(5, 8)) && !bound.covers(&make(6, 8)));
+        assert!(!Bound::default().covers(&make(1, 1)), "before the first checkpoint nothing is");
+        let other = Bound { number: 7, counter: 2 };
+        assert_eq!(bound.least(other), Bound { number: 5, counter: 2 });
+    }
+
+    #[test]
+    fn only_own_updates_between_the_log_and_the_bound_are_lost() {
+        let lost = Lost { after: 5, upto: 9, again: false };
+        let has = |replica, number| lost.has(Stamp::new(ReplicaId(replica), number), REPLICA);
+        assert!(has(3, 6) && has(3, 9));
+        assert!(!has(3, 5) && !has(3, 10) && !has(4, 6));
+    }
+}
