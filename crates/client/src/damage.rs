@@ -358,6 +358,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
+/// Numbers of torn stores whose container nobody was writing to.
+pub(crate) fn torn_last(recovered: &Recovered, torn: &[u64]) -> Vec<u64> {
+    damaged_of(&recovered.replayed, torn).iter().map(|(_, version)| version.number).collect()
+}
+
 /// Of torn stores, those after which the log has not said that the file is written to once more.
 fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
     let mut damaged = Vec::new();

@@ -41,7 +41,14 @@ impl Bound {
 impl Lost {
     /// The replica above shows an update that is not in the log.
     fn has(&self, stamp: Stamp, replica: ReplicaId) -> bool {
-        stamp.replica == replica && self.after < stamp.number && stamp.number <= self.upto
+        let number = stamp.number;
+        let is_gone = self.after < number && number <= self.upto;
+        stamp.replica == replica && (is_gone || self.torn.contains(&number))
+    }
+
+    /// The replica above has taken some of it.
+    fn is_taken(&self, taken: u64) -> bool {
+        self.after < taken || self.torn.iter().any(|number| *number <= taken)
     }
 }
 
@@ -53,7 +60,7 @@ pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) {
         // Until it has been asked about nothing leaves, so there is one such stretch at most.
         Some(lost) => lost.again = true,
         None if bound.number > after => {
-            meta.lost = Some(Lost { after, upto: bound.number, again: false });
+            meta.lost = Some(Lost { after, upto: bound.number, ..Lost::default() });
         }
         None => {}
     }
@@ -76,11 +83,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn ask_of_lost(&self, attached: &Attached) -> Result<(), Error> {
         let (replica, lost, doubtful, stores) = {
             let core = self.core();
-            let Some(lost) = core.meta.lost else { return Ok(()) };
-            let stores: Vec<Update> = core.log.pending().filter(is_store).cloned().collect();
+            let Some(lost) = core.meta.lost.clone() else { return Ok(()) };
+            let is_new = |update: &&Update| is_store(update) && update.stamp.number > attached.taken;
+            let stores: Vec<Update> = core.log.pending().filter(is_new).cloned().collect();
             (core.meta.replica, lost, self.files().doubtful(), stores)
         };
-        if replica == Some(attached.replica) && attached.taken > lost.after {
+        if replica == Some(attached.replica) && lost.is_taken(attached.taken) {
             let stored = stores.iter().flat_map(|update| update.touches());
             let files: BTreeSet<FileId> = doubtful.iter().copied().chain(stored).collect();
             let is_made = |file: FileId| self.is_made_above(file, attached.taken);
@@ -156,7 +164,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-fn is_store(update: &&Update) -> bool {
+fn is_store(update: &Update) -> bool {
     matches!(update.change, Change::Store { .. })
 }
 
@@ -190,9 +198,10 @@ mod tests {
 
     #[test]
     fn only_own_updates_between_the_log_and_the_bound_are_lost() {
-        let lost = Lost { after: 5, upto: 9, again: false };
+        let lost = Lost { after: 5, upto: 9, again: false, torn: vec![2] };
         let has = |replica, number| lost.has(Stamp::new(ReplicaId(replica), number), REPLICA);
-        assert!(has(3, 6) && has(3, 9));
+        assert!(has(3, 6) && has(3, 9) && has(3, 2));
         assert!(!has(3, 5) && !has(3, 10) && !has(4, 6));
+        assert!(lost.is_taken(6) && lost.is_taken(2) && !lost.is_taken(1));
     }
 }

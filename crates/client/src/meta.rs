@@ -63,8 +63,8 @@ pub struct Bound {
     pub counter: u64,
 }
 
-/// Numbers above `after`, up to `upto`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+/// Numbers above `after`, up to `upto`, and those of `torn`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Lost {
     #[n(0)]
@@ -74,6 +74,9 @@ pub struct Lost {
     /// This client was started once more before it could ask.
     #[n(2)]
     pub again: bool,
+    /// Stores that are in the log, and whose contents the container has lost.
+    #[n(3)]
+    pub torn: Vec<u64>,
 }
 
 impl Default for Meta {

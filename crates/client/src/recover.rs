@@ -4,6 +4,7 @@
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, ClientError, error_of};
+use crate::damage::torn_last;
 use crate::effects::effects_here;
 use crate::files::{forget_written, sized};
 use crate::meta::Meta;
@@ -55,7 +56,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Redone::Torn(number) => torn.push(number),
                 }
             }
-            self.note_torn(&mut *write, &core.log, &recovered, &torn)?;
+            let core = &mut *core;
+            match &mut core.meta.lost {
+                // They may have left before they were on the disk, and are asked about.
+                Some(lost) => lost.torn.extend(torn_last(&recovered, &torn)),
+                None => self.note_torn(&mut *write, &core.log, &recovered, &torn)?,
+            }
             for number in torn {
                 core.log.cancel(number)?;
             }
@@ -67,7 +73,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             write.commit(Durability::Now)?;
             // What an earlier recovery could not show either is not in the log behind the tables.
             if core.meta.hides.is_some() || !recovered.cancelled.is_empty() {
-                self.rebuild(&mut core, &recovered.cancelled)
+                self.rebuild(core, &recovered.cancelled)
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
             }
         }
