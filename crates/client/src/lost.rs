@@ -84,7 +84,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (replica, lost, doubtful, stores) = {
             let core = self.core();
             let Some(lost) = core.meta.lost.clone() else { return Ok(()) };
-            let is_new = |update: &&Update| is_store(update) && update.stamp.number > attached.taken;
+            let is_new =
+                |update: &&Update| is_store(update) && update.stamp.number > attached.taken;
             let stores: Vec<Update> = core.log.pending().filter(is_new).cloned().collect();
             (core.meta.replica, lost, self.files().doubtful(), stores)
         };

@@ -149,9 +149,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn replay_batch(&self) -> Result<(), Setback> {
-        let client = self.clone();
-        let sending = self.off_the_runtime(move || Ok(client.next_batch())).await;
-        let sending = sending.map_err(error_of)??;
+        let sending = if self.core().log.has_stores() {
+            let client = self.clone();
+            let sending = self.off_the_runtime(move || Ok(client.next_batch())).await;
+            sending.map_err(error_of)??
+        } else {
+            // It reads no contents, and another thread would take longer than that.
+            self.next_batch()?
+        };
         if sending.updates.is_empty() {
             return Ok(());
         }

@@ -80,10 +80,13 @@ pub(crate) async fn submit(
 ) -> Result<Submitted, Refusal> {
     check_order(by.place.replica, &submit.updates)?;
     let strict = submit.strict;
-    let (batch, lacks) = {
+    let (batch, lacks) = if brings_contents(&submit) {
         let (inner, volume) = (inner.clone(), volume.clone());
         let blocking = inner.limits.blocking;
         blocking.run(move || prepare(&inner, &volume, by, submit)).await??
+    } else {
+        // Nothing of it touches a disk, and another thread would take longer than that.
+        prepare(inner, volume, by, submit)?
     };
     if batch.updates.is_empty() {
         return Ok(lacks.with(Vec::new(), States::default()));
@@ -119,6 +122,11 @@ fn check_order(replica: ReplicaId, updates: &[Update]) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn brings_contents(submit: &Submit) -> bool {
+    let is_store = |update: &Update| matches!(update.change, Change::Store { .. });
+    submit.payload.is_some() || submit.deltas.is_some() || submit.updates.iter().any(is_store)
+}
+
 /// Takes in the chunks that came along, and cuts the batch off before the first update whose
 /// contents are not all here.
 fn prepare(
@@ -135,7 +143,7 @@ fn prepare(
         Some(deltas) => put_deltas(inner, volume, deltas)?,
         None => Vec::new(),
     };
-    let stores = submit.updates.iter().any(|u| matches!(u.change, Change::Store { .. }));
+    let stores = brings_contents(&submit);
     let mut missing = Vec::new();
     let promise = inner.upkeep.promises.current();
     let mut bad = std::collections::BTreeSet::new();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LENGTH: usize = 3000;
 const CONNECTED: WantedMode = WantedMode::Fixed(Mode::Connected);
-const SEEDS: std::ops::Range<u64> = 1..9;
+const SEEDS: std::ops::Range<u64> = 1..5;
 /// Long enough for the tables to be on the disk.
 const CHECKPOINT: Duration = Duration::from_secs(7);
 /// Whoever has looked is not waited for any more.
@@ -163,7 +163,7 @@ fn what_was_waited_for_is_as_it_was_and_no_number_or_id_is_given_twice() {
             });
         }
     }
-    assert!(forgotten > 20, "the machine must have forgotten what it did: {forgotten}");
+    assert!(forgotten > 10, "the machine must have forgotten what it did: {forgotten}");
 }
 
 #[test]
@@ -195,13 +195,18 @@ fn what_is_saved_without_a_link_over_what_was_forgotten_is_kept_beside_it() {
             let before = scene.truth().await;
             scene.lose_power().await;
             scene.client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+            let here = tree::of_client(&scene.client, &Path(Vec::new())).await;
+            let remembers = here.is_ok_and(|here| is_same(&before, &here).is_ok());
             scene.perform(&[open("old"), write(3), CLOSE]).await;
             scene.client.set_mode(CONNECTED);
             let after = scene.agree().await;
-            let old = Path::new("old");
-            let found: Vec<_> = after.0.values().map(|leaf| leaf.contents.clone()).collect();
-            assert!(found.contains(&before.0[&old].contents), "{seed}: what was closed is gone");
-            beside += u32::from(after.0.len() > before.0.len());
+            if !remembers {
+                let closed = &before.0[&Path::new("old")].contents;
+                let is_there = after.0.values().any(|leaf| leaf.contents == *closed);
+                assert!(is_there, "{seed}: what was closed is gone");
+                assert_eq!(after.0.len(), before.0.len() + 1, "{seed}");
+                beside += 1;
+            }
         });
     }
     assert!(beside > 0, "nothing was forgotten");

@@ -50,6 +50,7 @@ impl Disk {
         let state = State {
             seed,
             writes: 0,
+            syncs: 0,
             writes_left: None,
             bytes_left: None,
             reserve: RESERVE_BYTES,
@@ -129,6 +130,11 @@ impl Disk {
         locked(&self.machine.0).writes
     }
 
+    /// Of these, how often somebody waited for the disk: syncs, and commits that are durable.
+    pub fn syncs(&self) -> u64 {
+        locked(&self.machine.0).syncs
+    }
+
     /// What is left, on a machine that runs and has room. One that still runs is killed first.
     pub fn restart(&self) -> Disk {
         self.kill();
@@ -195,6 +201,7 @@ pub(crate) struct Machine(Mutex<State>);
 struct State {
     seed: u64,
     writes: u64,
+    syncs: u64,
     writes_left: Option<u64>,
     bytes_left: Option<u64>,
     /// What is kept aside of a disk that is not full without bounds.
@@ -245,6 +252,13 @@ impl Machine {
         if let Some(left) = &mut state.bytes_left {
             *left += reserve;
         }
+    }
+
+    /// A write that waits for the disk.
+    pub fn syncs<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outcome = self.writes(bytes, work)?;
+        locked(&self.0).syncs += 1;
+        Ok(outcome)
     }
 
     /// A write that brings so many bytes; one at which `work` fails does not count.

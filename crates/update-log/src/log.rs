@@ -260,6 +260,11 @@ impl UpdateLog {
         self.pending.len()
     }
 
+    /// Whether contents are pending.
+    pub fn has_stores(&self) -> bool {
+        !self.stores.is_empty()
+    }
+
     /// The last pending store of a file. The replay asks for every file, so it does not go by how
     /// much is pending.
     pub fn pending_store(&self, file: FileId) -> Option<(u64, Stamp)> {

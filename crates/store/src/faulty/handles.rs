@@ -112,7 +112,10 @@ impl Write for Writing<'_> {
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
         let Writing { inner, machine, bytes } = *self;
-        machine.writes(bytes, || inner.commit(durability))
+        match durability {
+            Durability::Now => machine.syncs(bytes, || inner.commit(durability)),
+            Durability::Later => machine.writes(bytes, || inner.commit(durability)),
+        }
     }
 }
 
@@ -148,7 +151,7 @@ impl Blobs for FaultyBlobs {
     }
 
     fn sync(&self) -> Result<()> {
-        self.machine.writes(0, || self.store.sync())
+        self.machine.syncs(0, || self.store.sync())
     }
 
     fn bytes(&self) -> u64 {
@@ -200,7 +203,7 @@ impl Journal for FaultyJournal {
     }
 
     fn sync(&self) -> Result<()> {
-        self.machine.writes(0, || self.store.sync())
+        self.machine.syncs(0, || self.store.sync())
     }
 
     fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
@@ -296,7 +299,7 @@ impl Containers for FaultyContainers {
     }
 
     fn sync_all(&self) -> Result<()> {
-        self.machine.writes(0, || self.store.sync_all())
+        self.machine.syncs(0, || self.store.sync_all())
     }
 }
 
@@ -345,7 +348,7 @@ impl Container for FaultyContainer {
     }
 
     fn sync(&self) -> Result<()> {
-        self.machine.writes(0, || self.inner.sync())
+        self.machine.syncs(0, || self.inner.sync())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
