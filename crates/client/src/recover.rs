@@ -225,6 +225,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 match self.inner.containers.open(key, false)? {
                     Some(container) => {
                         presence.cut(container.length()?);
+                        // It outlived the process, and may not be on the disk yet.
+                        self.contents_written(key);
                         self.files().reopen(file, container, presence, doubtful);
                     }
                     None => {

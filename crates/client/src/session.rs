@@ -90,6 +90,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.connection().obstacle = outcome.as_ref().err().map(ToString::to_string);
         match outcome {
             Ok(()) => {
+                // It is known now whether it had been stored.
+                self.store_left_over();
                 self.choose_mode();
                 let mode = self.connection().mode;
                 tracing::info!(?mode, "attached");
