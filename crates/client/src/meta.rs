@@ -185,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_left_and_be_lost_is_in_the_row() {
+        let may_leave = Some(Bound { number: 9, counter: 7 });
+        let lost = Some(Lost { after: 5, upto: 9, again: true, torn: vec![4] });
+        let meta = Meta { may_leave, lost, ..Meta::default() };
+        let end = [0x82, 9, 7, 0x84, 5, 9, 0xf5, 0x81, 4];
+        assert!(meta.encode().ends_with(&end), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
     fn a_client_that_was_never_attached_has_no_row() {
         let tables = MemoryTables::default();
         assert_eq!(Meta::load(&*tables.read().unwrap()).unwrap(), Meta::default());
