@@ -53,12 +53,16 @@ impl<E: From<ChunksError>> From<ChunksError> for Short<E> {
 
 impl<E> Short<E> {
     fn recipe(from: u64, to: u64) -> Short<E> {
-        Short::Lacks(Lacks { recipe: [from..to].into(), bytes: Vec::new() })
+        Short::Lacks(Lacks { recipe: one(from, to), bytes: Vec::new() })
     }
 
     fn bytes(from: u64, to: u64) -> Short<E> {
-        Short::Lacks(Lacks { recipe: Vec::new(), bytes: [from..to].into() })
+        Short::Lacks(Lacks { recipe: Vec::new(), bytes: one(from, to) })
     }
+}
+
+fn one(from: u64, to: u64) -> Vec<Range<u64>> {
+    std::iter::once(from..to).collect()
 }
 
 /// Describes a file of `size` bytes that was `old`, and in which `changed` was written since. Of

@@ -133,7 +133,8 @@ fn a_byte_in_a_large_file_takes_a_chunk_or_two_and_the_recipe_above_it() {
     for at in [0, 77_777, 4 << 20, (8 << 20) - 1] {
         let mut after = before.clone();
         after[at] ^= 1;
-        let here = check(Cutter::Gear, &before, &after, &[at as u64..at as u64 + 1]);
+        let change = at as u64..at as u64 + 1;
+        let here = check(Cutter::Gear, &before, &after, &[change]);
         assert!(here.fetched < 200 << 10, "{} bytes", here.fetched);
         assert!(here.trips <= 4, "{} round trips", here.trips);
         assert!(here.recipe.len() < 8, "{} recipe chunks", here.recipe.len());
@@ -146,8 +147,9 @@ fn holes_are_counted_where_it_is_known_what_was_there() {
     before[2 << 20..(2 << 20) + 9].fill(7);
     let mut after = before.clone();
     after[3 << 20..(3 << 20) + 5].fill(1);
-    let mut here = check(Cutter::Gear, &before, &after, &[3 << 20..(3 << 20) + 5]);
-    let found = here.describe(Cutter::Gear, &[3 << 20..(3 << 20) + 5]);
+    let change = 3 << 20..(3 << 20) + 5;
+    let mut here = check(Cutter::Gear, &before, &after, std::slice::from_ref(&change));
+    let found = here.describe(Cutter::Gear, &[change]);
     let whole = describe_bytes(&secret(), Cutter::Gear, &after);
     assert!(whole.tree.contents.holes.is_some_and(|holes| holes > 2 << 20));
     assert_eq!(found.tree.contents.holes, whole.tree.contents.holes);
