@@ -24,7 +24,7 @@ fn held(mount: &Mount) -> u64 {
 /// Reads from the beginning to the end, as `md5sum` does, and says what the cache took at most.
 fn read_through(mount: &Mount, name: &str) -> (u64, u64) {
     let mut file = File::open(mount.path(name)).unwrap();
-    let (mut whole, mut part, mut most) = (Vec::new(), vec![0; MIB], 0);
+    let (mut whole, mut part, mut most) = (Vec::new(), vec![0; MIB], 0_u64);
     loop {
         let count = file.read(&mut part).unwrap();
         if count == 0 {
