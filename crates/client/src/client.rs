@@ -142,6 +142,25 @@ pub(crate) struct Core {
     pub unsaved: bool,
 }
 
+impl Core {
+    fn new(log: UpdateLog, meta: Meta) -> Core {
+        Core {
+            log,
+            meta,
+            plans: Plans::default(),
+            refusals: BTreeMap::new(),
+            waiters: Waiters::default(),
+            judged: 0,
+            setback: None,
+            hidden: BTreeSet::new(),
+            behind: false,
+            may_leave: Bound::default(),
+            totals: None,
+            unsaved: true,
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens and recovers what is in the stores. Touches no network.
     pub fn open(
@@ -158,20 +177,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(ClientError::TablesEmpty);
         }
         crate::lost::go_on_beyond(&mut meta, &mut log);
-        let core = Core {
-            log,
-            meta,
-            plans: Plans::default(),
-            refusals: BTreeMap::new(),
-            waiters: Waiters::default(),
-            judged: 0,
-            setback: None,
-            hidden: BTreeSet::new(),
-            behind: false,
-            may_leave: Bound::default(),
-            totals: None,
-            unsaved: true,
-        };
+        let core = Core::new(log, meta);
         let epoch = core.meta.epoch;
         let known = core.meta.replica.is_some();
         let connection = Connection::new(settings.mode, world.clock.moment(), known);

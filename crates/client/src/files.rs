@@ -252,7 +252,11 @@ impl<K: Container> Files<K> {
             {
                 node.contents.size = open.container.length()?;
                 if open.presence.dirty.is_some() {
-                    let holes = node.contents.size.saturating_sub(open.container.allocated()?);
+                    // What is not here is not a hole.
+                    let size = node.contents.size;
+                    let absent = open.presence.absent(0, size);
+                    let absent: u64 = absent.iter().map(|(from, to)| to - from).sum();
+                    let holes = size.saturating_sub(open.container.allocated()? + absent);
                     node.contents.holes = (holes > 0).then_some(holes);
                 }
                 node.mtime = open.mtime.unwrap_or(node.mtime);

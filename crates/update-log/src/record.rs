@@ -157,7 +157,11 @@ mod tests {
     }
 
     fn contents() -> Contents {
-        Contents { size: 100, root: Some(Root { name: ChunkName([0xab; 24]), depth: 1 }) }
+        Contents {
+            size: 100,
+            root: Some(Root { name: ChunkName([0xab; 24]), depth: 1 }),
+            holes: None,
+        }
     }
 
     fn opened_part() -> Record {

@@ -3,6 +3,7 @@
 
 use super::{Grip, OpenFile};
 use crate::client::{Client, failed};
+use crate::presence::Ground;
 use crate::session::unexpected;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use chunks::{Placed, cover};
@@ -91,7 +92,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let left = {
             let files = self.files();
             let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-            if !open.presence.is_whole() {
+            let other = |ground: &Ground| ground.version != open.presence.version;
+            let written = open.presence.dirty.is_some();
+            if open.presence.ground.as_ref().is_some_and(|ground| written || other(ground)) {
+                // The recipe of what it was does not tell what was written since.
+                drop(files);
+                self.want_whole(&grip)?;
+            } else if !open.presence.is_whole() {
                 return sought(open, &grip, (offset, size), hole);
             }
             grip.left.load(Ordering::Acquire)
