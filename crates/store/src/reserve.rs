@@ -61,7 +61,7 @@ impl FileReserve {
             return Ok(true);
         }
         let enough = there >= self.bytes / LEAST_ONE_IN;
-        let free = self.free()?;
+        let Some(free) = self.free()? else { return Ok(true) };
         let wanted = self.bytes.min(there.saturating_add(free / TIMES_FREE));
         if wanted <= there || wanted < self.bytes / LEAST_ONE_IN {
             return Ok(enough);
@@ -75,9 +75,10 @@ impl FileReserve {
         }
     }
 
-    fn free(&self) -> rustix::io::Result<u64> {
+    /// None: the file system does not count what it has.
+    fn free(&self) -> rustix::io::Result<Option<u64>> {
         let disk = rustix::fs::statvfs(self.path.parent().unwrap_or(Path::new(".")))?;
-        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+        Ok((disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 }
 
@@ -90,7 +91,7 @@ impl Reserve for FileReserve {
     }
 
     fn lend(&self) {
-        if self.free().is_ok_and(|free| free >= self.bytes) {
+        if matches!(self.free(), Ok(Some(free)) if free >= self.bytes) {
             return;
         }
         match std::fs::remove_file(&self.path) {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_set_aside_for_another_reason_work_goes_on() {
+    fn where_nothing_is_counted_work_goes_on() {
         let reserve = FileReserve::open(Path::new("/proc/self/reserve"), 1 << 20);
         assert!(reserve.is_kept());
     }
