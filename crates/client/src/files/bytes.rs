@@ -314,7 +314,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let kept = self.trash().find(grip.file, Some(before.version)).is_some();
         let mut files = self.files();
         let Some(open) = files.get_mut(grip.file, grip.generation) else { return };
-        open.images = (!kept).then(|| Images::new(before.version, before.contents.size));
+        // What is not here cannot be put back.
+        let gives = !kept && before.is_whole();
+        open.images = gives.then(|| Images::new(before.version, before.contents.size));
     }
 
     /// Before a change: what it takes away.
