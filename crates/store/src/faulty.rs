@@ -55,6 +55,8 @@ impl Disk {
             bytes_left: None,
             reserve: RESERVE_BYTES,
             health: Health::Running,
+            calls: 0,
+            others: Vec::new(),
         };
         Disk { machine: Arc::new(Machine(Mutex::new(state))), stores: Arc::new(Mutex::new(stores)) }
     }
@@ -101,6 +103,13 @@ impl Disk {
 
     pub fn make_room(&self) {
         locked(&self.machine.0).bytes_left = None;
+    }
+
+    /// Just before the call on a tree that follows `calls` others, somebody else does `what`.
+    pub fn meanwhile(&self, calls: u64, what: impl FnOnce() + Send + 'static) {
+        let mut state = locked(&self.machine.0);
+        let at = state.calls + calls;
+        state.others.push((at, Box::new(what)));
     }
 
     /// What this disk keeps aside beside what `fill_after` leaves.
@@ -177,11 +186,20 @@ pub(crate) struct Faults(Option<Arc<Machine>>);
 
 impl Faults {
     pub fn reads(&self) -> Result<()> {
+        self.meanwhile();
         self.0.as_ref().map_or(Ok(()), |machine| machine.reads())
+    }
+
+    /// A look at something, before which others may have their turn.
+    pub fn meanwhile(&self) {
+        if let Some(machine) = &self.0 {
+            machine.others_first();
+        }
     }
 
     /// A change that takes so many bytes.
     pub fn changes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.meanwhile();
         match &self.0 {
             Some(machine) => machine.writes(bytes, work),
             None => work(),
@@ -207,7 +225,13 @@ struct State {
     /// What is kept aside of a disk that is not full without bounds.
     reserve: u64,
     health: Health,
+    /// Calls on trees.
+    calls: u64,
+    /// What others do, and before the call of which number.
+    others: Vec<(u64, Other)>,
 }
+
+type Other = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Health {
@@ -222,6 +246,17 @@ impl Machine {
             Health::Running => Ok(()),
             Health::Killed | Health::PowerCut => Err(StoreError::Crashed),
         }
+    }
+
+    fn others_first(&self) {
+        let due: Vec<_> = {
+            let mut state = locked(&self.0);
+            let now = state.calls;
+            state.calls += 1;
+            state.others.extract_if(.., |(at, _)| *at <= now).collect()
+        };
+        // Without the lock: it is another program that does it.
+        due.into_iter().for_each(|(_, what)| what());
     }
 
     /// What may still be brought before the disk is full.

@@ -67,6 +67,7 @@ impl Origin {
             row,
             name: name.to_owned(),
             watched: BTreeMap::new(),
+            listed: BTreeSet::new(),
             dirt: Default::default(),
             patrol: Patrol::after(now),
             behind: Behind::default(),

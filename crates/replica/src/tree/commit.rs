@@ -47,12 +47,14 @@ pub(super) enum Agree {
         file: FileId,
         known: Box<Known>,
     },
-    /// And looks like this, if that tells of nothing but the move.
+    /// And looks like this, if that tells of nothing but the move. `plain`: its extended
+    /// attributes are those that are known.
     Moved {
         from: At,
         to: At,
         file: FileId,
         stat: Box<Stat>,
+        plain: bool,
     },
     Exchanged {
         one: At,
@@ -220,13 +222,13 @@ fn agree_on(
             rows::drop_staged(committer.write(), volume, known.ino)?;
             rows::put_known(committer.write(), volume, *file, &known)
         }
-        Agree::Moved { from, to, file, stat } => {
+        Agree::Moved { from, to, file, stat, plain } => {
             rename_known(committer, volume, *file, from, to)?;
             match rows::known(committer.read(), volume, *file)? {
-                Some(row) if row.holds_the_same(stat) => {
-                    rows::put_known(committer.write(), volume, *file, &row.looks(stat))
+                Some(row) => {
+                    rows::put_known(committer.write(), volume, *file, &row.moved(stat, *plain))
                 }
-                _ => Ok(()),
+                None => Ok(()),
             }
         }
         Agree::Exchanged { one, file, other, with } => {

@@ -15,7 +15,7 @@ use model::{
     AttributeChange, Change, Contents, FileId, Kind, Node, REPLICA_MAX, ReplicaId, Seq, Stamp,
     Time, View,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
 use store::StoreError;
@@ -75,64 +75,6 @@ impl Keeper {
         Ok(Whole::now(&*read, self.volume.id).position()?)
     }
 
-    /// Looks at all that was noted and is due.
-    pub(super) fn take_in(&mut self) -> Result<()> {
-        let (mut steps, mut moved) = (Vec::new(), Vec::new());
-        let mut last: Option<(FileId, Directory)> = None;
-        let mut not_found = Vec::new();
-        for (at, since) in self.dirt.take(self.inner.world.clock.moment()) {
-            if last.as_ref().is_none_or(|(directory, _)| *directory != at.0) {
-                last = self.directory(at.0)?.map(|opened| (at.0, opened));
-            }
-            match &last {
-                Some((directory, opened)) if *directory == at.0 => {
-                    self.look(opened, at, since, &mut steps, &mut moved)?;
-                }
-                _ => {
-                    self.note_file(at.0)?;
-                    not_found.push((at, since));
-                }
-            }
-            if steps.len() >= super::scan::STEPS_MAX {
-                self.flush(&mut steps)?;
-            }
-        }
-        self.flush(&mut steps)?;
-        self.root_changed()?;
-        let mut unlisted = Vec::new();
-        while let Some(directory) = self.dirt.lists.pop_first() {
-            if !self.list(directory, &mut moved)? {
-                unlisted.push(directory);
-            }
-        }
-        // A name that was noted may have been listed, too.
-        let mut once = BTreeSet::new();
-        moved.retain(|look| once.insert(look.at.clone()));
-        self.settle_arrivals(&moved)?;
-        // A directory that was moved is where it is now; one that is gone took all with it.
-        let mut found = false;
-        for (at, since) in not_found {
-            if self.directory(at.0)?.is_some() {
-                self.dirt.wait(at.0, at.1, since, since.due);
-                found = true;
-            }
-        }
-        for directory in unlisted {
-            if self.directory(directory)?.is_some() {
-                self.dirt.lists.insert(directory);
-                found = true;
-            }
-        }
-        if !found {
-            return self.settle_rest(moved);
-        }
-        // What is missing elsewhere may have come to where nobody could look.
-        for Look { at, since, .. } in moved {
-            self.dirt.wait(at.0, at.1, since, since.due);
-        }
-        Ok(())
-    }
-
     /// Something was made ready here before a crash, and was put where it belongs.
     pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<Staging> {
         let Some(stat) = &look.stat else { return Ok(Staging::Not) };
@@ -144,7 +86,7 @@ impl Keeper {
         let mut known = staged.known;
         if known.holds_the_same(stat) {
             let now = self.link_rest(&look.at, &known, before.as_ref())?;
-            known = known.looks(&now.unwrap_or(*stat));
+            known = known.moved(&now.unwrap_or(*stat), true);
         } else {
             self.dirt.note(look.at.0, look.at.1.clone(), false, look.since.at);
         }
@@ -358,7 +300,7 @@ impl Keeper {
     }
 
     /// The root's own attributes.
-    fn root_changed(&mut self) -> Result<()> {
+    pub(super) fn root_changed(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.root_noted) {
             return Ok(());
         }
@@ -475,6 +417,12 @@ pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result
     let own: BTreeMap<ByteVec, ByteVec> =
         found.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     Ok((!own.is_empty()).then_some(own))
+}
+
+/// Whether those of users are the known ones.
+pub(super) fn has_xattrs_of(known: &Known, own: Option<&BTreeMap<ByteVec, ByteVec>>) -> bool {
+    let known = known.xattrs.iter().flatten().filter(|(name, _)| is_of_users(name));
+    known.eq(own.into_iter().flatten())
 }
 
 fn is_of_users(name: &[u8]) -> bool {

@@ -102,6 +102,8 @@ pub struct Keeper {
     /// What the server is called in the names of what is kept aside.
     pub(super) name: String,
     pub(super) watched: BTreeMap<i32, FileId>,
+    /// Directories that were listed since they are watched.
+    pub(super) listed: BTreeSet<FileId>,
     pub(super) dirt: Dirt,
     pub(super) patrol: Patrol,
     pub(super) behind: Behind,
@@ -311,6 +313,7 @@ impl Keeper {
         }
         self.tree = tree;
         self.watched.clear();
+        self.listed.clear();
         self.patrol = Patrol::after(self.inner.world.clock.moment());
         self.dirt.everything = true;
         self.new = true;

@@ -3,79 +3,195 @@
 //! removed, unless another came in its place.
 
 use super::commit::{Agree, At, Step};
+use super::dirt::Since;
+use super::intake::{has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
 use super::rows::{self, Known};
 use super::scan::{Look, STEPS_MAX};
 use crate::error::Result;
 use model::{Change, FileId, Kind, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::tree::Stat;
 use volume::whole::Whole;
 
 /// Directories in directories that are followed in one removal.
 const DEPTH_MAX: usize = 4096;
+/// Files that wait for each other; beyond, they change places.
+const WAITING_MAX: usize = 64;
 /// Names that are read from the tables at once.
 const NAMES_MAX: usize = 1000;
+
+/// Names at which a file was seen.
+type Seen = Vec<(At, Since)>;
+
+/// How a file looks at one of its new names.
+struct Sighting {
+    stat: Stat,
+    /// Its extended attributes are those that are known.
+    plain: bool,
+}
+
+/// Files that were seen at new names.
+#[derive(Default)]
+struct Arrivals {
+    left: BTreeMap<FileId, Seen>,
+    /// They wait for others, which stand in their way.
+    begun: BTreeSet<FileId>,
+    /// Names more that are not committed yet.
+    links: Vec<Step>,
+}
+
+impl Arrivals {
+    fn has(&self, file: FileId) -> bool {
+        self.left.contains_key(&file) || self.begun.contains(&file)
+    }
+}
 
 impl Keeper {
     /// Files that are known are taken to the names at which they were seen.
     pub(super) fn settle_arrivals(&mut self, looks: &[Look]) -> Result<()> {
-        let mut sightings: BTreeMap<FileId, Vec<(At, Stat)>> = BTreeMap::new();
+        let mut arrivals = Arrivals::default();
         for look in looks {
             let Some(stat) = &look.stat else { continue };
             let read = self.inner.tables.read()?;
             if let Some((file, _)) = rows::numbered(&*read, self.volume.id, stat)? {
-                sightings.entry(file).or_default().push((look.at.clone(), *stat));
+                arrivals.left.entry(file).or_default().push((look.at.clone(), look.since));
             }
         }
-        let files: Vec<FileId> = sightings.keys().copied().collect();
-        let mut links = Vec::new();
-        for file in files {
-            let Some(seen) = sightings.remove(&file) else { continue };
-            self.settle_one(file, seen, &mut sightings, &mut links)?;
-            if links.len() >= STEPS_MAX {
-                self.flush(&mut links)?;
+        while let Some((file, seen)) = arrivals.left.pop_first() {
+            self.settle_one(file, seen, &mut arrivals)?;
+            if arrivals.links.len() >= STEPS_MAX {
+                self.flush(&mut arrivals.links)?;
             }
         }
-        self.flush(&mut links)
+        self.flush(&mut arrivals.links)
     }
 
-    /// A file that is in the tree under new names. `links`: names more that are not committed yet.
-    fn settle_one(
-        &mut self,
-        file: FileId,
-        seen: Vec<(At, Stat)>,
-        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
-        links: &mut Vec<Step>,
-    ) -> Result<()> {
+    /// A file that is in the tree under new names.
+    fn settle_one(&mut self, file: FileId, seen: Seen, arrivals: &mut Arrivals) -> Result<()> {
+        arrivals.begun.insert(file);
+        let settled = self.settle_begun(file, seen, arrivals);
+        arrivals.begun.remove(&file);
+        settled
+    }
+
+    fn settle_begun(&mut self, file: FileId, seen: Seen, arrivals: &mut Arrivals) -> Result<()> {
+        for (to, _) in &seen {
+            self.settle_way(to.0, arrivals)?;
+            let read = self.inner.tables.read()?;
+            let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
+            drop(read);
+            self.settle_first(bearer.filter(|bearer| *bearer != file), arrivals)?;
+            self.settle_what_left(to, file, arrivals)?;
+        }
         let read = self.inner.tables.read()?;
         let Some(known) = rows::known(&*read, self.volume.id, file)? else { return Ok(()) };
         drop(read);
-        let mut left = Vec::new();
-        for at in &known.names {
-            if !seen.iter().any(|(there, _)| there == at) && !self.is_at(at, &known)? {
-                left.push(at.clone());
+        let mut there = Vec::new();
+        for (to, since) in seen {
+            let Some(opened) = self.directory(to.0)? else {
+                self.wait_for_way(to, since)?;
+                continue;
+            };
+            // It may have gone on since it was seen.
+            if let Some(stat) = opened.stat(to.1.as_bytes())?.filter(|stat| known.is(stat)) {
+                let own = own_xattrs(&opened, to.1.as_bytes(), &stat)?;
+                let plain = !self.has_xattrs || has_xattrs_of(&known, own.as_ref());
+                there.push((to, since, Sighting { stat, plain }));
             }
         }
-        for (to, stat) in seen {
+        let mut left = Vec::new();
+        for at in &known.names {
+            if there.iter().any(|(there, ..)| there == at) {
+                continue;
+            }
+            self.settle_way(at.0, arrivals)?;
+            match self.directory(at.0)? {
+                Some(opened) => {
+                    let stat = opened.stat(at.1.as_bytes())?;
+                    if !stat.is_some_and(|stat| known.is(&stat)) {
+                        left.push(at.clone());
+                    }
+                }
+                // Of several names one may be where nobody can look now.
+                None if known.names.len() > 1 && self.note_way(at.0)? => {
+                    for (to, since, _) in there {
+                        self.dirt.wait(to.0, to.1, since, since.due);
+                    }
+                    return Ok(());
+                }
+                None => left.push(at.clone()),
+            }
+        }
+        for (to, _, sighting) in there {
             if known.names.contains(&to) {
                 continue;
             }
             match left.pop() {
                 Some(from) => {
-                    self.flush(links)?;
-                    self.moved(file, &known, from, (to, stat), others)?;
+                    self.flush(&mut arrivals.links)?;
+                    self.moved(file, &known, from, (to, sighting), arrivals)?;
                 }
                 None if known.kind == Kind::Directory => {}
-                None => self.linked(file, &known, (to, stat), others, links)?,
+                None => self.linked(file, &known, (to, sighting), arrivals)?,
             }
         }
         Ok(())
     }
 
-    fn is_at(&self, at: &At, known: &Known) -> Result<bool> {
-        let Some(opened) = self.directory(at.0)? else { return Ok(false) };
-        Ok(opened.stat(at.1.as_bytes())?.is_some_and(|stat| known.is(&stat)))
+    /// A directory that is to go leaves behind only what is nowhere else.
+    fn settle_what_left(&mut self, at: &At, file: FileId, arrivals: &mut Arrivals) -> Result<()> {
+        let read = self.inner.tables.read()?;
+        let bearer = rows::named(&*read, self.volume.id, at.0, &at.1)?;
+        let Some(bearer) = bearer.filter(|bearer| *bearer != file && !arrivals.has(*bearer)) else {
+            return Ok(());
+        };
+        let known = rows::known(&*read, self.volume.id, bearer)?;
+        drop(read);
+        if known.is_none_or(|known| known.kind != Kind::Directory) {
+            return Ok(());
+        }
+        while let Some(first) = arrivals.left.keys().next().copied() {
+            if arrivals.begun.len() >= WAITING_MAX {
+                break;
+            }
+            self.settle_first(Some(first), arrivals)?;
+        }
+        Ok(())
+    }
+
+    /// The directories on the way to one are taken to where they were seen.
+    fn settle_way(&mut self, directory: FileId, arrivals: &mut Arrivals) -> Result<()> {
+        let mut at = directory;
+        for _ in 0..DEPTH_MAX {
+            if at == FileId::ROOT || arrivals.begun.contains(&at) {
+                break;
+            }
+            self.settle_first(Some(at), arrivals)?;
+            let read = self.inner.tables.read()?;
+            let known = rows::known(&*read, self.volume.id, at)?;
+            let Some((above, _)) = known.and_then(|known| known.names.into_iter().next()) else {
+                break;
+            };
+            at = above;
+        }
+        Ok(())
+    }
+
+    /// A file on which another waits.
+    fn settle_first(&mut self, file: Option<FileId>, arrivals: &mut Arrivals) -> Result<()> {
+        let Some(file) = file.filter(|_| arrivals.begun.len() < WAITING_MAX) else { return Ok(()) };
+        let Some(seen) = arrivals.left.remove(&file) else { return Ok(()) };
+        self.settle_one(file, seen, arrivals)?;
+        self.flush(&mut arrivals.links)
+    }
+
+    /// A name is looked at again when its directory is found.
+    fn wait_for_way(&mut self, at: At, since: Since) -> Result<()> {
+        if self.note_way(at.0)? {
+            self.dirt.wait(at.0, at.1, since, since.due);
+        }
+        Ok(())
     }
 
     fn moved(
@@ -83,8 +199,8 @@ impl Keeper {
         file: FileId,
         known: &Known,
         from: At,
-        (to, stat): (At, Stat),
-        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
+        (to, Sighting { stat, plain }): (At, Sighting),
+        arrivals: &mut Arrivals,
     ) -> Result<()> {
         let read = self.inner.tables.read()?;
         let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
@@ -111,8 +227,7 @@ impl Keeper {
             // What was told of it while it was not where it had been.
             self.dirt.lists.insert(file);
         }
-        if let Some(bearer) = bearer.filter(|bearer| others.contains_key(bearer) && *bearer != file)
-        {
+        if let Some(bearer) = bearer.filter(|bearer| arrivals.has(*bearer) && *bearer != file) {
             // It is elsewhere in the tree: from the old place it is moved on.
             let agree =
                 Agree::Exchanged { one: from.clone(), file, other: to.clone(), with: bearer };
@@ -134,7 +249,7 @@ impl Keeper {
         steps.push(Step::new(
             rename(over, false),
             uid,
-            Agree::Moved { from: from.clone(), to: to.clone(), file, stat: Box::new(stat) },
+            Agree::Moved { from: from.clone(), to: to.clone(), file, stat: Box::new(stat), plain },
         ));
         self.commit(steps, seen)
     }
@@ -150,46 +265,29 @@ impl Keeper {
         &mut self,
         file: FileId,
         known: &Known,
-        (to, stat): (At, Stat),
-        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
-        links: &mut Vec<Step>,
+        (to, Sighting { stat, plain }): (At, Sighting),
+        arrivals: &mut Arrivals,
     ) -> Result<()> {
-        let bearer = self.bearer_of(&to, others, links)?;
-        if let Some((bearer, bearer_known)) = bearer.filter(|(bearer, _)| *bearer != file) {
-            self.unlink(to.clone(), bearer, &bearer_known, 0, links)?;
+        let read = self.inner.tables.read()?;
+        let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
+        let bearer = match bearer.filter(|bearer| *bearer != file) {
+            Some(bearer) => {
+                rows::known(&*read, self.volume.id, bearer)?.map(|known| (bearer, known))
+            }
+            None => None,
+        };
+        drop(read);
+        if let Some((bearer, bearer_known)) = bearer {
+            self.unlink(to.clone(), bearer, &bearer_known, 0, &mut arrivals.links)?;
         }
         let change = Change::Link { parent: to.0, name: to.1.clone(), file };
-        let now = known.looks(&stat);
-        let same = known.holds_the_same(&stat);
-        let now = if same { now } else { known.clone() };
-        let agree = Agree::Is { at: to, file, known: Box::new(now) };
-        if !same {
+        let now = known.moved(&stat, plain);
+        if now.ctime.is_none() {
             self.note_file(file)?;
         }
-        links.push(Step::new(change, known.uid, agree));
+        let agree = Agree::Is { at: to, file, known: Box::new(now) };
+        arrivals.links.push(Step::new(change, known.uid, agree));
         Ok(())
-    }
-
-    /// What bears a name in the tables, after it was taken to where it was seen.
-    fn bearer_of(
-        &mut self,
-        at: &At,
-        others: &mut BTreeMap<FileId, Vec<(At, Stat)>>,
-        links: &mut Vec<Step>,
-    ) -> Result<Option<(FileId, Known)>> {
-        let bears = |keeper: &Keeper| -> Result<Option<(FileId, Known)>> {
-            let read = keeper.inner.tables.read()?;
-            let Some(file) = rows::named(&*read, keeper.volume.id, at.0, &at.1)? else {
-                return Ok(None);
-            };
-            Ok(rows::known(&*read, keeper.volume.id, file)?.map(|known| (file, known)))
-        };
-        let Some((file, _)) = bears(self)? else { return Ok(None) };
-        if let Some(seen) = others.remove(&file) {
-            self.settle_one(file, seen, others, links)?;
-            self.flush(links)?;
-        }
-        bears(self)
     }
 
     /// Names that no known file bears any more.
@@ -209,10 +307,11 @@ impl Keeper {
                 None => None,
             };
             drop(read);
-            let stat = match self.directory(look.at.0)? {
-                Some(opened) => opened.stat(look.at.1.as_bytes())?,
-                None => None,
+            let Some(opened) = self.directory(look.at.0)? else {
+                self.wait_for_way(look.at, look.since)?;
+                continue;
             };
+            let stat = opened.stat(look.at.1.as_bytes())?;
             match (known, stat) {
                 (Some((_, known)), Some(stat)) if known.is(&stat) => {}
                 (Some((file, known)), None) => {

@@ -184,7 +184,7 @@ impl Keeper {
             rows::drop_name(write, id, other, at)?;
         }
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
-        let mut known = source.known.looks(&stat);
+        let mut known = source.known.moved(&stat, true);
         known.names.retain(|name| Some(name) != source.from.as_ref() && name != at);
         known.names.push(at.clone());
         rows::drop_staged(write, id, known.ino)?;
@@ -326,10 +326,8 @@ impl Keeper {
         let Some(at) = known.names.first().cloned() else { return Ok(()) };
         let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(()) };
         match opened.stat(at.1.as_bytes())? {
-            Some(stat) if known.holds_the_same(&stat) => {
-                rows::put_known(write, id, file, &known.looks(&stat))
-            }
-            _ => Ok(()),
+            Some(stat) => rows::put_known(write, id, file, &known.moved(&stat, true)),
+            None => Ok(()),
         }
     }
 
@@ -366,7 +364,7 @@ impl Keeper {
         let parked = (STAGE, stage_name("park-", file.0));
         stage.rename_from(parked.1.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
         let Some(stat) = stage.stat(parked.1.as_bytes())? else { return Ok(false) };
-        let mut known = known.looks(&stat);
+        let mut known = known.moved(&stat, true);
         known.names.retain(|name| name != at);
         known.names.push(parked);
         rows::put_known(write, id, file, &known)?;

@@ -46,7 +46,7 @@ impl Keeper {
         let Some(opened) = opened else { return Ok(false) };
         let mut now = match &at {
             Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
-            Some(at) => self.dress(&opened, &at.1, &node)?,
+            Some(at) => self.dress(&opened, &at.1, &node, Some(&known))?,
             None => self.dress_root(&opened, &node)?,
         };
         now.contents = known.contents;
@@ -55,6 +55,9 @@ impl Keeper {
         // What cannot be had in the tree is not tried again and again.
         now.xattrs = node.xattrs.clone();
         rows::put_known(write, id, file, &now)?;
+        if let Some(at) = at.filter(|_| now.ctime.is_none()) {
+            self.dirt.note(at.0, at.1, true, self.inner.world.clock.moment());
+        }
         Ok(true)
     }
 
@@ -104,7 +107,7 @@ impl Keeper {
         self.displaced(write, &stage, &ready.name, at, known)?;
         hand.ready.remove(&file);
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
-        let mut now = ready.known.looks(&stat);
+        let mut now = ready.known.moved(&stat, true);
         now.names.clone_from(&known.names);
         rows::drop_staged(write, id, now.ino)?;
         rows::put_known(write, id, file, &now)?;

@@ -126,6 +126,18 @@ impl Known {
         }
     }
 
+    /// After it got or lost a name, which changes nothing but a time. `plain`: nor are its extended
+    /// attributes others. Whatever else was done to it is left to be seen.
+    pub fn moved(&self, stat: &Stat, plain: bool) -> Known {
+        let same = plain && self.has_attributes_of(stat) && self.holds_the_same(stat);
+        let ctime = self.ctime.filter(|_| same).map(|_| time(stat.ctime));
+        Known { ctime, ..self.clone() }
+    }
+
+    fn has_attributes_of(&self, stat: &Stat) -> bool {
+        self.mode == stat.mode && self.uid == stat.uid && self.gid == stat.gid
+    }
+
     /// Whether it is the same file, whatever it holds by now.
     pub fn is(&self, stat: &Stat) -> bool {
         self.ino == stat.ino && self.born == stat.born.map(time) && self.kind == kind(stat.sort)
@@ -133,8 +145,7 @@ impl Known {
 
     /// Whether nothing was done to it. A directory's times tell of its entries.
     pub fn is_as_was(&self, stat: &Stat) -> bool {
-        let attributes = self.mode == stat.mode && self.uid == stat.uid && self.gid == stat.gid;
-        if !self.is(stat) || !attributes {
+        if !self.is(stat) || !self.has_attributes_of(stat) {
             return false;
         }
         self.kind == Kind::Directory

@@ -2,11 +2,11 @@
 
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
-use super::intake::Staging;
+use super::intake::{Staging, has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
 use super::rows::{self, Known, STAGE_NAME};
 use crate::error::Result;
-use model::{FileId, Name};
+use model::{FileId, Kind, Name};
 use std::collections::BTreeSet;
 use store::tree::{Directory, Event, Sort, Stat};
 use tracing::warn;
@@ -77,7 +77,9 @@ impl Keeper {
                     }
                 }
                 Event::Gone { watch } => {
-                    self.watched.remove(&watch);
+                    if let Some(file) = self.watched.remove(&watch) {
+                        self.listed.remove(&file);
+                    }
                     self.patrol.linked.remove(&watch);
                 }
                 Event::Lost => {
@@ -166,7 +168,10 @@ impl Keeper {
         drop(read);
         let look = Look { at, known, stat, since };
         let known = look.known.as_ref().map(|(_, known)| known);
-        let seen = sight(known, look.stat.as_ref(), elsewhere);
+        let mut seen = sight(known, look.stat.as_ref(), elsewhere);
+        if seen == Sight::Same && self.has_other_xattrs(opened, &look)? {
+            seen = Sight::Changed;
+        }
         if matches!(seen, Sight::Fresh | Sight::Moved) && !elsewhere {
             match self.was_staged(&look, steps)? {
                 Staging::Not => {}
@@ -178,7 +183,10 @@ impl Keeper {
             }
         }
         match seen {
-            Sight::Same => Ok(()),
+            Sight::Same => {
+                self.list_if_new(&look);
+                Ok(())
+            }
             Sight::Fresh => self.fresh(opened, &look, steps),
             Sight::Changed if is_taken_in => {
                 // Under another of its names: here it is looked at when that is committed.
@@ -196,10 +204,8 @@ impl Keeper {
     /// Looks at all that is in a directory, and is told of changes from then on.
     /// False: it is not where it was.
     pub(super) fn list(&mut self, directory: FileId, moved: &mut Vec<Look>) -> Result<bool> {
-        let Some(opened) = self.directory(directory)? else {
-            self.note_file(directory)?;
-            return Ok(false);
-        };
+        let Some(opened) = self.directory(directory)? else { return Ok(false) };
+        // Before its names are read, so that none is missed.
         self.watch_directory(directory, &opened)?;
         let now = self.inner.world.clock.moment();
         let since = Since { at: now, whole: false, due: now };
@@ -228,7 +234,29 @@ impl Keeper {
             }
         }
         self.flush(&mut steps)?;
+        self.listed.insert(directory);
         Ok(true)
+    }
+
+    /// Of a directory: its times do not tell.
+    fn has_other_xattrs(&self, opened: &Directory, look: &Look) -> Result<bool> {
+        let (Some((_, known)), Some(stat)) = (&look.known, &look.stat) else { return Ok(false) };
+        if known.kind != Kind::Directory || !self.has_xattrs {
+            return Ok(false);
+        }
+        let own = own_xattrs(opened, look.at.1.as_bytes(), stat)?;
+        Ok(!has_xattrs_of(known, own.as_ref()))
+    }
+
+    /// A directory that is known and was never listed is listed.
+    fn list_if_new(&mut self, look: &Look) {
+        if let Some((file, known)) = &look.known
+            && known.kind == Kind::Directory
+            && !self.listed.contains(file)
+            && !self.unwatched
+        {
+            self.dirt.lists.insert(*file);
+        }
     }
 
     fn watch_directory(&mut self, directory: FileId, opened: &Directory) -> Result<()> {

@@ -95,28 +95,38 @@ impl Keeper {
         }
         let file = stage.create(name.as_bytes())?;
         write_out(&self.inner, &self.volume, &node.contents, &file)?;
-        let mut known = self.dress(stage, name, node)?;
+        let mut known = self.dress(stage, name, node, None)?;
         file.sync()?;
         known.contents = node.contents;
         known.contents_stamp = node.contents_stamp;
         Ok(known)
     }
 
-    /// Gives a file in a directory the attributes of a node, as far as this server may.
-    pub(super) fn dress(&mut self, there: &Directory, name: &Name, node: &Node) -> Result<Known> {
+    /// Gives a file in a directory the attributes of a node, as far as this server may. `before`:
+    /// how it was known, if programs can reach it; what they do meanwhile is left to be seen.
+    pub(super) fn dress(
+        &mut self,
+        there: &Directory,
+        name: &Name,
+        node: &Node,
+        before: Option<&Known>,
+    ) -> Result<Known> {
         let bytes = name.as_bytes();
-        let now = there.stat(bytes)?;
-        let now = now.ok_or_else(|| self.vanished(name))?;
-        if (now.uid, now.gid) != (node.uid, node.gid)
-            && let Err(error) = there.set_owner(bytes, node.uid, node.gid)
-        {
-            self.say_once("owner", &error);
+        let now = self.stat_known(there, name, before)?;
+        let mut owner = (now.uid, now.gid);
+        if owner != (node.uid, node.gid) {
+            match there.set_owner(bytes, node.uid, node.gid) {
+                Ok(()) => owner = (node.uid, node.gid),
+                Err(error) => self.say_once("owner", &error),
+            }
         }
         // Changing the owner takes the set-user-id bits away, so the mode comes after it.
-        let now = there.stat(bytes)?.ok_or_else(|| self.vanished(name))?;
+        let mut now = self.stat_known(there, name, before)?;
         if node.kind != Kind::Symlink && now.mode != node.mode {
             there.set_mode(bytes, node.mode)?;
+            now.mode = node.mode;
         }
+        let mode = now.mode;
         let mut xattrs = None;
         if matches!(node.kind, Kind::File | Kind::Directory) {
             let before = super::intake::own_xattrs(there, bytes, &now)?;
@@ -129,12 +139,43 @@ impl Keeper {
             }
             xattrs = super::intake::own_xattrs(there, bytes, &now)?;
         }
-        if node.kind == Kind::File && now.mtime != (node.mtime.secs, node.mtime.nanos) {
-            there.set_mtime(bytes, (node.mtime.secs, node.mtime.nanos))?;
+        let stat = self.stat_known(there, name, before)?;
+        let was_written = before.is_some_and(|before| !before.holds_the_same(&stat));
+        let mtime = (node.mtime.secs, node.mtime.nanos);
+        let is_timed = node.kind == Kind::File && !was_written && stat.mtime != mtime;
+        if is_timed {
+            there.set_mtime(bytes, mtime)?;
         }
-        let stat = there.stat(bytes)?.ok_or_else(|| self.vanished(name))?;
+        let stat = self.stat_known(there, name, before)?;
+        let is_written = before.is_some_and(|before| {
+            let has_time = is_timed || before.mtime == rows::time(stat.mtime);
+            before.kind == Kind::File && (before.size != stat.size || !has_time)
+        });
         let attributes_stamp = node.attributes_stamp;
-        Ok(Known { attributes_stamp, xattrs, ..Known::seen(&stat) })
+        let (uid, gid) = owner;
+        let mut known = Known { mode, uid, gid, attributes_stamp, xattrs, ..Known::seen(&stat) };
+        if let Some(before) = before
+            && (is_written || is_timed)
+        {
+            // Its times do not tell what was written to it meanwhile.
+            known.ctime = None;
+            if is_written {
+                (known.size, known.mtime) = (before.size, before.mtime);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Errors: nothing bears the name, or another file than the one that is known.
+    fn stat_known(
+        &self,
+        there: &Directory,
+        name: &Name,
+        known: Option<&Known>,
+    ) -> Result<store::tree::Stat> {
+        let stat = there.stat(name.as_bytes())?;
+        let stat = stat.filter(|stat| known.is_none_or(|known| known.is(stat)));
+        stat.ok_or_else(|| self.vanished(name))
     }
 
     fn vanished(&self, name: &Name) -> ReplicaError {
@@ -175,7 +216,7 @@ impl Keeper {
             self.say_once("a special file", &error);
             return Ok(None);
         }
-        let mut known = self.dress(&stage, &name, node)?;
+        let mut known = self.dress(&stage, &name, node, None)?;
         known.contents_stamp = node.contents_stamp;
         Ok(Some(Ready { name, known }))
     }

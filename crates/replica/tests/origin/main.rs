@@ -21,4 +21,5 @@ mod taking;
 mod tree;
 mod tree_faults;
 mod tree_links;
+mod tree_storm;
 mod wanted;

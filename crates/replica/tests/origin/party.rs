@@ -155,7 +155,7 @@ impl Party {
     }
 
     /// The contents of small files; they are one chunk.
-    fn text(&self, node: &Node) -> String {
+    pub fn text(&self, node: &Node) -> String {
         let Some(root) = node.contents.root else { return String::new() };
         let id = self.origin.volumes().unwrap()[0].id;
         let blob = [&id.0.to_be_bytes()[..], &root.name.0].concat();

@@ -55,6 +55,7 @@ impl Directory {
 
     /// Names that are there now, in order.
     pub fn names(&self) -> Result<Vec<Vec<u8>>> {
+        self.faults.meanwhile();
         let entries = Dir::read_from(&self.fd).map_err(|errno| self.failed(b"", errno))?;
         let mut names = Vec::new();
         for entry in entries {
@@ -70,6 +71,7 @@ impl Directory {
 
     /// None: nothing bears the name.
     pub fn stat(&self, name: &[u8]) -> Result<Option<Stat>> {
+        self.faults.meanwhile();
         match stat::look(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
@@ -84,6 +86,7 @@ impl Directory {
 
     /// Opens a file for reading. It does not wait for whoever has the other end of a pipe.
     pub fn open(&self, name: &[u8]) -> Result<TreeFile> {
+        self.faults.meanwhile();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         self.open_as(name, flags, Mode::empty())
     }

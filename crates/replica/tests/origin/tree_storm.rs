@@ -1,0 +1,645 @@
+//! Programs and devices that rename directories into one another, move what was just made, and
+//! change files meanwhile, also in the midst of what the keeper of the tree does.
+//! In the end both sides are the same in all that is carried over, and nothing is lost.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the other programs of the server are played by the test"
+)]
+
+use crate::party::{Device, EPOCH_SECS, Party, VOLUME, mode_of, rename_over, unlink_of};
+use crate::tree::{SERVER, find};
+use model::{Change, FileId, Kind, Node, View};
+use proptest::prelude::*;
+use protocol::{Access, Cutter, Verdict};
+use replica::{Keeper, Limits};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::faulty::Disk;
+use tempfile::TempDir;
+use volume::whole::Whole;
+use world::World;
+
+/// Rounds after which both sides agree, and the time that passes with each.
+const ROUNDS_MAX: usize = 120;
+const ROUND: Duration = Duration::from_millis(200);
+const PATHS: [&str; 20] = [
+    "a", "b", "d", "e", "f", "d/a", "d/b", "d/e", "d/f", "e/a", "e/b", "e/d", "e/d/a", "d/e/a",
+    "d/e/b", "f/a", "f/d", "f/d/a", "d/p/x", "e/q/x",
+];
+const MODES: [u32; 3] = [0o600, 0o644, 0o755];
+
+/// What one does next, by the places of its paths among `PATHS`.
+#[derive(Clone, Debug)]
+enum Act {
+    Store(usize),
+    Save(usize),
+    Rename(usize, usize),
+    /// By three renames.
+    Swap(usize, usize),
+    Remove(usize),
+    MakeDirectory(usize),
+    /// A directory of directories of files, which is moved at once.
+    Plant(usize, Option<usize>),
+    Mode(usize, usize),
+    Xattr(usize, bool),
+    Time(usize),
+    Symlink(usize),
+    Link(usize, usize),
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Here(Act),
+    There(Act),
+    /// By a program, after so many of the keeper's next calls.
+    Meanwhile(u64, Act),
+    Round,
+    Restart,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let at = 0..PATHS.len();
+    let two = (at.clone(), at.clone());
+    prop_oneof![
+        4 => at.clone().prop_map(Act::Store),
+        2 => at.clone().prop_map(Act::Save),
+        5 => two.clone().prop_map(|(from, to)| Act::Rename(from, to)),
+        2 => two.prop_map(|(one, other)| Act::Swap(one, other)),
+        2 => at.clone().prop_map(Act::Remove),
+        3 => at.clone().prop_map(Act::MakeDirectory),
+        2 => (at.clone(), prop::option::of(at.clone())).prop_map(|(at, to)| Act::Plant(at, to)),
+        1 => (at.clone(), 0..MODES.len()).prop_map(|(at, mode)| Act::Mode(at, mode)),
+        1 => (at.clone(), any::<bool>()).prop_map(|(at, is_set)| Act::Xattr(at, is_set)),
+        1 => at.clone().prop_map(Act::Time),
+        1 => at.clone().prop_map(Act::Symlink),
+        2 => (at.clone(), at).prop_map(|(from, to)| Act::Link(from, to)),
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        6 => act().prop_map(Move::Here),
+        4 => act().prop_map(Move::There),
+        5 => (0..40u64, act()).prop_map(|(calls, act)| Move::Meanwhile(calls, act)),
+        3 => Just(Move::Round),
+        1 => Just(Move::Restart),
+    ];
+    prop::collection::vec(one, 1..30)
+}
+
+/// What was stored, and what was replaced or removed by somebody who had it before him.
+#[derive(Default)]
+struct Stories {
+    told: usize,
+    stored: BTreeSet<String>,
+    excused: BTreeSet<String>,
+}
+
+impl Stories {
+    /// A text that was never stored before.
+    fn next(&mut self, by: &str) -> String {
+        self.told += 1;
+        format!("{by} {}", self.told)
+    }
+}
+
+/// The programs of the server, and the directory that they use.
+#[derive(Clone)]
+struct Programs {
+    root: PathBuf,
+    stories: Arc<Mutex<Stories>>,
+}
+
+impl Programs {
+    fn path(&self, at: usize) -> PathBuf {
+        self.root.join(PATHS[at])
+    }
+
+    /// What is to be seen at a path and below it.
+    fn before(&self, at: &Path) -> Vec<String> {
+        match at.symlink_metadata() {
+            Ok(found) if found.is_dir() => {
+                let entries = fs::read_dir(at).into_iter().flatten().flatten();
+                entries.flat_map(|entry| self.before(&entry.path())).collect()
+            }
+            Ok(found) if found.is_file() => fs::read_to_string(at).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What cannot be done is not done.
+    fn act(&self, act: &Act) {
+        let mut stories = self.stories.lock().unwrap();
+        let text = stories.next("here");
+        let done = match act {
+            Act::Store(at) => self.store(&self.path(*at), &text, &mut stories),
+            Act::Save(at) => {
+                let temporary = self.root.join(format!("tmp{}", stories.told));
+                fs::write(&temporary, &text).unwrap();
+                stories.stored.insert(text.clone());
+                let saved = self.rename(&temporary, &self.path(*at), &mut stories);
+                saved.or_else(|error| {
+                    stories.excused.insert(text);
+                    fs::remove_file(&temporary).and(Err(error))
+                })
+            }
+            Act::Rename(from, to) => self.rename(&self.path(*from), &self.path(*to), &mut stories),
+            Act::Swap(one, other) => {
+                let between = self.root.join(format!("swap{}", stories.told));
+                let (one, other) = (self.path(*one), self.path(*other));
+                self.rename(&one, &between, &mut stories)
+                    .and_then(|()| self.rename(&other, &one, &mut stories))
+                    .and_then(|()| self.rename(&between, &other, &mut stories))
+            }
+            Act::Remove(at) => {
+                let at = self.path(*at);
+                stories.excused.extend(self.before(&at));
+                fs::remove_file(&at).or_else(|_| fs::remove_dir_all(&at))
+            }
+            Act::MakeDirectory(at) => fs::create_dir(self.path(*at)),
+            Act::Plant(at, to) => {
+                let at = self.path(*at);
+                let planted = self.plant(&at, &mut stories);
+                planted.and_then(|()| match to {
+                    Some(to) => self.rename(&at, &self.path(*to), &mut stories),
+                    None => Ok(()),
+                })
+            }
+            Act::Mode(at, mode) => {
+                fs::set_permissions(self.path(*at), fs::Permissions::from_mode(MODES[*mode]))
+            }
+            Act::Xattr(at, is_set) => self.xattr(*at, is_set.then_some(text.as_bytes())),
+            Act::Time(at) => fs::File::open(self.path(*at)).and_then(|file| {
+                let past = Duration::from_secs(1_000_000 + stories.told as u64);
+                file.set_modified(std::time::UNIX_EPOCH + past)
+            }),
+            Act::Symlink(at) => std::os::unix::fs::symlink(&text, self.path(*at)),
+            Act::Link(from, to) => fs::hard_link(self.path(*from), self.path(*to)),
+        };
+        // What cannot be done is not done.
+        drop(done);
+    }
+
+    fn store(&self, at: &Path, text: &str, stories: &mut Stories) -> std::io::Result<()> {
+        let before = self.before(at);
+        fs::write(at, text)?;
+        stories.excused.extend(before);
+        stories.stored.insert(text.to_owned());
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path, stories: &mut Stories) -> std::io::Result<()> {
+        let is_same = |found: fs::Metadata, with: fs::Metadata| found.ino() == with.ino();
+        let same = to.symlink_metadata().and_then(|to| Ok(is_same(to, from.symlink_metadata()?)));
+        let before = self.before(to);
+        fs::rename(from, to)?;
+        if !same.unwrap_or(false) {
+            stories.excused.extend(before);
+        }
+        Ok(())
+    }
+
+    fn plant(&self, at: &Path, stories: &mut Stories) -> std::io::Result<()> {
+        fs::create_dir(at)?;
+        for directory in ["p", "q"] {
+            fs::create_dir(at.join(directory))?;
+            for name in ["x", "y"] {
+                let text = stories.next("planted");
+                self.store(&at.join(directory).join(name), &text, stories)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn xattr(&self, at: usize, value: Option<&[u8]>) -> std::io::Result<()> {
+        let tree = store::tree::Tree::open(&self.root).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        // Over no link, as it is of files and directories.
+        if !self.path(at).symlink_metadata()?.is_symlink() {
+            // A path on which there is a link cannot be gone.
+            let _ = root.set_xattr(PATHS[at].as_bytes(), b"user.k", value);
+        }
+        Ok(())
+    }
+}
+
+/// A server with a volume, a directory that is kept in step with it, and who uses either.
+struct Storm {
+    party: Party,
+    disk: Disk,
+    folder: TempDir,
+    keeper: Keeper,
+    ada: Device,
+    programs: Programs,
+}
+
+fn on(disk: &Disk, world: &World) -> Party {
+    let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
+    Party::on(tables, blobs, world.clone(), Limits::simulated())
+}
+
+impl Storm {
+    async fn new() -> Storm {
+        let world = World::simulated(EPOCH_SECS, 1);
+        let disk = Disk::new(1);
+        let party = on(&disk, &world);
+        party.origin.create_volume(VOLUME, 1000, 1000, Cutter::Gear).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let tree = disk.tree(folder.path()).unwrap();
+        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
+        let ada = party.join_as("ada", Access::ReadWrite).await;
+        let root = folder.path().to_path_buf();
+        let programs = Programs { root, stories: Arc::default() };
+        let mut storm = Storm { party, disk, folder, keeper, ada, programs };
+        storm.settle().await;
+        storm
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Until the keeper has no more to do. No look at everything becomes due meanwhile.
+    async fn settle(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            self.keeper.round().unwrap();
+            if self.keeper.is_settled() {
+                self.keeper.round().unwrap();
+                if self.keeper.is_settled() {
+                    return;
+                }
+            }
+            tokio::time::advance(ROUND).await;
+        }
+        panic!("there is always more to do:\n{}\n--\n{}", self.tree(), self.volume());
+    }
+
+    async fn restarted(self) -> Storm {
+        let Storm { party, disk, folder, keeper, ada, programs } = self;
+        drop(keeper);
+        disk.kill();
+        let disk = disk.restart();
+        let party = on(&disk, &party.world);
+        let tree = disk.tree(folder.path()).unwrap();
+        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
+        let ada = party.rejoin(&ada).await;
+        Storm { party, disk, folder, keeper, ada, programs }
+    }
+
+    /// Both sides are the same, nothing got lost, and who looks at everything finds no more.
+    async fn agree(mut self) {
+        self.settle().await;
+        let (tree, volume) = (self.tree(), self.volume());
+        assert_eq!(tree, volume, "tree, and volume");
+        {
+            let stories = self.programs.stories.lock().unwrap();
+            let is_there = |text: &&String| tree.lines().any(|line| line.ends_with(text.as_str()));
+            let wanted = stories.stored.difference(&stories.excused);
+            let lost: Vec<&String> = wanted.filter(|text| !is_there(text)).collect();
+            assert!(lost.is_empty(), "{lost:?} is nowhere:\n{tree}");
+        }
+        let position = self.party.origin.volumes().unwrap()[0].position;
+        let mut again = self.restarted().await;
+        again.settle().await;
+        assert_eq!((again.tree(), again.volume()), (tree.clone(), tree), "after another look");
+        assert_eq!(again.party.origin.volumes().unwrap()[0].position, position, "nothing is new");
+    }
+
+    fn tree(&self) -> String {
+        let mut lines = Vec::new();
+        let mut first = BTreeMap::new();
+        let tree = store::tree::Tree::open(self.folder.path()).unwrap();
+        see(&tree, self.folder.path(), "", &mut first, &mut lines);
+        lines.join("\n")
+    }
+
+    fn volume(&self) -> String {
+        let read = self.party.tables.read().unwrap();
+        let view = Whole::now(&*read, self.party.origin.volumes().unwrap()[0].id);
+        let mut lines = Vec::new();
+        self.show(&view, FileId::ROOT, "", &mut BTreeMap::new(), &mut lines);
+        lines.join("\n")
+    }
+
+    fn show(
+        &self,
+        view: &Whole<'_>,
+        directory: FileId,
+        above: &str,
+        first: &mut BTreeMap<FileId, String>,
+        lines: &mut Vec<String>,
+    ) {
+        for (name, file) in view.entries(directory, None, 1000).unwrap().entries {
+            let node = view.node(file).unwrap().unwrap();
+            let path = format!("{above}{name}");
+            let xattr = own_xattr(&node);
+            let xattr = xattr.map(|value| String::from_utf8_lossy(value).into_owned());
+            let (mode, owner) = (node.mode, (node.uid, node.gid));
+            match node.kind {
+                Kind::Directory => {
+                    lines.push(format!("{path}/ {mode:o} {owner:?} {xattr:?}"));
+                    self.show(view, file, &format!("{path}/"), first, lines);
+                }
+                Kind::File => {
+                    let time = (node.mtime.secs, node.mtime.nanos);
+                    let first = first.entry(file).or_insert_with(|| path.clone());
+                    let text = self.party.text(&node);
+                    let looks = format!("{mode:o} {owner:?} {time:?} {xattr:?}");
+                    lines.push(format!("{path} = {first} {looks}: {text}"));
+                }
+                Kind::Symlink => {
+                    let target = String::from_utf8_lossy(node.target.as_ref().unwrap());
+                    lines.push(format!("{path} -> {target} {owner:?}"));
+                }
+                kind => lines.push(format!("{path} {kind:?}")),
+            }
+        }
+    }
+
+    /// What the volume has at a path.
+    fn before(&self, at: &str) -> Option<String> {
+        let (_, file, _) = find(&self.party, at)?;
+        let read = self.party.tables.read().unwrap();
+        let view = Whole::now(&*read, self.party.origin.volumes().unwrap()[0].id);
+        let node = view.node(file).unwrap()?;
+        (node.kind == Kind::File).then(|| self.party.text(&node))
+    }
+
+    fn kind(&self, file: FileId) -> Option<Kind> {
+        let read = self.party.tables.read().unwrap();
+        let view = Whole::now(&*read, self.party.origin.volumes().unwrap()[0].id);
+        Some(view.node(file).unwrap()?.kind)
+    }
+
+    /// The directory that a path is in.
+    fn parent(&self, at: &str) -> Option<FileId> {
+        let above = at.rsplit_once('/').map_or("", |(above, _)| above);
+        let (_, file, _) = find(&self.party, above)?;
+        (self.kind(file)? == Kind::Directory).then_some(file)
+    }
+
+    fn excuse(&self, text: Option<String>) {
+        self.programs.stories.lock().unwrap().excused.extend(text);
+    }
+
+    /// By a device.
+    async fn there(&mut self, act: &Act) {
+        match act {
+            Act::Store(at) | Act::Save(at) => self.store(PATHS[*at]).await,
+            Act::Rename(from, to) => self.rename(PATHS[*from], PATHS[*to]).await,
+            Act::Swap(one, other) => {
+                let (one, other) = (PATHS[*one], PATHS[*other]);
+                self.rename(one, "swap").await;
+                self.rename(other, one).await;
+                self.rename("swap", other).await;
+            }
+            Act::Remove(at) => {
+                let Some((above, file, _)) = find(&self.party, PATHS[*at]) else { return };
+                let removed = self.before(PATHS[*at]);
+                let unlink = unlink_of(above, last(PATHS[*at]), file);
+                if matches!(self.ada.replay(unlink).await, Verdict::Taken(_)) {
+                    self.excuse(removed);
+                }
+            }
+            Act::MakeDirectory(at) => self.make(PATHS[*at], Kind::Directory).await,
+            Act::Plant(at, to) => {
+                let at = PATHS[*at];
+                self.make(at, Kind::Directory).await;
+                self.make(&format!("{at}/p"), Kind::Directory).await;
+                self.store(&format!("{at}/p/x")).await;
+                if let Some(to) = to {
+                    self.rename(at, PATHS[*to]).await;
+                }
+            }
+            Act::Mode(at, mode) => {
+                let Some((_, file, _)) = find(&self.party, PATHS[*at]) else { return };
+                let Some(node) = self.ada.node(file).await else { return };
+                let mode = u16::try_from(MODES[*mode]).unwrap();
+                if node.kind != Kind::Symlink {
+                    self.ada.replay(mode_of(file, node.attributes_stamp, mode)).await;
+                }
+            }
+            Act::Xattr(at, is_set) => {
+                let Some((_, file, _)) = find(&self.party, PATHS[*at]) else { return };
+                let Some(node) = self.ada.node(file).await else { return };
+                let name = b"user.k".to_vec().into();
+                let change = match is_set {
+                    true => Change::SetXattr { file, name, value: b"there".to_vec().into() },
+                    false => Change::RemoveXattr { file, name },
+                };
+                let has_some = own_xattr(&node).is_some();
+                if node.kind != Kind::Symlink && (*is_set || has_some) {
+                    self.ada.replay(change).await;
+                }
+            }
+            Act::Time(_) => {}
+            Act::Symlink(at) => self.make(PATHS[*at], Kind::Symlink).await,
+            Act::Link(from, to) => {
+                let Some((_, file, _)) = find(&self.party, PATHS[*from]) else { return };
+                let Some(parent) = self.parent(PATHS[*to]) else { return };
+                let name = crate::party::name(last(PATHS[*to]));
+                self.ada.replay(Change::Link { parent, name, file }).await;
+            }
+        }
+    }
+
+    async fn make(&mut self, at: &str, kind: Kind) {
+        let Some(parent) = self.parent(at) else { return };
+        let (_, mut make) = self.ada.making(parent, last(at), kind);
+        if let Change::Make { target, .. } = &mut make {
+            *target = (kind == Kind::Symlink).then(|| b"there".to_vec().into());
+        }
+        self.ada.replay(make).await;
+    }
+
+    async fn rename(&mut self, from: &str, to: &str) {
+        let Some((above, file, _)) = find(&self.party, from) else { return };
+        let Some(to_above) = self.parent(to) else { return };
+        let over = find(&self.party, to).map(|(_, file, _)| file);
+        let replaced = self.before(to).filter(|_| over != Some(file));
+        let rename = rename_over((above, last(from)), (to_above, last(to)), file, over);
+        if matches!(self.ada.replay(rename).await, Verdict::Taken(_)) {
+            self.excuse(replaced);
+        }
+    }
+
+    async fn store(&mut self, at: &str) {
+        let text = self.programs.stories.lock().unwrap().next("there");
+        let replaced = self.before(at);
+        let (file, stamp) = match (find(&self.party, at), self.parent(at)) {
+            (Some((_, file, stamp)), _) if replaced.is_some() => (file, stamp),
+            (None, Some(parent)) => {
+                let (file, make) = self.ada.making(parent, last(at), Kind::File);
+                if !matches!(self.ada.replay(make).await, Verdict::Taken(_)) {
+                    return;
+                }
+                (file, self.ada.stamp())
+            }
+            _ => return,
+        };
+        let store = self.ada.storing(file, stamp, &text).await;
+        if matches!(self.ada.replay(store).await, Verdict::Taken(_) | Verdict::KeptAside { .. }) {
+            self.programs.stories.lock().unwrap().stored.insert(text);
+            self.excuse(replaced);
+        }
+    }
+}
+
+fn own_xattr(node: &Node) -> Option<&[u8]> {
+    let mut all = node.xattrs.iter().flatten();
+    all.find_map(|(name, value)| (name[..] == b"user.k"[..]).then_some(&value[..]))
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().expect("a path has a last name")
+}
+
+/// What is below a directory, in the words of `Storm::show`.
+fn see(
+    tree: &store::tree::Tree,
+    root: &Path,
+    above: &str,
+    first: &mut BTreeMap<u64, String>,
+    lines: &mut Vec<String>,
+) {
+    let directory = tree.directory(above.trim_end_matches('/').as_bytes()).unwrap().unwrap();
+    for name in directory.names().unwrap() {
+        if name == b".farfs-tree" {
+            continue;
+        }
+        let path = format!("{above}{}", String::from_utf8_lossy(&name));
+        let there = root.join(above).join(OsStr::from_bytes(&name));
+        let found = there.symlink_metadata().unwrap();
+        let (mode, owner) = (found.mode() & 0o7777, (found.uid(), found.gid()));
+        let xattr = || {
+            let mut all = directory.xattrs(&name).unwrap();
+            all.remove(&b"user.k"[..]).map(|value| String::from_utf8_lossy(&value).into_owned())
+        };
+        if found.is_dir() {
+            lines.push(format!("{path}/ {mode:o} {owner:?} {:?}", xattr()));
+            see(tree, root, &format!("{path}/"), first, lines);
+        } else if found.is_symlink() {
+            let target = fs::read_link(&there).unwrap();
+            lines.push(format!("{path} -> {} {owner:?}", target.display()));
+        } else {
+            let time = (found.mtime(), found.mtime_nsec());
+            let first = first.entry(found.ino()).or_insert_with(|| path.clone());
+            let looks = format!("{mode:o} {owner:?} {time:?} {:?}", xattr());
+            let text = fs::read_to_string(&there).unwrap();
+            lines.push(format!("{path} = {first} {looks}: {text}"));
+        }
+    }
+}
+
+async fn play(moves: Vec<Move>) {
+    let mut storm = Storm::new().await;
+    for one in moves {
+        match one {
+            Move::Here(act) => storm.programs.act(&act),
+            Move::There(act) => storm.there(&act).await,
+            Move::Meanwhile(calls, act) => {
+                let programs = storm.programs.clone();
+                storm.disk.meanwhile(calls, move || programs.act(&act));
+            }
+            Move::Round => {
+                storm.keeper.round().unwrap();
+                tokio::time::advance(ROUND).await;
+            }
+            Move::Restart => storm = storm.restarted().await,
+        }
+    }
+    storm.agree().await;
+}
+
+/// Each works on a real directory; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_whatever_both_sides_do_and_however_it_falls_together_they_agree(moves in moves()) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(play(moves));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_just_made_and_is_moved_at_once_is_taken_in_whole() {
+    for calls in 0..30 {
+        let storm = Storm::new().await;
+        storm.programs.act(&Act::Plant(2, None));
+        let programs = storm.programs.clone();
+        storm.disk.meanwhile(calls, move || programs.act(&Act::Rename(2, 3)));
+        storm.agree().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn directories_that_are_just_made_and_change_places_are_taken_in_whole() {
+    for calls in 0..30 {
+        let storm = Storm::new().await;
+        for (at, below) in [("d", "p"), ("e", "q")] {
+            fs::create_dir_all(storm.path(at).join(below)).unwrap();
+            fs::write(storm.path(at).join(below).join("x"), at).unwrap();
+        }
+        let programs = storm.programs.clone();
+        storm.disk.meanwhile(calls, move || programs.act(&Act::Swap(2, 3)));
+        storm.agree().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_changed_together_with_a_name_is_carried_over() {
+    let others = [Act::Mode(0, 0), Act::Xattr(0, true), Act::Time(0)];
+    for other in others {
+        for name in [Act::Rename(0, 1), Act::Link(0, 1)] {
+            for acts in [[&other, &name], [&name, &other]] {
+                let mut storm = Storm::new().await;
+                storm.programs.act(&Act::Store(0));
+                storm.settle().await;
+                acts.into_iter().for_each(|act| storm.programs.act(act));
+                storm.agree().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn extended_attributes_of_directories_are_carried_over() {
+    let mut storm = Storm::new().await;
+    storm.programs.act(&Act::MakeDirectory(2));
+    storm.settle().await;
+    storm.programs.act(&Act::Xattr(2, true));
+    storm.settle().await;
+    assert!(storm.volume().contains("Some("), "{}", storm.volume());
+    storm.agree().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_program_writes_while_a_device_s_attributes_are_set_is_taken_in() {
+    for (act, step) in [(Act::Store(0), 1), (Act::Save(0), 4), (Act::Mode(0, 2), 4)] {
+        for calls in (0..40).step_by(step) {
+            let act = act.clone();
+            let mut storm = Storm::new().await;
+            storm.programs.act(&Act::Store(0));
+            storm.settle().await;
+            storm.there(&Act::Mode(0, 0)).await;
+            let programs = storm.programs.clone();
+            storm.disk.meanwhile(calls, move || programs.act(&act));
+            storm.agree().await;
+        }
+    }
+}
