@@ -15,6 +15,7 @@ mod commit;
 mod contents;
 mod dirt;
 mod door;
+mod doubt;
 mod gather;
 mod intake;
 mod keeper;

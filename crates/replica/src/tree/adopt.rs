@@ -3,6 +3,7 @@
 //! empty; one that was is recognised by its mark, wherever it is.
 
 use super::commit::device;
+use super::doubt::Doubt;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
 use super::patrol::Patrol;
 use super::rows::{self, Known, STAGE_NAME, TreeRow};
@@ -70,6 +71,7 @@ impl Origin {
             listed: BTreeSet::new(),
             dirt: Default::default(),
             patrol: Patrol::after(now),
+            doubt: Doubt::none(now),
             behind: Behind::default(),
             upto: Seq::START,
             files_made,

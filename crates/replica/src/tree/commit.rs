@@ -161,6 +161,9 @@ impl Keeper {
                 if !matches!(verdict, Verdict::Taken(_)) {
                     self.behind.touch(change);
                 }
+                if matches!(verdict, Verdict::Refused(_)) {
+                    self.doubts();
+                }
             }
             if let Agree::Is { at, known, .. } = &step.agree
                 && known.kind == Kind::Directory

@@ -90,6 +90,9 @@ impl Keeper {
     /// True: some of it can be looked at by now.
     fn return_astray(&mut self, astray: Astray) -> Result<bool> {
         let mut found = false;
+        if !astray.names.is_empty() || !astray.lists.is_empty() {
+            self.doubts();
+        }
         for (at, since) in astray.names {
             if self.directory(at.0)?.is_some() {
                 found = true;

@@ -3,6 +3,7 @@
 use super::commit::At;
 use super::dirt::Dirt;
 use super::door::Ask;
+use super::doubt::Doubt;
 use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
 use crate::error::Result;
@@ -106,6 +107,7 @@ pub struct Keeper {
     pub(super) listed: BTreeSet<FileId>,
     pub(super) dirt: Dirt,
     pub(super) patrol: Patrol,
+    pub(super) doubt: Doubt,
     pub(super) behind: Behind,
     /// The log was looked at up to here.
     pub(super) upto: Seq,
@@ -198,7 +200,7 @@ impl Keeper {
         }
         self.take_events()?;
         self.note_asked(asked)?;
-        self.look_at_all_if_due()?;
+        let looks_at_all = self.look_at_all_if_due()?;
         self.patrol_if_due()?;
         self.take_in()?;
         for _ in 0..ASK_TRIES {
@@ -218,6 +220,9 @@ impl Keeper {
             self.let_out()?;
             self.new = false;
         }
+        if looks_at_all {
+            self.doubt.end(self.inner.world.clock.moment());
+        }
         self.volume.door.ready();
         Ok(self.pause())
     }
@@ -226,7 +231,7 @@ impl Keeper {
         let now = self.inner.world.clock.moment();
         let mut pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
         pause = pause.min(self.patrol.due.since(now));
-        if let Some(next) = self.dirt.next() {
+        for next in self.dirt.next().into_iter().chain(self.doubt.due()) {
             pause = pause.min(next.since(now));
         }
         if self.dirt.everything || !self.dirt.lists.is_empty() {
@@ -261,21 +266,29 @@ impl Keeper {
         Ok(())
     }
 
-    fn look_at_all_if_due(&mut self) -> Result<()> {
+    /// Something could not be placed as it should be, or might not have been seen whole.
+    pub(super) fn doubts(&mut self) {
+        self.doubt.raise(self.inner.world.clock.moment());
+    }
+
+    fn look_at_all_if_due(&mut self) -> Result<bool> {
         let now = self.inner.world.clock.moment();
         let pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
-        if !self.dirt.everything && now.since(self.looked_at_all) < pause {
-            return Ok(());
+        let in_doubt = self.doubt.due().is_some_and(|due| due <= now);
+        if !self.dirt.everything && !in_doubt && now.since(self.looked_at_all) < pause {
+            return Ok(false);
         }
         self.looked_at_all = now;
+        self.doubt.begin(now);
         self.dirt.everything = false;
+        self.new = true;
         self.root_noted = true;
         self.dirt.lists.insert(FileId::ROOT);
         let mut after = None;
         loop {
             let read = self.inner.tables.read()?;
             let page = rows::all_names(&*read, self.volume.id, after.take(), NAMES_MAX)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
+            let Some((last, _)) = page.last() else { return Ok(true) };
             after = Some(last.clone());
             for (at, file) in &page {
                 let known = rows::known(&*read, self.volume.id, *file)?;

@@ -226,6 +226,7 @@ impl Keeper {
         if known.kind == Kind::Directory {
             // What was told of it while it was not where it had been.
             self.dirt.lists.insert(file);
+            self.doubts();
         }
         if let Some(bearer) = bearer.filter(|bearer| arrivals.has(*bearer) && *bearer != file) {
             // It is elsewhere in the tree: from the old place it is moved on.

@@ -401,6 +401,7 @@ impl Keeper {
                     rows::drop_name(write, id, file, at)?;
                     let now = self.inner.world.clock.moment();
                     self.dirt.note(at.0, at.1.clone(), true, now);
+                    self.doubts();
                     return Ok(true);
                 }
                 Ok(false)

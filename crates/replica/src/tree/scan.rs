@@ -88,6 +88,7 @@ impl Keeper {
                         "events of the tree were lost: looking at all"
                     );
                     self.dirt.everything = true;
+                    self.doubts();
                 }
             }
         }

@@ -643,3 +643,42 @@ async fn what_a_program_writes_while_a_device_s_attributes_are_set_is_taken_in()
         }
     }
 }
+
+/// Forgets what is written down of a file that has one name, as damage would.
+fn forget(storm: &Storm, path: &str) {
+    let (above, file, _) = find(&storm.party, path).unwrap();
+    let inode = fs::symlink_metadata(storm.path(path)).unwrap().ino();
+    let volume = storm.party.origin.volumes().unwrap()[0].id;
+    let key = |number: u64| [&volume.0.to_be_bytes()[..], &number.to_be_bytes()].concat();
+    let mut write = storm.party.tables.write().unwrap();
+    let name = [&key(above.0)[..], last(path).as_bytes()].concat();
+    for (table, key) in
+        [("tree-names", name), ("tree-known", key(file.0)), ("tree-numbers", key(inode))]
+    {
+        assert!(write.get(table, &key).unwrap().is_some(), "{table}");
+        write.delete(table, &key).unwrap();
+    }
+    write.commit(store::Durability::Now).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_doubt_everything_is_looked_at_within_a_minute() {
+    let mut storm = Storm::new().await;
+    for act in [Act::Store(0), Act::MakeDirectory(2)] {
+        storm.programs.act(&act);
+    }
+    storm.settle().await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    storm.settle().await;
+    forget(&storm, "a");
+    storm.there(&Act::Remove(0)).await;
+    storm.settle().await;
+    assert!(storm.tree().contains("here"), "nothing tells of it");
+    assert!(storm.volume().is_empty() || !storm.volume().contains("here"));
+    storm.programs.act(&Act::Rename(2, 3));
+    storm.settle().await;
+    let pause = storm.keeper.round().unwrap();
+    assert!(pause <= Duration::from_secs(60), "{pause:?}");
+    tokio::time::advance(pause).await;
+    storm.agree().await;
+}
