@@ -87,6 +87,18 @@ pub fn tree_with_attributes(folder: &Path) -> Tree {
     found.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The same as `tree_now` with modes, and of files with how many names each has.
+pub fn tree_with_links_now(folder: &Path) -> Result<Tree, String> {
+    walk(folder, |stat| {
+        let mode = stat.mode();
+        if stat.is_file() {
+            format!(", mode {mode:o}, {} links", stat.nlink())
+        } else {
+            format!(", mode {mode:o}")
+        }
+    })
+}
+
 fn walk(folder: &Path, more: impl Fn(&Metadata) -> String) -> Result<Tree, String> {
     let mut found = Tree::new();
     let mut ahead = vec![folder.to_owned()];
