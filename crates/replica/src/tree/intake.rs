@@ -130,6 +130,8 @@ impl Keeper {
             known.contents_stamp = node.contents_stamp;
             let at = look.at.clone();
             steps.push(Step::agree(Agree::Is { at, file, known: Box::new(known) }));
+            // It may have other attributes there, and nothing in the log will tell.
+            self.behind.nodes.insert(file);
             return Ok(());
         }
         self.files_made += 1;
@@ -230,6 +232,7 @@ impl Keeper {
                 now.contents_stamp = node.contents_stamp;
                 now.attributes_stamp = Stamp::default();
                 steps.push(Step::agree(Agree::Is { at, file, known: Box::new(now) }));
+                self.behind.nodes.insert(file);
             } else {
                 steps.push(Step::new(change, uid, Agree::Is { at, file, known: Box::new(now) }));
             }

@@ -618,6 +618,18 @@ async fn what_is_changed_together_with_a_name_is_carried_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_directory_on_both_sides_gets_the_same_attributes() {
+    for calls in 0..30 {
+        let mut storm = Storm::new().await;
+        storm.there(&Act::Plant(1, None)).await;
+        let storm = storm.restarted().await;
+        let programs = storm.programs.clone();
+        storm.disk.meanwhile(calls, move || programs.act(&Act::MakeDirectory(1)));
+        storm.agree().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn extended_attributes_of_directories_are_carried_over() {
     let mut storm = Storm::new().await;
     storm.programs.act(&Act::MakeDirectory(2));
