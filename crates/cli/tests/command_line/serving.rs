@@ -202,16 +202,20 @@ fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
     both();
     farfs(&repair).succeeds();
     let pack = data.join("chunks/00000001.pack");
-    let mut bytes = std::fs::read(&pack).unwrap();
-    bytes.extend([0x5a; 100]);
-    bytes[9] ^= 1;
-    std::fs::write(&pack, bytes).unwrap();
+    let damage = || {
+        let mut bytes = std::fs::read(&pack).unwrap();
+        bytes.extend([0x5a; 100]);
+        bytes[9] ^= 1;
+        std::fs::write(&pack, bytes).unwrap();
+    };
+    damage();
     // There was no chunk in it that could be missing.
-    for _ in 0..2 {
-        let said = farfs(&["check", "--data", text(data)]).fails_with(6);
-        assert!(said.contains("00000001.pack") && said.contains("nothing"), "{said}");
-        assert!(said.contains("--repair") && !said.contains("mended"), "{said}");
-    }
+    let said = farfs(&["check", "--data", text(data)]).fails_with(6);
+    assert!(said.contains("00000001.pack") && said.contains("nothing"), "{said}");
+    assert!(said.contains("--repair") && !said.contains("mended"), "{said}");
+    // An empty pack that ends in the midst of something is made anew when the store is opened.
+    farfs(&["gc", "--data", text(data)]).succeeds();
+    damage();
     let said = farfs(&repair).succeeds();
     assert!(said.contains("00000001.pack") && said.contains("mended"), "{said}");
     for arguments in [&repair[..], &repair[..3]] {
@@ -234,7 +238,6 @@ fn a_damaged_row_of_a_volume_stops_the_server_with_what_to_do() {
     for command in [&serve[..], &["check", "--data", text(data)]] {
         let said = farfs(command).fails_with(6);
         assert!(said.contains("volume main") && said.contains("from a backup"), "{said}");
-        let sends_to_check = said.contains("see with `farfs check");
-        assert_eq!(sends_to_check, command[0] != "check", "{said}");
+        assert!(command[0] != "check" || !said.contains("see with `farfs check"), "{said}");
     }
 }
