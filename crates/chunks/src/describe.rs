@@ -39,9 +39,6 @@ const FEATURES_BYTES_MAX: u64 = 1 << 20;
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// Chunks are named so many bytes at once, which the processor's caches hold.
-const GATHERED_BYTES: usize = 256 << 10;
-
 /// Describes a file of `size` bytes, which `read` reads: offset and buffer in, what is found there
 /// out. Errors: `SizeChanged`, and what `read` gives.
 pub fn describe<E: From<ChunksError>>(
@@ -96,70 +93,32 @@ struct Naming<'s> {
     secret: &'s Secret,
     builder: Builder<'s>,
     pieces: Vec<Placed>,
-    /// Chunks that have no name yet, one after another, and their lengths.
-    gathered: Vec<u8>,
-    lengths: Vec<usize>,
-    /// Where the next piece begins.
     offset: u64,
 }
 
 impl<'s> Naming<'s> {
     fn new(secret: &'s Secret) -> Naming<'s> {
-        Naming {
-            secret,
-            builder: Builder::new(secret),
-            pieces: Vec::new(),
-            gathered: Vec::new(),
-            lengths: Vec::new(),
-            offset: 0,
-        }
+        Naming { secret, builder: Builder::new(secret), pieces: Vec::new(), offset: 0 }
     }
 
     fn take(&mut self, cut: Cut<'_>) {
-        match cut {
+        let piece = match cut {
             Cut::Chunk(bytes) => {
-                self.gathered.extend_from_slice(bytes);
-                self.lengths.push(bytes.len());
-                self.offset += bytes.len() as u64;
-                if self.gathered.len() >= GATHERED_BYTES {
-                    self.settle();
-                }
+                Piece::Chunk { name: self.secret.name(bytes), length: bytes.len() as u64 }
             }
-            Cut::Zeros(length) => self.keep(Piece::Zeros { length }),
-        }
+            Cut::Zeros(length) => Piece::Zeros { length },
+        };
+        self.keep(piece);
     }
 
     /// A piece that is as it was.
     fn keep(&mut self, piece: Piece) {
-        self.settle();
-        self.place(self.offset, piece);
+        self.builder.push(piece);
+        self.pieces.push(Placed { offset: self.offset, piece });
         self.offset += piece.length();
     }
 
-    /// Names what has been gathered, after which all pieces have their places.
-    fn settle(&mut self) {
-        let (mut at, mut chunks) = (0, Vec::with_capacity(self.lengths.len()));
-        for length in &self.lengths {
-            chunks.push(&self.gathered[at..at + length]);
-            at += length;
-        }
-        let names = self.secret.names(&chunks);
-        let mut offset = self.offset - at as u64;
-        for (name, length) in names.into_iter().zip(std::mem::take(&mut self.lengths)) {
-            let length = length as u64;
-            self.place(offset, Piece::Chunk { name, length });
-            offset += length;
-        }
-        self.gathered.clear();
-    }
-
-    fn place(&mut self, offset: u64, piece: Piece) {
-        self.builder.push(piece);
-        self.pieces.push(Placed { offset, piece });
-    }
-
-    fn finish(mut self, features: Vec<ChunkName>) -> Described {
-        self.settle();
+    fn finish(self, features: Vec<ChunkName>) -> Described {
         Described { tree: self.builder.finish(), pieces: self.pieces, features }
     }
 }

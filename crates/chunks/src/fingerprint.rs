@@ -2,8 +2,6 @@
 //! Holds: a name means nothing without the secret, and two chunks of a volume never share one.
 //! From: LBFS, "Avoiding redundant data transfers"; DESIGN, "Contents".
 
-mod many;
-
 use crate::error::{ChunksError, Result};
 use model::{CHUNK_NAME_BYTES, ChunkName};
 use std::fmt;
@@ -19,24 +17,16 @@ impl Secret {
 
     /// The name of the chunk that consists of these bytes.
     pub fn name(&self, bytes: &[u8]) -> ChunkName {
-        cut_off(blake3::keyed_hash(&self.0, bytes).as_bytes())
-    }
-
-    /// The names of these chunks, in their order: in less time than one after the other.
-    pub fn names(&self, chunks: &[&[u8]]) -> Vec<ChunkName> {
-        many::hashes(&self.0, chunks).iter().map(cut_off).collect()
+        let hash = blake3::keyed_hash(&self.0, bytes);
+        let mut name = [0; CHUNK_NAME_BYTES];
+        name.copy_from_slice(&hash.as_bytes()[..CHUNK_NAME_BYTES]);
+        ChunkName(name)
     }
 
     /// Errors: `WrongBytes`, if the bytes are not those of the chunk.
     pub fn check(&self, name: &ChunkName, bytes: &[u8]) -> Result<()> {
         if self.name(bytes) == *name { Ok(()) } else { Err(ChunksError::WrongBytes(*name)) }
     }
-}
-
-fn cut_off(hash: &[u8; 32]) -> ChunkName {
-    let mut name = [0; CHUNK_NAME_BYTES];
-    name.copy_from_slice(&hash[..CHUNK_NAME_BYTES]);
-    ChunkName(name)
 }
 
 impl fmt::Debug for Secret {

@@ -2,13 +2,15 @@
 //! From: DESIGN, "Contents".
 
 use super::Sizes;
-use gearhash::DEFAULT_TABLE;
+use gearhash::Hasher;
 
 /// A byte's part in the hash is shifted out after so many more.
 const WINDOW: usize = 64;
 
 pub(super) struct Gear {
     sizes: Sizes,
+    /// Zero bits that every hash up to `hash_max` has; what the fast search looks for.
+    mask: u64,
     /// A chunk may end where the hash is at most this.
     hash_max: u64,
     /// Bytes of the present chunk so far.
@@ -21,7 +23,8 @@ impl Gear {
         // No chunk ends in its first `least` bytes, so the ends must come that much more often
         // afterwards for the average to be right.
         let hash_max = u64::MAX / (sizes.average - sizes.least) as u64;
-        Gear { sizes, hash_max, length: 0, hash: 0 }
+        let mask = !(u64::MAX >> hash_max.leading_zeros());
+        Gear { sizes, mask, hash_max, length: 0, hash: 0 }
     }
 
     pub(super) fn restart(&mut self) {
@@ -32,18 +35,22 @@ impl Gear {
     pub(super) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let Sizes { least, most, .. } = self.sizes;
         // What is no longer in the window when the first end is allowed has no part in any.
-        let blind = bytes.len().min((least - WINDOW).saturating_sub(self.length));
+        let mut at = bytes.len().min((least - WINDOW).saturating_sub(self.length));
         let warm = bytes.len().min((least - 1).saturating_sub(self.length));
         let stop = bytes.len().min(most - self.length);
 
-        let hash = bytes[blind..warm].iter().fold(self.hash, add);
-        match search(hash, &bytes[warm..stop], self.hash_max) {
-            Searched::Found(length) => {
+        let mut hasher = Hasher::default();
+        hasher.set_hash(self.hash);
+        hasher.update(&bytes[at..warm]);
+        at = warm;
+        while let Some(step) = hasher.next_match(&bytes[at..stop], self.mask) {
+            at += step;
+            if hasher.get_hash() <= self.hash_max {
                 self.restart();
-                return Some(warm + length);
+                return Some(at);
             }
-            Searched::Hash(hash) => self.hash = hash,
         }
+        self.hash = hasher.get_hash();
         self.length += stop;
         if self.length == most {
             self.restart();
@@ -51,40 +58,4 @@ impl Gear {
         }
         None
     }
-}
-
-/// The hash of what has this hash, followed by `byte`.
-fn add(hash: u64, byte: &u8) -> u64 {
-    (hash << 1).wrapping_add(DEFAULT_TABLE[usize::from(*byte)])
-}
-
-enum Searched {
-    /// So many bytes on, the hash is small enough.
-    Found(usize),
-    /// It was nowhere, and this is the last.
-    Hash(u64),
-}
-
-/// How many bytes a step of the search takes.
-const STEP: usize = 8;
-
-fn search(mut hash: u64, bytes: &[u8], hash_max: u64) -> Searched {
-    // Written out in steps of a known size the loop costs nothing but the hash and its test, which
-    // is twice as fast as to search with vectors.
-    let (steps, rest) = bytes.as_chunks::<STEP>();
-    for (number, step) in steps.iter().enumerate() {
-        for (at, byte) in step.iter().enumerate() {
-            hash = add(hash, byte);
-            if hash <= hash_max {
-                return Searched::Found(number * STEP + at + 1);
-            }
-        }
-    }
-    for (at, byte) in rest.iter().enumerate() {
-        hash = add(hash, byte);
-        if hash <= hash_max {
-            return Searched::Found(steps.len() * STEP + at + 1);
-        }
-    }
-    Searched::Hash(hash)
 }

@@ -67,7 +67,6 @@ fn cut_again<E: From<ChunksError>>(
             naming.keep(before[next].piece);
             next += 1;
         }
-        naming.settle();
         let from = naming.pieces.len();
         let mut cutting = Cutting::of_rest(cutter, size, size - stretches[at].begin);
         let mut offset = stretches[at].begin;
@@ -92,7 +91,6 @@ fn cut_again<E: From<ChunksError>>(
                 break;
             }
         }
-        naming.settle();
         fresh.extend_from_slice(&naming.pieces[from..]);
     }
     before[next..].iter().for_each(|placed| naming.keep(placed.piece));
