@@ -50,6 +50,8 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const FREED_BYTES_MIN: u64 = 8 << 20;
 /// What was chosen may turn out to be in use: how often one chooses anew.
 const ROUNDS_MAX: usize = 4;
+/// A disk that is full of what was just removed has room soon after.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_millis(100);
 /// A file of which less is here has no holes worth a look.
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
 const NANOS: i64 = 1_000_000_000;
@@ -371,11 +373,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         awaits();
         let mut outcome = self.fetch_now(file, generation, offset, length).await;
-        if matches!(outcome, Err(Error::DiskFull)) {
-            let most = length.min(FREED_BYTES_MIN);
-            if self.make_room_aside(Wanted::Disk(most + 2 * self.window_most()), None).await {
-                outcome = self.fetch_now(file, generation, offset, length).await;
+        // What left may be taken by others who fetch, and a disk may give it back a little later.
+        for _ in 0..ROUNDS_MAX {
+            if !matches!(outcome, Err(Error::DiskFull)) {
+                break;
             }
+            let most = length.min(FREED_BYTES_MIN);
+            if !self.make_room_aside(Wanted::Disk(most + 2 * self.window_most()), None).await {
+                self.inner.world.clock.sleep(GIVEN_BACK_WITHIN).await;
+            }
+            outcome = self.fetch_now(file, generation, offset, length).await;
         }
         awaits();
         outcome

@@ -450,7 +450,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub async fn ready(&self, within: Duration) -> Result<(), Error> {
         let attempt = crate::complete(self, |client| client.attributes(FileId::ROOT));
         match self.inner.world.clock.within(within, attempt).await {
-            Some(outcome) => outcome.map(drop),
+            Some(outcome) => {
+                outcome?;
+                // Whatever becomes of this process, the next one can begin without a link.
+                let client = self.clone();
+                let saved = self.off_the_runtime(move || Ok(client.checkpoint())).await;
+                if let Err(error) = saved.map_err(error_of).flatten() {
+                    tracing::warn!(%error, "what was learnt of the volume is not on the disk yet");
+                }
+                Ok(())
+            }
             None => {
                 let why = self.connection().trouble.clone();
                 Err(why.map_or(Error::TimedOut(within), |why| Error::Unreachable(why.to_string())))
