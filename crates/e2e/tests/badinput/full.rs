@@ -116,8 +116,10 @@ fn a_full_disk_here_is_an_errno_and_what_was_written_stays() {
     let place = disk(&world, "mount.state", "12m");
     let mut mount = world.mount(&server, "mount", "partial");
     // What is at the server makes room for more; what cannot be sent does not. The directory has to
-    // be known before.
+    // be known before, also after a kill.
     assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 0);
+    mount.unmount(&[]);
+    mount.again();
     mount.set_mode("disconnected");
     let (acknowledged, error) = write_until_full(&mount, 40);
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
