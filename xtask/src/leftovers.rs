@@ -126,6 +126,12 @@ mod tests {
             .envs(watch.variables())
             .spawn()
             .expect("sleep can be started");
+        // The kernel shows a new program's environment a moment after it has begun.
+        let mark = watch.mark.clone();
+        let began = std::time::Instant::now();
+        while processes(&mark).is_empty() && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let error = watch.end().expect_err("a process was left").to_string();
         assert!(error.contains(&format!("process {} (sleep)", left.id())), "{error}");
         assert!(!left.wait().expect("it was ours to wait for").success());
