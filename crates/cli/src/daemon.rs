@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::container::DirectoryContainers;
-use store::embedded::{CACHE_BYTES, Database, Words};
+use store::embedded::{Database, Settings as DatabaseSettings, Words};
 use store::journal::FileJournal;
 use store::reserve::FileReserve;
 use tokio::signal::unix::{SignalKind, signal};
@@ -132,7 +132,10 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     };
     let stores = || -> Result<Stores<DirectoryContainers>> {
         Ok(Stores {
-            tables: Arc::new(Database::open_with(&state.tables(), CACHE_BYTES, words())?),
+            tables: Arc::new(Database::open_as(
+                &state.tables(),
+                DatabaseSettings { words: words(), ..DatabaseSettings::default() },
+            )?),
             journal: Arc::new(FileJournal::open(&state.log())?),
             containers: DirectoryContainers::open(&state.cache())?,
             reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE_BYTES)),

@@ -1,6 +1,6 @@
 //! A server's data directory: the server's key, the stores, and what the server is called.
 //! Holds: one process uses it at a time; what `invite` prints is what `serve` listens on.
-//! Draws: `lock`, `server.pem`, `tables.redb`, `chunks/`, `address`, `control.sock`, and
+//! Draws: `lock`, `server.pem`, `tables.redb`, `tables.log/`, `chunks/`, `address`, `control.sock`, and
 //! `farfs.toml` if somebody wrote one.
 
 use crate::exit::{Exit, OrExit, fail};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::embedded::{CACHE_BYTES, Database, Words};
+use store::embedded::{Database, Settings as DatabaseSettings, Words};
 use store::packs::Packs;
 use world::World;
 
@@ -22,6 +22,8 @@ pub const PORT: u16 = 7440;
 pub const MAIN_VOLUME: &str = "main";
 const KEY: &str = "server.pem";
 const TABLES: &str = "tables.redb";
+/// What was committed to them last, as a log.
+const TABLES_LOG: &str = "tables.log";
 const ADDRESS: &str = "address";
 
 /// `farfs.toml`: what `farfs serve` would be told by flags.
@@ -86,7 +88,9 @@ impl Data {
         let chunks = directory.join("chunks");
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
-        let tables = Database::open_with(&directory.join(TABLES), CACHE_BYTES, words)?;
+        let log = directory.join(TABLES_LOG);
+        let kept = DatabaseSettings { log: Some(&log), words, ..DatabaseSettings::default() };
+        let tables = Database::open_as(&directory.join(TABLES), kept)?;
         let blobs = Packs::open(&chunks)?;
         if let Some(what) = blobs.lost()? {
             tracing::error!(

@@ -1,23 +1,35 @@
-//! Tables in one file of this machine, kept by redb.
+//! Tables in one file of this machine, kept by redb, below the rows that were committed lately,
+//! which are in memory and, where a log is kept, in that.
 //! Holds: every row carries a checksum of its key and value, so that damage is met as an error
 //! and never as a wrong row; a full disk costs the transaction and nothing else.
 //! Never: goes back to an older state while the process runs.
+//!
+//! ```text
+//!   write ---> young rows (memory) ---flush, many commits at once---> redb
+//!      \---Now, with a log: append, sync---> log ---retired by the flush
+//! ```
 //!
 //! A commit with `Durability::Later` lives in memory until the next with `Durability::Now` (or
 //! until the database is closed in order): the death of the process undoes it too.
 
 use crate::error::{Result, StoreError};
-use crate::files;
-use crate::table::{Durability, Read, Row, Tables, Write};
-use errors::{guarded, open_error, other, storage, table_error, transaction_error};
-use redb::{ReadableDatabase, ReadableTable};
-use std::cell::RefCell;
+use crate::files::{self, locked};
+use crate::table::{Durability, Read, Tables, Write};
+use access::{Reading, Writing};
+use base::{Base, Flush, Place, close_redb, open_redb};
+use errors::{guarded, open_error};
+use log::Log;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use young::{Puts, Young};
 
+mod access;
+mod base;
 mod errors;
+mod log;
 mod words;
+mod young;
 
 pub use errors::is_guarded;
 pub use words::Words;
@@ -32,52 +44,102 @@ const ROOM_BYTES_MIN: u64 = 2 << 20;
 /// How much of the disk a byte that was put may take, with the pages around it.
 const ROOM_FACTOR: u64 = 4;
 
-const CHECKSUM_BYTES: usize = 4;
+/// The next commit after so many young rows, or bytes of them, writes them to redb first. Many
+/// at once cost a hundredth of what each by itself does; who commits waits for it for some
+/// milliseconds.
+const YOUNG_ROWS_MAX: usize = 1024;
+const YOUNG_BYTES_MAX: u64 = 512 << 10;
 
-type Definition<'a> = redb::TableDefinition<'a, &'static [u8], &'static [u8]>;
-type OpenTable = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
+/// How a database is opened.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    /// A directory of its own for the log, where many commits are durable now.
+    pub log: Option<&'a Path>,
+    /// Pages of redb that are kept in memory.
+    pub cache_bytes: usize,
+    /// Rows in memory alone, after which the next commit writes them to redb.
+    pub young_rows_max: usize,
+    /// What people are told if it is damaged.
+    pub words: Words,
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings {
+            log: None,
+            cache_bytes: CACHE_BYTES,
+            young_rows_max: YOUNG_ROWS_MAX,
+            words: Words::default(),
+        }
+    }
+}
 
 pub struct Database {
     path: PathBuf,
     words: Words,
     cache_bytes: usize,
-    /// None after it was closed to be opened again, and could not be.
-    redb: RwLock<Option<redb::Database>>,
+    young_rows_max: usize,
+    log: Option<Log>,
+    /// Held by whoever writes.
+    state: Mutex<State>,
     /// redb refuses everything after input or output has failed once, until it is opened again.
     failed: AtomicBool,
-    /// Commits that only memory has.
-    undurable: AtomicBool,
-    /// Keys and values in them.
-    undurable_bytes: AtomicU64,
+    level: RwLock<Arc<Level>>,
+}
+
+/// What a reader sees.
+#[derive(Default)]
+struct Level {
+    young: Young,
+    /// None after redb was closed to be opened again, and could not be.
+    base: Option<Base>,
+}
+
+struct State {
+    /// None: see `Level`.
+    redb: Option<redb::Database>,
+    /// Keys and values that redb alone has in memory.
+    undurable_bytes: u64,
+    /// redb has commits that only memory has.
+    undurable: bool,
+    /// Of the young rows some are not in the log.
+    unlogged: bool,
+    /// redb says that there is a log, and how much of it it has.
+    log_is_noted: bool,
 }
 
 impl Database {
     /// Makes it if it is missing. After a crash this checks every page, which takes about a
     /// second for ten million rows.
     pub fn open(path: &Path) -> Result<Database> {
-        Database::open_with_cache(path, CACHE_BYTES)
+        Database::open_as(path, Settings::default())
     }
 
-    pub fn open_with_cache(path: &Path, cache_bytes: usize) -> Result<Database> {
-        Database::open_with(path, cache_bytes, Words::default())
-    }
-
-    /// `words` are what people are told if it is damaged.
-    pub fn open_with(path: &Path, cache_bytes: usize, words: Words) -> Result<Database> {
+    pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
+        let Settings { log, cache_bytes, young_rows_max, words } = settings;
         let is_new = !path.exists();
-        let redb = open_redb(path, cache_bytes).map_err(|error| words.advise(error))?;
+        let opened = opened(path, log, cache_bytes, &words);
+        let found = opened.map_err(|error| words.advise(error))?;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
             files::sync_directory(parent)?;
         }
+        let state = State {
+            redb: Some(found.redb),
+            undurable_bytes: 0,
+            undurable: false,
+            unlogged: false,
+            log_is_noted: found.log_is_noted,
+        };
         Ok(Database {
             path: path.to_path_buf(),
             words,
             cache_bytes,
-            redb: RwLock::new(Some(redb)),
+            young_rows_max,
+            log: found.log,
+            state: Mutex::new(state),
             failed: AtomicBool::new(false),
-            undurable: AtomicBool::new(false),
-            undurable_bytes: AtomicU64::new(0),
+            level: RwLock::new(Arc::new(found.level)),
         })
     }
 
@@ -85,57 +147,57 @@ impl Database {
     pub fn check(path: &Path) -> Result<bool> {
         let mut redb = open_redb(path, CACHE_BYTES)?;
         let sound = guarded(path, || redb.check_integrity().map_err(|e| open_error(path, e)))?;
-        drop(redb);
-        let database = Database::open(path)?;
-        let reading = database.begin_read()?;
-        let names: Vec<String> = guarded(path, || {
-            let tables = reading.transaction.list_tables().map_err(|e| storage(path, e))?;
-            Ok(tables.map(|table| redb::TableHandle::name(&table).to_string()).collect())
+        let words = Words::default();
+        guarded(path, || {
+            let base = Base::of(path, &redb)?;
+            let place = Place { path, words: &words };
+            base.table_names(path)?.iter().try_for_each(|name| base.check_rows(place, name))
         })?;
-        for name in names {
-            reading.check_rows(&name)?;
-        }
+        close_redb(path, Some(redb));
         Ok(sound)
     }
 
-    fn begin_read(&self) -> Result<Reading<'_>> {
-        let open = self.usable()?;
-        let transaction = self.guarded(|| {
-            open_in(&open, &self.path)?.begin_read().map_err(|e| transaction_error(&self.path, e))
-        })?;
-        Ok(Reading { database: self, transaction, tables: RefCell::default(), _open: open })
+    fn level(&self) -> Arc<Level> {
+        self.level.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The database, opened again if an earlier failure made redb give up.
-    fn usable(&self) -> Result<RwLockReadGuard<'_, Option<redb::Database>>> {
-        if self.failed.load(Ordering::Acquire) {
-            self.open_again()?;
+    /// Opens redb again if an earlier failure made it give up.
+    fn usable(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
         }
-        Ok(self.redb.read().unwrap_or_else(PoisonError::into_inner))
+        // Never waits: a thread that writes may be the one that reads.
+        let Ok(mut state) = self.state.try_lock() else { return Err(self.gave_up("try again")) };
+        self.open_again(&mut state)
     }
 
-    /// What the disk has is the last durable commit. If memory alone has later ones, opening again
-    /// would take them back behind their readers' backs; then only a new process may.
-    fn open_again(&self) -> Result<()> {
-        let gave_up = |what: &str| StoreError::Database {
+    fn gave_up(&self, what_to_do: &str) -> StoreError {
+        StoreError::Database {
             place: self.path.display().to_string(),
-            what: what.to_string(),
-        };
-        if self.undurable.load(Ordering::Acquire) {
-            return Err(gave_up(
-                "an earlier write failed; make sure that the disk has room and start farfs again",
-            ));
+            what: format!("an earlier write failed; {what_to_do}"),
         }
-        // Never waits: a waiting writer would block a thread that reads within a read.
-        let Ok(mut open) = self.redb.try_write() else {
-            return Err(gave_up("an earlier write failed; try again"));
-        };
-        if self.failed.load(Ordering::Acquire) {
-            close(&self.path, open.take());
-            let again = open_redb(&self.path, self.cache_bytes);
-            *open = Some(again.map_err(|error| self.words.advise(error))?);
-            self.failed.store(false, Ordering::Release);
+    }
+
+    /// What the disk has is the last durable commit. If redb's memory alone has later ones,
+    /// opening again would take them back behind their readers' backs; then only a new process
+    /// may. What is young is in our own memory, and stays.
+    fn open_again(&self, state: &mut State) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
         }
+        if state.undurable {
+            return Err(self.gave_up("make sure that the disk has room and start farfs again"));
+        }
+        let mut shown = self.level.write().unwrap_or_else(PoisonError::into_inner);
+        // A reader of redb's state holds it open.
+        let Some(level) = Arc::get_mut(&mut shown) else { return Err(self.gave_up("try again")) };
+        level.base = None;
+        close_redb(&self.path, state.redb.take());
+        let again =
+            open_redb(&self.path, self.cache_bytes).map_err(|error| self.words.advise(error))?;
+        level.base = Some(self.guarded(|| Base::of(&self.path, &again))?);
+        state.redb = Some(again);
+        self.failed.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -154,34 +216,200 @@ impl Database {
         outcome.map_err(|error| self.words.advise(error))
     }
 
-    fn place(&self, table: &'static str) -> Place<'_> {
-        Place { path: &self.path, table, words: &self.words }
+    fn place(&self) -> Place<'_> {
+        Place { path: &self.path, words: &self.words }
     }
+
+    fn commit(&self, state: &mut State, puts: Puts, durability: Durability) -> Result<()> {
+        let level = self.level();
+        let bytes = bytes_of(&puts);
+        let waiting = state.undurable_bytes + level.young.bytes();
+        if !has_room(files::free_bytes(&self.path)?, bytes + waiting) {
+            return Err(StoreError::Full(self.path.clone()));
+        }
+        let many =
+            level.young.versions() >= self.young_rows_max || level.young.bytes() >= YOUNG_BYTES_MAX;
+        drop(level);
+        match (durability, &self.log) {
+            (Durability::Now, Some(log))
+                if state.log_is_noted && !state.unlogged && bytes < log::RECORD_BYTES_MAX =>
+            {
+                if many {
+                    self.flush(state, &Puts::new(), Durability::Now)?;
+                }
+                self.log_commit(state, log, &puts)?;
+            }
+            (Durability::Now, _) => return self.flush(state, &puts, Durability::Now),
+            (Durability::Later, log) => {
+                if many {
+                    // Where there is a log, redb's memory alone has nothing, ever.
+                    let kept = if log.is_some() { Durability::Now } else { Durability::Later };
+                    self.flush(state, &Puts::new(), kept)?;
+                }
+                state.unlogged = true;
+            }
+        }
+        let rows = puts
+            .into_iter()
+            .flat_map(|(table, rows)| rows.into_iter().map(move |(key, put)| (table, key, put)));
+        self.level().young.commit(rows);
+        Ok(())
+    }
+
+    fn log_commit(&self, state: &mut State, log: &Log, puts: &Puts) -> Result<()> {
+        let record = log::encode(puts.iter().flat_map(|(table, rows)| {
+            rows.iter().map(|(key, put)| (*table, key.as_slice(), put.as_deref()))
+        }));
+        log.append(&record).inspect_err(|_| {
+            // It may be in the log all the same. The next commit tells redb to pass it over.
+            state.log_is_noted = false;
+        })
+    }
+
+    /// Writes what is young and these rows to redb, as one commit, and shows it.
+    fn flush(&self, state: &mut State, puts: &Puts, durability: Durability) -> Result<()> {
+        self.flush_saying(state, puts, durability, Word::Noted)
+    }
+
+    fn flush_saying(
+        &self,
+        state: &mut State,
+        puts: &Puts,
+        durability: Durability,
+        word: Word,
+    ) -> Result<()> {
+        self.open_again(state)?;
+        let State { redb: Some(redb), undurable, .. } = state else { return Err(self.closed()) };
+        let level = self.level();
+        let log = self.log.as_ref().filter(|_| durability == Durability::Now);
+        let applied = log.map(Log::last);
+        let written = self.guarded(|| {
+            let mut flush = Flush::begin(&self.path, redb)?;
+            let view = level.young.at(level.young.last());
+            for table in view.tables() {
+                flush.put(table, view.all(table))?;
+            }
+            for (table, rows) in puts {
+                flush.put(table, rows.iter().map(|(key, put)| (key.as_slice(), put.as_deref())))?;
+            }
+            if let Some(applied) = applied {
+                let row = log::encode_applied(applied);
+                let row = Some(&row[..]).filter(|_| word == Word::Noted);
+                flush.put(log::TABLE, [(log::APPLIED, row)].into_iter())?;
+            }
+            // Before the commit: if it fails, it may be in redb's memory all the same.
+            *undurable |= durability == Durability::Later;
+            flush.commit(durability)?;
+            Base::of(&self.path, redb)
+        });
+        let base = written?;
+        let bytes = level.young.bytes() + bytes_of(puts);
+        state.undurable = durability == Durability::Later;
+        state.undurable_bytes = if state.undurable { state.undurable_bytes + bytes } else { 0 };
+        state.unlogged = false;
+        state.log_is_noted = applied.is_some() && word == Word::Noted;
+        let shown = Level { young: Young::default(), base: Some(base) };
+        *self.level.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
+        if let (Some(log), Some(applied)) = (log, applied)
+            && let Err(error) = log.retire(applied)
+        {
+            // It is passed over as it is; the next flush tries again.
+            tracing::warn!(%error, "the log of the tables could not be shortened");
+        }
+        Ok(())
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Database {
+            place: self.path.display().to_string(),
+            what: "it was closed after a failure; try again".to_string(),
+        }
+    }
+
+    /// The young rows go to redb, and with them the word that the log is needed no more.
+    fn close_in_order(&self, state: &mut State) -> Result<()> {
+        let has_young = self.level().young.versions() > 0;
+        if has_young || state.log_is_noted {
+            self.flush_saying(state, &Puts::new(), Durability::Now, Word::NotNeeded)?;
+        }
+        Ok(())
+    }
+}
+
+/// What redb is told of the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// There is one, and all of it so far is in redb.
+    Noted,
+    NotNeeded,
+}
+
+struct Found {
+    redb: redb::Database,
+    level: Level,
+    log: Option<Log>,
+    log_is_noted: bool,
+}
+
+/// What a start finds: redb's rows, and what the log has beyond them.
+fn opened(path: &Path, log: Option<&Path>, cache_bytes: usize, words: &Words) -> Result<Found> {
+    let redb = open_redb(path, cache_bytes)?;
+    let place = Place { path, words };
+    let (base, row) = guarded(path, || {
+        let base = Base::of(path, &redb)?;
+        let row = base.get(place, log::TABLE, log::APPLIED)?;
+        Ok((base, row))
+    })?;
+    let young = Young::default();
+    let applied = match row.map(|row| log::decode_applied(&row)) {
+        None => None,
+        Some(Some(applied)) => Some(applied),
+        Some(None) => return Err(errors::damaged_file(path, "what it says of its log is nothing")),
+    };
+    let Some(directory) = log else {
+        if applied.is_some() {
+            return Err(errors::damaged_file(path, "its log is needed, and was not given"));
+        }
+        let level = Level { young, base: Some(base) };
+        return Ok(Found { redb, level, log: None, log_is_noted: false });
+    };
+    let log = Log::open(directory, applied)?;
+    let commits = applied.map(|applied| log.commits(applied)).transpose()?;
+    for commit in commits.into_iter().flatten() {
+        young.commit(commit.iter().map(|(table, key, put)| (&**table, key.clone(), put.clone())));
+    }
+    let level = Level { young, base: Some(base) };
+    Ok(Found { redb, level, log: Some(log), log_is_noted: applied.is_some() })
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let open = self.redb.get_mut().unwrap_or_else(PoisonError::into_inner);
-        close(&self.path, open.take());
+        let mut state = locked(&self.state);
+        if !self.failed.load(Ordering::Acquire)
+            && let Err(error) = self.close_in_order(&mut state)
+        {
+            tracing::warn!(%error, "what was committed lately could not be written down");
+        }
+        let open = state.redb.take();
+        drop(state);
+        // Its view of redb's pages goes first.
+        *self.level.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        close_redb(&self.path, open);
     }
 }
 
 impl Tables for Database {
     fn read(&self) -> Result<Box<dyn Read + '_>> {
-        Ok(Box::new(self.begin_read()?))
+        self.usable()?;
+        let level = self.level();
+        let at = level.young.last();
+        Ok(Box::new(Reading { database: self, level, at }))
     }
 
     fn write(&self) -> Result<Box<dyn Write + '_>> {
-        let open = self.usable()?;
-        let transaction = self.guarded(|| {
-            open_in(&open, &self.path)?.begin_write().map_err(|e| transaction_error(&self.path, e))
-        })?;
-        Ok(Box::new(Writing {
-            database: self,
-            transaction: Some(transaction),
-            bytes: 0,
-            _open: open,
-        }))
+        let mut state = locked(&self.state);
+        self.open_again(&mut state)?;
+        Ok(Box::new(Writing { database: self, state, puts: Puts::new() }))
     }
 
     /// What commits leave free is not room.
@@ -190,286 +418,13 @@ impl Tables for Database {
     }
 }
 
-struct Reading<'a> {
-    database: &'a Database,
-    transaction: redb::ReadTransaction,
-    /// Tables met so far; None: it does not exist.
-    tables: RefCell<Vec<(&'static str, Option<OpenTable>)>>,
-    _open: RwLockReadGuard<'a, Option<redb::Database>>,
-}
-
-impl Reading<'_> {
-    /// What `ask` finds in the table, or the default if there is none.
-    fn in_table<T: Default>(
-        &self,
-        name: &'static str,
-        ask: impl FnOnce(&OpenTable) -> Result<T>,
-    ) -> Result<T> {
-        self.database.guarded(|| {
-            let mut tables = self.tables.borrow_mut();
-            let index = match tables.iter().position(|(known, _)| *known == name) {
-                Some(index) => index,
-                None => {
-                    tables.push((name, self.open_table(name)?));
-                    tables.len() - 1
-                }
-            };
-            tables[index].1.as_ref().map_or_else(|| Ok(T::default()), ask)
-        })
-    }
-
-    fn open_table(&self, name: &str) -> Result<Option<OpenTable>> {
-        match self.transaction.open_table(Definition::new(name)) {
-            Ok(table) => Ok(Some(table)),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(table_error(&self.database.path, error)),
-        }
-    }
-
-    fn check_rows(&self, name: &str) -> Result<()> {
-        let path = &self.database.path;
-        let place = Place { path, table: name, words: &self.database.words };
-        guarded(path, || {
-            let Some(table) = self.open_table(name)? else { return Ok(()) };
-            for row in table.iter().map_err(|e| storage(path, e))? {
-                let (key, value) = row.map_err(|e| storage(path, e))?;
-                unsealed(place, key.value(), value.value())?;
-            }
-            Ok(())
-        })
-    }
-}
-
-impl Read for Reading<'_> {
-    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.in_table(table, |open| get(self.database.place(table), open, key))
-    }
-
-    fn scan(
-        &self,
-        table: &'static str,
-        from: &[u8],
-        to: &[u8],
-        rows_max: usize,
-    ) -> Result<Vec<Row>> {
-        self.in_table(table, |open| scan(self.database.place(table), open, from, to, rows_max))
-    }
-
-    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.in_table(table, |open| last(self.database.place(table), open, from, to))
-    }
-}
-
-struct Writing<'a> {
-    database: &'a Database,
-    /// Some until it is committed or dropped.
-    transaction: Option<redb::WriteTransaction>,
-    /// Keys and values that were put.
-    bytes: u64,
-    _open: RwLockReadGuard<'a, Option<redb::Database>>,
-}
-
-impl Writing<'_> {
-    fn in_table<T>(
-        &self,
-        name: &'static str,
-        work: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<T>,
-    ) -> Result<T> {
-        let path = &self.database.path;
-        self.database.guarded(|| {
-            let transaction = self.transaction.as_ref().expect("commit takes the whole Writing");
-            let mut table =
-                transaction.open_table(Definition::new(name)).map_err(|e| table_error(path, e))?;
-            work(&mut table)
-        })
-    }
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if let Some(transaction) = self.transaction.take() {
-            // What it had written is in nobody's way; redb finds it unused.
-            let undone = self.database.guarded(|| {
-                transaction.abort().map_err(|error| storage(&self.database.path, error))
-            });
-            if let Err(error) = undone {
-                tracing::warn!(%error, "a transaction was not undone in order");
-            }
-        }
-    }
-}
-
-impl Read for Writing<'_> {
-    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.in_table(table, |open| get(self.database.place(table), open, key))
-    }
-
-    fn scan(
-        &self,
-        table: &'static str,
-        from: &[u8],
-        to: &[u8],
-        rows_max: usize,
-    ) -> Result<Vec<Row>> {
-        self.in_table(table, |open| scan(self.database.place(table), open, from, to, rows_max))
-    }
-
-    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.in_table(table, |open| last(self.database.place(table), open, from, to))
-    }
-}
-
-impl Write for Writing<'_> {
-    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()> {
-        let sealed = sealed(key, value);
-        self.bytes += (key.len() + sealed.len()) as u64;
-        self.in_table(table, |open| {
-            open.insert(key, sealed.as_slice())
-                .map(drop)
-                .map_err(|e| storage(&self.database.path, e))
-        })
-    }
-
-    fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()> {
-        self.in_table(table, |open| {
-            open.remove(key).map(drop).map_err(|e| storage(&self.database.path, e))
-        })
-    }
-
-    fn commit(mut self: Box<Self>, durability: Durability) -> Result<()> {
-        let database = self.database;
-        let bytes = self.bytes + database.undurable_bytes.load(Ordering::Acquire);
-        if !has_room(files::free_bytes(&database.path)?, bytes) {
-            return Err(StoreError::Full(database.path.clone()));
-        }
-        let mut transaction = self.transaction.take().expect("commit takes the whole Writing");
-        let path = &database.path;
-        if durability == Durability::Later {
-            // Before the commit: whoever sees the commit must see that it is undurable.
-            database.undurable.store(true, Ordering::Release);
-        }
-        database.guarded(|| {
-            let durable = match durability {
-                Durability::Now => redb::Durability::Immediate,
-                Durability::Later => redb::Durability::None,
-            };
-            transaction.set_durability(durable).map_err(|e| other(path, &e))?;
-            transaction.commit().map_err(|e| match e {
-                redb::CommitError::Storage(error) => storage(path, error),
-                error => other(path, &error),
-            })?;
-            let is_durable = durability == Durability::Now;
-            database.undurable_bytes.store(if is_durable { 0 } else { bytes }, Ordering::Release);
-            database.undurable.store(!is_durable, Ordering::Release);
-            Ok(())
-        })
-    }
+fn bytes_of(puts: &Puts) -> u64 {
+    let rows = puts.values().flatten();
+    rows.map(|(key, put)| (key.len() + put.as_ref().map_or(0, Vec::len)) as u64).sum()
 }
 
 fn has_room(free_bytes: u64, bytes: u64) -> bool {
     free_bytes >= bytes.saturating_mul(ROOM_FACTOR).saturating_add(ROOM_BYTES_MIN)
-}
-
-type Slice = &'static [u8];
-
-/// Where rows are read, for what is said of a damaged one.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    path: &'a Path,
-    table: &'a str,
-    words: &'a Words,
-}
-
-fn get(
-    place: Place<'_>,
-    table: &impl ReadableTable<Slice, Slice>,
-    key: &[u8],
-) -> Result<Option<Vec<u8>>> {
-    let found = table.get(key).map_err(|e| storage(place.path, e))?;
-    found.map(|guard| unsealed(place, key, guard.value()).map(<[u8]>::to_vec)).transpose()
-}
-
-fn scan(
-    place: Place<'_>,
-    table: &impl ReadableTable<Slice, Slice>,
-    from: &[u8],
-    to: &[u8],
-    rows_max: usize,
-) -> Result<Vec<Row>> {
-    if from >= to {
-        return Ok(Vec::new());
-    }
-    let rows = table.range::<&[u8]>(from..to).map_err(|e| storage(place.path, e))?;
-    rows.take(rows_max).map(|row| owned(place, row)).collect()
-}
-
-fn last(
-    place: Place<'_>,
-    table: &impl ReadableTable<Slice, Slice>,
-    from: &[u8],
-    to: &[u8],
-) -> Result<Option<Row>> {
-    if from >= to {
-        return Ok(None);
-    }
-    let mut rows = table.range::<&[u8]>(from..to).map_err(|e| storage(place.path, e))?;
-    rows.next_back().map(|row| owned(place, row)).transpose()
-}
-
-type Guard<'a> = redb::AccessGuard<'a, Slice>;
-
-fn owned(place: Place<'_>, row: Result<(Guard<'_>, Guard<'_>), redb::StorageError>) -> Result<Row> {
-    let (key, value) = row.map_err(|e| storage(place.path, e))?;
-    let bytes = unsealed(place, key.value(), value.value())?.to_vec();
-    Ok((key.value().to_vec(), bytes))
-}
-
-fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    crc32c::crc32c_append(crc32c::crc32c(key), value).to_le_bytes()
-}
-
-fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut sealed = Vec::with_capacity(value.len() + CHECKSUM_BYTES);
-    sealed.extend_from_slice(value);
-    sealed.extend_from_slice(&checksum(key, value));
-    sealed
-}
-
-fn unsealed<'a>(place: Place<'_>, key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8]> {
-    match sealed.split_last_chunk::<CHECKSUM_BYTES>() {
-        Some((value, found)) if *found == checksum(key, value) => Ok(value),
-        _ => Err(StoreError::Damaged {
-            place: place.path.display().to_string(),
-            what: place.words.damaged_row(place.table, key),
-        }),
-    }
-}
-
-fn open_redb(path: &Path, cache_bytes: usize) -> Result<redb::Database> {
-    guarded(path, || {
-        redb::Builder::new()
-            .set_cache_size(cache_bytes)
-            .create(path)
-            .map_err(|e| open_error(path, e))
-    })
-}
-
-/// Closing writes, and so can fail; what is durable stays so.
-fn close(path: &Path, open: Option<redb::Database>) {
-    let closed = guarded(path, || {
-        drop(open);
-        Ok(())
-    });
-    if let Err(error) = closed {
-        tracing::warn!(%error, "the database was not closed in order");
-    }
-}
-
-fn open_in<'a>(open: &'a Option<redb::Database>, path: &Path) -> Result<&'a redb::Database> {
-    open.as_ref().ok_or_else(|| StoreError::Database {
-        place: path.display().to_string(),
-        what: "it was closed after a failure; try again".to_string(),
-    })
 }
 
 #[cfg(test)]

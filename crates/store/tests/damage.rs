@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::embedded::{Database, Words};
+use store::embedded::{Database, Settings, Words};
 use store::journal::{FileJournal, salvage};
 use store::packs::Packs;
 use store::{Blobs, Durability, Journal, Row, StoreError, Tables, Write};
@@ -621,7 +621,7 @@ fn a_damaged_row_is_named_with_what_to_do() {
         advice: "ask Ada".into(),
         describe: |table, key| (table == "rows").then(|| format!("number {}", key[3])),
     };
-    let tables = Database::open_with(&path, 1 << 20, words).unwrap();
+    let tables = Database::open_as(&path, Settings { words, ..Settings::default() }).unwrap();
     let said = tables.read().unwrap().get("rows", &[0, 0, 0, 77]).unwrap_err().to_string();
     let what = "row 0000004d of table rows (number 77) is not what was written; ask Ada";
     assert_eq!(said, format!("{} is damaged: {what}", path.display()));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use store::container::{DirectoryContainers, Key};
-use store::embedded::Database;
+use store::embedded::{Database, Settings};
 use store::journal::FileJournal;
 use store::memory::{MemoryContainers, MemoryTables};
 use store::packs::Packs;
@@ -219,6 +219,19 @@ proptest! {
         let directory = tempdir().unwrap();
         let path = directory.path().join("tables");
         run_tables(|| Database::open(&path).unwrap(), &calls)?;
+    }
+
+    #[test]
+    fn prop_tables_that_are_flushed_now_and_then_are_sorted_maps(
+        calls in vec(table_call(), 1..200),
+        young_rows_max in 1..12_usize,
+        is_logged: bool,
+    ) {
+        let directory = tempdir().unwrap();
+        let (path, log) = (directory.path().join("tables"), directory.path().join("log"));
+        let log = Some(log.as_path()).filter(|_| is_logged);
+        let settings = Settings { log, young_rows_max, ..Settings::default() };
+        run_tables(|| Database::open_as(&path, settings.clone()).unwrap(), &calls)?;
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use super::lost::Lost;
 use super::record::{self, HEADER_BYTES};
 use crate::blob::Listed;
-use crate::embedded::{Database, Words};
+use crate::embedded::{Database, Settings, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::table::{Durability, Tables};
@@ -354,7 +354,10 @@ pub fn remove(directory: &Path) -> Result<()> {
 
 fn load(directory: &Path, path: &Path) -> Result<Index> {
     let words = Words { advice: ADVICE.to_string(), ..Words::default() };
-    let database = Database::open_with(path, CACHE_BYTES, words)?;
+    let database = Database::open_as(
+        path,
+        Settings { cache_bytes: CACHE_BYTES, words, ..Settings::default() },
+    )?;
     let mut inner = Inner::default();
     let read = database.read()?;
     for (key, value) in read.scan(PACKS, &[], &BEYOND, usize::MAX)? {

@@ -1,0 +1,168 @@
+//! The log of a database: commits that are durable and not yet in redb's pages. One record is
+//! one append and one sync, where redb writes every page on the way to each row.
+//! Layout: docs/FORMATS.md, "Tables".
+
+use super::young::Put;
+use crate::error::{Result, StoreError};
+use crate::files;
+use crate::journal::{FileJournal, Journal, Position};
+use std::path::{Path, PathBuf};
+
+/// A commit that is longer goes to redb at once.
+pub const RECORD_BYTES_MAX: u64 = 256 << 10;
+
+const FORMAT: u8 = 1;
+
+/// The length that stands for a deletion.
+const DELETED: u32 = u32::MAX;
+
+/// Where redb notes how much of the log it has. While the row is there, so must be the log.
+pub const TABLE: &str = "store-log";
+pub const APPLIED: &[u8] = b"applied";
+
+pub struct Log {
+    directory: PathBuf,
+    journal: FileJournal,
+}
+
+/// One row of a record.
+pub type Logged = (String, Vec<u8>, Put);
+
+impl Log {
+    /// `applied` is the last record that redb has; None: it was closed in order, and has all.
+    pub fn open(directory: &Path, applied: Option<Position>) -> Result<Log> {
+        if applied.is_some() && !directory.is_dir() {
+            return Err(StoreError::Damaged {
+                place: directory.display().to_string(),
+                what: "it is missing, and what was last committed is in it alone".to_owned(),
+            });
+        }
+        let journal = FileJournal::open(directory)?;
+        Ok(Log { directory: directory.to_path_buf(), journal })
+    }
+
+    /// The commits behind `applied`, in their order.
+    pub fn commits(&self, applied: Position) -> Result<Vec<Vec<Logged>>> {
+        let damaged = |what: String| files::damaged(&self.directory, 0, what);
+        let mut commits = Vec::new();
+        let mut next = applied + 1;
+        for (position, record) in self.journal.records()? {
+            if position < next {
+                continue;
+            }
+            let commit = decode(&record).filter(|_| position == next);
+            commits.push(commit.ok_or_else(|| {
+                damaged(format!("record {next} is needed, and {position} is what there is"))
+            })?);
+            next += 1;
+        }
+        if next != self.last() + 1 {
+            return Err(damaged(format!(
+                "the tables have it up to record {applied}, which it does not go on from: the two \
+                 are not of the same moment"
+            )));
+        }
+        Ok(commits)
+    }
+
+    /// The last position that was given.
+    pub fn last(&self) -> Position {
+        self.journal.next() - 1
+    }
+
+    /// Durable when it returns. An error leaves it open whether it is.
+    pub fn append(&self, record: &[u8]) -> Result<()> {
+        self.journal.append(record)?;
+        self.journal.sync()
+    }
+
+    pub fn retire(&self, upto: Position) -> Result<()> {
+        self.journal.retire(upto)
+    }
+}
+
+pub fn encode<'a>(rows: impl Iterator<Item = (&'a str, &'a [u8], Option<&'a [u8]>)>) -> Vec<u8> {
+    let mut record = vec![FORMAT];
+    for (table, key, value) in rows {
+        for bytes in [table.as_bytes(), key] {
+            record.extend_from_slice(&length(bytes).to_le_bytes());
+            record.extend_from_slice(bytes);
+        }
+        record.extend_from_slice(&value.map_or(DELETED, length).to_le_bytes());
+        record.extend_from_slice(value.unwrap_or_default());
+    }
+    record
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("a record is far shorter")
+}
+
+/// None: it was not made by `encode`.
+pub fn decode(record: &[u8]) -> Option<Vec<Logged>> {
+    let (&FORMAT, mut rest) = record.split_first()? else { return None };
+    let mut rows = Vec::new();
+    while !rest.is_empty() {
+        let table = String::from_utf8(take(&mut rest)??).ok()?;
+        let key = take(&mut rest)??;
+        rows.push((table, key, take(&mut rest)?));
+    }
+    Some(rows)
+}
+
+fn take(rest: &mut &[u8]) -> Option<Put> {
+    let (length, after) = rest.split_first_chunk()?;
+    let length = u32::from_le_bytes(*length);
+    *rest = after;
+    if length == DELETED {
+        return Some(None);
+    }
+    let (bytes, after) = rest.split_at_checked(length as usize)?;
+    *rest = after;
+    Some(Some(bytes.to_vec()))
+}
+
+pub fn encode_applied(position: Position) -> [u8; 9] {
+    let mut row = [FORMAT; 9];
+    row[1..].copy_from_slice(&position.to_le_bytes());
+    row
+}
+
+pub fn decode_applied(row: &[u8]) -> Option<Position> {
+    let (&FORMAT, position) = row.split_first()? else { return None };
+    Some(Position::from_le_bytes(position.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_is_laid_out_as_the_formats_say() {
+        let rows = [("t", &b"key"[..], Some(&b"value"[..])), ("t", b"", None)];
+        let wanted = b"\x01\x01\0\0\0t\x03\0\0\0key\x05\0\0\0value\
+                       \x01\0\0\0t\0\0\0\0\xff\xff\xff\xff";
+        assert_eq!(encode(rows.into_iter()), wanted);
+        assert_eq!(encode_applied(0x1234), *b"\x01\x34\x12\0\0\0\0\0\0");
+        assert_eq!(decode_applied(b"\x02\x34\x12\0\0\0\0\0\0"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn prop_what_was_encoded_is_read_again(
+            rows: Vec<(String, Vec<u8>, Option<Vec<u8>>)>,
+        ) {
+            let borrowed = rows.iter().map(|(t, k, v)| (t.as_str(), k.as_slice(), v.as_deref()));
+            prop_assert_eq!(decode(&encode(borrowed)), Some(rows));
+        }
+
+        #[test]
+        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>) {
+            if let Some(rows) = decode(&bytes) {
+                let again = rows.iter().map(|(t, k, v)| (t.as_str(), k.as_slice(), v.as_deref()));
+                prop_assert_eq!(encode(again), bytes);
+            }
+        }
+    }
+}
