@@ -84,6 +84,7 @@ impl OriginSession {
                     device_name: self.caller.name.clone(),
                     access: self.caller.access,
                 };
+                let _stirring = self.stir(&by.place).await;
                 submit(&self.inner, &self.volume, by, updates).await.map(Response::Submitted)
             }
             Request::Put { payload, deltas } => {
@@ -112,10 +113,16 @@ impl OriginSession {
             }
             Request::Renew { seen } => {
                 let place = self.place()?;
+                // Also while its lease holds: it may end before it is renewed.
+                let (coming, told) = Coming::begin(&self.volume, Some(place.replica));
+                self.await_company(&told).await;
                 let tail = self.run("renew a lease", move |inner, volume| {
                     answer::renew(inner, volume, &place, seen)
                 });
-                Ok(Response::Renewed { tail: tail.await?, wanted: self.asked().await })
+                let tail = tail.await?;
+                drop(coming);
+                self.volume.look_for_one_alone(&self.inner.world.clock);
+                Ok(Response::Renewed { tail, wanted: self.asked().await })
             }
             request => self.show(self.place()?, request).await,
         }
@@ -151,6 +158,7 @@ impl OriginSession {
 
     /// Requests that only read.
     async fn show(&self, place: Place, request: Request) -> Result<Response, Refusal> {
+        let _stirring = self.stir(&place).await;
         let clock = &self.inner.world.clock;
         if let Some(ask) = Ask::of(&request) {
             // What programs of the server have changed is taken in first.
@@ -189,6 +197,14 @@ impl OriginSession {
             gathers: Some(true),
             wanted: self.asked().await,
         })
+    }
+
+    /// Somebody who has not used the volume for a while does: who had it for itself hears of it.
+    async fn stir(&self, place: &Place) -> Option<Coming<'_>> {
+        let now = self.inner.world.clock.moment();
+        let (coming, told) = Coming::stirs(&self.volume, place.replica, now)?;
+        self.await_company(&told).await;
+        Some(coming)
     }
 
     /// Who had the volume for itself knows better, and what it did is here.

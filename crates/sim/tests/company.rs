@@ -110,6 +110,31 @@ fn who_comes_sees_all_that_was_closed_by_the_one_who_was_alone() {
 }
 
 #[test]
+fn who_does_not_use_it_is_no_company_and_still_sees_all_that_was_closed() {
+    play(|scene| async move {
+        let mut ada = scene.comes(0).await;
+        let mut bob = scene.comes(1).await;
+        bob.save("his 0", 10).await;
+        for round in 0..3 {
+            let (his, hers) = (format!("his {round}"), format!("hers {round}"));
+            assert_eq!(ada.read(&his).await, contents(10 + round));
+            assert_eq!(ada.mode(), Mode::Connected, "he used it just now");
+            // Longer than a lease, in which she alone uses it.
+            for _ in 0..18 {
+                scene.pass(SECOND * 5).await;
+                ada.read(&his).await;
+            }
+            assert_eq!(ada.mode(), Mode::Partial, "nobody else uses it");
+            ada.save(&hers, 20 + round).await;
+            assert!(ada.pending() > 0, "she did not wait");
+            assert_eq!(bob.read(&hers).await, contents(20 + round), "he asks first");
+            assert_eq!((ada.mode(), ada.pending()), (Mode::Connected, 0));
+            bob.save(&format!("his {}", round + 1), 11 + round).await;
+        }
+    });
+}
+
+#[test]
 fn who_died_is_company_until_its_lease_is_over() {
     play(|scene| async move {
         let mut ada = scene.comes(0).await;

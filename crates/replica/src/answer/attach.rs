@@ -116,8 +116,6 @@ pub(crate) fn renew(
             holder.shown = Shown::nothing();
         }
         holder.renew(seen.min(upto), upto, now + inner.limits.lease);
-        drop(holders);
-        volume.look_for_one_alone(&inner.world.clock);
         return Ok(Ok(tail));
     }
     Ok(Err(Refusal::NotAttached))

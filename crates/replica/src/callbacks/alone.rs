@@ -1,6 +1,7 @@
 //! Whether a client has a volume for itself.
-//! Holds: a client was told so only while nobody else was attached, coming, or held a lease; before
-//! anybody else is attached it has acknowledged that it is alone no more, unless it is late.
+//! Holds: a client was told so only while nobody else was coming or held a lease; before anybody
+//! else is attached, has its lease renewed, or changes anything, it has acknowledged that it is
+//! alone no more, unless it is late.
 //! From: the leases of whole files of Gray and Cheriton (1989), here of a whole volume.
 
 use super::{Holders, Place};
@@ -9,7 +10,7 @@ use crate::volumes::Volume;
 use model::ReplicaId;
 use world::Moment;
 
-/// A client that is about to attach, until this is dropped.
+/// A client that is about to use the volume, until this is dropped.
 pub(crate) struct Coming<'a> {
     volume: &'a Volume,
 }
@@ -19,6 +20,23 @@ impl<'a> Coming<'a> {
     pub fn begin(volume: &'a Volume, as_before: Option<ReplicaId>) -> (Coming<'a>, Vec<Company>) {
         let told = volume.holders().somebody_comes(as_before);
         (Coming { volume }, told)
+    }
+
+    /// A client that is attached and asks for something. None: its lease holds, so that everybody
+    /// counts with it.
+    pub fn stirs(
+        volume: &'a Volume,
+        replica: ReplicaId,
+        now: Moment,
+    ) -> Option<(Coming<'a>, Vec<Company>)> {
+        let mut holders = volume.holders();
+        let holder = holders.by_replica.get(&replica);
+        if holder.is_some_and(|holder| holder.lease_end > now) {
+            return None;
+        }
+        let told = holders.somebody_comes(Some(replica));
+        drop(holders);
+        Some((Coming { volume }, told))
     }
 }
 
@@ -61,11 +79,13 @@ impl Holders {
         if self.coming > 0 || !self.expected.is_empty() {
             return;
         }
-        let mut there = self
-            .by_replica
-            .values_mut()
-            .filter(|holder| holder.session.is_some() || holder.lease_end > now);
-        if let (Some(only), None) = (there.next(), there.next()) {
+        // Whose lease is over asks for another one before it goes by anything it was shown.
+        let mut there = self.by_replica.values_mut().filter(|holder| holder.lease_end > now);
+        if let (Some(only), None) = (there.next(), there.next())
+            && only.session.is_some()
+            // Who has kept others waiting is not to keep them waiting for this.
+            && !only.late
+        {
             only.tell_alone(true);
         }
     }

@@ -94,3 +94,51 @@ async fn after_a_restart_nobody_is_alone_while_somebody_may_hold_a_lease() {
     pass(&party, SECOND).await;
     assert_eq!(told(&ada), [true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_use_the_volume_is_no_company_until_it_asks_for_something() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let mut bob = party.join("bob").await;
+    let mut expected = told(&ada);
+    for asks in 0..3 {
+        pass(&party, SECOND * 60).await;
+        ada.renew(Seq::START).await;
+        pass(&party, SECOND).await;
+        expected.push(true);
+        assert_eq!(told(&ada), expected, "he asks for nothing, and his lease is over");
+        match asks {
+            0 => drop(bob.renew(Seq::START).await),
+            1 => drop(bob.list(FileId::ROOT).await),
+            _ => {
+                let (_, make) = bob.making(FileId::ROOT, "of his", Kind::File);
+                bob.replay(make).await;
+            }
+        }
+        expected.push(false);
+        assert_eq!(told(&ada), expected, "before he is answered");
+        assert!(told(&bob).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_after_a_while_waits_until_the_one_who_was_alone_has_sent_what_it_did() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let bob = party.join("bob").await;
+    pass(&party, SECOND * 60).await;
+    ada.renew(Seq::START).await;
+    pass(&party, SECOND).await;
+    ada.ears.hang();
+    let (_, make) = ada.making(FileId::ROOT, "done alone", Kind::File);
+    let bob = tokio::spawn(async move {
+        bob.renew(Seq::START).await;
+        bob
+    });
+    pass(&party, SECOND * 3).await;
+    assert!(!bob.is_finished());
+    ada.replay(make).await;
+    ada.ears.take_in();
+    let bob = bob.await.unwrap();
+    assert_eq!(bob.list(FileId::ROOT).await.directories[0].entries.len(), 1);
+}
