@@ -382,8 +382,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn forget(&self, changed: &[partial::Changed]) {
         let Some(kernel) = self.inner.kernel.get() else { return };
+        // A name is forgotten with the listing and the attributes of its directory. Each word to
+        // the kernel is waited for, and somebody else may wait for all of them.
+        let with_names: BTreeSet<FileId> = changed
+            .iter()
+            .filter_map(|change| match change {
+                partial::Changed::Entry(directory, _) => Some(*directory),
+                partial::Changed::Node { .. } => None,
+            })
+            .collect();
         for change in changed {
             match change {
+                partial::Changed::Node { file, .. } if with_names.contains(file) => {}
                 partial::Changed::Node { file, contents } => {
                     let carried_out = kernel.forget_node(*file, *contents);
                     if *contents {
@@ -393,8 +403,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 partial::Changed::Entry(directory, name) => {
                     kernel.forget_entry(*directory, name);
-                    // The kernel keeps listings with the directory's own pages.
-                    kernel.forget_node(*directory, true);
                 }
             }
         }

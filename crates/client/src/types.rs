@@ -215,6 +215,7 @@ pub trait Kernel: Send + Sync + 'static {
     /// Attributes; with `contents`, cached pages too; of a directory, its cached entries. Says
     /// whether it has forgotten them: where something is in its way it does later.
     fn forget_node(&self, file: FileId, contents: bool) -> bool;
+    /// The name, and what is kept of its directory: attributes and listings.
     fn forget_entry(&self, directory: FileId, name: &Name);
 }
 
