@@ -237,7 +237,11 @@ impl Database {
                 if many {
                     self.flush(state, &Puts::new(), Durability::Now)?;
                 }
-                self.log_commit(state, log, &puts)?;
+                if let Err(error) = log.append(&record_of(&puts)) {
+                    // It may be in the log all the same: redb is told to pass it over.
+                    tracing::warn!(%error, "a commit goes without the log");
+                    return self.flush(state, &puts, Durability::Now);
+                }
             }
             (Durability::Now, _) => return self.flush(state, &puts, Durability::Now),
             (Durability::Later, log) => {
@@ -254,16 +258,6 @@ impl Database {
             .flat_map(|(table, rows)| rows.into_iter().map(move |(key, put)| (table, key, put)));
         self.level().young.commit(rows);
         Ok(())
-    }
-
-    fn log_commit(&self, state: &mut State, log: &Log, puts: &Puts) -> Result<()> {
-        let record = log::encode(puts.iter().flat_map(|(table, rows)| {
-            rows.iter().map(|(key, put)| (*table, key.as_slice(), put.as_deref()))
-        }));
-        log.append(&record).inspect_err(|_| {
-            // It may be in the log all the same. The next commit tells redb to pass it over.
-            state.log_is_noted = false;
-        })
     }
 
     /// Writes what is young and these rows to redb, as one commit, and shows it.
@@ -307,7 +301,8 @@ impl Database {
         state.undurable = durability == Durability::Later;
         state.undurable_bytes = if state.undurable { state.undurable_bytes + bytes } else { 0 };
         state.unlogged = false;
-        state.log_is_noted = applied.is_some() && word == Word::Noted;
+        let is_kept = log.is_some_and(|log| !log.is_spoilt());
+        state.log_is_noted = is_kept && word == Word::Noted;
         let shown = Level { young: Young::default(), base: Some(base) };
         *self.level.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
         if let (Some(log), Some(applied)) = (log, applied)
@@ -416,6 +411,12 @@ impl Tables for Database {
     fn room(&self) -> Result<u64> {
         Ok(files::free_bytes(&self.path)?.saturating_sub(ROOM_BYTES_MIN))
     }
+}
+
+fn record_of(puts: &Puts) -> Vec<u8> {
+    log::encode(puts.iter().flat_map(|(table, rows)| {
+        rows.iter().map(|(key, put)| (*table, key.as_slice(), put.as_deref()))
+    }))
 }
 
 fn bytes_of(puts: &Puts) -> u64 {

@@ -7,6 +7,7 @@ use crate::error::{Result, StoreError};
 use crate::files;
 use crate::journal::{FileJournal, Journal, Position};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A commit that is longer goes to redb at once.
 pub const RECORD_BYTES_MAX: u64 = 256 << 10;
@@ -23,6 +24,8 @@ pub const APPLIED: &[u8] = b"applied";
 pub struct Log {
     directory: PathBuf,
     journal: FileJournal,
+    /// A sync has failed: no later one would be worth anything.
+    spoilt: AtomicBool,
 }
 
 /// One row of a record.
@@ -38,7 +41,8 @@ impl Log {
             });
         }
         let journal = FileJournal::open(directory)?;
-        Ok(Log { directory: directory.to_path_buf(), journal })
+        let spoilt = AtomicBool::new(false);
+        Ok(Log { directory: directory.to_path_buf(), journal, spoilt })
     }
 
     /// The commits behind `applied`, in their order.
@@ -73,7 +77,11 @@ impl Log {
     /// Durable when it returns. An error leaves it open whether it is.
     pub fn append(&self, record: &[u8]) -> Result<()> {
         self.journal.append(record)?;
-        self.journal.sync()
+        self.journal.sync().inspect_err(|_| self.spoilt.store(true, Ordering::Release))
+    }
+
+    pub fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Ordering::Acquire)
     }
 
     pub fn retire(&self, upto: Position) -> Result<()> {
