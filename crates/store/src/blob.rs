@@ -6,6 +6,11 @@ use crate::error::Result;
 pub trait Blobs: Send + Sync + 'static {
     fn put(&self, name: &[u8], bytes: &[u8]) -> Result<()>;
 
+    /// Puts all of these: name and bytes of each. What fails leaves some of them out.
+    fn put_all(&self, blobs: &[(&[u8], &[u8])]) -> Result<()> {
+        blobs.iter().try_for_each(|(name, bytes)| self.put(name, bytes))
+    }
+
     /// None if it is not there. What was damaged on disk is not there either: it is logged, and
     /// can be put again.
     fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>>;

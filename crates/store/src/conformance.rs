@@ -166,8 +166,10 @@ pub fn blobs<B: Blobs>(open: impl Fn() -> B) -> Result<()> {
         assert!(blobs.put(b"", b"x").is_err(), "a name has at least a byte");
         assert!(blobs.put(&[0; 65], b"x").is_err(), "and at most 64");
         readers_and_writers_meet(&blobs)?;
+        many_are_put_at_once(&blobs)?;
     }
     let blobs = open();
+    many_are_there(&blobs)?;
     assert_eq!(blobs.get(b"a")?, Some(b"first".to_vec()));
     assert_eq!(blobs.get(b"empty")?, Some(Vec::new()));
     assert_eq!(blobs.get(&longest)?, Some(large));
@@ -176,6 +178,38 @@ pub fn blobs<B: Blobs>(open: impl Fn() -> B) -> Result<()> {
     assert!(!blobs.has(b"gone")?);
     names_are_listed_in_order(&blobs)?;
     space_is_reclaimed_and_nothing_else_goes(&blobs)?;
+    Ok(())
+}
+
+const MANY: u64 = 60;
+
+/// Of many, the number and bytes: of some of which none are there, and of every length.
+fn one_of_many(number: u64) -> ([u8; 9], Vec<u8>) {
+    let mut name = *b"many-\0\0\0\0";
+    name[5..].copy_from_slice(&number.to_be_bytes()[4..]);
+    (name, vec![number as u8; number as usize % 300])
+}
+
+fn many_are_put_at_once(blobs: &impl Blobs) -> Result<()> {
+    let many: Vec<_> = (0..MANY).map(one_of_many).collect();
+    let (name, bytes) = &many[7];
+    blobs.put(name, bytes)?;
+    let mut together: Vec<(&[u8], &[u8])> =
+        many.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+    // One that was there before is among them, and one twice.
+    together.push(together[9]);
+    blobs.put_all(&together)?;
+    blobs.put_all(&together[..3])?;
+    blobs.put_all(&[])?;
+    assert!(blobs.put_all(&[(b"before what cannot be", b"x"), (b"", b"x")]).is_err());
+    many_are_there(blobs)?;
+    blobs.sync()
+}
+
+fn many_are_there(blobs: &impl Blobs) -> Result<()> {
+    for (name, bytes) in (0..MANY).map(one_of_many) {
+        assert_eq!(blobs.get(&name)?, Some(bytes));
+    }
     Ok(())
 }
 

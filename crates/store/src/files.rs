@@ -3,10 +3,13 @@
 
 use crate::error::{Result, StoreError};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Slices that Linux takes in one call.
+const PARTS_MAX: usize = 1024;
 
 /// The file whose lock says that a process has the directory in use.
 const LOCK_FILE: &str = "lock";
@@ -77,7 +80,33 @@ pub fn length(file: &File, path: &Path) -> Result<u64> {
 
 /// Writes all of `bytes`; if it cannot, the file ends at `offset` again.
 pub fn append_at(file: &File, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
-    file.write_all_at(bytes, offset).map_err(|source| {
+    cut_off_half(file, path, offset, file.write_all_at(bytes, offset))
+}
+
+/// Appends all of these, one after another, in as few calls as the kernel takes.
+pub fn append_all_at(file: &File, path: &Path, offset: u64, parts: &[&[u8]]) -> Result<()> {
+    let written = parts.chunks(PARTS_MAX).try_fold(offset, |mut at, some| {
+        let mut slices: Vec<IoSlice<'_>> = some.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match rustix::io::pwritev(file, left, at) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    at += count as u64;
+                    IoSlice::advance_slices(&mut left, count);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(at)
+    });
+    cut_off_half(file, path, offset, written.map(drop))
+}
+
+fn cut_off_half(file: &File, path: &Path, offset: u64, written: io::Result<()>) -> Result<()> {
+    written.map_err(|source| {
         if let Err(cut) = file.set_len(offset) {
             // The next append writes over what is left, and a reader's checksum rejects it.
             tracing::warn!(path = %path.display(), %cut, "half an append could not be cut off");

@@ -10,7 +10,7 @@ use crate::group_sync::GroupSync;
 use crate::table::Durability;
 use index::{Index, Place};
 use record::{BLOB_BYTES_MAX, HEADER_BYTES, Head, Kind, NAME_BYTES_MAX, Spot};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,9 @@ pub const PACK_BYTES: u64 = 64 << 20;
 
 /// Packs that are kept open for reading.
 const OPEN_MAX: usize = 256;
+
+/// Blobs that are written at once.
+const TOGETHER_MAX: usize = 512;
 
 /// How often `get` looks again because compaction moved the blob meanwhile.
 const TRIES_MAX: usize = 8;
@@ -108,23 +111,59 @@ impl Packs {
         name: &[u8],
         bytes: &[u8],
     ) -> Result<Place> {
-        // First, so that a refusal leaves nothing.
-        if appender.offset >= self.pack_bytes {
-            self.begin_pack(appender)?;
-        } else if self.index.is_gathered_full() {
-            self.index.flush(Durability::Later)?;
-        }
+        self.make_room(appender)?;
         let spot = Spot { pack: appender.pack, offset: appender.offset };
-        let record = record::encode(spot, kind, name, bytes);
-        files::append_at(&appender.file, &appender.path, spot.offset, &record)?;
-        appender.offset += record.len() as u64;
-        appender.appended += 1;
-        self.total_bytes.fetch_add(record.len() as u64, Ordering::Relaxed);
+        let head = record::encode_head(spot, kind, name, bytes);
+        self.write(appender, &[&head, bytes], 1)?;
         self.index.indexed(spot.pack, appender.offset);
         if kind == Kind::Deletion {
-            self.index.died(spot.pack, record.len() as u64);
+            self.index.died(spot.pack, head.len() as u64);
         }
         Ok(Place { pack: spot.pack, offset: spot.offset, length: bytes.len() as u32 })
+    }
+
+    /// Writes as many of these blobs, of which none is there, as this pack takes, at once. Gives
+    /// back how many they were.
+    fn append_blobs(&self, appender: &mut Appender, blobs: &[(&[u8], &[u8])]) -> Result<usize> {
+        self.make_room(appender)?;
+        let (mut heads, mut places) = (Vec::new(), Vec::new());
+        let mut spot = Spot { pack: appender.pack, offset: appender.offset };
+        for (name, bytes) in blobs.iter().take(TOGETHER_MAX) {
+            if spot.offset >= self.pack_bytes {
+                break;
+            }
+            heads.push(record::encode_head(spot, Kind::Blob, name, bytes));
+            let length = u32::try_from(bytes.len()).expect("put refuses blobs beyond the bound");
+            places.push(Place { pack: spot.pack, offset: spot.offset, length });
+            spot.offset += record::record_bytes(name.len(), length);
+        }
+        let records = heads.iter().zip(blobs).flat_map(|(head, (_, bytes))| [&head[..], bytes]);
+        self.write(appender, &records.collect::<Vec<_>>(), places.len() as u64)?;
+        for ((name, _), place) in blobs.iter().zip(&places) {
+            self.index.put(name, *place, None);
+        }
+        self.index.indexed(spot.pack, appender.offset);
+        Ok(places.len())
+    }
+
+    /// Before a record is written, so that a refusal leaves nothing.
+    fn make_room(&self, appender: &mut Appender) -> Result<()> {
+        if appender.offset >= self.pack_bytes {
+            self.begin_pack(appender)
+        } else if self.index.is_gathered_full() {
+            self.index.flush(Durability::Later)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write(&self, appender: &mut Appender, parts: &[&[u8]], records: u64) -> Result<()> {
+        files::append_all_at(&appender.file, &appender.path, appender.offset, parts)?;
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        appender.offset += bytes;
+        appender.appended += records;
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The old pack is synced before, so only the newest can be torn.
@@ -273,16 +312,31 @@ impl Packs {
 
 impl Blobs for Packs {
     fn put(&self, name: &[u8], bytes: &[u8]) -> Result<()> {
-        self.check_name(name)?;
-        if bytes.len() > BLOB_BYTES_MAX {
-            return Err(
-                self.refused(format!("a blob of {} bytes is beyond {BLOB_BYTES_MAX}", bytes.len()))
-            );
+        self.put_all(&[(name, bytes)])
+    }
+
+    fn put_all(&self, blobs: &[(&[u8], &[u8])]) -> Result<()> {
+        for (name, bytes) in blobs {
+            self.check_name(name)?;
+            if bytes.len() > BLOB_BYTES_MAX {
+                return Err(self.refused(format!(
+                    "a blob of {} bytes is beyond {BLOB_BYTES_MAX}",
+                    bytes.len()
+                )));
+            }
         }
         let mut appender = locked(&self.appender);
-        if self.index.get(name)?.is_none() {
-            let place = self.append(&mut appender, Kind::Blob, name, bytes)?;
-            self.index.put(name, place, None);
+        let (mut fresh, mut names) = (Vec::with_capacity(blobs.len()), HashSet::new());
+        for (name, bytes) in blobs {
+            if self.index.get(name)?.is_none() && names.insert(*name) {
+                fresh.push((*name, *bytes));
+            }
+        }
+        let mut rest = &fresh[..];
+        while !rest.is_empty() {
+            // A pack takes one at least: where it is full, another begins.
+            let written = self.append_blobs(&mut appender, rest)?;
+            rest = &rest[written..];
         }
         Ok(())
     }

@@ -111,6 +111,7 @@ fn run_tables<T: Tables>(open: impl Fn() -> T, calls: &[TableCall]) -> Result<()
 #[derive(Clone, Debug)]
 enum BlobCall {
     Put(u8, usize),
+    PutAll(Vec<(u8, usize)>),
     Delete(u8),
     Get(u8),
     Sync,
@@ -122,6 +123,9 @@ enum BlobCall {
 fn blob_call() -> impl Strategy<Value = BlobCall> {
     prop_oneof![
         8 => (any::<u8>(), 0..600_usize).prop_map(|(n, l)| BlobCall::Put(n % 24, l)),
+        4 => prop::collection::vec((any::<u8>(), 0..600_usize), 0..12).prop_map(|some| {
+            BlobCall::PutAll(some.into_iter().map(|(n, l)| (n % 24, l)).collect())
+        }),
         6 => any::<u8>().prop_map(|n| BlobCall::Delete(n % 24)),
         4 => any::<u8>().prop_map(|n| BlobCall::Get(n % 24)),
         1 => Just(BlobCall::Sync),
@@ -255,6 +259,16 @@ proptest! {
                     let bytes = vec![name; length];
                     blobs.put(&[name; 3], &bytes).unwrap();
                     model.entry(name).or_insert(bytes);
+                }
+                BlobCall::PutAll(some) => {
+                    let some: Vec<([u8; 3], Vec<u8>)> =
+                        some.into_iter().map(|(name, length)| ([name; 3], vec![name; length])).collect();
+                    let together: Vec<(&[u8], &[u8])> =
+                        some.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+                    blobs.put_all(&together).unwrap();
+                    for (name, bytes) in some {
+                        model.entry(name[0]).or_insert(bytes);
+                    }
                 }
                 BlobCall::Delete(name) => {
                     blobs.delete(&[name; 3]).unwrap();

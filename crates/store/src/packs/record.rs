@@ -79,8 +79,9 @@ pub fn record_bytes(name_bytes: usize, length: u32) -> u64 {
     (RECORD_HEADER_BYTES + name_bytes) as u64 + u64::from(length)
 }
 
-pub fn encode(spot: Spot, kind: Kind, name: &[u8], bytes: &[u8]) -> Vec<u8> {
-    let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + name.len() + bytes.len());
+/// All of a record but the blob's bytes, which come after it.
+pub fn encode_head(spot: Spot, kind: Kind, name: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + name.len());
     let length = u32::try_from(bytes.len()).expect("put refuses blobs beyond the bound");
     record.extend_from_slice(&RECORD_MAGIC);
     record.push(match kind {
@@ -94,7 +95,6 @@ pub fn encode(spot: Spot, kind: Kind, name: &[u8], bytes: &[u8]) -> Vec<u8> {
     let checksum = head_checksum(spot, &record, name);
     record.extend_from_slice(&checksum.to_le_bytes());
     record.extend_from_slice(name);
-    record.extend_from_slice(bytes);
     record
 }
 
