@@ -17,7 +17,7 @@ mod relay;
 #[path = "../tests/link/service.rs"]
 mod service;
 
-use link::{Congestion, Identity, Remote};
+use link::{Congestion, Identity, Packets, Remote};
 use protocol::{Class, Payload, Request, Upstream};
 use relay::Relay;
 use service::{Memory, Server, pattern, up};
@@ -61,6 +61,8 @@ async fn measure(congestion: Congestion, queue_bytes: usize) -> Row {
     config.address.port = relay.address.port();
     config.limits.silence = SILENCE;
     config.congestion = congestion;
+    // What is slow is far, which the relay's address does not show.
+    config.packets = Packets::Least;
     let remote = Arc::new(Remote::connect(config).expect("nothing is asked of the network yet"));
     up(&remote).await;
     let bulk = tokio::spawn({

@@ -10,6 +10,7 @@ use crate::limits::ASSEMBLY_BYTES_MAX;
 use crate::quality::Counters;
 use crate::transport::code;
 use crate::turnstile::Turnstile;
+use bytes::Bytes;
 use protocol::Class;
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use std::sync::Arc;
@@ -19,11 +20,13 @@ use world::Entropy;
 /// A piece is about what fits one packet, or on a fast link an eighth of what is under way: so
 /// much is the longest that the more urgent waits for the less urgent.
 const PIECE_BYTES_LEAST: u64 = 1_100;
-const PIECE_BYTES_MOST: u64 = 16 << 10;
+const PIECE_BYTES_MOST: u64 = 64 << 10;
 const PIECES_UNDER_WAY: u64 = 8;
 
-/// How much is taken from a stream at once.
+/// How much is taken from the first stream at once.
 const READ_BYTES: usize = 64 << 10;
+/// Of other streams: what came in so many packets.
+const READ_PACKETS: usize = 32;
 
 /// Bytes of the length before a frame of the first stream.
 const LENGTH_BYTES: usize = 4;
@@ -107,9 +110,9 @@ impl Wire {
         &self,
         mut stream: Outgoing,
         class: Class,
-        frame: &[u8],
+        frame: Vec<u8>,
     ) -> Result<(), WriteError> {
-        self.pass(&mut stream, class, frame).await?;
+        self.pass(&mut stream, class, frame.into()).await?;
         stream.finish();
         Ok(())
     }
@@ -118,23 +121,23 @@ impl Wire {
     pub(crate) async fn say(&self, stream: &mut Outgoing, frame: &[u8]) -> Result<(), WriteError> {
         let length = u32::try_from(frame.len()).expect("a frame is far below 4 GiB");
         let bytes = [&length.to_be_bytes(), frame].concat();
-        self.pass(stream, Class::Interactive, &bytes).await
+        self.pass(stream, Class::Interactive, bytes.into()).await
     }
 
     async fn pass(
         &self,
         stream: &mut Outgoing,
         class: Class,
-        mut bytes: &[u8],
+        mut bytes: Bytes,
     ) -> Result<(), WriteError> {
         while !bytes.is_empty() {
             let _turn = self.turnstile.turn(class).await;
             let under_way = self.connection.stats().path.cwnd;
             let piece = piece_bytes(under_way);
             self.bound_send_window(send_window(under_way, piece));
-            let (now, later) = bytes.split_at(bytes.len().min(piece as usize));
-            stream.stream.write_all(now).await?;
-            bytes = later;
+            let now = bytes.split_to(bytes.len().min(piece as usize));
+            // Handed down as it is: written as a slice it would be copied.
+            stream.stream.write_chunk(now).await?;
         }
         Ok(())
     }
@@ -150,8 +153,11 @@ impl Wire {
     /// The frame that is all of a stream.
     pub(crate) async fn receive(&self, stream: &mut RecvStream) -> Result<Vec<u8>, NotReceived> {
         let mut assembly = Assembly::new(self);
-        while let Some(chunk) = stream.read_chunk(READ_BYTES, true).await? {
-            assembly.add(&chunk.bytes, FRAME_BYTES_MAX)?;
+        let mut packets = [const { Bytes::new() }; READ_PACKETS];
+        while let Some(count) = stream.read_chunks(&mut packets).await? {
+            for bytes in &mut packets[..count] {
+                assembly.add(&std::mem::take(bytes), FRAME_BYTES_MAX)?;
+            }
         }
         Ok(assembly.finish())
     }

@@ -41,4 +41,4 @@ pub use keys::{Fingerprint, Identity};
 pub use limits::Limits;
 pub use listen::Listener;
 pub use remote::{Remote, RemoteConfig};
-pub use transport::Congestion;
+pub use transport::{Congestion, Packets};

@@ -464,7 +464,7 @@ async fn answer<S: Session>(wire: &Wire, session: &S, send: SendStream, mut rece
     };
     let sealed = seal_response(class, &response);
     // If it does not arrive, the one below finds out by itself.
-    let _ = wire.send(Outgoing::new(send, class), class, &sealed.frame).await;
+    let _ = wire.send(Outgoing::new(send, class), class, sealed.frame).await;
 }
 
 fn read_request(frame: &[u8]) -> Result<(Class, Request), Error> {

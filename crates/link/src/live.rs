@@ -171,7 +171,7 @@ impl Live {
         let opened = self.wire.connection.open_bi().await;
         let (send, mut receive) = opened.map_err(|_| Unreachable::Lost)?;
         self.wire.counters.sent(class, sealed.message_bytes);
-        match self.wire.send(Outgoing::new(send, class), class, &sealed.frame).await {
+        match self.wire.send(Outgoing::new(send, class), class, sealed.frame).await {
             // A server that stops reading has said why in its answer.
             Ok(()) | Err(WriteError::Stopped(_)) => {}
             Err(_) => return Err(Unreachable::Lost),

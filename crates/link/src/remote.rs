@@ -18,7 +18,7 @@ use crate::live::{self, Live, NoSession};
 use crate::quality::Counters;
 use crate::retry::Retry;
 use crate::tls::{self, OtherKey, SERVER_NAME};
-use crate::transport::{self, Congestion, code};
+use crate::transport::{self, Congestion, Packets, code};
 use crate::{Address, Error, Identity, Limits, route};
 use protocol::{
     Class, Event, LinkQuality, Request, Response, Traffic, Unreachable, Upstream, Versions,
@@ -52,6 +52,7 @@ pub struct RemoteConfig {
     /// The versions of the protocol to speak.
     pub versions: Versions,
     pub congestion: Congestion,
+    pub packets: Packets,
 }
 
 impl RemoteConfig {
@@ -65,6 +66,7 @@ impl RemoteConfig {
             limits: Limits::default(),
             versions: Versions::OURS,
             congestion: Congestion::ByDelay,
+            packets: Packets::ByAddress,
         }
     }
 }
@@ -293,12 +295,15 @@ impl Shared {
             .map_err(|error| no_socket(error.to_string()))?;
         let runtime =
             quinn::default_runtime().ok_or_else(|| no_socket("there is no runtime".to_owned()))?;
-        let endpoint = quinn::Endpoint::new(Default::default(), None, socket, runtime)
+        let bytes_most = self.config.packets.bytes_most(peer.ip(), source);
+        let endpoint = transport::client_endpoint(bytes_most);
+        let endpoint = quinn::Endpoint::new(endpoint, None, socket, runtime)
             .map_err(|error| no_socket(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(self.tls.clone());
         config.transport_config(Arc::new(transport::client(
             retry.round_trip(),
             self.config.congestion,
+            bytes_most,
         )));
 
         let greeted = async {

@@ -5,16 +5,22 @@ use crate::controller::DelayFactory;
 use crate::keys::Identity;
 use crate::limits::{REQUESTS_MAX, SESSION_SILENCE_MAX};
 use quinn::congestion::CubicConfig;
-use quinn::{EndpointConfig, IdleTimeout, TransportConfig, VarInt};
+use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use quinn_proto::HashedConnectionIdGenerator;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Every path carries so much, and at 9.6 kb/s one such packet takes a second. Finding out
 /// whether more would pass costs several longer ones.
 const PACKET_BYTES: u16 = 1200;
+/// What a machine carries to itself: as many as the library hands to the kernel at once have
+/// 64 KiB together, which is what the kernel takes.
+const PACKET_BYTES_WITHIN: u16 = 6_500;
+/// What passes does not change while a session lasts. If it does, the loss of all that is longer
+/// shows it.
+const LOOK_AGAIN_AFTER: Duration = SESSION_SILENCE_MAX;
 
 /// Bytes of one stream, and of all, that may be on their way to us unread. Enough for 1 Gb/s at
 /// 100 ms and more.
@@ -52,8 +58,43 @@ pub enum Congestion {
     ByLoss,
 }
 
-pub(crate) fn client(initial_rtt: Duration, congestion: Congestion) -> TransportConfig {
+/// How long packets may become. The client decides it for both directions: nobody sends longer
+/// ones than the other says that it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packets {
+    /// Long ones to a server on the same machine, if they pass; else those that every path carries.
+    #[default]
+    ByAddress,
+    /// Those that every path carries: what answers on this machine only leads elsewhere.
+    Least,
+}
+
+impl Packets {
+    /// The most bytes of a packet to a server, from an address of ours.
+    pub(crate) fn bytes_most(self, server: IpAddr, ours: IpAddr) -> u16 {
+        let within = server.is_loopback() || server == ours;
+        if self == Packets::ByAddress && within { PACKET_BYTES_WITHIN } else { PACKET_BYTES }
+    }
+}
+
+/// One question whether the longest pass; none, if they are no longer than the least.
+fn search(bytes_most: u16) -> Option<MtuDiscoveryConfig> {
+    let mut search = MtuDiscoveryConfig::default();
+    search
+        .upper_bound(bytes_most)
+        // What lies between is not tried.
+        .minimum_change(PACKET_BYTES_WITHIN - PACKET_BYTES)
+        .interval(LOOK_AGAIN_AFTER);
+    (bytes_most > PACKET_BYTES).then_some(search)
+}
+
+pub(crate) fn client(
+    initial_rtt: Duration,
+    congestion: Congestion,
+    bytes_most: u16,
+) -> TransportConfig {
     let mut config = common();
+    config.mtu_discovery_config(search(bytes_most));
     if congestion == Congestion::ByLoss {
         config.congestion_controller_factory(Arc::new(CubicConfig::default()));
     }
@@ -69,6 +110,8 @@ pub(crate) fn server() -> TransportConfig {
     let mut config = common();
     let silence = IdleTimeout::try_from(SESSION_SILENCE_MAX).expect("three days fit");
     config
+        // To a client that takes no longer ones nothing is tried.
+        .mtu_discovery_config(search(PACKET_BYTES_WITHIN))
         .initial_rtt(Duration::from_millis(500))
         .max_idle_timeout(Some(silence))
         // One stream for the hello; the rest after it.
@@ -90,7 +133,6 @@ fn common() -> TransportConfig {
     config
         .initial_mtu(PACKET_BYTES)
         .min_mtu(PACKET_BYTES)
-        .mtu_discovery_config(None)
         // A silent link costs nothing.
         .keep_alive_interval(None)
         // Without fairness an unfinished stream goes ahead of all that is more urgent.
@@ -103,11 +145,22 @@ fn common() -> TransportConfig {
     config
 }
 
+pub(crate) fn client_endpoint(bytes_most: u16) -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    take_packets(&mut config, bytes_most);
+    config
+}
+
+fn take_packets(config: &mut EndpointConfig, bytes_most: u16) {
+    config.max_udp_payload_size(bytes_most).expect("QUIC allows every bound from 1200 bytes on");
+}
+
 /// Keys that follow from the server's own: after a restart it can still tell old peers that
 /// their connections are gone.
 pub(crate) fn server_endpoint(identity: &Identity) -> EndpointConfig {
     let reset = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &derived(identity, b"reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
+    take_packets(&mut config, PACKET_BYTES_WITHIN);
     let seed = derived(identity, b"connection ids");
     let seed = u64::from_be_bytes(*seed.first_chunk().expect("a digest has 32 bytes"));
     config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(seed)));
@@ -129,4 +182,28 @@ pub(crate) fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER_BYTES);
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_longer_only_to_a_server_on_the_same_machine() {
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (ours, other) = (at("192.168.1.5"), at("192.168.1.9"));
+        let to = |server| Packets::ByAddress.bytes_most(server, ours);
+        assert_eq!(to(other), PACKET_BYTES);
+        assert_eq!(to(ours), PACKET_BYTES_WITHIN);
+        assert_eq!(to(at("127.0.0.3")), PACKET_BYTES_WITHIN);
+        assert_eq!(to(at("::1")), PACKET_BYTES_WITHIN);
+        assert_eq!(Packets::Least.bytes_most(ours, ours), PACKET_BYTES);
+        assert!(search(PACKET_BYTES).is_none() && search(PACKET_BYTES_WITHIN).is_some());
+    }
+
+    #[test]
+    fn what_is_handed_to_the_kernel_at_once_is_no_longer_than_it_takes() {
+        // The library hands down ten packets at once; with its headers a datagram has 64 KiB.
+        assert!(usize::from(PACKET_BYTES_WITHIN) * 10 + 48 < 64 << 10);
+    }
 }

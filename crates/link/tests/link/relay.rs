@@ -1,8 +1,9 @@
-//! A network between a client and its server: it can be cut, lead to another server, and be slow.
+//! A network between a client and its server: it can be cut, lead to another server, be slow, and
+//! lose what is long.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -20,6 +21,10 @@ pub struct Relay {
 struct Shared {
     target: Mutex<SocketAddr>,
     cut: AtomicBool,
+    /// Longer datagrams are lost.
+    bytes_most: AtomicUsize,
+    /// The longest that passed.
+    longest: AtomicUsize,
     /// Bytes a second in each direction; 0 is without bound.
     rate: u64,
     delay: Duration,
@@ -49,6 +54,8 @@ impl Relay {
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             cut: AtomicBool::new(false),
+            bytes_most: AtomicUsize::new(DATAGRAM_BYTES_MAX),
+            longest: AtomicUsize::new(0),
             rate,
             delay,
             queue_bytes_max,
@@ -64,6 +71,28 @@ impl Relay {
 
     pub fn cut(&self, cut: bool) {
         self.shared.cut.store(cut, Ordering::SeqCst);
+    }
+
+    /// From now on no longer datagrams pass, in either direction.
+    pub fn pass_at_most(&self, bytes: usize) {
+        self.shared.bytes_most.store(bytes, Ordering::SeqCst);
+        self.shared.longest.store(0, Ordering::SeqCst);
+    }
+
+    /// The longest datagram that passed since then.
+    pub fn longest(&self) -> usize {
+        self.shared.longest.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    fn passes(&self, bytes: usize) -> bool {
+        let passes =
+            !self.cut.load(Ordering::SeqCst) && bytes <= self.bytes_most.load(Ordering::SeqCst);
+        if passes {
+            self.longest.fetch_max(bytes, Ordering::SeqCst);
+        }
+        passes
     }
 }
 
@@ -135,7 +164,7 @@ async fn forward(shared: Arc<Shared>) {
                 back
             }
         };
-        if shared.cut.load(Ordering::SeqCst) {
+        if !shared.passes(bytes) {
             continue;
         }
         let target = *shared.target.lock().unwrap();
@@ -158,7 +187,7 @@ async fn give_back(shared: Arc<Shared>, back: Arc<UdpSocket>, client: SocketAddr
     }));
     loop {
         let Ok((bytes, _)) = back.recv_from(&mut buffer).await else { continue };
-        if shared.cut.load(Ordering::SeqCst) {
+        if !shared.passes(bytes) {
             continue;
         }
         if let Some(at) = lane.arrival(bytes) {

@@ -3,7 +3,7 @@
 use crate::relay::Relay;
 use crate::service::{Memory, Server, pattern, up, within};
 use crate::sessions::{put, read};
-use link::{Identity, Remote};
+use link::{Identity, Packets, Remote};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ async fn slow_link(rate: u64, delay: Duration) -> (Server, Relay, Arc<Remote>) {
     let relay = Relay::slow(server.socket(), rate, delay).await;
     let mut config = server.config(Identity::generate().unwrap());
     config.address.port = relay.address.port();
+    // What is slow is far, which the relay's address does not show.
+    config.packets = Packets::Least;
     let remote = Arc::new(Remote::connect(config).unwrap());
     up(&remote).await;
     (server, relay, remote)
@@ -124,5 +126,86 @@ async fn a_session_begins_even_at_9600_bits_a_second() {
     // With an ill-chosen first guess of the round trip, packets are sent again for nothing.
     let traffic = remote.traffic();
     assert!(traffic.wire_sent + traffic.wire_received < 20_000, "{traffic:?}");
+    server.stop().await;
+}
+
+/// A relay on this machine, of which nobody says that it leads elsewhere.
+async fn near_by(bytes_most: usize) -> (Server, Relay, Arc<Remote>) {
+    let server = Server::start(&Memory::inviting());
+    let relay = Relay::to(server.socket()).await;
+    relay.pass_at_most(bytes_most);
+    let mut config = server.config(Identity::generate().unwrap());
+    config.address.port = relay.address.port();
+    let remote = Arc::new(Remote::connect(config).unwrap());
+    up(&remote).await;
+    (server, relay, remote)
+}
+
+async fn there(remote: &Remote) {
+    let response = within(remote.ask(Class::Replay, put(pattern(PAYLOAD_BYTES_MAX)))).await;
+    assert!(matches!(response, Ok(Response::Measured(_))), "{response:?}");
+}
+
+async fn back(remote: &Remote) {
+    let response = within(remote.ask(Class::Demand, read(PAYLOAD_BYTES_MAX))).await;
+    assert!(matches!(response, Ok(Response::Bytes(_))), "{response:?}");
+}
+
+/// Datagrams that every path carries, and the longest that there are.
+const LEAST: usize = 1_200;
+const ANY: usize = 1 << 16;
+/// What passes is found out while the first messages travel.
+const MESSAGES: usize = 8;
+
+/// Sends until datagrams in both directions are longer than every path carries them.
+async fn until_long(relay: &Relay, remote: &Remote) {
+    let mut long = [false; 2];
+    for _ in 0..MESSAGES {
+        relay.pass_at_most(ANY);
+        there(remote).await;
+        long[0] |= relay.longest() > LEAST;
+        relay.pass_at_most(ANY);
+        back(remote).await;
+        long[1] |= relay.longest() > LEAST;
+    }
+    assert_eq!(long, [true; 2]);
+}
+
+#[tokio::test]
+async fn within_one_machine_packets_are_long() {
+    let (server, relay, remote) = near_by(ANY).await;
+    until_long(&relay, &remote).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn where_long_packets_do_not_pass_short_ones_do() {
+    let (server, relay, remote) = near_by(LEAST).await;
+    there(&remote).await;
+    back(&remote).await;
+    assert_eq!(relay.longest(), LEAST);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_goes_on_when_long_packets_pass_no_more() {
+    let (server, relay, remote) = near_by(ANY).await;
+    until_long(&relay, &remote).await;
+    relay.pass_at_most(LEAST);
+    there(&remote).await;
+    back(&remote).await;
+    assert_eq!(server.listener.sessions(), 1);
+    assert_eq!(relay.longest(), LEAST);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_says_that_the_server_is_elsewhere_sends_short_packets_and_gets_them() {
+    let (server, relay, remote) = slow_link(0, Duration::ZERO).await;
+    for _ in 0..MESSAGES {
+        there(&remote).await;
+        back(&remote).await;
+    }
+    assert_eq!(relay.longest(), LEAST);
     server.stop().await;
 }
