@@ -5,6 +5,7 @@
 
 use crate::error::{ChunksError, Result};
 use protocol::{PAYLOAD_BYTES_MAX, Payload};
+use std::borrow::Cow;
 use zstd::zstd_safe;
 
 /// Levels by bytes before compression: few bytes are worth much effort, because the link takes
@@ -36,11 +37,31 @@ pub fn pack(chunks: &[&[u8]]) -> Payload {
 /// The chunks of a payload whose chunks have `bytes_max` bytes together, at most.
 /// Errors: `BadPayload`.
 pub fn unpack(payload: &Payload, bytes_max: usize) -> Result<Vec<Vec<u8>>> {
-    let total = total_of(&payload.lengths, bytes_max)?;
-    if payload.plain {
-        return split(&payload.lengths, total, &payload.bytes);
+    let unpacked = Unpacked::of(payload, bytes_max)?;
+    Ok(unpacked.chunks().into_iter().map(<[u8]>::to_vec).collect())
+}
+
+/// A payload's chunks, one after another: where they are not compressed, those of the payload.
+pub struct Unpacked<'p> {
+    lengths: &'p [u32],
+    bytes: Cow<'p, [u8]>,
+}
+
+impl Unpacked<'_> {
+    /// As `unpack`.
+    pub fn of(payload: &Payload, bytes_max: usize) -> Result<Unpacked<'_>> {
+        let total = total_of(&payload.lengths, bytes_max)?;
+        let bytes = match payload.plain {
+            true => Cow::Borrowed(payload.bytes.as_slice()),
+            false => Cow::Owned(decompressed(&payload.bytes, total)?),
+        };
+        check_total(total, &bytes)?;
+        Ok(Unpacked { lengths: &payload.lengths, bytes })
     }
-    split(&payload.lengths, total, &decompressed(&payload.bytes, total)?)
+
+    pub fn chunks(&self) -> Vec<&[u8]> {
+        slices(self.lengths, &self.bytes)
+    }
 }
 
 /// The bytes that contents take by themselves, in payloads as large as a message takes.
@@ -75,17 +96,26 @@ pub(crate) fn total_of(lengths: &[u32], bytes_max: usize) -> Result<usize> {
 }
 
 pub(crate) fn split(lengths: &[u32], total: usize, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-    if bytes.len() != total {
-        return Err(bad(&format!("{} bytes for chunks of {total}", bytes.len())));
+    check_total(total, bytes)?;
+    Ok(slices(lengths, bytes).into_iter().map(<[u8]>::to_vec).collect())
+}
+
+fn check_total(total: usize, bytes: &[u8]) -> Result<()> {
+    if bytes.len() == total {
+        return Ok(());
     }
-    let mut rest = bytes;
+    Err(bad(&format!("{} bytes for chunks of {total}", bytes.len())))
+}
+
+/// Of bytes that are as long as all chunks.
+fn slices<'b>(lengths: &[u32], mut bytes: &'b [u8]) -> Vec<&'b [u8]> {
     let mut chunks = Vec::with_capacity(lengths.len());
     for length in lengths {
-        let (chunk, after) = rest.split_at(*length as usize);
-        chunks.push(chunk.to_vec());
-        rest = after;
+        let (chunk, after) = bytes.split_at(*length as usize);
+        chunks.push(chunk);
+        bytes = after;
     }
-    Ok(chunks)
+    chunks
 }
 
 /// None, if that does not save enough.

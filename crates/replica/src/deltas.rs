@@ -63,7 +63,10 @@ pub(crate) fn put_deltas(
             None => None,
         };
         match chunks {
-            Some(chunks) => put_chunks(inner, volume, &chunks)?,
+            Some(chunks) => {
+                let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+                put_chunks(inner, volume, &chunks)?;
+            }
             None => useless.push((delta.base.file, delta.base.version)),
         }
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::origin::Inner;
 use crate::upkeep::Promise;
 use crate::volumes::Volume;
-use chunks::ChunksError;
+use chunks::{ChunksError, Unpacked};
 use model::{Change, ChunkName, Contents, ReplicaId, Update};
 use protocol::{PAYLOAD_BYTES_MAX, Payload, Refusal};
 use std::collections::{BTreeSet, HashSet};
@@ -100,32 +100,27 @@ pub(crate) fn put_payload(
     volume: &Volume,
     payload: &Payload,
 ) -> Result<(), Refusal> {
-    let chunks = chunks::unpack(payload, PAYLOAD_BYTES_MAX)
+    let unpacked = Unpacked::of(payload, PAYLOAD_BYTES_MAX)
         .map_err(|error| Refusal::Malformed(error.to_string()))?;
-    put_chunks(inner, volume, &chunks)
+    put_chunks(inner, volume, &unpacked.chunks())
 }
 
 /// Keeps chunks, under the names that their bytes give them.
-pub(crate) fn put_chunks(
-    inner: &Inner,
-    volume: &Volume,
-    chunks: &[Vec<u8>],
-) -> Result<(), Refusal> {
+pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Result<(), Refusal> {
     let more: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
         return Err(Refusal::NoSpace);
     }
     let promise = inner.upkeep.promises.current();
-    let mut names = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
-        let chunk_name = volume.secret.name(chunk);
-        promise.note(volume.id, &chunk_name);
-        let name = volume.blob(&chunk_name);
-        inner.blobs.put(&name, chunk).map_err(|error| {
-            crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks")
-        })?;
-        names.push(chunk_name);
-    }
+    let names: Vec<ChunkName> = chunks.iter().map(|chunk| volume.secret.name(chunk)).collect();
+    names.iter().for_each(|name| promise.note(volume.id, name));
+    let blob_names: Vec<_> = names.iter().map(|name| volume.blob(name)).collect();
+    let blobs: Vec<(&[u8], &[u8])> =
+        blob_names.iter().zip(chunks).map(|(name, chunk)| (&name[..], *chunk)).collect();
+    inner
+        .blobs
+        .put_all(&blobs)
+        .map_err(|error| crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks"))?;
     if let Err(error) = inner.came_back(volume, &names) {
         tracing::warn!(volume = volume.name, %error, "what is back is still noted as missing");
     }

@@ -195,14 +195,14 @@ impl Inner {
     /// Keeps chunks of a device that may only read: those that are missing. Those that are here
     /// are passed over; with any other, nothing is kept.
     pub fn put_wanted(&self, volume: &Volume, payload: &Payload) -> Result<(), Refusal> {
-        let chunks = chunks::unpack(payload, protocol::PAYLOAD_BYTES_MAX)
+        let unpacked = chunks::Unpacked::of(payload, protocol::PAYLOAD_BYTES_MAX)
             .map_err(|error| Refusal::Malformed(error.to_string()))?;
         let failed = |error: store::StoreError| {
             ReplicaError::from(error).refuse(&volume.name, "look for chunks")
         };
         let mut wanted = Vec::new();
-        for chunk in chunks {
-            let name = volume.secret.name(&chunk);
+        for chunk in unpacked.chunks() {
+            let name = volume.secret.name(chunk);
             if volume.wanted.has(&name) {
                 wanted.push(chunk);
             } else if !self.blobs.has(&volume.blob(&name)).map_err(failed)? {
