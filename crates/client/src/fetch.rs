@@ -9,7 +9,6 @@ mod fill;
 
 use crate::base::Source;
 use crate::client::{Client, error_of};
-use crate::plan::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::room::Wanted as WantedRoom;
 use crate::session::unexpected;
@@ -23,7 +22,7 @@ use protocol::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
-use store::{Containers, Durability};
+use store::Containers;
 
 /// Pieces of one window: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
@@ -311,16 +310,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         pieces: Vec<Placed>,
         chunks: Vec<Vec<u8>>,
     ) -> Result<Vec<Placed>, Error> {
-        let names: BTreeSet<ChunkName> =
-            chunks.iter().map(|bytes| target.secret.name(bytes)).collect();
-        self.take_chunks(target, &pieces, chunks)?;
-        let came = |placed: &Placed| match placed.piece {
-            Piece::Chunk { name, .. } => names.contains(&name),
-            Piece::Zeros { .. } => false,
-        };
-        let (here, left): (Vec<Placed>, Vec<Placed>) = pieces.into_iter().partition(came);
-        self.note_present(target, contents, &here)?;
-        Ok(left)
+        let here = self.take_chunks(target, contents, &pieces, &chunks)?;
+        Ok(without(pieces, &here))
     }
 
     /// All chunks of the contents came. With a recipe, there are zeros besides.
@@ -335,8 +326,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let whole = whole(fetched.contents.size);
         let pieces = pieces_of(target, fetched, whole)?;
-        self.take_chunks(target, &pieces, chunks)?;
-        self.note_present(target, fetched.contents, &pieces)
+        let here = self.take_chunks(target, fetched.contents, &pieces, &chunks)?;
+        self.note_present(target, fetched.contents, &without(pieces, &here))
     }
 
     /// All the contents came with one answer.
@@ -354,17 +345,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 target.file, target.version
             )));
         }
-        self.fill(target, &[(0, bytes)])?;
         self.ahead().held.keep(target.file, target.version, bytes);
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        crate::contents::note_places(&mut *write, target.file, target.generation, &described)
-            .map_err(error_of)?;
-        for (name, _) in &described.tree.chunks {
-            note_home(&mut *write, name).map_err(error_of)?;
-        }
-        write.commit(Durability::Later).map_err(error_of)?;
-        self.note_present(target, contents, &described.pieces)
+        self.take_described(target, bytes, &described)
     }
+}
+
+/// What is left of pieces, in order, without some of them, in the same order.
+fn without(mut pieces: Vec<Placed>, some: &[Placed]) -> Vec<Placed> {
+    let mut next = some.iter().peekable();
+    pieces.retain(|placed| next.next_if(|other| other.offset == placed.offset).is_none());
+    pieces
 }
 
 fn whole(size: u64) -> Range {

@@ -9,8 +9,8 @@ use crate::presence::Presence;
 use crate::recipes;
 use crate::room::taken;
 use crate::types::Error;
-use chunks::Placed;
 use chunks::index::{self, Place};
+use chunks::{Described, Placed};
 use model::{ChunkName, Contents, Piece};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             match bytes {
                 Some(bytes) => {
-                    self.fill(target, &[(placed.offset, &bytes)])?;
+                    self.fill(target, placed.offset, &bytes)?;
                     found_here.push((name, place_of(target, placed)));
                 }
                 None => {
@@ -80,41 +80,76 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(missing)
     }
 
+    /// Takes in what came of these pieces: it is written, and counts as present. Gives back which
+    /// they are.
     pub(super) fn take_chunks(
         &self,
         target: &Target<C::Container>,
+        contents: Contents,
         pieces: &[Placed],
-        chunks: Vec<Vec<u8>>,
-    ) -> Result<(), Error> {
-        let by_name: BTreeMap<ChunkName, Vec<u8>> =
-            chunks.into_iter().map(|bytes| (target.secret.name(&bytes), bytes)).collect();
-        let mut filling: Vec<(u64, &[u8])> = Vec::new();
-        let mut places = Vec::new();
+        chunks: &[Vec<u8>],
+    ) -> Result<Vec<Placed>, Error> {
+        let by_name: BTreeMap<ChunkName, &[u8]> =
+            chunks.iter().map(|bytes| (target.secret.name(bytes), bytes.as_slice())).collect();
+        let (mut filling, mut came) = (Vec::new(), Vec::new());
         for placed in pieces {
             let Piece::Chunk { name, length } = placed.piece else { continue };
             // A recipe may lie about a length: the chunk would not fit where it says.
-            let fits = |bytes: &&Vec<u8>| bytes.len() as u64 == length;
+            let fits = |bytes: &&&[u8]| bytes.len() as u64 == length;
             let Some(bytes) = by_name.get(&name).filter(fits) else { continue };
-            filling.push((placed.offset, bytes));
-            places.push((name, place_of(target, placed)));
+            filling.push((placed.offset, *bytes));
+            came.push(*placed);
         }
-        self.fill(target, &filling)?;
+        // Nobody writes over them before they count as present, so they need not be read again.
+        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        if self.fill_still(target, &filling)? {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            for placed in &came {
+                let Piece::Chunk { name, .. } = placed.piece else { continue };
+                index::note(&mut *write, &name, place_of(target, placed)).map_err(error_of)?;
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+            self.note_checked(target, contents, &came)?;
+        }
+        Ok(came)
+    }
+
+    /// Writes all the contents, which have been checked and described, and counts them as present.
+    pub(super) fn take_described(
+        &self,
+        target: &Target<C::Container>,
+        bytes: &[u8],
+        described: &Described,
+    ) -> Result<(), Error> {
+        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.fill_still(target, &[(0, bytes)])? {
+            return Ok(());
+        }
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        for (name, place) in places {
-            index::note(&mut *write, &name, place).map_err(error_of)?;
+        crate::contents::note_places(&mut *write, target.file, target.generation, described)
+            .map_err(error_of)?;
+        for (name, _) in &described.tree.chunks {
+            note_home(&mut *write, name).map_err(error_of)?;
         }
-        write.commit(Durability::Later).map_err(error_of)
+        write.commit(Durability::Later).map_err(error_of)?;
+        self.note_checked(target, described.tree.contents, &described.pieces)
     }
 
     /// Writes checked bytes, unless somebody has begun to change the file.
-    pub(super) fn fill(
+    fn fill(&self, target: &Target<C::Container>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        self.fill_still(target, &[(offset, bytes)]).map(drop)
+    }
+
+    /// Writes checked bytes, for whoever sees to it that nobody writes meanwhile. False: somebody
+    /// has begun to change the file.
+    fn fill_still(
         &self,
         target: &Target<C::Container>,
         stretches: &[(u64, &[u8])],
-    ) -> Result<(), Error> {
-        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<bool, Error> {
         if self.is_overtaken(target) {
-            return Ok(());
+            return Ok(false);
         }
         let before = taken(&target.container).map_err(error_of)?;
         for (offset, bytes) in stretches {
@@ -123,7 +158,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let after = taken(&target.container).map_err(error_of)?;
         self.room_taken(after.saturating_sub(before));
         self.contents_written(Key { file: target.file.0, generation: target.generation });
-        Ok(())
+        Ok(true)
     }
 
     /// The pieces are in the container now: checked piece by piece, so that what is missing
@@ -148,6 +183,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 )));
             }
         }
+        self.note_checked(target, contents, pieces)
+    }
+
+    /// The pieces are in the container, and are what they should be.
+    fn note_checked(
+        &self,
+        target: &Target<C::Container>,
+        contents: Contents,
+        pieces: &[Placed],
+    ) -> Result<(), Error> {
         let (whole, older) = {
             let mut files = self.files();
             let Some(open) = files.get_mut(target.file, target.generation) else { return Ok(()) };
