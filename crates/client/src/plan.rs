@@ -303,6 +303,9 @@ pub(crate) fn describe_container_again(
     })
 }
 
+/// A container that was opened for a chunk, and may have the next one too.
+pub(crate) type Opened<K> = Option<(Key, K)>;
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn secret(&self) -> (Secret, Cutter) {
         let core = self.core();
@@ -316,12 +319,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         secret: &Secret,
         name: &ChunkName,
     ) -> Result<Option<Vec<u8>>, StoreError> {
+        self.chunk_in(plan, secret, name, &mut None)
+    }
+
+    /// The same of one chunk after another: the container stays open for the next.
+    pub(crate) fn chunk_in(
+        &self,
+        plan: &Plan,
+        secret: &Secret,
+        name: &ChunkName,
+        opened: &mut Opened<C::Container>,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         if let Some(bytes) = plan.recipe.get(name) {
             return Ok(Some(bytes.clone()));
         }
         let Some((offset, length)) = plan.data.get(name) else { return Ok(None) };
         let key = Key { file: plan.file.0, generation: plan.generation };
-        let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
+        if opened.as_ref().is_none_or(|(open, _)| *open != key) {
+            let container = self.inner.containers.open(key, false)?;
+            *opened = container.map(|container| (key, container));
+        }
+        let Some((_, container)) = opened else { return Ok(None) };
         let bytes = container.read(*offset, *length as usize)?;
         Ok(secret.check(name, &bytes).is_ok().then_some(bytes))
     }

@@ -1,25 +1,21 @@
 //! The contents that pending stores need: found, and sent where they are missing above.
 //! From: LBFS, "Update protocol": TMPWRITE of the chunks that were not found.
 
+mod puts;
+
 use crate::client::{Client, error_of};
 use crate::files::has_length;
-use crate::pace::PUT_FOR;
-use crate::plan::{Plan, describe_container, is_home};
-use crate::portions::carried;
+use crate::plan::{Opened, Plan, describe_container, is_home};
 use crate::presence::Presence;
-use crate::replay_log::{Parcel, Setback, coded_bytes, pack_all};
-use crate::session::unexpected;
+use crate::replay_log::{Parcel, Setback, coded_bytes};
 use crate::types::Error;
-use chunks::pack;
 use chunks::transfer::BATCH_MAX;
 use model::{Change, ChunkName, FileId, Stamp, Update};
-use protocol::{Class, Delta, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use protocol::{Delta, PAYLOAD_BYTES_MAX, Upstream};
+use puts::Supply;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use store::Containers;
 use store::container::Key;
-use store::{Containers, StoreError};
-
-const PUT_BYTES_MIN: u64 = 4 << 10;
 
 /// How data chunks are sent: as deltas, each for some of them, or by themselves.
 struct Coded {
@@ -225,60 +221,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(delta)
     }
 
-    /// Sends the chunks that the replica above lacks for these updates, the first not judged.
-    pub(crate) async fn put(
-        &self,
-        updates: &[Update],
-        missing: &[ChunkName],
-        class: Class,
-    ) -> Result<(), Setback> {
-        let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
-        let most = carried(rate, PUT_FOR).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
-        let mut found_any = false;
-        let mut supply = Supply { most, hopeless: BTreeSet::new() };
-        let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
-            (updates.into(), missing.into());
-        let mut at = 0;
-        let mut ready: Option<Parcel> = None;
-        while at < missing.len() || ready.is_some() {
-            // The next is put together while one is on its way: on a fast link, or with a slow
-            // disk, the one takes as long as the other.
-            let next = self.make_parcel(supply, &updates, &missing, at);
-            let (made, sent) = match &ready {
-                Some(parcel) => tokio::join!(next, self.put_parcel(parcel, class)),
-                None => (next.await, Ok(())),
-            };
-            sent?;
-            let parcel;
-            (parcel, at, supply) = made.map_err(error_of)??;
-            found_any |= !parcel.is_empty();
-            ready = Some(parcel).filter(|parcel| !parcel.is_empty());
-        }
-        if !found_any && !self.ground_is_lacking(&updates).await? {
-            self.look_again(&updates)?;
-        }
-        Ok(())
-    }
-
-    /// What is to be sent next of the missing chunks from `at` on, and where to go on after it.
-    async fn make_parcel(
-        &self,
-        mut supply: Supply,
-        updates: &Arc<[Update]>,
-        missing: &Arc<[ChunkName]>,
-        at: usize,
-    ) -> Result<Result<(Parcel, usize, Supply), Error>, StoreError> {
-        if at >= missing.len() {
-            return Ok(Ok((Parcel::default(), at, supply)));
-        }
-        let (client, updates, missing) = (self.clone(), updates.clone(), missing.clone());
-        let work = move || {
-            let made = client.next_parcel(&mut supply, &updates, &missing[at..]);
-            Ok(made.map(|(parcel, used)| (parcel, at + used, supply)))
-        };
-        self.off_the_runtime(work).await
-    }
-
     /// What is to be sent next of the missing chunks, and how many of them that settles: one at
     /// least.
     fn next_parcel(
@@ -288,9 +230,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         missing: &[ChunkName],
     ) -> Result<(Parcel, usize), Error> {
         let mut parcel = Parcel::default();
-        let (mut at, mut bytes) = (0, 0);
+        let (mut at, mut bytes, mut opened) = (0, 0, None);
         while at < missing.len() && bytes < supply.most {
-            let run = self.run_of(updates, &missing[at..], &parcel);
+            let run = self.run_of(supply, updates, &missing[at..], &parcel);
             if let Some((update, names)) = run
                 && let Some(delta) = self.delta_of_run(supply, update, names)?
             {
@@ -315,7 +257,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 parcel.add(number, covered, delta);
                 continue;
             }
-            let Some((stored, chunk)) = self.find_pending_chunk(updates, &missing[at])? else {
+            let Some((stored, chunk)) =
+                self.find_pending_chunk(updates, &missing[at], &mut opened)?
+            else {
                 at += 1;
                 continue;
             };
@@ -332,9 +276,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The store whose data the first of these chunks is, and how many of them, one after another,
-    /// are data of it too and fit into one delta.
+    /// are data of it too and fit into one delta. None, too: no delta is worth while for it.
     fn run_of<'a>(
         &self,
+        supply: &Supply,
         updates: &'a [Update],
         missing: &'a [ChunkName],
         parcel: &Parcel,
@@ -345,6 +290,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let plan = core.plans.get(update.stamp.number)?;
             plan.data.contains_key(first).then_some((update, plan))
         })?;
+        if supply.hopeless.contains(&update.stamp.number) {
+            return None;
+        }
         let mut bytes = 0;
         let fits = |name: &&ChunkName| {
             let Some((_, length)) = plan.data.get(name) else { return false };
@@ -373,9 +321,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         mut names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
         let number = update.stamp.number;
-        if supply.hopeless.contains(&number) {
-            return Ok(None);
-        }
         let Some(mut plan) = self.core().plans.remove(number) else { return Ok(None) };
         let mut outcome = self.coded(update, &mut plan, names);
         while let Ok(Some(delta)) = &outcome
@@ -403,21 +348,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.core().plans.remove(number);
         self.plan_again(update)?;
         Ok(self.give_up_store(update)?)
-    }
-
-    async fn put_parcel(&self, parcel: &Parcel, class: Class) -> Result<(), Setback> {
-        let payload = pack_all(&parcel.chunks).unwrap_or_else(|| pack(&[]));
-        let request = Request::Put { payload, deltas: parcel.deltas() };
-        match self.inner.upstream.ask(class, request).await {
-            Ok(Response::Stored { useless }) => {
-                self.note_useless(useless.as_ref());
-                self.note_arrived(parcel, useless.as_ref());
-                Ok(())
-            }
-            Ok(Response::Refused(refusal)) => Err(self.refused(refusal)),
-            Ok(other) => Err(unexpected("put", &other).into()),
-            Err(_) => Err(Setback::Link),
-        }
     }
 
     /// A parcel was received, except what was coded against useless bases.
@@ -450,12 +380,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         updates: &[Update],
         name: &ChunkName,
+        opened: &mut Opened<C::Container>,
     ) -> Result<Option<PendingChunk>, Error> {
         let secret = self.secret().0;
         for update in updates {
             let number = update.stamp.number;
             let Some(plan) = self.core().plans.remove(number) else { continue };
-            let found = self.chunk_of(&plan, &secret, name);
+            let found = self.chunk_in(&plan, &secret, name, opened);
             let file = plan.file;
             self.core().plans.insert(number, plan);
             if let Some(bytes) = found.map_err(error_of)? {
@@ -474,11 +405,3 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
 /// A version of a file, and the bytes of one of its chunks.
 type PendingChunk = ((FileId, Stamp), Vec<u8>);
-
-/// What is known while missing chunks are sent.
-struct Supply {
-    /// About what one message may take.
-    most: u64,
-    /// Stores of which no chunks are worth a delta.
-    hopeless: BTreeSet<u64>,
-}

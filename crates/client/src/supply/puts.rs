@@ -1,0 +1,139 @@
+//! Messages with contents that are missing above: how many are under way at once.
+//! Holds: on a link that one of them fills for a while, one at a time.
+
+use crate::client::{Client, error_of};
+use crate::pace::PUT_FOR;
+use crate::portions::carried;
+use crate::replay_log::{Parcel, Setback, pack_all};
+use crate::session::unexpected;
+use crate::types::Error;
+use chunks::pack;
+use model::{ChunkName, Update};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Containers, StoreError};
+use tokio::task::JoinSet;
+
+/// A message is this long at least, however slow the link.
+const PUT_BYTES_MIN: u64 = 4 << 10;
+
+/// What is under way takes the link no longer than this; it is one message at least.
+const UNDER_WAY_FOR: Duration = Duration::from_millis(100);
+const UNDER_WAY_MAX: usize = 3;
+
+/// What is known while missing chunks are sent.
+pub(super) struct Supply {
+    /// About what one message may take.
+    pub most: u64,
+    /// Stores of which no chunks are worth a delta.
+    pub hopeless: BTreeSet<u64>,
+}
+
+/// Messages that may be under way at once, by the bytes a second that the link carries: while the
+/// other side takes in one of them, the link should have the next.
+fn under_way_most(rate: Option<u64>) -> usize {
+    let messages = carried(rate.unwrap_or(0), UNDER_WAY_FOR) / PAYLOAD_BYTES_MAX as u64;
+    usize::try_from(messages).unwrap_or(usize::MAX).clamp(1, UNDER_WAY_MAX)
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Sends the chunks that the replica above lacks for these updates, the first not judged.
+    pub(crate) async fn put(
+        &self,
+        updates: &[Update],
+        missing: &[ChunkName],
+        class: Class,
+    ) -> Result<(), Setback> {
+        let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
+        let most = carried(rate, PUT_FOR).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
+        let mut found_any = false;
+        let mut supply = Supply { most, hopeless: BTreeSet::new() };
+        let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
+            (updates.into(), missing.into());
+        let mut at = 0;
+        let mut under_way = JoinSet::new();
+        while at < missing.len() {
+            // The next is put together while others are on their way: on a fast link, or with a
+            // slow disk, the one takes as long as the other.
+            let made = self.make_parcel(supply, &updates, &missing, at).await;
+            let parcel;
+            (parcel, at, supply) = made.map_err(error_of)??;
+            if parcel.is_empty() {
+                continue;
+            }
+            found_any = true;
+            let room = under_way_most(self.inner.upstream.quality().rate_up);
+            while under_way.len() >= room {
+                arrived(under_way.join_next().await)?;
+            }
+            under_way.spawn(self.clone().put_parcel(parcel, class));
+        }
+        while !under_way.is_empty() {
+            arrived(under_way.join_next().await)?;
+        }
+        if !found_any && !self.ground_is_lacking(&updates).await? {
+            self.look_again(&updates)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be sent next of the missing chunks from `at` on, and where to go on after it.
+    async fn make_parcel(
+        &self,
+        mut supply: Supply,
+        updates: &Arc<[Update]>,
+        missing: &Arc<[ChunkName]>,
+        at: usize,
+    ) -> Result<Result<(Parcel, usize, Supply), Error>, StoreError> {
+        let (client, updates, missing) = (self.clone(), updates.clone(), missing.clone());
+        let work = move || {
+            let made = client.next_parcel(&mut supply, &updates, &missing[at..]);
+            Ok(made.map(|(parcel, used)| (parcel, at + used, supply)))
+        };
+        self.off_the_runtime(work).await
+    }
+
+    async fn put_parcel(self, parcel: Parcel, class: Class) -> Result<(), Setback> {
+        let payload = pack_all(&parcel.chunks).unwrap_or_else(|| pack(&[]));
+        let request = Request::Put { payload, deltas: parcel.deltas() };
+        match self.inner.upstream.ask(class, request).await {
+            Ok(Response::Stored { useless }) => {
+                self.note_useless(useless.as_ref());
+                self.note_arrived(&parcel, useless.as_ref());
+                Ok(())
+            }
+            Ok(Response::Refused(refusal)) => Err(self.refused(refusal)),
+            Ok(other) => Err(unexpected("put", &other).into()),
+            Err(_) => Err(Setback::Link),
+        }
+    }
+}
+
+/// One of the messages was answered.
+fn arrived(
+    answer: Option<Result<Result<(), Setback>, tokio::task::JoinError>>,
+) -> Result<(), Setback> {
+    match answer {
+        None => Ok(()),
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => Err(Error::Failed(error.to_string()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_one_message_fills_has_one_under_way() {
+        let megabit = 125_000;
+        assert_eq!(under_way_most(None), 1);
+        for slow in [1_200, megabit, 100 * megabit] {
+            assert_eq!(under_way_most(Some(slow)), 1);
+        }
+        assert_eq!(under_way_most(Some(200 * megabit)), 2);
+        assert_eq!(under_way_most(Some(1_000 * megabit)), UNDER_WAY_MAX);
+    }
+}
