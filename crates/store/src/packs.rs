@@ -28,6 +28,9 @@ pub const PACK_BYTES: u64 = 64 << 20;
 /// Packs that are kept open for reading.
 const OPEN_MAX: usize = 256;
 
+/// So much is not left for the next pack's beginning to sync, which holds up all who write.
+const UNSYNCED_MOST: u64 = 16 << 20;
+
 /// Blobs that are written at once.
 const TOGETHER_MAX: usize = 512;
 
@@ -57,6 +60,8 @@ struct Appender {
     offset: u64,
     /// Records appended since the packs were opened.
     appended: u64,
+    /// Bytes appended since the last sync began.
+    unsynced: u64,
 }
 
 #[derive(Default)]
@@ -162,6 +167,7 @@ impl Packs {
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         appender.offset += bytes;
         appender.appended += records;
+        appender.unsynced += bytes;
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -187,6 +193,7 @@ impl Packs {
             file: Arc::new(file),
             offset: HEADER_BYTES as u64,
             appended: appender.appended,
+            unsynced: 0,
         };
         Ok(())
     }
@@ -338,7 +345,9 @@ impl Blobs for Packs {
             let written = self.append_blobs(&mut appender, rest)?;
             rest = &rest[written..];
         }
-        Ok(())
+        let much = appender.unsynced >= UNSYNCED_MOST;
+        drop(appender);
+        if much { self.sync() } else { Ok(()) }
     }
 
     fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -368,7 +377,8 @@ impl Blobs for Packs {
         let wanted = locked(&self.appender).appended;
         self.group.upto(wanted, || {
             let (file, path, appended) = {
-                let appender = locked(&self.appender);
+                let mut appender = locked(&self.appender);
+                appender.unsynced = 0;
                 (appender.file.clone(), appender.path.clone(), appender.appended)
             };
             file.sync_data().map_err(|source| files::failed(&path, source))?;
@@ -444,4 +454,22 @@ fn pack_lengths(directory: &Path) -> Result<BTreeMap<u32, u64>> {
         }
     }
     Ok(lengths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_left_for_the_beginning_of_the_next_pack_to_sync() {
+        let directory = tempfile::tempdir().unwrap();
+        let packs = Packs::open(directory.path()).unwrap();
+        let blob = vec![7; 1 << 20];
+        for number in 0..UNSYNCED_MOST / blob.len() as u64 {
+            assert_eq!(packs.group.synced(), 0, "a sync is made for many writes");
+            packs.put(&number.to_be_bytes(), &blob).unwrap();
+        }
+        assert!(packs.group.synced() > 0);
+        assert!(locked(&packs.appender).unsynced < UNSYNCED_MOST);
+    }
 }

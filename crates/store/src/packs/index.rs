@@ -268,7 +268,10 @@ impl Index {
             (inner.gathered.clone(), inner.packs.clone(), removed)
         };
         let mut write = self.database.write()?;
-        for (name, place) in &gathered {
+        // In order, so that rows of one page come one after another.
+        let mut rows: Vec<_> = gathered.iter().collect();
+        rows.sort_unstable_by_key(|(name, _)| *name);
+        for (name, place) in rows {
             match place {
                 Some(place) => write.put(BLOBS, name, &encode_place(*place))?,
                 None => write.delete(BLOBS, name)?,

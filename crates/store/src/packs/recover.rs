@@ -43,7 +43,9 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
         files::open(&path, false)?
     };
     index.flush_if_room()?;
-    let appender = Appender { pack: newest, path, file: Arc::new(file), offset, appended: 0 };
+    let (appended, unsynced) = (0, 0);
+    let file = Arc::new(file);
+    let appender = Appender { pack: newest, path, file, offset, appended, unsynced };
     Ok(Recovered { index, appender, total_bytes })
 }
 
