@@ -11,7 +11,7 @@ use crate::quality::Counters;
 use crate::transport::code;
 use crate::turnstile::Turnstile;
 use bytes::Bytes;
-use protocol::Class;
+use protocol::{Class, PAYLOAD_BYTES_MAX};
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +27,9 @@ const PIECES_UNDER_WAY: u64 = 8;
 const READ_BYTES: usize = 64 << 10;
 /// Of other streams: what came in so many packets.
 const READ_PACKETS: usize = 32;
+
+/// Messages without contents are seldom longer.
+const SHORT_BYTES: usize = 64 << 10;
 
 /// Bytes of the length before a frame of the first stream.
 const LENGTH_BYTES: usize = 4;
@@ -205,6 +208,10 @@ impl Assembly<'_> {
             return Err(NotReceived::TooLong);
         }
         let before = self.wire.assembling.fetch_add(bytes.len(), Ordering::Relaxed);
+        if self.bytes.len() > SHORT_BYTES && self.bytes.capacity() < PAYLOAD_BYTES_MAX {
+            // It is likely to have contents: room for all of them, and it need not move again.
+            self.bytes.reserve(PAYLOAD_BYTES_MAX + SHORT_BYTES);
+        }
         self.bytes.extend_from_slice(bytes);
         // A peer that keeps the agreed bounds on its requests does not come here.
         if before + bytes.len() > ASSEMBLY_BYTES_MAX {
