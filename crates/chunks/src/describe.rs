@@ -91,7 +91,7 @@ pub fn describe_bytes(secret: &Secret, cutter: Cutter, bytes: &[u8]) -> Describe
 
 struct Naming<'s> {
     secret: &'s Secret,
-    builder: Builder<'s>,
+    builder: Builder,
     pieces: Vec<Placed>,
     offset: u64,
 }

@@ -37,6 +37,8 @@ pub struct Limits {
     /// How often the store is tidied, and how long after the start for the first time.
     pub collect_every: Duration,
     pub collect_first: Duration,
+    /// Bytes of a tree's large file that are read before what else happened is looked at.
+    pub tree_read_bytes: u64,
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -62,6 +64,7 @@ impl Default for Limits {
             mark_every: HOUR,
             collect_every: DAY,
             collect_first: HOUR,
+            tree_read_bytes: 8 << 20,
         }
     }
 }

@@ -19,6 +19,7 @@ mod doubt;
 mod gather;
 mod intake;
 mod keeper;
+mod large;
 mod moves;
 mod outlet;
 mod patrol;

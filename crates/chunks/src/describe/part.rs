@@ -244,7 +244,7 @@ struct Work<'a, P> {
     old: &'a Contents,
     size: u64,
     part: &'a mut P,
-    builder: Builder<'a>,
+    builder: Builder,
     /// Up to here all is described.
     at: u64,
     fresh: Vec<Placed>,

@@ -22,8 +22,8 @@ pub fn build(secret: &Secret, pieces: impl IntoIterator<Item = Piece>) -> Tree {
     builder.finish()
 }
 
-pub struct Builder<'s> {
-    secret: &'s Secret,
+pub struct Builder {
+    secret: Secret,
     size: u64,
     holes: u64,
     /// Entries of the recipe chunks that are not complete yet, by depth - 1.
@@ -33,10 +33,10 @@ pub struct Builder<'s> {
     names: HashSet<ChunkName>,
 }
 
-impl<'s> Builder<'s> {
-    pub fn new(secret: &'s Secret) -> Builder<'s> {
+impl Builder {
+    pub fn new(secret: &Secret) -> Builder {
         let (chunks, names) = (Vec::new(), HashSet::new());
-        Builder { secret, size: 0, holes: 0, open: Vec::new(), chunks, names }
+        Builder { secret: secret.clone(), size: 0, holes: 0, open: Vec::new(), chunks, names }
     }
 
     /// The next piece of the file. Empty ones add nothing.

@@ -70,6 +70,7 @@ impl Origin {
             watched: BTreeMap::new(),
             listed: BTreeSet::new(),
             dirt: Default::default(),
+            large: Default::default(),
             patrol: Patrol::after(now),
             doubt: Doubt::none(now),
             behind: Behind::default(),
@@ -82,6 +83,7 @@ impl Origin {
             away: false,
             looked_at_all: now,
             stuck: 0,
+            tried: now,
             full: false,
             new: true,
         };

@@ -9,6 +9,7 @@ use crate::volumes::Volume;
 use chunks::{Builder, ChunksError, Cut, Cutting};
 use model::{ChunkName, Contents, Piece};
 use protocol::Range;
+use std::sync::Arc;
 use store::StoreError;
 use store::tree::TreeFile;
 
@@ -18,49 +19,89 @@ const READ_BYTES: usize = 256 << 10;
 const PIECES_MAX: usize = 4096;
 
 /// Keeps the chunks of a file that has so many bytes. Errors: `SizeChanged`.
-pub(super) fn keep(inner: &Inner, volume: &Volume, file: &TreeFile, size: u64) -> Result<Contents> {
-    let builder = Builder::new(&volume.secret);
-    let promise = inner.upkeep.promises.current();
-    let mut keeping = Keeping { inner, volume, builder, promise, failed: None };
-    let mut cutting = Cutting::new(volume.cutter, size);
-    let mut offset = 0;
-    while offset < size && keeping.failed.is_none() {
-        let data = file.data_after(offset)?.unwrap_or(size).min(size);
-        if data > offset {
-            cutting.push_zeros(data - offset);
-            offset = data;
-            continue;
-        }
-        let left = usize::try_from(size - offset).unwrap_or(READ_BYTES);
-        let bytes = file.read(offset, READ_BYTES.min(left))?;
-        if bytes.is_empty() {
-            break;
-        }
-        cutting.push(&bytes, &mut |cut| keeping.take(cut));
-        offset += bytes.len() as u64;
-    }
-    cutting.finish(&mut |cut| keeping.take(cut))?;
-    if let Some(error) = keeping.failed {
-        return Err(error.into());
-    }
-    let tree = keeping.builder.finish();
-    for (name, bytes) in &tree.chunks {
-        keeping.promise.note(volume.id, name);
-        inner.blobs.put(&volume.blob(name), bytes)?;
-    }
-    Ok(tree.contents)
+pub(super) fn keep(
+    inner: &Arc<Inner>,
+    volume: &Arc<Volume>,
+    file: &TreeFile,
+    size: u64,
+) -> Result<Contents> {
+    let mut keeping = Keeping::new(inner, volume, size);
+    keeping.read_on(file, size)?;
+    Ok(keeping.finish()?.0)
 }
 
-struct Keeping<'a> {
-    inner: &'a Inner,
-    volume: &'a Volume,
-    builder: Builder<'a>,
+/// A file of which so much is kept as was read.
+pub(super) struct Keeping {
+    size: u64,
+    offset: u64,
+    cutting: Cutting,
+    kept: Kept,
+}
+
+struct Kept {
+    inner: Arc<Inner>,
+    volume: Arc<Volume>,
+    builder: Builder,
     /// The update that will name these chunks is not committed yet.
     promise: Promise,
     failed: Option<StoreError>,
 }
 
-impl Keeping<'_> {
+impl Keeping {
+    /// Of a file that has so many bytes.
+    pub fn new(inner: &Arc<Inner>, volume: &Arc<Volume>, size: u64) -> Keeping {
+        let builder = Builder::new(&volume.secret);
+        let promise = inner.upkeep.promises.current();
+        let (inner, volume) = (inner.clone(), volume.clone());
+        let cutting = Cutting::new(volume.cutter, size);
+        let kept = Kept { inner, volume, builder, promise, failed: None };
+        Keeping { size, offset: 0, cutting, kept }
+    }
+
+    /// Reads up to so many bytes more. True: there are no more.
+    pub fn read_on(&mut self, file: &TreeFile, bytes_max: u64) -> Result<bool> {
+        let mut left = bytes_max;
+        while self.offset < self.size {
+            if left == 0 {
+                return Ok(false);
+            }
+            let data = file.data_after(self.offset)?.unwrap_or(self.size).min(self.size);
+            if data > self.offset {
+                self.cutting.push_zeros(data - self.offset);
+                self.offset = data;
+                continue;
+            }
+            let wanted = (self.size - self.offset).min(left);
+            let wanted = usize::try_from(wanted).map_or(READ_BYTES, |w| w.min(READ_BYTES));
+            let bytes = file.read(self.offset, wanted)?;
+            if bytes.is_empty() {
+                break;
+            }
+            let kept = &mut self.kept;
+            self.cutting.push(&bytes, &mut |cut| kept.take(cut));
+            kept.check()?;
+            self.offset += bytes.len() as u64;
+            left = left.saturating_sub(bytes.len() as u64);
+        }
+        Ok(true)
+    }
+
+    /// What was kept, which stays as long as the promise. Errors: `SizeChanged`.
+    pub fn finish(self) -> Result<(Contents, Promise)> {
+        let Keeping { cutting, mut kept, .. } = self;
+        cutting.finish(&mut |cut| kept.take(cut))?;
+        kept.check()?;
+        let Kept { inner, volume, builder, promise, .. } = kept;
+        let tree = builder.finish();
+        for (name, bytes) in &tree.chunks {
+            promise.note(volume.id, name);
+            inner.blobs.put(&volume.blob(name), bytes)?;
+        }
+        Ok((tree.contents, promise))
+    }
+}
+
+impl Kept {
     fn take(&mut self, cut: Cut<'_>) {
         let piece = match cut {
             Cut::Zeros(length) => Piece::Zeros { length },
@@ -74,6 +115,10 @@ impl Keeping<'_> {
             }
         };
         self.builder.push(piece);
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

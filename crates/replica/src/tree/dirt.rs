@@ -48,7 +48,8 @@ impl Dirt {
     /// It cannot be taken in before `due`; what is known of it stays.
     pub fn wait(&mut self, directory: FileId, name: Name, since: Since, due: Moment) {
         let waiting = Since { due, ..since };
-        self.names.entry((directory, name)).or_insert(waiting);
+        let noted = self.names.entry((directory, name)).or_insert(waiting);
+        noted.at = noted.at.min(since.at);
     }
 
     /// What can be looked at now.

@@ -24,11 +24,11 @@ use tracing::warn;
 use volume::whole::Whole;
 
 /// After so long a file that cannot be read at one moment is taken in as it comes.
-const UNSTEADY_AFTER: Duration = Duration::from_secs(12);
+pub(super) const UNSTEADY_AFTER: Duration = Duration::from_secs(12);
 /// What was written into a mapping is on the disk after so long, if it is not asked for.
 const MAPPED_SECS: i64 = 120;
 /// How soon a file is looked at again that changed while it was read.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
 /// Stands for the stamp of the update before, which makes the file.
 pub(super) const OF_MAKE: Stamp = Stamp { replica: ReplicaId(REPLICA_MAX), number: u64::MAX };
@@ -38,7 +38,7 @@ pub(super) struct Held {
     pub stat: Stat,
     pub contents: Contents,
     /// It did not change while it was read.
-    steady: bool,
+    pub steady: bool,
 }
 
 impl Held {
@@ -253,13 +253,11 @@ impl Keeper {
         if stat.sort != store::tree::Sort::File {
             return Ok(Some(Held { stat, contents: Contents::EMPTY, steady: true }));
         }
-        let clock = self.inner.world.clock.clone();
-        let noted_for = clock.moment().since(since.at);
-        let left = rest(time(stat.ctime), clock.time(), since.whole, noted_for);
-        if let Some(left) = left {
-            self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + left);
-            return Ok(None);
+        if self.is_large(&stat) {
+            return self.hold_large(opened, at, stat, since);
         }
+        let clock = self.inner.world.clock.clone();
+        let Some(noted_for) = self.rests(at, &stat, since) else { return Ok(None) };
         let kept = || -> Result<(Stat, Contents, Stat)> {
             let file = opened.open(at.1.as_bytes())?;
             if is_mapped(&stat, since, clock.time()) {
@@ -294,8 +292,22 @@ impl Keeper {
         }
     }
 
+    /// For how long it is known that the file has changed. None: it is to be left alone for now.
+    pub(super) fn rests(&mut self, at: &At, stat: &Stat, since: Since) -> Option<Duration> {
+        let clock = &self.inner.world.clock;
+        let now = clock.moment();
+        let noted_for = now.since(since.at);
+        match rest(time(stat.ctime), clock.time(), since.whole, noted_for) {
+            Some(left) => {
+                self.dirt.wait(at.0, at.1.clone(), since, now + left);
+                None
+            }
+            None => Some(noted_for),
+        }
+    }
+
     /// A file that cannot be read stays out of the volume until it changes.
-    fn skip(&self, error: &StoreError) {
+    pub(super) fn skip(&self, error: &StoreError) {
         if error.kind() == Some(ErrorKind::NotFound) {
             return;
         }
@@ -329,7 +341,7 @@ impl Keeper {
 }
 
 /// Whether a program may write to a mapping of the file, for all that is known.
-fn is_mapped(stat: &Stat, since: Since, now: Time) -> bool {
+pub(super) fn is_mapped(stat: &Stat, since: Since, now: Time) -> bool {
     !since.whole && now.secs.saturating_sub(stat.ctime.0) < MAPPED_SECS
 }
 

@@ -4,6 +4,7 @@ use super::commit::At;
 use super::dirt::Dirt;
 use super::door::Ask;
 use super::doubt::Doubt;
+use super::large::Large;
 use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
 use crate::error::Result;
@@ -88,6 +89,11 @@ impl Behind {
         std::mem::take(self)
     }
 
+    pub fn add(&mut self, other: Behind) {
+        other.entries.into_iter().for_each(|at| self.entry(at));
+        self.nodes.extend(other.nodes);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.nodes.is_empty()
     }
@@ -106,6 +112,7 @@ pub struct Keeper {
     /// Directories that were listed since they are watched.
     pub(super) listed: BTreeSet<FileId>,
     pub(super) dirt: Dirt,
+    pub(super) large: Large,
     pub(super) patrol: Patrol,
     pub(super) doubt: Doubt,
     pub(super) behind: Behind,
@@ -122,6 +129,8 @@ pub struct Keeper {
     pub(super) away: bool,
     pub(super) looked_at_all: Moment,
     pub(super) stuck: u32,
+    /// What was left behind was tried last.
+    pub(super) tried: Moment,
     /// The tree's disk was full, and that was said.
     pub(super) full: bool,
     /// Nothing was compared since the start.
@@ -199,7 +208,7 @@ impl Keeper {
             return Ok(AWAY_PAUSE);
         }
         self.take_events()?;
-        self.note_asked(asked)?;
+        let asked_names = self.note_asked(asked)?;
         let looks_at_all = self.look_at_all_if_due()?;
         self.patrol_if_due()?;
         self.take_in()?;
@@ -214,6 +223,7 @@ impl Keeper {
             self.take_events()?;
             self.take_in()?;
         }
+        self.read_asked(&asked_names)?;
         self.let_out()?;
         if self.new {
             self.compare_all()?;
@@ -223,6 +233,7 @@ impl Keeper {
         if looks_at_all {
             self.doubt.end(self.inner.world.clock.moment());
         }
+        self.read_on()?;
         self.volume.door.ready();
         Ok(self.pause())
     }
@@ -239,31 +250,40 @@ impl Keeper {
         }
         if !self.behind.is_empty() {
             // What does not get on must not keep the machine busy.
-            let doubled = 2u32.pow(self.stuck.min(RETRY_DOUBLINGS_MAX));
-            pause = pause.clamp(RETRY_LEAST * doubled, RETRY * doubled);
+            let (least, most) = self.retries();
+            pause = pause.clamp(least, most);
         }
-        pause
+        if self.large.is_busy() { Duration::ZERO } else { pause }
+    }
+
+    /// What does not get on is tried again after the one at least, and after the other at most.
+    pub(super) fn retries(&self) -> (Duration, Duration) {
+        let doubled = 2u32.pow(self.stuck.min(RETRY_DOUBLINGS_MAX));
+        (RETRY_LEAST * doubled, RETRY * doubled)
     }
 
     /// Whether nothing is left to be done but wait.
     pub fn is_settled(&self) -> bool {
-        self.dirt.is_clean() && self.behind.is_empty()
+        self.dirt.is_clean() && self.behind.is_empty() && !self.large.is_busy()
     }
 
-    fn note_asked(&mut self, asked: &[(Ask, oneshot::Sender<()>)]) -> Result<()> {
+    /// Gives back the names that are asked about.
+    fn note_asked(&mut self, asked: &[(Ask, oneshot::Sender<()>)]) -> Result<BTreeSet<At>> {
         let now = self.inner.world.clock.moment();
+        let mut names = BTreeSet::new();
         for (ask, _) in asked {
             for file in &ask.files {
-                self.note_file(*file)?;
+                names.extend(self.note_file(*file)?);
             }
             for (directory, name) in &ask.names {
                 self.dirt.note(*directory, name.clone(), false, now);
+                names.insert((*directory, name.clone()));
             }
             if self.unwatched {
                 self.dirt.lists.extend(&ask.lists);
             }
         }
-        Ok(())
+        Ok(names)
     }
 
     /// Something could not be placed as it should be, or might not have been seen whole.
@@ -328,6 +348,7 @@ impl Keeper {
         self.watched.clear();
         self.listed.clear();
         self.patrol = Patrol::after(self.inner.world.clock.moment());
+        self.large = Large::default();
         self.dirt.everything = true;
         self.new = true;
         Ok(true)

@@ -23,6 +23,25 @@ pub(super) const LINKS_MAX: usize = 1024;
 impl Keeper {
     /// Carries over what was committed since the last time, and what was left then.
     pub(super) fn let_out(&mut self) -> Result<()> {
+        let now = self.inner.world.clock.moment();
+        // While a large file is read, rounds follow each other at once.
+        let is_early = self.large.is_busy() && now.since(self.tried) < self.retries().0;
+        let left = if is_early { self.behind.take() } else { Behind::default() };
+        if !is_early {
+            self.tried = now;
+        }
+        self.let_out_noted()?;
+        if left.is_empty() {
+            self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
+        }
+        self.behind.add(left);
+        if self.behind.is_empty() && std::mem::replace(&mut self.full, false) {
+            info!(volume = self.volume.name, "the tree's disk has room again");
+        }
+        Ok(())
+    }
+
+    fn let_out_noted(&mut self) -> Result<()> {
         loop {
             let more = self.follow_log()?;
             let behind = self.behind.take();
@@ -30,14 +49,9 @@ impl Keeper {
                 self.put_out(behind)?;
             }
             if !more {
-                break;
+                return Ok(());
             }
         }
-        self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
-        if self.behind.is_empty() && std::mem::replace(&mut self.full, false) {
-            info!(volume = self.volume.name, "the tree's disk has room again");
-        }
-        Ok(())
     }
 
     /// True: there is more in the log.

@@ -96,23 +96,24 @@ impl Keeper {
     }
 
     /// A file is to be looked at under the names that it had.
-    pub(super) fn note_file(&mut self, file: FileId) -> Result<()> {
+    pub(super) fn note_file(&mut self, file: FileId) -> Result<Vec<At>> {
         self.note_names(file, false)
     }
 
-    fn note_names(&mut self, file: FileId, whole: bool) -> Result<()> {
+    fn note_names(&mut self, file: FileId, whole: bool) -> Result<Vec<At>> {
         let now = self.inner.world.clock.moment();
         if file == FileId::ROOT {
             self.root_noted = true;
-            return Ok(());
+            return Ok(Vec::new());
         }
         let read = self.inner.tables.read()?;
         let known = rows::known(&*read, self.volume.id, file)?;
         drop(read);
-        for (directory, name) in known.into_iter().flat_map(|known| known.names) {
-            self.dirt.note(directory, name, whole, now);
+        let names = known.map_or(Vec::new(), |known| known.names);
+        for (directory, name) in &names {
+            self.dirt.note(*directory, name.clone(), whole, now);
         }
-        Ok(())
+        Ok(names)
     }
 
     /// The directory as it was agreed on. None: it is not there any more.

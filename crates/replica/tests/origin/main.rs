@@ -20,6 +20,7 @@ mod sessions;
 mod taking;
 mod tree;
 mod tree_faults;
+mod tree_large;
 mod tree_links;
 mod tree_storm;
 mod wanted;

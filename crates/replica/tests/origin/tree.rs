@@ -37,7 +37,10 @@ impl Yard {
     }
 
     pub fn over(folder: TempDir) -> Yard {
-        let party = Party::new();
+        Yard::of(Party::new(), folder)
+    }
+
+    pub fn of(party: Party, folder: TempDir) -> Yard {
         let keeper = keep(&party.origin, folder.path());
         let mut yard = Yard { party, folder, keeper };
         yard.settle();
@@ -74,7 +77,7 @@ impl Yard {
         tree
     }
 
-    fn tree(&self) -> String {
+    pub fn tree(&self) -> String {
         tree_of(self.folder.path())
     }
 

@@ -239,16 +239,20 @@ struct Storm {
     programs: Programs,
 }
 
-fn on(disk: &Disk, world: &World) -> Party {
+fn on(disk: &Disk, world: &World, limits: Limits) -> Party {
     let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
-    Party::on(tables, blobs, world.clone(), Limits::simulated())
+    Party::on(tables, blobs, world.clone(), limits)
 }
 
 impl Storm {
     async fn new() -> Storm {
+        Storm::with(Limits::simulated()).await
+    }
+
+    async fn with(limits: Limits) -> Storm {
         let world = World::simulated(EPOCH_SECS, 1);
         let disk = Disk::new(1);
-        let party = on(&disk, &world);
+        let party = on(&disk, &world, limits);
         party.origin.create_volume(VOLUME, 1000, 1000, Cutter::Gear).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let tree = disk.tree(folder.path()).unwrap();
@@ -285,7 +289,7 @@ impl Storm {
         drop(keeper);
         disk.kill();
         let disk = disk.restart();
-        let party = on(&disk, &party.world);
+        let party = on(&disk, &party.world, party.limits);
         let tree = disk.tree(folder.path()).unwrap();
         let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
         let ada = party.rejoin(&ada).await;
@@ -537,8 +541,8 @@ fn see(
     }
 }
 
-async fn play(moves: Vec<Move>) {
-    let mut storm = Storm::new().await;
+async fn play(moves: Vec<Move>, tree_read_bytes: u64) {
+    let mut storm = Storm::with(Limits { tree_read_bytes, ..Limits::simulated() }).await;
     for one in moves {
         match one {
             Move::Here(act) => storm.programs.act(&act),
@@ -566,13 +570,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn prop_whatever_both_sides_do_and_however_it_falls_together_they_agree(moves in moves()) {
+    fn prop_whatever_both_sides_do_and_however_it_falls_together_they_agree(
+        moves in moves(),
+        // Files are read at once, or those of more than so few bytes a piece at a time.
+        tree_read_bytes in prop_oneof![Just(1 << 20), 3..8u64],
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(play(moves));
+        runtime.block_on(play(moves, tree_read_bytes));
     }
 }
 
