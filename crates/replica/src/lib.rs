@@ -32,5 +32,5 @@ pub use limits::Limits;
 pub use origin::Origin;
 pub use session::OriginSession;
 pub use take::{Clash, Conflict};
-pub use tree::{Keeper, Stopper, TreeInfo};
+pub use tree::{Keeper, Stopper, TreeInfo, TreeState};
 pub use upkeep::{Amount, Freed, Wish};

@@ -11,6 +11,7 @@
 //! ```
 
 mod adopt;
+mod barred;
 mod commit;
 mod contents;
 mod dirt;
@@ -29,6 +30,7 @@ mod rows;
 mod scan;
 mod stage;
 
+pub use door::TreeState;
 pub(crate) use door::{Ask, Door};
 pub use keeper::{Keeper, Stopper, TreeInfo};
 pub(crate) use rows::purge_tree;

@@ -11,11 +11,12 @@
 //! the same seed and the same calls leave the same stores.
 
 use crate::error::{Result, StoreError};
-use crate::files::locked;
+use crate::files::{failed, locked};
 use crate::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
 use crate::tree::Tree;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +58,7 @@ impl Disk {
             health: Health::Running,
             calls: 0,
             others: Vec::new(),
+            barred: Vec::new(),
         };
         Disk { machine: Arc::new(Machine(Mutex::new(state))), stores: Arc::new(Mutex::new(stores)) }
     }
@@ -110,6 +112,11 @@ impl Disk {
         let mut state = locked(&self.machine.0);
         let at = state.calls + calls;
         state.others.push((at, Box::new(what)));
+    }
+
+    /// Directories of trees that may not be opened from now on, nor what lies in them.
+    pub fn bar(&self, directories: &[PathBuf]) {
+        locked(&self.machine.0).barred = directories.to_vec();
     }
 
     /// What this disk keeps aside beside what `fill_after` leaves.
@@ -190,6 +197,16 @@ impl Faults {
         self.0.as_ref().map_or(Ok(()), |machine| machine.reads())
     }
 
+    /// A directory is about to be opened.
+    pub fn opens(&self, path: &Path) -> Result<()> {
+        let Some(machine) = &self.0 else { return Ok(()) };
+        let is_barred = locked(&machine.0).barred.iter().any(|barred| path.starts_with(barred));
+        match is_barred {
+            true => Err(failed(path, ErrorKind::PermissionDenied.into())),
+            false => Ok(()),
+        }
+    }
+
     /// A look at something, before which others may have their turn.
     pub fn meanwhile(&self) {
         if let Some(machine) = &self.0 {
@@ -229,6 +246,7 @@ struct State {
     calls: u64,
     /// What others do, and before the call of which number.
     others: Vec<(u64, Other)>,
+    barred: Vec<PathBuf>,
 }
 
 type Other = Box<dyn FnOnce() + Send>;

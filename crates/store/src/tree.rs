@@ -16,7 +16,7 @@ pub use watch::{Event, Waker, Watch};
 use crate::error::Result;
 use crate::faulty::Faults;
 use crate::files::failed;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,7 @@ impl Tree {
     pub fn directory(&self, path: &[u8]) -> Result<Option<Directory>> {
         self.faults.reads()?;
         let shown = self.path.join(shown(path));
+        self.faults.opens(&shown)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let path: &[u8] = if path.is_empty() { b"." } else { path };
@@ -87,6 +88,12 @@ impl Tree {
         let disk =
             rustix::fs::fstatvfs(&self.root).map_err(|errno| failed(&self.path, errno.into()))?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Whether its file system can only be read.
+    pub fn is_read_only(&self) -> bool {
+        let flags = rustix::fs::fstatvfs(&self.root).map(|disk| disk.f_flag);
+        flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// All that was written below the root is safe from a power cut when this returns.

@@ -2,6 +2,7 @@
 //! Holds: a tree that was never together with the volume is taken in only if one of the two is
 //! empty; one that was is recognised by its mark, wherever it is.
 
+use super::barred::Barred;
 use super::commit::device;
 use super::doubt::Doubt;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
@@ -24,14 +25,16 @@ use volume::whole::{Committer, VolumeId, Whole, Writer};
 const MARK_BYTES: usize = 16;
 
 impl Origin {
-    /// The volumes that are kept in step with a tree, and where it was last.
+    /// The volumes that are kept in step with a tree, where it was last, and how it is.
     pub fn trees(&self) -> Result<Vec<TreeInfo>> {
         let read = self.0.tables.read()?;
         let mut trees = Vec::new();
         for row in catalog::volumes(&*read)? {
             if let Some(tree) = rows::tree(&*read, VolumeId(row.id))? {
                 let path = std::ffi::OsString::from_vec(tree.path.to_vec());
-                trees.push(TreeInfo { volume: row.name, path: PathBuf::from(path) });
+                let volume = locked(&self.0.volumes).get(&VolumeId(row.id)).cloned();
+                let state = volume.and_then(|volume| volume.door.state());
+                trees.push(TreeInfo { volume: row.name, path: PathBuf::from(path), state });
             }
         }
         Ok(trees)
@@ -72,6 +75,7 @@ impl Origin {
             dirt: Default::default(),
             large: Default::default(),
             patrol: Patrol::after(now),
+            barred: Barred::none(now),
             doubt: Doubt::none(now),
             behind: Behind::default(),
             upto: Seq::START,
@@ -85,6 +89,7 @@ impl Origin {
             stuck: 0,
             tried: now,
             full: false,
+            read_only: false,
             new: true,
         };
         keeper.upto = keeper.position()?;
@@ -194,7 +199,13 @@ impl Origin {
 
 fn keeps_xattrs(tree: &Tree) -> bool {
     let stage = tree.directory(STAGE_NAME).ok().flatten();
-    stage.is_some_and(|stage| stage.set_xattr(MARK_NAME, b"user.farfs", Some(b"tree")).is_ok())
+    let has = |stage: &Directory| {
+        stage.xattrs(MARK_NAME).is_ok_and(|found| found.contains_key(&b"user.farfs"[..]))
+    };
+    // One that is read-only may have it from before.
+    stage.is_some_and(|stage| {
+        stage.set_xattr(MARK_NAME, b"user.farfs", Some(b"tree")).is_ok() || has(&stage)
+    })
 }
 
 fn can_exchange(stage: &Directory) -> Result<bool> {

@@ -44,6 +44,24 @@ impl Ask {
     }
 }
 
+/// How a tree is being kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeState {
+    /// Another is in its place, or none, and nothing is carried over.
+    pub away: bool,
+    /// Nothing can be changed in it: what devices do waits.
+    pub read_only: bool,
+    /// Its disk has no room: what devices do waits.
+    pub full: bool,
+    /// Names and files that devices have changed and that are not in it yet.
+    pub waiting: u64,
+    /// Directories that the server may not look into, by their paths below the root: they are as
+    /// they were seen last.
+    pub barred: Vec<String>,
+    /// Why nothing could be carried over lately.
+    pub trouble: Option<String>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Door(Mutex<Inside>);
 
@@ -56,6 +74,8 @@ struct Inside {
     /// The keeper has looked at everything once, and answers.
     ready: bool,
     asked: Vec<(Ask, oneshot::Sender<()>)>,
+    /// None: nobody keeps a tree.
+    state: Option<TreeState>,
 }
 
 impl Door {
@@ -95,6 +115,15 @@ impl Door {
     pub(super) fn open(&self, waker: Waker, root: PathBuf) {
         let mut inside = locked(&self.0);
         (inside.waker, inside.root) = (Some(waker), Some(root));
+    }
+
+    /// None: nobody keeps a tree.
+    pub fn state(&self) -> Option<TreeState> {
+        locked(&self.0).state.clone()
+    }
+
+    pub(super) fn tell(&self, change: impl FnOnce(&mut TreeState)) {
+        change(locked(&self.0).state.get_or_insert_default());
     }
 
     pub(super) fn ready(&self) {

@@ -3,15 +3,16 @@
 //! until that is found elsewhere or is gone; nothing is taken for removed before all was looked
 //! at that was told of until then.
 
+use super::barred::Way;
 use super::commit::At;
 use super::dirt::Since;
 use super::keeper::Keeper;
 use super::rows;
 use super::scan::{Look, STEPS_MAX};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use model::FileId;
 use std::collections::{BTreeMap, BTreeSet};
-use store::tree::{Directory, Sort};
+use store::tree::Sort;
 
 /// So often what was told of meanwhile is looked at, too, before what is missing is settled.
 const PASSES_MAX: usize = 6;
@@ -57,13 +58,17 @@ impl Keeper {
 
     fn look_at_noted(&mut self, moved: &mut Vec<Look>, astray: &mut Astray) -> Result<()> {
         let mut steps = Vec::new();
-        let mut last: Option<(FileId, Option<Directory>)> = None;
+        let mut last: Option<(FileId, Way)> = None;
         for (at, since) in self.dirt.take(self.inner.world.clock.moment()) {
             if last.as_ref().is_none_or(|(directory, _)| *directory != at.0) {
-                last = Some((at.0, self.directory(at.0)?));
+                last = Some((at.0, self.way(at.0)?));
             }
             match &last {
-                Some((_, Some(opened))) => self.look(opened, at, since, &mut steps, moved)?,
+                Some((directory, Way::Open(opened))) => {
+                    let looked = self.look(opened, at, since, &mut steps, moved);
+                    self.unless_barred(*directory, looked)?;
+                }
+                Some((_, Way::Barred)) => {}
                 _ => {
                     if !astray.names.keys().any(|astray| astray.0 == at.0) {
                         self.note_way(at.0)?;
@@ -94,18 +99,18 @@ impl Keeper {
             self.doubts();
         }
         for (at, since) in astray.names {
-            if self.directory(at.0)?.is_some() {
-                found = true;
-            } else if !self.note_way(at.0)? {
-                continue;
+            match self.way(at.0)? {
+                Way::Open(_) => found = true,
+                Way::Astray if self.note_way(at.0)? => {}
+                Way::Astray | Way::Barred => continue,
             }
             self.dirt.wait(at.0, at.1, since, since.due);
         }
         for directory in astray.lists {
-            if self.directory(directory)?.is_some() {
-                found = true;
-            } else if !self.note_way(directory)? {
-                continue;
+            match self.way(directory)? {
+                Way::Open(_) => found = true,
+                Way::Astray if self.note_way(directory)? => {}
+                Way::Astray | Way::Barred => continue,
             }
             self.dirt.lists.insert(directory);
         }
@@ -124,18 +129,27 @@ impl Keeper {
             let Some((above, name)) = known.and_then(|known| known.names.into_iter().next()) else {
                 return Ok(false);
             };
-            if let Some(opened) = self.directory(above)? {
-                let stat = opened.stat(name.as_bytes())?;
-                if let Some(stat) = stat.filter(|stat| stat.sort == Sort::Directory)
-                    && stat.device != opened.own_stat()?.device
-                {
-                    // Another file system hides it.
+            let opened = match self.way(above)? {
+                Way::Open(opened) => opened,
+                Way::Astray => {
+                    below = above;
+                    continue;
+                }
+                Way::Barred => {
+                    self.bar(directory)?;
                     return Ok(false);
                 }
-                self.dirt.note(above, name, false, now);
-                return Ok(true);
+            };
+            let stat = opened.stat(name.as_bytes()).map_err(ReplicaError::from);
+            let Some(stat) = self.unless_barred(directory, stat)? else { return Ok(false) };
+            if let Some(stat) = stat.filter(|stat| stat.sort == Sort::Directory)
+                && stat.device != opened.own_stat()?.device
+            {
+                // Another file system hides it.
+                return Ok(false);
             }
-            below = above;
+            self.dirt.note(above, name, false, now);
+            return Ok(true);
         }
         Ok(false)
     }

@@ -110,7 +110,7 @@ impl Keeper {
         let Some(stat) = look.stat else { return Ok(()) };
         let name = look.at.1.as_bytes();
         let Some(held) = self.hold(opened, &look.at, stat, look.since)? else { return Ok(()) };
-        let xattrs = own_xattrs(opened, name, &held.stat)?;
+        let xattrs = own_xattrs(opened, name, &held.stat)?.flatten();
         let target = match held.stat.sort {
             store::tree::Sort::Symlink => match opened.read_link(name) {
                 Ok(target) => Some(ByteVec::from(target)),
@@ -177,7 +177,10 @@ impl Keeper {
         if !self.has_xattrs {
             return Ok(known.xattrs.clone());
         }
-        let mut now = own_xattrs(opened, look.at.1.as_bytes(), stat)?.unwrap_or_default();
+        let Some(own) = own_xattrs(opened, look.at.1.as_bytes(), stat)? else {
+            return Ok(known.xattrs.clone());
+        };
+        let mut now = own.unwrap_or_default();
         let others = known.xattrs.iter().flatten().filter(|(name, _)| !is_of_users(name));
         now.extend(others.map(|(name, value)| (name.clone(), value.clone())));
         Ok((!now.is_empty()).then_some(now))
@@ -420,18 +423,24 @@ pub(super) fn xattr_changes(
     gone.chain(set.map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }
 
-pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result<Xattrs> {
+/// Those of users. None: the server may not read them.
+pub(super) fn own_xattrs(
+    opened: &Directory,
+    name: &[u8],
+    stat: &Stat,
+) -> Result<Option<Xattrs>> {
     if !matches!(stat.sort, store::tree::Sort::File | store::tree::Sort::Directory) {
-        return Ok(None);
+        return Ok(Some(None));
     }
     let found = match opened.xattrs(name) {
         Ok(found) => found,
-        Err(error) if error.kind() == Some(ErrorKind::NotFound) => return Ok(None),
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => return Ok(Some(None)),
+        Err(error) if error.kind() == Some(ErrorKind::PermissionDenied) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let own: BTreeMap<ByteVec, ByteVec> =
         found.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    Ok((!own.is_empty()).then_some(own))
+    Ok(Some((!own.is_empty()).then_some(own)))
 }
 
 /// Whether those of users are the known ones.

@@ -1,8 +1,9 @@
 //! Keeps one volume and one tree in step: looks, takes in, puts out, and waits.
 
+use super::barred::Barred;
 use super::commit::At;
 use super::dirt::Dirt;
-use super::door::Ask;
+use super::door::{Ask, TreeState};
 use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
@@ -45,6 +46,8 @@ const MARK_BYTES_MAX: usize = 64;
 pub struct TreeInfo {
     pub volume: String,
     pub path: PathBuf,
+    /// None: this process does not keep it.
+    pub state: Option<TreeState>,
 }
 
 /// Keys of the volume that the tree may have otherwise, in the order in which they were touched.
@@ -114,6 +117,7 @@ pub struct Keeper {
     pub(super) dirt: Dirt,
     pub(super) large: Large,
     pub(super) patrol: Patrol,
+    pub(super) barred: Barred,
     pub(super) doubt: Doubt,
     pub(super) behind: Behind,
     /// The log was looked at up to here.
@@ -133,6 +137,8 @@ pub struct Keeper {
     pub(super) tried: Moment,
     /// The tree's disk was full, and that was said.
     pub(super) full: bool,
+    /// It cannot be changed, and that was said.
+    pub(super) read_only: bool,
     /// Nothing was compared since the start.
     pub(super) new: bool,
 }
@@ -196,11 +202,34 @@ impl Keeper {
             self.dirt.everything = true;
             self.new = true;
         }
+        self.tell_state(done.as_ref().err().map(ToString::to_string));
         for (_, sender) in asked {
             // Whoever asked may be gone.
             let _ = sender.send(());
         }
         done
+    }
+
+    /// For whoever asks how the tree is.
+    fn tell_state(&mut self, trouble: Option<String>) {
+        let barred = self.tell_barred();
+        let read_only = self.tree.is_read_only();
+        if read_only && !self.read_only {
+            let path = self.tree.path().display().to_string();
+            warn!(
+                volume = self.volume.name,
+                path, "the tree is read-only: what devices do waits until it can be changed"
+            );
+        }
+        self.read_only = read_only;
+        let waiting = (self.behind.entries.len() + self.behind.nodes.len()) as u64;
+        self.volume.door.tell(|state| {
+            (state.away, state.full, state.read_only) = (self.away, self.full, read_only);
+            (state.waiting, state.trouble) = (waiting, trouble);
+            if let Some(barred) = barred {
+                state.barred = barred;
+            }
+        });
     }
 
     fn all_of_it(&mut self, asked: &[(Ask, oneshot::Sender<()>)]) -> Result<Duration> {
@@ -211,6 +240,7 @@ impl Keeper {
         let asked_names = self.note_asked(asked)?;
         let looks_at_all = self.look_at_all_if_due()?;
         self.patrol_if_due()?;
+        self.try_barred_if_due();
         self.take_in()?;
         for _ in 0..ASK_TRIES {
             let now = self.inner.world.clock.moment();
@@ -242,7 +272,7 @@ impl Keeper {
         let now = self.inner.world.clock.moment();
         let mut pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
         pause = pause.min(self.patrol.due.since(now));
-        for next in self.dirt.next().into_iter().chain(self.doubt.due()) {
+        for next in self.dirt.next().into_iter().chain(self.doubt.due()).chain(self.barred.due()) {
             pause = pause.min(next.since(now));
         }
         if self.dirt.everything || !self.dirt.lists.is_empty() {

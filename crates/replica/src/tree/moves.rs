@@ -2,16 +2,17 @@
 //! Holds: a file that is still in the tree stays the same file of the volume; one that is not is
 //! removed, unless another came in its place.
 
+use super::barred::Way;
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
 use super::intake::{has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
 use super::rows::{self, Known};
 use super::scan::{Look, STEPS_MAX};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use model::{Change, FileId, Kind, View};
 use std::collections::{BTreeMap, BTreeSet};
-use store::tree::Stat;
+use store::tree::{Directory, Stat};
 use volume::whole::Whole;
 
 /// Directories in directories that are followed in one removal.
@@ -89,14 +90,14 @@ impl Keeper {
         drop(read);
         let mut there = Vec::new();
         for (to, since) in seen {
-            let Some(opened) = self.directory(to.0)? else {
-                self.wait_for_way(to, since)?;
-                continue;
-            };
+            let Some(opened) = self.opened_or_later(&to, since)? else { continue };
             // It may have gone on since it was seen.
-            if let Some(stat) = opened.stat(to.1.as_bytes())?.filter(|stat| known.is(stat)) {
+            let stat = opened.stat(to.1.as_bytes()).map_err(ReplicaError::from);
+            let Some(stat) = self.unless_barred(to.0, stat)? else { continue };
+            if let Some(stat) = stat.filter(|stat| known.is(stat)) {
                 let own = own_xattrs(&opened, to.1.as_bytes(), &stat)?;
-                let plain = !self.has_xattrs || has_xattrs_of(&known, own.as_ref());
+                let plain = !self.has_xattrs
+                    || own.is_none_or(|own| has_xattrs_of(&known, own.as_ref()));
                 there.push((to, since, Sighting { stat, plain }));
             }
         }
@@ -106,21 +107,24 @@ impl Keeper {
                 continue;
             }
             self.settle_way(at.0, arrivals)?;
-            match self.directory(at.0)? {
-                Some(opened) => {
-                    let stat = opened.stat(at.1.as_bytes())?;
+            match self.way(at.0)? {
+                Way::Open(opened) => {
+                    let stat = opened.stat(at.1.as_bytes()).map_err(ReplicaError::from);
+                    let Some(stat) = self.unless_barred(at.0, stat)? else { continue };
                     if !stat.is_some_and(|stat| known.is(&stat)) {
                         left.push(at.clone());
                     }
                 }
+                // It may still be there, unless it can be in one place only.
+                Way::Barred if known.kind != Kind::Directory => {}
                 // Of several names one may be where nobody can look now.
-                None if known.names.len() > 1 && self.note_way(at.0)? => {
+                Way::Astray if known.names.len() > 1 && self.note_way(at.0)? => {
                     for (to, since, _) in there {
                         self.dirt.wait(to.0, to.1, since, since.due);
                     }
                     return Ok(());
                 }
-                None => left.push(at.clone()),
+                Way::Astray | Way::Barred => left.push(at.clone()),
             }
         }
         for (to, _, sighting) in there {
@@ -186,12 +190,16 @@ impl Keeper {
         self.flush(&mut arrivals.links)
     }
 
-    /// A name is looked at again when its directory is found.
-    fn wait_for_way(&mut self, at: At, since: Since) -> Result<()> {
-        if self.note_way(at.0)? {
-            self.dirt.wait(at.0, at.1, since, since.due);
+    /// The directory of a name, which is looked at again when that is found.
+    fn opened_or_later(&mut self, at: &At, since: Since) -> Result<Option<Directory>> {
+        match self.way(at.0)? {
+            Way::Open(opened) => return Ok(Some(opened)),
+            Way::Astray if self.note_way(at.0)? => {
+                self.dirt.wait(at.0, at.1.clone(), since, since.due);
+            }
+            Way::Astray | Way::Barred => {}
         }
-        Ok(())
+        Ok(None)
     }
 
     fn moved(
@@ -308,11 +316,9 @@ impl Keeper {
                 None => None,
             };
             drop(read);
-            let Some(opened) = self.directory(look.at.0)? else {
-                self.wait_for_way(look.at, look.since)?;
-                continue;
-            };
-            let stat = opened.stat(look.at.1.as_bytes())?;
+            let Some(opened) = self.opened_or_later(&look.at, look.since)? else { continue };
+            let stat = opened.stat(look.at.1.as_bytes()).map_err(ReplicaError::from);
+            let Some(stat) = self.unless_barred(look.at.0, stat)? else { continue };
             match (known, stat) {
                 (Some((_, known)), Some(stat)) if known.is(&stat) => {}
                 (Some((file, known)), None) => {
@@ -334,7 +340,7 @@ impl Keeper {
         for (look, is_fresh) in again {
             let mut steps = Vec::new();
             if is_fresh {
-                if let Some(opened) = self.directory(look.at.0)? {
+                if let Way::Open(opened) = self.way(look.at.0)? {
                     self.fresh_if_unknown(&opened, &look, &mut steps)?;
                 }
             } else {
@@ -347,7 +353,7 @@ impl Keeper {
 
     fn fresh_if_unknown(
         &mut self,
-        opened: &store::tree::Directory,
+        opened: &Directory,
         look: &Look,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
@@ -370,7 +376,7 @@ impl Keeper {
         let (Some((file, known)), Some(stat)) = (look.known.clone(), look.stat) else {
             return Ok(());
         };
-        let Some(opened) = self.directory(look.at.0)? else { return Ok(()) };
+        let Way::Open(opened) = self.way(look.at.0)? else { return Ok(()) };
         let read = self.inner.tables.read()?;
         let elsewhere = rows::numbered(&*read, self.volume.id, &stat)?.is_some();
         let view = Whole::now(&*read, self.volume.id);

@@ -1,6 +1,7 @@
 //! Gives files of the tree the contents and attributes that the volume has.
 //! Holds: under each of its names a file has the old contents or the new ones.
 
+use super::barred::Way;
 use super::commit::At;
 use super::keeper::Keeper;
 use super::outlet::LINKS_MAX;
@@ -124,11 +125,11 @@ impl Keeper {
     ) -> Result<Option<Stat>> {
         let is_put = |before: &&Known| before.ino != ready.ino && before.names.contains(at);
         let Some(before) = before.filter(is_put) else { return Ok(None) };
-        let Some(from) = self.directory(at.0)? else { return Ok(None) };
+        let Way::Open(from) = self.way(at.0)? else { return Ok(None) };
         let stage = self.stage()?;
         let link = stage_name("new-l", ready.ino);
         for other in before.names.iter().filter(|name| *name != at) {
-            let Some(opened) = self.directory(other.0)? else { continue };
+            let Way::Open(opened) = self.way(other.0)? else { continue };
             let there = opened.stat(other.1.as_bytes())?;
             if !there.is_some_and(|stat| before.holds_the_same(&stat)) {
                 continue;

@@ -1,5 +1,6 @@
 //! Looking at a tree: what is there, against what was agreed on.
 
+use super::barred::Way;
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
 use super::intake::{Staging, has_xattrs_of, own_xattrs};
@@ -206,9 +207,30 @@ impl Keeper {
     /// Looks at all that is in a directory, and is told of changes from then on.
     /// False: it is not where it was.
     pub(super) fn list(&mut self, directory: FileId, moved: &mut Vec<Look>) -> Result<bool> {
-        let Some(opened) = self.directory(directory)? else { return Ok(false) };
+        let opened = match self.way(directory)? {
+            Way::Open(opened) => opened,
+            Way::Astray => {
+                self.barred.forget(directory);
+                return Ok(false);
+            }
+            Way::Barred => return Ok(true),
+        };
+        let listed = self.list_opened(directory, &opened, moved);
+        if self.unless_barred(directory, listed)?.is_some() {
+            self.listed.insert(directory);
+            self.unbar(directory);
+        }
+        Ok(true)
+    }
+
+    fn list_opened(
+        &mut self,
+        directory: FileId,
+        opened: &Directory,
+        moved: &mut Vec<Look>,
+    ) -> Result<()> {
         // Before its names are read, so that none is missed.
-        self.watch_directory(directory, &opened)?;
+        self.watch_directory(directory, opened)?;
         let now = self.inner.world.clock.moment();
         let since = Since { at: now, whole: false, due: now };
         let mut steps = Vec::new();
@@ -216,7 +238,7 @@ impl Keeper {
         for name in opened.names()? {
             let Ok(name) = Name::new(name) else { continue };
             seen.insert(name.clone());
-            self.look(&opened, (directory, name), since, &mut steps, moved)?;
+            self.look(opened, (directory, name), since, &mut steps, moved)?;
             if steps.len() >= STEPS_MAX {
                 self.flush(&mut steps)?;
             }
@@ -231,13 +253,11 @@ impl Keeper {
             after = Some(last.clone());
             for (name, _) in page {
                 if !seen.contains(&name) {
-                    self.look(&opened, (directory, name), since, &mut steps, moved)?;
+                    self.look(opened, (directory, name), since, &mut steps, moved)?;
                 }
             }
         }
-        self.flush(&mut steps)?;
-        self.listed.insert(directory);
-        Ok(true)
+        self.flush(&mut steps)
     }
 
     /// Of a directory: its times do not tell.
@@ -247,7 +267,7 @@ impl Keeper {
             return Ok(false);
         }
         let own = own_xattrs(opened, look.at.1.as_bytes(), stat)?;
-        Ok(!has_xattrs_of(known, own.as_ref()))
+        Ok(own.is_some_and(|own| !has_xattrs_of(known, own.as_ref())))
     }
 
     /// A directory that is known and was never listed is listed.

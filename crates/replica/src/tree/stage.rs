@@ -129,7 +129,7 @@ impl Keeper {
         let mode = now.mode;
         let mut xattrs = None;
         if matches!(node.kind, Kind::File | Kind::Directory) {
-            let before = super::intake::own_xattrs(there, bytes, &now)?;
+            let before = super::intake::own_xattrs(there, bytes, &now)?.flatten();
             for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref())
             {
                 let value = value.as_ref().map(|value| &value[..]);
@@ -137,7 +137,7 @@ impl Keeper {
                     self.say_once("extended attributes", &error);
                 }
             }
-            xattrs = super::intake::own_xattrs(there, bytes, &now)?;
+            xattrs = super::intake::own_xattrs(there, bytes, &now)?.flatten();
         }
         let stat = self.stat_known(there, name, before)?;
         let was_written = before.is_some_and(|before| !before.holds_the_same(&stat));

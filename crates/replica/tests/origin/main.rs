@@ -19,6 +19,7 @@ mod restart;
 mod sessions;
 mod taking;
 mod tree;
+mod tree_barred;
 mod tree_faults;
 mod tree_large;
 mod tree_links;
