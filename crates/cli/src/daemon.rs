@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit};
-use crate::{mounts, places};
+use crate::{mounts, places, state};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
 use link::{Identity, RemoteConfig};
@@ -24,7 +24,7 @@ use std::time::Duration;
 use store::container::DirectoryContainers;
 use store::embedded::{Database, Settings as DatabaseSettings, Words};
 use store::journal::FileJournal;
-use store::reserve::FileReserve;
+use store::reserve::{FileReserve, Portion};
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
 
@@ -40,7 +40,7 @@ const SETTLING: Duration = Duration::from_secs(8);
 const TRIES_MAX: usize = 8;
 /// Room that is kept aside on the disk here: what it takes to write down that pending changes were
 /// undone.
-const RESERVE_BYTES: u64 = 1 << 20;
+const RESERVE: Portion = Portion { bytes: 1 << 20, one_in: 2 };
 
 /// What the parts of a running mount share.
 #[derive(Clone)]
@@ -48,11 +48,14 @@ struct Shared {
     volume: Volume,
     uplink: Uplink,
     patience: Arc<Mutex<Duration>>,
+    /// It was mounted so.
+    read_only: bool,
 }
 
 impl Shared {
     fn status(&self) -> Status {
         let mut status = self.volume.status();
+        status.read_only |= self.read_only;
         if !status.link.connected {
             status.link.trouble = status.link.trouble.or_else(|| self.uplink.trouble());
         }
@@ -67,21 +70,48 @@ pub fn run(
     log: impl FnOnce(&Path) -> Result<()>,
     ready: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
+    let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
     let state = State::open(&plan.state)?;
     log(&state.directory)?;
     let known = state.recognise(plan.known.clone(), plan.consent)?;
     state.device_key_is_there(false, plan.consent)?;
     processes::raise_open_files();
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    let outcome = runtime.block_on(mounted(plan, &state, known, ready));
+    let mut invitation = Invitation::Unused;
+    let outcome = runtime.block_on(mounted(plan, &state, known, &mut invitation, ready));
     runtime.shutdown_timeout(ENDING);
+    if outcome.is_err() && is_new && invitation == Invitation::Unused {
+        state::undo(state, is_made);
+    }
     outcome
+}
+
+/// What has become of the invitation by which a device is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Invitation {
+    Unused,
+    /// It is good for this device alone from now on, or may be.
+    Used,
+}
+
+impl Invitation {
+    /// A server is shown no invitation before it has proved its key, and so was heard of.
+    fn of(status: &Status, ended: &Result<()>) -> Invitation {
+        let refused = |error: &anyhow::Error| exit::code(error) == Exit::TurnedAway;
+        let refused = ended.as_ref().is_err_and(refused);
+        let heard = status.wire_bytes_received > 0;
+        match status.replica.is_none() && (refused || !heard) {
+            true => Invitation::Unused,
+            false => Invitation::Used,
+        }
+    }
 }
 
 async fn mounted(
     plan: &Plan,
     state: &State,
     known: Known,
+    invitation: &mut Invitation,
     ready: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let signals = Signals::new()?;
@@ -98,6 +128,7 @@ async fn mounted(
         Ok(()) => *shared.patience.lock().unwrap_or_else(PoisonError::into_inner),
         Err(_) => Duration::ZERO,
     };
+    *invitation = Invitation::of(&shared.volume.status(), &served);
     let pending = shared.volume.shut_down(patience).await;
     driver.abort();
     shared.uplink.close();
@@ -138,7 +169,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
             )?),
             journal: Arc::new(FileJournal::open(&state.log())?),
             containers: DirectoryContainers::open(&state.cache())?,
-            reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE_BYTES)),
+            reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE)),
         })
     };
     let explained = |error: anyhow::Error| match exit::code(&error) {
@@ -170,7 +201,8 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         state.device_key_is_there(attached, plan.consent)?;
     }
     state.bind(known, attached, plan.consent)?;
-    Ok(Shared { volume, uplink, patience: Arc::new(Mutex::new(PATIENCE)) })
+    let patience = Arc::new(Mutex::new(PATIENCE));
+    Ok(Shared { volume, uplink, patience, read_only: plan.read_only })
 }
 
 /// What is said of damaged tables.
@@ -199,7 +231,7 @@ async fn serve(
         },
         () = signals.end() => Err(fail(Exit::Failure, "stopped before it was mounted")),
     };
-    let status = shared.volume.status();
+    let status = shared.status();
     let attached = status.replica.is_some();
     // A first mount that came too late has been let in all the same.
     if came.is_ok() || (known.unattached && attached) {
@@ -212,7 +244,7 @@ async fn serve(
     came?;
     let options = MountOptions {
         allow_other: plan.allow_other,
-        read_only: plan.read_only || status.read_only,
+        read_only: status.read_only,
         kernel_flags: plan.flags.iter().map(|flag| flag.wanted()).collect(),
         fs_name: format!("{}@{}", status.volume, status.server),
         threads: None,

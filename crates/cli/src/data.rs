@@ -5,6 +5,7 @@
 
 use crate::exit::{Exit, OrExit, fail};
 use crate::lock::{Lock, in_use, try_lock};
+use crate::reserve;
 use crate::units::Size;
 use anyhow::{Context, Result};
 use link::Identity;
@@ -24,6 +25,7 @@ const KEY: &str = "server.pem";
 const TABLES: &str = "tables.redb";
 /// What was committed to them last, as a log.
 const TABLES_LOG: &str = "tables.log";
+const CHUNKS: &str = "chunks";
 const ADDRESS: &str = "address";
 
 /// `farfs.toml`: what `farfs serve` would be told by flags.
@@ -85,7 +87,7 @@ impl Data {
         key_is_there(directory, lost)?;
         let identity = Identity::load_or_create(&directory.join(KEY))
             .with_context(|| format!("cannot use the server's key in {shown}"))?;
-        let chunks = directory.join("chunks");
+        let chunks = directory.join(CHUNKS);
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
         let log = directory.join(TABLES_LOG);
@@ -166,6 +168,50 @@ fn words(directory: &Path, asker: Asker) -> Words {
     }
 }
 
+/// What is in a data directory before a server runs there for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The directory is to be made, too.
+    Missing,
+    Empty,
+    /// It is not the first time.
+    Not,
+}
+
+impl First {
+    pub fn look(directory: &Path) -> First {
+        let ours = [KEY, TABLES, CHUNKS, ADDRESS];
+        let is_there = |name: &&str| std::fs::symlink_metadata(directory.join(name)).is_ok();
+        match (directory.exists(), ours.iter().any(is_there)) {
+            (false, _) => First::Missing,
+            (true, false) => First::Empty,
+            (true, true) => First::Not,
+        }
+    }
+
+    /// Takes away what was made for a server that failed before anybody was told of it.
+    pub fn undo(self, directory: &Path) {
+        let was_told = || directory.join(ADDRESS).exists();
+        if self == First::Not || was_told() {
+            return;
+        }
+        let Ok(Some(lock)) = try_lock(directory) else { return };
+        if was_told() {
+            return;
+        }
+        for name in [KEY, TABLES, reserve::NAME] {
+            // What is not there need not be removed.
+            let _ = std::fs::remove_file(directory.join(name));
+        }
+        let _ = std::fs::remove_dir_all(directory.join(CHUNKS));
+        lock.remove(directory);
+        if self == First::Missing {
+            // Unless somebody has put something there.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
 /// Where a server has run before there are tables, and without them it would be another server.
 fn tables_are_there(directory: &Path) -> Result<()> {
     let tables = directory.join(TABLES);
@@ -216,7 +262,7 @@ pub fn rebuild_index(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let _lock = try_lock(directory)?
         .ok_or_else(|| in_use(directory, ": stop that server, and repair it then"))?;
-    Packs::forget_index(&directory.join("chunks"))
+    Packs::forget_index(&directory.join(CHUNKS))
         .with_context(|| format!("cannot remove the index of the chunks in {shown}"))
 }
 

@@ -17,6 +17,14 @@ pub struct Lock {
     _file: File,
 }
 
+impl Lock {
+    /// With its file, of a directory that is not used any more.
+    pub fn remove(self, directory: &Path) {
+        // Who finds it later takes it for free, as it is.
+        let _ = std::fs::remove_file(directory.join(NAME));
+    }
+}
+
 /// None: another process has it.
 pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
     let path = directory.join(NAME);

@@ -29,6 +29,7 @@ mod questions;
 mod reserve;
 mod show;
 mod state;
+mod tree_status;
 mod trees;
 mod units;
 mod upkeep;

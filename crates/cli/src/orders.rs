@@ -6,6 +6,7 @@ use crate::data::{self, Data};
 use crate::lock;
 use crate::output;
 use crate::reserve::Reserve;
+use crate::tree_status::TreeStatus;
 use crate::units;
 use crate::upkeep;
 use anyhow::{Context, Result};
@@ -36,6 +37,7 @@ pub enum Order {
     KeepVersions { name: String, kept: Option<Duration> },
     Collect { dry_run: bool, empty_trash: bool },
     Check { repair: bool },
+    ListTrees,
 }
 
 /// How a volume's contents are cut, in the words of the command line.
@@ -75,7 +77,8 @@ impl Order {
     }
 }
 
-/// Lines for people; the first field of each is what other commands take.
+/// Lines for people; the first field of each is what other commands take. Of trees, an object of
+/// JSON each.
 pub type Answer = Vec<String>;
 
 /// What a carried-out order needs besides the origin.
@@ -94,14 +97,17 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     {
         return Ok(answer);
     }
-    let opened = match order {
-        Order::Check { .. } => Data::open_to_check(directory),
-        _ => Data::open(directory),
+    let work = || {
+        let opened = match order {
+            Order::Check { .. } => Data::open_to_check(directory),
+            _ => Data::open(directory),
+        };
+        let data = opened?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
+        let key = data.identity.fingerprint().to_string();
+        carry_out(&data.origin, &Place { address: data.address()?, key }, order)
     };
-    let data = opened?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
-    let place = Place { address: data.address()?, key: data.identity.fingerprint().to_string() };
-    let work = || carry_out(&data.origin, &place, order);
-    if order.frees() { Reserve::of(&data).free(work) } else { work() }
+    // Opening a store takes a little room, too.
+    if order.frees() { Reserve::of(directory).free(work) } else { work() }
 }
 
 pub fn print(answer: &Answer) -> Result<()> {
@@ -129,7 +135,12 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
         }
         Order::Check { repair } => {
             let repair = if *repair { Repair::Yes } else { Repair::No };
-            upkeep::checked(&wait(origin.check(repair))??)
+            let trees: Vec<TreeStatus> = origin.trees()?.into_iter().map(Into::into).collect();
+            upkeep::checked(&wait(origin.check(repair))??, &trees)
+        }
+        Order::ListTrees => {
+            let trees = origin.trees()?.into_iter().map(TreeStatus::from);
+            trees.map(|tree| Ok(serde_json::to_string(&tree)?)).collect()
         }
         Order::Invite { volume, read_only, lasts } => {
             let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };

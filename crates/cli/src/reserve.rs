@@ -2,100 +2,89 @@
 //! that is entirely full, deleting needs a little.
 //! Holds: nobody else's work is ever done with it.
 
-use crate::data::Data;
 use anyhow::Result;
 use replica::ReplicaError;
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use store::reserve::{FileReserve, Portion};
+use store::{Reserve as _, StoreError};
 
-const NAME: &str = "reserve";
+pub const NAME: &str = "reserve";
 /// The rows of many thousand chunks that go.
-const BYTES: u64 = 4 << 20;
-/// It is set aside where so many times as much is free: a small disk needs what it has.
-const TIMES_FREE: u64 = 8;
+const PORTION: Portion = Portion { bytes: 4 << 20, one_in: 8 };
 
 /// The reserve of one data directory.
 #[derive(Clone, Debug)]
-pub struct Reserve(PathBuf);
+pub struct Reserve(Arc<FileReserve>);
 
 impl Reserve {
-    pub fn of(data: &Data) -> Reserve {
-        Reserve(data.directory.join(NAME))
+    pub fn of(directory: &Path) -> Reserve {
+        Reserve(Arc::new(FileReserve::at(&directory.join(NAME), PORTION)))
     }
 
     /// Sets it aside, if that was not done and there is room.
     pub fn keep(&self) {
-        if let Err(error) = set_aside(&self.0) {
-            tracing::debug!(path = %self.0.display(), %error, "no room is kept aside");
-        }
+        self.0.take_back();
     }
 
     /// Does what frees room: where there is none at all, with the reserve.
     pub fn free<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
-            Err(error) if is_full(&error) && self.give_up() => {
-                tracing::warn!("the disk is full: what is kept aside is used to free some of it");
-                work()
-            }
+            Err(error) if is_full(&error) && self.0.give_up() => work(),
             outcome => outcome,
         };
         self.keep();
         outcome
     }
-
-    fn give_up(&self) -> bool {
-        std::fs::remove_file(&self.0).is_ok()
-    }
-}
-
-fn set_aside(path: &Path) -> rustix::io::Result<()> {
-    let there = rustix::fs::stat(path).is_ok_and(|stat| stat.st_size.unsigned_abs() >= BYTES);
-    let disk = rustix::fs::statvfs(path.parent().unwrap_or(Path::new(".")))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    if there || free < BYTES * TIMES_FREE {
-        return Ok(());
-    }
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES)
 }
 
 fn is_full(error: &anyhow::Error) -> bool {
-    let full = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<ReplicaError>().is_some_and(ReplicaError::is_full)
-    };
-    error.chain().any(full)
+    error.chain().any(|cause| {
+        let of_replica = cause.downcast_ref::<ReplicaError>().is_some_and(ReplicaError::is_full);
+        let of_store = matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Full(_)));
+        let of_system = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        of_replica || of_store || of_system == Some(ErrorKind::StorageFull)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use store::StoreError;
 
     fn full() -> anyhow::Error {
         ReplicaError::from(StoreError::Full("tables".into())).into()
     }
 
     #[test]
+    fn whatever_has_no_room_is_known_by_its_cause() {
+        let io = std::io::Error::from(ErrorKind::StorageFull);
+        for error in [full(), StoreError::Full("tables".into()).into(), io.into()] {
+            assert!(is_full(&error) && is_full(&error.context("cannot open the store")));
+        }
+        assert!(!is_full(&std::io::Error::from(ErrorKind::NotFound).into()));
+    }
+
+    #[test]
     fn it_is_used_for_a_full_disk_and_set_aside_again() {
         let directory = tempfile::tempdir().unwrap();
-        let reserve = Reserve(directory.path().join(NAME));
+        let (reserve, path) = (Reserve::of(directory.path()), directory.path().join(NAME));
         reserve.keep();
-        assert_eq!(reserve.0.metadata().unwrap().len(), BYTES);
+        assert_eq!(path.metadata().unwrap().len(), PORTION.bytes);
         let tries = Cell::new(0);
         let outcome = reserve.free(|| {
             tries.set(tries.get() + 1);
-            if reserve.0.exists() { Err(full()) } else { Ok(tries.get()) }
+            if path.exists() { Err(full()) } else { Ok(tries.get()) }
         });
         assert_eq!(outcome.unwrap(), 2);
-        assert!(reserve.0.exists(), "there is room again");
+        assert!(path.exists(), "there is room again");
     }
 
     #[test]
     fn it_is_not_used_for_what_fails_otherwise_and_tried_once() {
         let directory = tempfile::tempdir().unwrap();
-        let reserve = Reserve(directory.path().join(NAME));
+        let reserve = Reserve::of(directory.path());
         reserve.keep();
         let tries = Cell::new(0);
         let fails = |with: fn() -> anyhow::Error| {

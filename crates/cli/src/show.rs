@@ -165,7 +165,11 @@ pub fn explanation(explained: &Explanation) -> String {
             format!(" of {size}, {here} here")
         }
     };
-    let mut text = format!("{path}: {kind}{bytes}, version {version}\n");
+    let version = match version {
+        Some(version) => format!("version {version}"),
+        None => "as it was when the volume was made".to_owned(),
+    };
+    let mut text = format!("{path}: {kind}{bytes}, {version}\n");
     if let Some(version) = &explained.version_at_origin {
         let _ = writeln!(text, "  at the server: version {version}");
     }
@@ -284,6 +288,30 @@ mod tests {
             "nothing is missing at the server any more; 1 chunk given back from here"
         );
         assert!(!status(&example()).contains("wanted"));
+    }
+
+    #[test]
+    fn what_nobody_stored_has_no_version() {
+        let explained = |version: Option<&str>| {
+            explanation(&Explanation {
+                path: "/mnt".into(),
+                file: 1,
+                kind: "directory".into(),
+                size: 4096,
+                version: version.map(Into::into),
+                version_at_origin: None,
+                bytes_here: 0,
+                reach: Reach::Home,
+                pending: Vec::new(),
+                why: Vec::new(),
+            })
+        };
+        let said = explained(None);
+        assert!(
+            said.starts_with("/mnt: directory, as it was when the volume was made\n"),
+            "{said}"
+        );
+        assert!(explained(Some("r3.7")).starts_with("/mnt: directory, version r3.7\n"));
     }
 
     #[test]

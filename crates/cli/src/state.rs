@@ -48,7 +48,7 @@ impl Known {
 
 pub struct State {
     pub directory: PathBuf,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl State {
@@ -63,20 +63,20 @@ impl State {
         let until = Instant::now() + ENDING;
         while Instant::now() < until && !mounts::uses(directory) {
             if let Some(lock) = try_lock(directory)? {
-                return Ok(State { directory: directory.into(), _lock: lock });
+                return Ok(State { directory: directory.into(), lock });
             }
             std::thread::sleep(LOOK_EVERY);
         }
         let lock = lock(directory)?;
-        Ok(State { directory: directory.into(), _lock: lock })
+        Ok(State { directory: directory.into(), lock })
     }
 
     pub fn device_key(&self) -> PathBuf {
-        self.directory.join("device.pem")
+        self.directory.join(KEY)
     }
 
     pub fn tables(&self) -> PathBuf {
-        self.directory.join("tables.redb")
+        self.directory.join(TABLES)
     }
 
     pub fn log(&self) -> PathBuf {
@@ -153,7 +153,36 @@ impl State {
     }
 }
 
+/// Takes away what a first mount has made that has come to nothing. `is_made`: the directory
+/// itself, too.
+pub fn undo(state: State, is_made: bool) {
+    for path in [state.device_key(), state.tables(), state.reserve(), state.directory.join(LOG)] {
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(path);
+    }
+    for path in [state.log(), state.cache()] {
+        let _ = std::fs::remove_dir_all(path);
+    }
+    let _ = std::fs::remove_file(state.directory.join(SERVER));
+    let State { directory, lock } = state;
+    lock.remove(&directory);
+    if is_made {
+        // Unless somebody has put something there.
+        let _ = std::fs::remove_dir(&directory);
+    }
+}
+
+/// Whether nothing of a device is in a directory, nor of anybody who might become one.
+pub fn is_new(directory: &Path) -> bool {
+    let ours = [SERVER, KEY, TABLES, "log", "cache"];
+    !ours.iter().any(|name| std::fs::symlink_metadata(directory.join(name)).is_ok())
+}
+
 pub const SERVER: &str = "server.toml";
+const KEY: &str = "device.pem";
+const TABLES: &str = "tables.redb";
+/// What the mount says, where there is no journal.
+const LOG: &str = "farfs.log";
 
 /// None: the directory is not there, or has not been used yet.
 pub fn known(directory: &Path) -> Result<Option<Known>> {

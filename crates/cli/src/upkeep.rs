@@ -1,15 +1,17 @@
 //! What `farfs gc` and `farfs check` say.
 
 use crate::exit::{Exit, fail};
-use crate::units::show_size;
+use crate::tree_status::TreeStatus;
+use crate::units::{count, show_size};
 use anyhow::Result;
 use replica::{Amount, Checked, Freed, State, Wish};
 
 pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
-    let of = |amount: Amount| format!("{} chunks, {}", amount.chunks, show_size(amount.bytes));
+    let of =
+        |amount: Amount| format!("{}, {}", count(amount.chunks, "chunk"), show_size(amount.bytes));
     let would = if wish.dry_run { "would be " } else { "" };
     let mut lines = vec![
-        format!("old versions {would}pruned: {} rows", freed.versions),
+        format!("old versions {would}pruned: {}", count(freed.versions, "row")),
         format!("{would}put into the trash: {}", of(freed.trashed)),
         format!(
             "{would}taken out of the trash, because they are needed again: {}",
@@ -47,8 +49,9 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     lines
 }
 
-/// An error if anything is wrong that was not mended.
-pub fn checked(checked: &Checked) -> Result<Vec<String>> {
+/// An error if anything is wrong that was not mended. What the matter is with a directory that a
+/// volume is kept in step with is told, and is no damage.
+pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Result<Vec<String>> {
     let mut lines: Vec<String> = checked
         .problems
         .iter()
@@ -60,23 +63,35 @@ pub fn checked(checked: &Checked) -> Result<Vec<String>> {
     if checked.more > 0 {
         lines.push(format!("and {} more", checked.more));
     }
+    for tree in trees {
+        let TreeStatus { volume, path, .. } = tree;
+        let told = |what| format!("{path} (kept in step with volume {volume}): {what}");
+        lines.extend(tree.troubles().into_iter().map(told));
+    }
     lines.push(format!(
-        "looked at {} volumes, {} versions of files, {} chunks",
-        checked.volumes, checked.versions, checked.chunks
+        "looked at {}, {} of files, {}",
+        count(checked.volumes, "volume"),
+        count(checked.versions, "version"),
+        count(checked.chunks, "chunk")
     ));
     if checked.left == 0 {
         return Ok(lines);
     }
     if checked.wanted > 0 {
         lines.push(format!(
-            "{} chunks are missing: devices that have them in their caches are asked for them when \
-             they attach or renew their leases, which those in use do every 12 s or so while the \
-             server runs; check again then",
-            checked.wanted
+            "{} missing: devices that have them in their caches are asked for them when they attach \
+             or renew their leases, which those in use do every 12 s or so while the server runs; \
+             check again then",
+            are(checked.wanted, "chunk")
         ));
     }
-    lines.push(format!("{} problems are left", checked.left));
+    lines.push(format!("{} left", are(checked.left, "problem")));
     Err(fail(Exit::Damaged, lines.join("\n")))
+}
+
+fn are(number: u64, thing: &str) -> String {
+    let verb = if number == 1 { "is" } else { "are" };
+    format!("{} {verb}", count(number, thing))
 }
 
 #[cfg(test)]
@@ -107,16 +122,23 @@ mod tests {
         let problem = |state| Problem { place: "/a".into(), what: "it is gone".into(), state };
         let problems = vec![problem(State::Mended), problem(State::Harmless)];
         let mut found = Checked { problems, ..Checked::default() };
-        let said = checked(&found).unwrap();
+        let said = checked(&found, &[]).unwrap();
         assert_eq!(said[..2], ["/a: it is gone; mended", "/a: it is gone"]);
+        assert_eq!(said[2], "looked at 0 volumes, 0 versions of files, 0 chunks");
+        let left_out = vec!["/t/d".into()];
+        let (volume, path) = ("main".into(), "/t".into());
+        let tree = TreeStatus { volume, path, kept: true, left_out, ..TreeStatus::default() };
+        let said = checked(&found, &[tree]).unwrap();
+        assert!(said[2].starts_with("/t (kept in step with volume main): /t/d is left out"));
         found.problems.push(problem(State::Left));
         found.left = 1;
-        let error = checked(&found).unwrap_err();
+        let error = checked(&found, &[]).unwrap_err();
         assert_eq!(crate::exit::code(&error), Exit::Damaged);
         assert!(error.to_string().contains("/a: it is gone\n"), "{error}");
         assert!(!error.to_string().contains("are missing"), "{error}");
         found.wanted = 3;
-        let error = checked(&found).unwrap_err();
+        let error = checked(&found, &[]).unwrap_err();
         assert!(error.to_string().contains("\n3 chunks are missing: devices"), "{error}");
+        assert!(error.to_string().ends_with("\n1 problem is left"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::kin::Transfer;
 use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
-use model::{Change, FileId, Update};
+use model::{Change, FileId, Stamp, Update};
 use protocol::{
     CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status,
     Unreachable, Upstream,
@@ -129,7 +129,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.pending().filter(|update| update.touches().contains(&file)).cloned().collect()
         };
         let mode = self.connection().mode;
-        let version_at_origin = said.map(|node| node.contents_stamp);
+        let stored = |stamp: Stamp| (stamp != Stamp::default()).then(|| stamp.to_string());
+        let version_at_origin = said.and_then(|node| stored(node.contents_stamp));
         let here = presence
             .as_ref()
             .filter(|presence| presence.version == node.contents_stamp || presence.dirty.is_some());
@@ -174,8 +175,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             file: file.0,
             kind: format!("{:?}", node.kind).to_lowercase(),
             size: node.size(),
-            version: node.contents_stamp.to_string(),
-            version_at_origin: version_at_origin.map(|stamp| stamp.to_string()),
+            version: stored(node.contents_stamp),
+            version_at_origin,
             bytes_here: here.map_or(0, |presence| {
                 if presence.dirty.is_some() { node.contents.size } else { presence.bytes() }
             }),

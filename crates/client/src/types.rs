@@ -226,8 +226,9 @@ pub struct Explanation {
     pub file: u64,
     pub kind: String,
     pub size: u64,
-    /// The update that stored the contents shown, `replica.number`.
-    pub version: String,
+    /// The update that stored the contents shown, `replica.number`. None: it is as it was when the
+    /// volume was made.
+    pub version: Option<String>,
     /// The version that is current at the origin as far as is known here.
     pub version_at_origin: Option<String>,
     pub bytes_here: u64,

@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -446,4 +446,40 @@ fn a_server_that_is_not_root_keeps_a_tree_and_says_once_that_owners_stay() {
     eventually(SOON, "a program's file is seen", || yard.mount.path("back").exists());
     let said = yard.server.said();
     assert_eq!(said.matches("not everything can be set in the tree").count(), 1, "{said}");
+}
+
+#[test]
+fn a_directory_that_the_server_may_not_open_is_left_out_and_named() {
+    let mut yard = yard("connected");
+    assert_eq!(yard.server.stop(), Some(0));
+    let closed = yard.folder.join("closed");
+    fs::create_dir_all(closed.join("in")).unwrap();
+    fs::write(closed.join("in/file"), "one").unwrap();
+    run(Command::new("chown").args(["-R", "65534:65534"]).arg(&yard.server.data).arg(&yard.folder))
+        .succeeds();
+    yard.server.user = Some(65534);
+    yard.server.restart();
+    let there = yard.mount.path("closed/in/file");
+    let reads = |text: &str| fs::read_to_string(&there).is_ok_and(|found| found == text);
+    eventually(SOON, "it is seen while it is open", || reads("one"));
+    let owned = |by: u32| {
+        std::os::unix::fs::chown(&closed, Some(by), Some(by)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    };
+    owned(0);
+    fs::write(closed.join("in/file"), "two").unwrap();
+    fs::write(yard.folder.join("other"), "x").unwrap();
+    eventually(SOON, "all else goes on", || yard.mount.path("other").exists());
+    assert!(reads("one"), "it is as it was seen last");
+    let data = yard.server.data.to_str().unwrap();
+    let named = |said: &str| said.contains("/closed") && said.contains("left out");
+    eventually(SOON, "it is named", || {
+        named(&run(&mut yard.world.farfs(&["status", "--data", data])).succeeds())
+    });
+    assert!(named(&run(&mut yard.world.farfs(&["check", "--data", data])).succeeds()));
+    assert!(named(&yard.server.said()), "{}", yard.server.said());
+    owned(65534);
+    eventually(SOON, "it is taken in again", || reads("two"));
+    let said = run(&mut yard.world.farfs(&["status", "--data", data])).succeeds();
+    assert!(!said.contains("left out"), "{said}");
 }

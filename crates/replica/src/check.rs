@@ -261,11 +261,17 @@ fn check_references(inner: &Inner, volume: &Arc<Volume>, checked: &mut Checked) 
                 Ok(lacks) => {
                     lacking += lacks.len() as u64;
                     inner.want(volume, (file, stamp), &lacks);
+                    let missing = match lacks.len() {
+                        1 => "1 of its chunks is missing; if no device gives it back".to_owned(),
+                        many => {
+                            format!(
+                                "{many} of its chunks are missing; if no device gives them back"
+                            )
+                        }
+                    };
                     format!(
-                        "{} of its chunks are missing; if no device gives them back, store the \
-                         file again from a machine that has it, or restore the server's store \
-                         from a backup",
-                        lacks.len()
+                        "{missing}, store the file again from a machine that has it, or restore \
+                         the server's store from a backup"
                     )
                 }
                 Err(ChunksError::Store(error)) => return Err(error.into()),
@@ -273,7 +279,7 @@ fn check_references(inner: &Inner, volume: &Arc<Volume>, checked: &mut Checked) 
             };
             let path = whole::path_of(&*read, id, file);
             checked.tell(
-                format!("{path} (file {file} of {id}, version {stamp})"),
+                format!("{path} (file {file} of volume {}, version {stamp})", volume.name),
                 what,
                 State::Left,
             );

@@ -6,9 +6,6 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The disk has at least this much more than the reserve when it is first set aside: a small one
-/// needs what it has.
-const TIMES_FREE: u64 = 2;
 /// With less than one part in so many of it, it is no reserve.
 const LEAST_ONE_IN: u64 = 4;
 
@@ -39,31 +36,63 @@ impl Reserve for NoReserve {
     fn take_back(&self) {}
 }
 
+/// How much is set aside.
+#[derive(Clone, Copy, Debug)]
+pub struct Portion {
+    pub bytes: u64,
+    /// And no more than one part in so many of what is free: a small disk needs what it has.
+    pub one_in: u64,
+}
+
 /// A file whose blocks are the reserve.
 #[derive(Debug)]
 pub struct FileReserve {
     path: PathBuf,
-    bytes: u64,
+    portion: Portion,
     kept: AtomicBool,
 }
 
 impl FileReserve {
-    /// Sets `bytes` aside at `path`, or less where the disk is small or full.
-    pub fn open(path: &Path, bytes: u64) -> FileReserve {
-        let reserve = FileReserve { path: path.to_path_buf(), bytes, kept: AtomicBool::new(false) };
+    /// The reserve at `path`, for which nothing is set aside yet.
+    pub fn at(path: &Path, portion: Portion) -> FileReserve {
+        FileReserve { path: path.to_path_buf(), portion, kept: AtomicBool::new(false) }
+    }
+
+    /// The same, and sets it aside.
+    pub fn open(path: &Path, portion: Portion) -> FileReserve {
+        let reserve = FileReserve::at(path, portion);
         reserve.take_back();
         reserve
     }
 
+    /// Makes room of it, however much there is besides. False: nothing was aside.
+    pub fn give_up(&self) -> bool {
+        self.kept.store(false, Ordering::Release);
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => {
+                tracing::warn!(
+                    path = %self.path.display(),
+                    "the disk is full: what is kept aside is used"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::debug!(path = %self.path.display(), %error, "nothing is kept aside");
+                false
+            }
+        }
+    }
+
     fn set_aside(&self) -> rustix::io::Result<bool> {
         let there = rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs());
-        if there >= self.bytes {
+        let Portion { bytes, one_in } = self.portion;
+        if there >= bytes {
             return Ok(true);
         }
-        let enough = there >= self.bytes / LEAST_ONE_IN;
+        let enough = there >= bytes / LEAST_ONE_IN;
         let Some(free) = self.free()? else { return Ok(true) };
-        let wanted = self.bytes.min(there.saturating_add(free / TIMES_FREE));
-        if wanted <= there || wanted < self.bytes / LEAST_ONE_IN {
+        let wanted = bytes.min(there.saturating_add(free / one_in));
+        if wanted <= there || wanted < bytes / LEAST_ONE_IN {
             return Ok(enough);
         }
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -91,19 +120,9 @@ impl Reserve for FileReserve {
     }
 
     fn lend(&self) {
-        if matches!(self.free(), Ok(Some(free)) if free >= self.bytes) {
-            return;
+        if !matches!(self.free(), Ok(Some(free)) if free >= self.portion.bytes) {
+            self.give_up();
         }
-        match std::fs::remove_file(&self.path) {
-            Ok(()) => tracing::warn!(
-                path = %self.path.display(),
-                "the disk is full: what is kept aside is used to write down what was undone"
-            ),
-            Err(error) => {
-                tracing::debug!(path = %self.path.display(), %error, "nothing is kept aside");
-            }
-        }
-        self.kept.store(false, Ordering::Release);
     }
 
     fn take_back(&self) {
@@ -123,22 +142,43 @@ impl Reserve for FileReserve {
 mod tests {
     use super::*;
 
+    const PORTION: Portion = Portion { bytes: 1 << 20, one_in: 2 };
+
     #[test]
     fn it_is_there_from_the_beginning_and_stays_where_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("reserve");
-        let reserve = FileReserve::open(&path, 1 << 20);
+        let reserve = FileReserve::open(&path, PORTION);
         assert!(reserve.is_kept());
         assert_eq!(path.metadata().unwrap().len(), 1 << 20);
         reserve.lend();
         assert!(path.exists(), "the disk has room besides");
         reserve.take_back();
         assert!(reserve.is_kept());
+        assert!(reserve.give_up() && !path.exists());
+        assert!(!reserve.give_up(), "it is used already");
+        assert!(reserve.is_kept() && path.exists(), "there is room for another");
+    }
+
+    #[test]
+    fn of_a_small_disk_a_part_is_set_aside_and_of_a_very_small_one_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("reserve");
+        let disk = rustix::fs::statvfs(directory.path()).unwrap();
+        let free = disk.f_bavail * disk.f_frsize;
+        // Of this disk one part in many is less than what is wanted.
+        let one_in = (free >> 20).max(1);
+        let wanted = |bytes| FileReserve::open(&path, Portion { bytes, one_in });
+        wanted(8 << 20);
+        assert!(!path.exists(), "less than a part of it is no reserve");
+        wanted(3 << 20);
+        let bytes = path.metadata().unwrap().len();
+        assert!(bytes < 3 << 20 && bytes >= (3 << 20) / LEAST_ONE_IN, "{bytes}");
     }
 
     #[test]
     fn where_nothing_is_counted_work_goes_on() {
-        let reserve = FileReserve::open(Path::new("/proc/self/reserve"), 1 << 20);
+        let reserve = FileReserve::open(Path::new("/proc/self/reserve"), PORTION);
         assert!(reserve.is_kept());
     }
 }

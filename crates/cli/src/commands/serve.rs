@@ -1,6 +1,6 @@
 //! `farfs serve`.
 
-use crate::data::{self, Data, LostKey, MAIN_VOLUME};
+use crate::data::{self, Data, First, LostKey, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
@@ -72,13 +72,22 @@ impl Serve {
         logging::to_stderr();
         processes::raise_open_files();
         let settings = data::settings(&self.data)?;
-        let listen = data::listen_address(self.listen.or(settings.listen).as_deref())?;
+        let listen = data::listen_address(self.listen.clone().or(settings.listen).as_deref())?;
         is_free(listen)?;
         let lost = if self.new_key { LostKey::Replaced } else { LostKey::Refused };
+        let first = First::look(&self.data);
         let data =
             Data::open_with(&self.data, lost)?.ok_or_else(|| lock::in_use(&self.data, ""))?;
-        let advertise = self.advertise.or(settings.advertise);
-        first_volume(&data, self.owner)?;
+        let advertise = self.advertise.clone().or(settings.advertise);
+        let served = self.serve(data, listen, advertise);
+        if served.is_err() {
+            first.undo(&self.data);
+        }
+        served
+    }
+
+    fn serve(&self, data: Data, listen: SocketAddr, advertise: Option<String>) -> Result<()> {
+        first_volume(&data, self.owner.clone())?;
         let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let served = runtime.block_on(serve(data, listen, advertise));
@@ -132,7 +141,7 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
     data.remember_address(&address)?;
     let (origin, place) =
         (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
-    let reserve = Reserve::of(&data);
+    let reserve = Reserve::of(&data.directory);
     reserve.keep();
     let _control = control::serve(&data.directory, move |order: Order| {
         let (origin, place, reserve) = (origin.clone(), place.clone(), reserve.clone());

@@ -1,26 +1,33 @@
 //! `farfs status`.
 
-use crate::exit::{self, Exit, fail};
+use crate::exit::{self, Exit, OrExit, fail};
 use crate::mounts::{self, Entry};
+use crate::orders::{self, Order};
+use crate::tree_status::TreeStatus;
 use crate::{output, questions, show};
 use anyhow::Result;
 use protocol::Status;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show mounts: mode, link, cache, and what is not yet at the server
 ///
 /// With --json: an object for the mount that was named, or else a list of objects, one for each
-/// mount.
+/// mount. With --data: the directories that a server of this machine keeps in step with its volumes
+/// (`farfs serve --tree`), whether they can be changed, and what is not carried over, and why.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs status
-     farfs status ~/work --json",
+     farfs status ~/work --json
+     farfs status --data /srv/farfs",
     &[Exit::NotFound],
 ))]
 pub struct Show {
     /// A mount point, or a path in the mount [default: all mounts]
     mountpoint: Option<PathBuf>,
+    /// Show the directories of a server's volumes, by its data directory
+    #[arg(long, value_name = "DIR", conflicts_with = "mountpoint")]
+    data: Option<PathBuf>,
     /// For programs
     #[arg(long)]
     json: bool,
@@ -42,6 +49,9 @@ impl Machine<'_> {
 
 impl Show {
     pub fn run(self) -> Result<()> {
+        if let Some(data) = &self.data {
+            return show_trees(data, self.json);
+        }
         let one = self.mountpoint.as_deref().map(mounts::holding).transpose()?;
         if let (Some(entry), true) = (&one, self.json) {
             return output::json(&Machine::new(&questions::status(entry)?));
@@ -76,6 +86,20 @@ impl Show {
             None => Ok(()),
         }
     }
+}
+
+fn show_trees(data: &Path, json: bool) -> Result<()> {
+    let answer = orders::give(data, &Order::ListTrees)?;
+    let trees: Result<Vec<TreeStatus>, _> =
+        answer.iter().map(|line| serde_json::from_str(line)).collect();
+    let trees = trees.or_exit(Exit::Failure, "the server is of another version; start it again")?;
+    if json {
+        return output::json(&trees);
+    }
+    if trees.is_empty() {
+        return output::text("no volume is kept in step with a directory\n");
+    }
+    output::text(&trees.iter().map(TreeStatus::text).collect::<String>())
 }
 
 /// Mounts that no entry was found for: most often their process has died.

@@ -1,6 +1,6 @@
 //! What `farfs mount` and its relatives say before anything is mounted.
 
-use crate::program::{farfs, farfs_called, farfs_configured};
+use crate::program::{Server, farfs, farfs_called, farfs_configured};
 use std::path::Path;
 
 const KEY: &str = "abcdefghijklmnopqrstuvwxyz234567";
@@ -75,9 +75,32 @@ fn without_a_network_and_with_nothing_cached_the_mount_fails_in_time() {
     }
     let foreground = ["--answer-within", "1s", "--foreground"];
     farfs(&[&arguments[..], &foreground].concat()).fails_with(3);
-    // The server's place is known from then on: the next time the URL may be left out.
-    let known = ["mount", text(mountpoint.path()), "--state", text(state.path())];
-    farfs(&[&known[..], &short].concat()).fails_with(3);
+    // Nothing is left of what was made for it.
+    assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+    let other = state.path().join("made");
+    let arguments = ["mount", &url(), text(mountpoint.path()), "--state", text(&other)];
+    farfs(&[&arguments[..], &short].concat()).fails_with(3);
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_device_that_is_turned_away_leaves_nothing_behind() {
+    let (mountpoint, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(&place.path().join("data"));
+    let state = place.path().join("state");
+    let data = place.path().join("data");
+    let said = farfs(&["invite", "--data", text(&data)]).succeeds();
+    let (url, token) = said.trim().split_once("&invite=").unwrap();
+    let wrong = format!("{url}&invite={}", "0".repeat(token.len()));
+    let arguments = ["mount", &wrong, text(mountpoint.path()), "--state", text(&state)];
+    farfs(&arguments).fails_with(4);
+    assert!(!state.exists(), "{:?}", std::fs::read_dir(&state).unwrap().collect::<Vec<_>>());
+    // Nor one that is not begun at all.
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    farfs(&["mount", said.trim(), text(&file), "--state", text(&state)]).fails_with(2);
+    assert!(!state.exists());
+    drop(server);
 }
 
 #[test]
@@ -110,8 +133,10 @@ fn a_state_directory_of_another_server_is_not_used() {
         let state = ["--state", text(state.path()), "--answer-within", "1s"];
         farfs(&[&["mount", url, text(mountpoint.path())][..], &state].concat())
     };
-    // It makes the device's key.
+    // What is there already stays, and beside it the device's key is made.
+    std::fs::create_dir(state.path().join("log")).unwrap();
     mount(&url()).fails_with(3);
+    assert!(state.path().join("device.pem").exists());
     let known = format!(
         "format = 1\nurl = '{}'\nkey = '{KEY}'\nvolume = 'main'\nmountpoint = '/mnt'\n",
         url()

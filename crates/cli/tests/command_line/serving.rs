@@ -129,6 +129,52 @@ fn a_port_that_is_taken_is_told_before_anything_is_made() {
 }
 
 #[test]
+fn a_first_start_that_fails_leaves_nothing_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let (data, tree) = (place.path().join("data"), place.path().join("tree"));
+    let serve = |tree: &Path| {
+        let listen = ["--listen", "127.0.0.1:0"];
+        farfs(&[&["serve", "--data", text(&data), "--tree", text(tree)][..], &listen].concat())
+    };
+    serve(&tree).fails_with(1);
+    assert!(!data.exists());
+    // What somebody has put there stays.
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("farfs.toml"), "trash-size = '1G'").unwrap();
+    serve(&data).fails_with(2);
+    let left: Vec<_> =
+        std::fs::read_dir(&data).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["farfs.toml"]);
+    // And so does a server that has been here.
+    assert_eq!(Server::start(&data).stop(Signal::TERM), Some(0));
+    serve(&tree).fails_with(1);
+    assert_eq!(Server::start(&data).stop(Signal::TERM), Some(0));
+    assert!(farfs(&["volume", "list", "--data", text(&data)]).succeeds().contains("main"));
+}
+
+#[test]
+fn how_a_directory_that_is_kept_in_step_is_can_be_seen() {
+    let place = tempfile::tempdir().unwrap();
+    let (data, tree) = (place.path().join("data"), place.path().join("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    let status = |more: &[&str]| farfs(&[&["status", "--data", text(&data)], more].concat());
+    status(&[]).fails_with(7);
+    let server = Server::start(&data);
+    assert!(status(&[]).succeeds().contains("no volume is kept"));
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let server = Server::start_with(&data, &["--tree", text(&tree)]);
+    let path = tree.canonicalize().unwrap();
+    assert!(
+        status(&[]).succeeds().starts_with(&format!("main: kept in step with {}\n", text(&path)))
+    );
+    let shown: serde_json::Value = serde_json::from_str(&status(&["--json"]).succeeds()).unwrap();
+    assert_eq!((&shown[0]["volume"], &shown[0]["read_only"]), (&"main".into(), &false.into()));
+    assert_eq!(shown[0]["kept"], true);
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    assert!(status(&[]).succeeds().contains("no server runs here"));
+}
+
+#[test]
 fn a_server_that_was_killed_starts_again() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
@@ -188,7 +234,7 @@ fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
             assert!(said.contains("in the trash"), "{said}");
         }
         let said = farfs(&["check", "--data", text(data)]).succeeds();
-        assert_eq!(said.trim(), "looked at 1 volumes, 0 versions of files, 0 chunks");
+        assert_eq!(said.trim(), "looked at 1 volume, 0 versions of files, 0 chunks");
     };
     let repair = ["check", "--data", text(data), "--repair"];
     let server = Server::start(data);

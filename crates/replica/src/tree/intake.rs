@@ -424,11 +424,7 @@ pub(super) fn xattr_changes(
 }
 
 /// Those of users. None: the server may not read them.
-pub(super) fn own_xattrs(
-    opened: &Directory,
-    name: &[u8],
-    stat: &Stat,
-) -> Result<Option<Xattrs>> {
+pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result<Option<Xattrs>> {
     if !matches!(stat.sort, store::tree::Sort::File | store::tree::Sort::Directory) {
         return Ok(Some(None));
     }

@@ -96,8 +96,8 @@ impl Keeper {
             let Some(stat) = self.unless_barred(to.0, stat)? else { continue };
             if let Some(stat) = stat.filter(|stat| known.is(stat)) {
                 let own = own_xattrs(&opened, to.1.as_bytes(), &stat)?;
-                let plain = !self.has_xattrs
-                    || own.is_none_or(|own| has_xattrs_of(&known, own.as_ref()));
+                let plain =
+                    !self.has_xattrs || own.is_none_or(|own| has_xattrs_of(&known, own.as_ref()));
                 there.push((to, since, Sighting { stat, plain }));
             }
         }

@@ -10,7 +10,7 @@ pub struct VolumeId(pub u32);
 
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.0)
+        write!(f, "volume {}", self.0)
     }
 }
 
