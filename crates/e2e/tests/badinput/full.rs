@@ -215,3 +215,34 @@ fn a_file_is_too_large_where_it_is_too_large_for_the_disk_of_the_cache() {
     mount.wait();
     assert_eq!(fs::read(mount.path("file")).unwrap(), [0; 3]);
 }
+
+#[test]
+fn what_frees_room_goes_on_where_there_is_none_at_all_and_no_server_runs() {
+    let world = World::new();
+    let place = disk(&world, "filled", "64m");
+    let mut server = world.server_at(&place.join("data"), "origin");
+    let mut mount = world.mount(&server, "mount", "connected");
+    for number in 0..8 {
+        write_and_sync(&mount.path(format!("file-{number}")), &noise(number, FILE_BYTES)).unwrap();
+    }
+    for number in 0..8 {
+        fs::remove_file(mount.path(format!("file-{number}"))).unwrap();
+    }
+    mount.wait();
+    mount.unmount(&[]);
+    let reserve = server.data.join("reserve");
+    assert!(reserve.exists());
+    assert_eq!(server.stop(), Some(0));
+    let filling = place.join("filling");
+    let error = fs::write(&filling, vec![1; 64 << 20]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert_eq!(df(&place).1, 0, "not a byte is free");
+    let data = server.data.to_str().unwrap();
+    let set = ["volume", "set", "--data", data, "--keep-versions", "0", "main"];
+    run(&mut world.farfs(&set)).succeeds();
+    run(&mut world.farfs(&["gc", "--data", data, "--empty-trash"])).succeeds();
+    // What is aside is small again when there is room for it, and the server goes on.
+    fs::remove_file(&filling).unwrap();
+    server.restart();
+    eventually(30 * SECOND, "it is set aside again", || reserve.exists());
+}
