@@ -180,7 +180,7 @@ pub enum First {
 
 impl First {
     pub fn look(directory: &Path) -> First {
-        let ours = [KEY, TABLES, CHUNKS, ADDRESS];
+        let ours = [KEY, TABLES, TABLES_LOG, CHUNKS, ADDRESS];
         let is_there = |name: &&str| std::fs::symlink_metadata(directory.join(name)).is_ok();
         match (directory.exists(), ours.iter().any(is_there)) {
             (false, _) => First::Missing,
@@ -203,7 +203,9 @@ impl First {
             // What is not there need not be removed.
             let _ = std::fs::remove_file(directory.join(name));
         }
-        let _ = std::fs::remove_dir_all(directory.join(CHUNKS));
+        for name in [TABLES_LOG, CHUNKS] {
+            let _ = std::fs::remove_dir_all(directory.join(name));
+        }
         lock.remove(directory);
         if self == First::Missing {
             // Unless somebody has put something there.
