@@ -109,6 +109,8 @@ pub(crate) struct OpenFile<K> {
     writing_handles: u32,
     /// The time of the last write, or what was set since.
     pub mtime: Option<Time>,
+    /// The time of the last write, whatever was set since.
+    pub changed: Option<Time>,
     /// The node as it was when the last name went.
     pub unlinked: Option<Node>,
     /// Written to since the last store.
@@ -164,6 +166,7 @@ impl<K> OpenFile<K> {
             cached_handles: 0,
             writing_handles: 0,
             mtime: None,
+            changed: None,
             unlinked: None,
             written: false,
             only_cut: false,
@@ -187,6 +190,12 @@ impl<K> OpenFile<K> {
     /// Somebody who has it open may write to it.
     pub fn is_for_writing(&self) -> bool {
         self.writing_handles > 0
+    }
+
+    /// Somebody has just written to it.
+    pub fn note_changed(&mut self, now: Time) {
+        self.mtime = Some(now);
+        self.changed = Some(now);
     }
 
     /// How much is fetched at once for who reads at `offset`: twice as much each time for who
@@ -260,6 +269,7 @@ impl<K: Container> Files<K> {
                     node.contents.holes = (holes > 0).then_some(holes);
                 }
                 node.mtime = open.mtime.unwrap_or(node.mtime);
+                node.ctime = open.changed.map_or(node.ctime, |changed| node.ctime.max(changed));
             }
         }
         Ok(node)

@@ -206,6 +206,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         if grip.container.length().map_err(failed)? == size && self.is_dirty(&grip) {
+            let now = self.inner.world.clock.time();
+            if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
+                open.note_changed(now);
+            }
             return Ok(());
         }
         self.alter(handle, uid, Extent::From(size), |container| {
@@ -269,7 +273,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.written = true;
             open.only_cut = false;
             open.turned_down = false;
-            open.mtime = Some(now);
+            open.note_changed(now);
         }
         Ok(())
     }

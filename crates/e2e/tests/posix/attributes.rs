@@ -2,13 +2,15 @@
 
 use crate::{errno, in_both_modes};
 use rustix::fs::{
-    AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, statfs, statvfs,
-    utimensat,
+    AtFlags, CWD, FallocateFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
+    fallocate, statfs, statvfs, utimensat,
 };
 use rustix::io::Errno;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -111,6 +113,30 @@ fn times_change_with_what_they_tell_of() {
         let rename = || fs::rename(folder.join("second"), mount.path("away")).unwrap();
         assert!(changes(&folder, modified, rename));
         assert!(!changes(&folder, modified, || fs::write(&file, "four").unwrap()));
+    });
+}
+
+#[test]
+fn what_is_done_to_an_open_file_changes_its_times_before_it_is_closed() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        let file = File::create(&path).unwrap();
+        let modified = |stat: &fs::Metadata| (stat.mtime(), stat.mtime_nsec());
+        let changed = |stat: &fs::Metadata| (stat.ctime(), stat.ctime_nsec());
+        let write = || (&file).write_all(b"some").unwrap();
+        let cut = || file.set_len(2).unwrap();
+        let cut_to_as_much = || file.set_len(2).unwrap();
+        let reserve = || fallocate(&file, FallocateFlags::empty(), 0, 8192).unwrap();
+        let works: [&dyn Fn(); 4] = [&write, &cut, &cut_to_as_much, &reserve];
+        for (number, work) in works.into_iter().enumerate() {
+            assert!(changes(&path, changed, work), "the {number}th");
+            assert!(changes(&path, modified, work), "the {number}th");
+        }
+        // A time that is set is no time of change.
+        let set = || file.set_modified(UNIX_EPOCH).unwrap();
+        assert!(changes(&path, changed, set));
+        assert_eq!(fs::metadata(&path).unwrap().mtime(), 0);
+        assert_ne!(fs::metadata(&path).unwrap().ctime(), 0);
     });
 }
 
