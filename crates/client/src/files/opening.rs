@@ -22,6 +22,13 @@ const USED_GRAIN_SECS: i64 = 30;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        if flags.truncate && !flags.write {
+            // Linux cuts it all the same, and some programs clear files so.
+            let wait = self.truncate(caller, file, None, 0)?;
+            let cut = OpenFlags { truncate: false, ..flags };
+            let Done { value, wait: later } = self.open_file(caller, file, cut)?;
+            return Ok(Done { value, wait: later.or(wait) });
+        }
         // Read under the lock: beside an older one, what was stored and closed since would look
         // like somebody else's version.
         let mut files = self.files();
@@ -45,7 +52,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.let_go(files);
         if flags.truncate
-            && flags.write
             && let Err(stop) = self.resize(opened.handle, 0, caller.uid, true)
         {
             self.release(opened.handle);

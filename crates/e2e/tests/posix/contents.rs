@@ -14,6 +14,18 @@ const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
 #[test]
+fn who_opens_to_read_and_asks_for_an_empty_file_gets_one() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "something").unwrap();
+        let cut = opened(&path, OFlags::RDONLY | OFlags::TRUNC).unwrap();
+        assert_eq!(File::from(cut).read(&mut [0; 9]).unwrap(), 0);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    });
+}
+
+#[test]
 fn an_open_file_outlives_its_name() {
     in_both_modes(|mount| {
         let path = mount.path("file");
