@@ -5,3 +5,4 @@ pub mod link;
 pub mod papers;
 pub mod run;
 pub mod scale;
+pub mod suites;

@@ -57,6 +57,7 @@ pub struct Client {
     url: String,
     state: PathBuf,
     pub mode: String,
+    options: Vec<String>,
     undo: Option<Undo>,
 }
 
@@ -71,10 +72,17 @@ pub struct Status {
 impl Client {
     /// A device of its own, with all that it keeps in `directory`.
     pub fn new(origin: &Origin, directory: &Path, mode: &str) -> Result<Self> {
+        Self::with(origin, directory, mode, &[])
+    }
+
+    /// As `new`, with more options for `farfs mount`.
+    pub fn with(origin: &Origin, directory: &Path, mode: &str, options: &[&str]) -> Result<Self> {
         let (point, state) = (directory.join("mnt"), directory.join("state"));
         fs::create_dir_all(&point).with_context(|| format!("cannot make {}", point.display()))?;
         let (program, url) = (origin.program.clone(), invitation(&origin.program, &origin.data)?);
-        let mut client = Self { point, program, url, state, mode: mode.into(), undo: None };
+        let options = options.iter().map(|option| (*option).into()).collect();
+        let mut client =
+            Self { point, program, url, state, mode: mode.into(), options, undo: None };
         client.mount()?;
         Ok(client)
     }
@@ -84,7 +92,8 @@ impl Client {
         self.undo = Some(undo::later(move || mounts::unmount(&point)));
         let mut command = Command::new(&self.program);
         command.arg("mount").arg(&self.url).arg(&self.point).arg("--state").arg(&self.state);
-        run(quiet(&mut command).args(["--mode", &self.mode])).context("cannot mount the volume")?;
+        command.args(["--mode", &self.mode]).args(&self.options);
+        run(quiet(&mut command)).context("cannot mount the volume")?;
         Ok(())
     }
 

@@ -22,6 +22,7 @@ mod scale;
 mod show;
 mod source;
 mod stage;
+mod suites;
 mod table;
 mod workdir;
 mod workload;
@@ -29,7 +30,9 @@ mod zip;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use commands::{demo as show_off, link, papers as of_papers, run, scale as at_scale};
+use commands::{
+    demo as show_off, link, papers as of_papers, run, scale as at_scale, suites as published,
+};
 use std::process::ExitCode;
 
 /// Links as slow, far and lossy as one likes; what FarFS does over them, and what others do.
@@ -50,6 +53,8 @@ enum Command {
     #[command(subcommand)]
     Scale(at_scale::Scale),
     Throughput(at_scale::Throughput),
+    #[command(subcommand)]
+    Suites(published::Suites),
     Demo(show_off::Demo),
 }
 
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         Command::Papers(command) => command.run(),
         Command::Scale(command) => command.run(),
         Command::Throughput(command) => command.run(),
+        Command::Suites(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     bench::undo::hold_if_ending();

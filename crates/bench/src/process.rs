@@ -1,11 +1,11 @@
 //! Programs that run beside: started, and ended when dropped.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use bench::link::namespace::end;
 use bench::undo::{self, Undo};
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -52,6 +52,13 @@ impl Process {
 
 /// Runs a program to its end, or ends it when its time is over.
 pub fn run_within(command: &mut Command, log: &Path, within: Duration) -> Result<()> {
+    let status = end_within(command, log, within)?;
+    ensure!(status.success(), "{command:?} failed ({status}): {}", tail(log));
+    Ok(())
+}
+
+/// As `run_within`, for a program whose failure is an answer.
+pub fn end_within(command: &mut Command, log: &Path, within: Duration) -> Result<ExitStatus> {
     let messages = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
     let output = messages.try_clone().context("cannot copy a descriptor")?;
     let child = command.stdin(Stdio::null()).stdout(output).stderr(messages).spawn();
@@ -59,8 +66,7 @@ pub fn run_within(command: &mut Command, log: &Path, within: Duration) -> Result
     let start = Instant::now();
     loop {
         match child.try_wait().context("cannot wait for a program")? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => bail!("{command:?} failed ({status}): {}", tail(log)),
+            Some(status) => return Ok(status),
             None if start.elapsed() >= within => {
                 end(&[child.id() as i32]);
                 let _ = child.wait();
