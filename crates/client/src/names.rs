@@ -10,7 +10,10 @@ use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
     Setting, Step, Stop, XattrFlag,
 };
-use model::{AttributeChange, Change, FileId, Kind, Name, Node, Time, Update, View};
+use model::{
+    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, FileId, Kind, Name, Node, Time, Update,
+    View,
+};
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -328,6 +331,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<()>> {
         if value.len() > XATTR_BYTES_MAX {
             return Err(Error::AttributeTooLarge.into());
+        }
+        if [ACL_ACCESS, ACL_DEFAULT].contains(&name) && Acl::read(value).is_none() {
+            return Err(Objection::Invalid.into());
         }
         match (flag, self.xattr(file, name)) {
             (XattrFlag::Create, Ok(_)) => return Err(Error::AttributeExists.into()),

@@ -1,6 +1,6 @@
 //! What is known of a file besides its contents.
 
-use crate::{Contents, FileId, Stamp};
+use crate::{Acl, Contents, FileId, Stamp};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -98,6 +98,16 @@ impl Node {
             rdev: None,
             xattrs: None,
         }
+    }
+
+    pub fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
+        let value = self.xattrs.as_ref()?.get(&ByteVec::from(name.to_vec()))?;
+        Some(value.as_slice())
+    }
+
+    /// The access control list of this name, if it has one.
+    pub fn acl(&self, name: &[u8]) -> Option<Acl> {
+        Acl::read(self.xattr(name)?)
     }
 
     /// The size that `stat` shows, in bytes.

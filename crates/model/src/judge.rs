@@ -3,7 +3,10 @@
 //! Never: changes anything; the caller writes the effects, in one transaction with the update.
 //! From: DESIGN, "Updates": every update names what it expects to find.
 
-use crate::{AttributeChange, Change, Contents, FileId, Kind, Name, Node, Stamp, Update};
+use crate::{
+    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Contents, FileId, Kind, Name, Node,
+    Stamp, Update,
+};
 use minicbor::bytes::ByteVec;
 use std::collections::BTreeMap;
 
@@ -11,6 +14,10 @@ use std::collections::BTreeMap;
 const LINKS_MAX: u32 = 65_000;
 /// The deepest a directory may lie below the root. Bounds the walk that looks for a cycle.
 const DEPTH_MAX: usize = 4096;
+/// Of a mode, what an access control list tells too.
+const PERMISSION_BITS: u16 = 0o777;
+
+type Xattrs = BTreeMap<ByteVec, ByteVec>;
 
 /// What an update finds. A partial view answers an error where it does not know.
 pub trait View {
@@ -114,8 +121,7 @@ impl<V: View> Case<'_, V> {
             }
             Change::SetXattr { file, name, value } => {
                 let mut node = go!(self.node(*file));
-                let xattrs = node.xattrs.get_or_insert_with(BTreeMap::new);
-                xattrs.insert(name.clone(), value.clone());
+                set_xattr(&mut node, name, value);
                 node.ctime = self.update.at;
                 self.put(*file, node)
             }
@@ -136,9 +142,10 @@ impl<V: View> Case<'_, V> {
         }
         let at = self.update.at;
         let is_directory = *kind == Kind::Directory;
+        let (mode, xattrs) = handed_down(&directory, *kind, *mode);
         let node = Node {
             kind: *kind,
-            mode: *mode,
+            mode,
             uid: *uid,
             gid: *gid,
             links: if is_directory { 2 } else { 1 },
@@ -151,7 +158,7 @@ impl<V: View> Case<'_, V> {
             parent: is_directory.then_some(*parent),
             target: target.clone(),
             rdev: *rdev,
-            xattrs: None,
+            xattrs,
         };
         directory.links += u32::from(is_directory);
         self.touch(*parent, directory);
@@ -376,8 +383,52 @@ fn store(node: &mut Node, update: &Update, contents: Contents) {
     node.ctime = update.at;
 }
 
+/// Mode and attributes of what is made in a directory that hands an access control list down.
+fn handed_down(directory: &Node, kind: Kind, mode: u16) -> (u16, Option<Xattrs>) {
+    let default = if kind == Kind::Symlink { None } else { directory.acl(ACL_DEFAULT) };
+    let Some(default) = default else { return (mode, None) };
+    let (list, mode) = default.handed_down(mode);
+    let mut xattrs = Xattrs::new();
+    let mut add = |name: &[u8], list: &Acl| {
+        xattrs.insert(name.to_vec().into(), list.to_bytes().into());
+    };
+    if !list.is_mode_alone() {
+        add(ACL_ACCESS, &list);
+    }
+    if kind == Kind::Directory {
+        add(ACL_DEFAULT, &default);
+    }
+    (mode, (!xattrs.is_empty()).then_some(xattrs))
+}
+
+/// The permission bits follow the access control list, and stand for one that says no more.
+fn set_xattr(node: &mut Node, name: &ByteVec, value: &ByteVec) {
+    let is_access = name.as_slice() == ACL_ACCESS;
+    let list = if is_access { Acl::read(value) } else { None };
+    if let Some(list) = &list {
+        node.mode = node.mode & !PERMISSION_BITS | list.mode();
+    }
+    let xattrs = node.xattrs.get_or_insert_with(BTreeMap::new);
+    match list {
+        Some(list) if list.is_mode_alone() => xattrs.remove(name),
+        _ => xattrs.insert(name.clone(), value.clone()),
+    };
+    node.xattrs.take_if(|xattrs| xattrs.is_empty());
+}
+
+/// The access control list follows the permission bits.
+fn set_mode(node: &mut Node, mode: u16) {
+    node.mode = mode;
+    if let (Some(list), Some(xattrs)) = (node.acl(ACL_ACCESS), &mut node.xattrs) {
+        let list = list.with_mode(mode).to_bytes();
+        xattrs.insert(ACL_ACCESS.to_vec().into(), list.into());
+    }
+}
+
 fn set_attributes(node: &mut Node, update: &Update, set: &AttributeChange) {
-    node.mode = set.mode.unwrap_or(node.mode);
+    if let Some(mode) = set.mode {
+        set_mode(node, mode);
+    }
     node.uid = set.uid.unwrap_or(node.uid);
     node.gid = set.gid.unwrap_or(node.gid);
     node.atime = set.atime.unwrap_or(node.atime);

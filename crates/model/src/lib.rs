@@ -3,6 +3,7 @@
 //! replica that finds the same decides the same.
 //! Never: touches clock, chance, disk or network.
 
+mod acl;
 mod attributes;
 mod contents;
 mod ids;
@@ -10,6 +11,7 @@ mod judge;
 mod name;
 mod update;
 
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl};
 pub use attributes::{Kind, Node, Time};
 pub use contents::{CHUNK_NAME_BYTES, ChunkName, Contents, Piece, Root};
 pub use ids::{COUNTER_MAX, FileId, IdOutOfRange, REPLICA_MAX, ReplicaId, Seq, Stamp};

@@ -1,13 +1,15 @@
 //! Calls that are more than one call of the client's. Each is one try: it stops where the client
 //! stops, and doing it again from the start is safe.
 
-use crate::privileges::{drop_privileges, inherited, without_privileges, writing_takes};
+use crate::privileges::{
+    drop_privileges, inherited, masked, without_privileges, without_setgid, writing_takes,
+};
 use client::{
     Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
-    Step,
+    Step, XattrFlag,
 };
 use fuser::RenameFlags;
-use model::{FileId, Kind, Name};
+use model::{ACL_ACCESS, FileId, Kind, Name};
 use protocol::Upstream;
 use store::Containers;
 
@@ -97,9 +99,9 @@ pub(crate) fn make<U: Upstream, C: Containers>(
     caller: Caller,
     directory: FileId,
     name: &Name,
-    making: &Making,
+    (making, umask): (&Making, u16),
 ) -> Step<Done<Seen<U, C>>> {
-    let making = as_inherited(client, directory, making)?;
+    let making = as_inherited(client, directory, making, umask)?;
     let Done { value, wait } = client.make(caller, directory, name, &making)?;
     Ok(Done { value: Seen::new(client, value), wait })
 }
@@ -120,10 +122,10 @@ pub(crate) fn create<U: Upstream, C: Containers>(
     caller: Caller,
     directory: FileId,
     name: &Name,
-    making: &Making,
+    (making, umask): (&Making, u16),
     flags: OpenFlags,
 ) -> Step<Done<Created<U, C>>> {
-    let making = as_inherited(client, directory, making)?;
+    let making = as_inherited(client, directory, making, umask)?;
     let Done { value: (found, opened), wait } =
         client.create(caller, directory, name, &making, flags)?;
     Ok(Done { value: (Seen::new(client, found), Held::new(client, opened)), wait })
@@ -133,9 +135,11 @@ fn as_inherited<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     directory: FileId,
     making: &Making,
+    umask: u16,
 ) -> Step<Making> {
     let node = client.attributes(directory)?.node;
-    let (mode, gid) = inherited(&node, making.kind, making.mode, making.gid);
+    let mode = masked(&node, making.kind, making.mode, umask);
+    let (mode, gid) = inherited(&node, making.kind, mode, making.gid);
     Ok(Making { mode, gid, ..making.clone() })
 }
 
@@ -172,6 +176,24 @@ pub(crate) fn set_attributes<U: Upstream, C: Containers>(
         setting.mode = without_privileges(&client.attributes(file)?.node);
     }
     let Done { value, wait } = client.set_attributes(caller, file, handle, &setting)?;
+    Ok(Done { value, wait: wait.or(dropped) })
+}
+
+/// Sets the list by which access is decided, as a user who is in these groups too.
+pub(crate) fn set_access_list<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    (caller, groups): (Caller, &[u32]),
+    file: FileId,
+    value: &[u8],
+    flag: XattrFlag,
+) -> Step<Done<()>> {
+    let node = client.attributes(file)?.node;
+    let mut dropped = None;
+    if let Some(mode) = without_setgid(&node, caller, groups) {
+        let setting = Setting { mode: Some(mode), ..Setting::default() };
+        dropped = client.set_attributes(caller, file, None, &setting)?.wait;
+    }
+    let Done { value, wait } = client.set_xattr(caller, file, ACL_ACCESS, value, flag)?;
     Ok(Done { value, wait: wait.or(dropped) })
 }
 

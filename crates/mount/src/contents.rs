@@ -43,6 +43,7 @@ pub(crate) struct Made {
     pub(crate) parent: INodeNo,
     pub(crate) name: Name,
     pub(crate) mode: u32,
+    pub(crate) umask: u32,
     pub(crate) flags: i32,
 }
 
@@ -85,15 +86,15 @@ pub(crate) fn open<U: Upstream, C: Containers>(
 pub(crate) fn create<U: Upstream, C: Containers>(
     driver: &Driver<U, C>,
     request: &Request,
-    Made { parent, name, mode, flags }: Made,
+    Made { parent, name, mode, umask, flags }: Made,
     reply: ReplyCreate,
 ) {
     let exclusive = flags & libc::O_EXCL != 0;
     let (caller, flags) = (caller(request), flags_asked(flags));
-    let making = making(caller, Kind::File, mode_asked(mode));
+    let (making, umask) = (making(caller, Kind::File, mode_asked(mode)), mode_asked(umask));
     driver.serve_kept(
         Call::within("create", request, parent),
-        move |client| calls::create(client, caller, file(parent), &name, &making, flags),
+        move |client| calls::create(client, caller, file(parent), &name, (&making, umask), flags),
         move |outcome| match outcome {
             Ok(((seen, held), keep)) => {
                 let opened = held.hand_over();

@@ -48,11 +48,18 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
         Fuse { driver }
     }
 
-    fn make(&self, call: Call, directory: INodeNo, name: Name, making: Making, reply: ReplyEntry) {
-        let caller = Caller { uid: making.uid, gid: making.gid };
+    /// What is made, and what its user's mask takes from it.
+    fn make(
+        &self,
+        (what, request): (&'static str, &Request),
+        (directory, name): (INodeNo, Name),
+        (making, umask): (Making, u32),
+        reply: ReplyEntry,
+    ) {
+        let (caller, umask) = (Caller { uid: making.uid, gid: making.gid }, mode_asked(umask));
         self.driver.serve_kept(
-            call,
-            move |client| calls::make(client, caller, file(directory), &name, &making),
+            Call::within(what, request, directory),
+            move |client| calls::make(client, caller, file(directory), &name, (&making, umask)),
             move |outcome| answer_entry(reply, outcome),
         );
     }
@@ -161,7 +168,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
@@ -170,7 +177,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
         let rdev = is_device.then_some(u64::from(rdev));
         let making = Making { rdev, ..making(caller(request), kind, mode_asked(mode)) };
-        self.make(Call::within("mknod", request, parent), parent, name, making, reply);
+        self.make(("mknod", request), (parent, name), (making, umask), reply);
     }
 
     fn mkdir(
@@ -179,12 +186,12 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let name = name_or_error!(name, reply);
         let making = making(caller(request), Kind::Directory, mode_asked(mode));
-        self.make(Call::within("mkdir", request, parent), parent, name, making, reply);
+        self.make(("mkdir", request), (parent, name), (making, umask), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -208,7 +215,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         let name = name_or_error!(name, reply);
         let target = Some(target.as_os_str().as_bytes().to_vec());
         let making = Making { target, ..making(caller(request), Kind::Symlink, SYMLINK_MODE) };
-        self.make(Call::within("symlink", request, parent), parent, name, making, reply);
+        self.make(("symlink", request), (parent, name), (making, 0), reply);
     }
 
     fn rename(
@@ -259,12 +266,12 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let name = name_or_error!(name, reply);
-        let made = contents::Made { parent, name, mode, flags };
+        let made = contents::Made { parent, name, mode, umask, flags };
         contents::create(&self.driver, request, made, reply);
     }
 

@@ -21,8 +21,10 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// What the kernel shall do by itself, where it can. All of it saves round trips, but for:
 /// killpriv, without which it asks for `security.capability` before every write; export, by
-/// which files can be opened by handle; explicit invalidation, because the client says when.
-const WANTED: [InitFlags; 10] = [
+/// which files can be opened by handle; explicit invalidation, because the client says when;
+/// access control lists, by which it decides; and that it leaves the mask of a user to us, which
+/// does not count where a directory hands such a list down.
+const WANTED: [InitFlags; 12] = [
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_EXPORT_SUPPORT,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -33,6 +35,8 @@ const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_NO_OPENDIR_SUPPORT,
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,9 @@
-//! What the directory gives to what is made in it, and what a write or a change of owner takes
-//! from a program's setuid and setgid bits and capabilities. The kernel leaves both to us: it
-//! would ask for `security.capability` before every write otherwise.
+//! What the directory gives to what is made in it, and what a write, a change of owner or an
+//! access control list takes from a program's setuid and setgid bits and capabilities. The kernel
+//! leaves both to us: it would ask for `security.capability` before every write otherwise.
 
 use client::{Caller, Client, Done, Handle, Setting, Step};
-use model::{FileId, Kind, Node};
+use model::{ACL_DEFAULT, FileId, Kind, Node};
 use protocol::Upstream;
 use store::Containers;
 
@@ -21,6 +21,23 @@ pub(crate) fn inherited(directory: &Node, kind: Kind, mode: u16, gid: u32) -> (u
     }
     let bit = if kind == Kind::Directory { SETGID } else { 0 };
     (mode | bit, directory.gid)
+}
+
+/// The mode without what the user's mask takes away. Where the directory hands an access control
+/// list down, that says instead what is not given to others.
+pub(crate) fn masked(directory: &Node, kind: Kind, mode: u16, umask: u16) -> u16 {
+    match directory.acl(ACL_DEFAULT) {
+        Some(list) if kind != Kind::Symlink => list.handed_down(mode).1,
+        _ => mode & !umask,
+    }
+}
+
+/// The mode without setgid, which who is not of the file's group may not keep when setting an
+/// access control list. None: nothing to take.
+pub(crate) fn without_setgid(node: &Node, caller: Caller, groups: &[u32]) -> Option<u16> {
+    let is_member = caller.gid == node.gid || groups.contains(&node.gid);
+    let keeps = caller.uid == 0 || is_member || node.mode & SETGID == 0;
+    (!keeps).then_some(node.mode & !SETGID)
 }
 
 /// The mode without what a write takes away. None: nothing to take. Setgid without execution by
@@ -92,6 +109,35 @@ mod tests {
         assert_eq!(inherited(&shared, Kind::File, 0o640, 100), (0o640, 70));
         assert_eq!(inherited(&shared, Kind::Symlink, 0o777, 100), (0o777, 70));
         assert_eq!(inherited(&shared, Kind::Directory, 0o755, 100), (0o2755, 70));
+    }
+
+    #[test]
+    fn the_mask_counts_unless_the_directory_hands_a_list_down() {
+        let mut folder = node(Kind::Directory, 0o755);
+        assert_eq!(masked(&folder, Kind::File, 0o4666, 0o027), 0o4640);
+        assert_eq!(masked(&folder, Kind::Symlink, 0o777, 0), 0o777);
+        // rwx for the owner, rw- for user 7, r-x for the group, rwx as the most, none for others.
+        let entries =
+            [(1, 7, u32::MAX), (2, 6, 7), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+        let mut list = vec![2, 0, 0, 0];
+        for (tag, permissions, id) in entries {
+            list.extend([tag, 0, permissions, 0]);
+            list.extend(u32::to_le_bytes(id));
+        }
+        folder.xattrs = Some([(ACL_DEFAULT.to_vec().into(), list.into())].into());
+        assert_eq!(masked(&folder, Kind::File, 0o666, 0o077), 0o660);
+        assert_eq!(masked(&folder, Kind::Symlink, 0o777, 0), 0o777);
+    }
+
+    #[test]
+    fn who_is_not_of_the_group_does_not_keep_setgid() {
+        let program = node(Kind::File, 0o2755);
+        let caller = |uid, gid| Caller { uid, gid };
+        assert_eq!(without_setgid(&program, caller(7, 1), &[2]), Some(0o755));
+        assert_eq!(without_setgid(&program, caller(7, 70), &[]), None);
+        assert_eq!(without_setgid(&program, caller(7, 1), &[2, 70]), None);
+        assert_eq!(without_setgid(&program, caller(0, 0), &[]), None);
+        assert_eq!(without_setgid(&node(Kind::File, 0o4755), caller(7, 1), &[]), None);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Extended attributes as the system calls want them: sizes first, then values.
 
 use crate::driver::{Call, Driver, at_once};
-use crate::errno;
 use crate::replies::{answer_empty, caller, file};
+use crate::{calls, errno};
 use client::XattrFlag;
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
+use model::{ACL_ACCESS, ACL_DEFAULT};
 use protocol::Upstream;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +27,16 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     };
     let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
     let caller = caller(request);
+    if name == ACL_ACCESS {
+        let groups = groups(request.pid());
+        return driver.serve(
+            Call::of("setxattr", request, ino),
+            move |client| {
+                calls::set_access_list(client, (caller, &groups), file(ino), &value, flag)
+            },
+            move |outcome| answer_empty(reply, outcome),
+        );
+    }
     driver.serve(
         Call::of("setxattr", request, ino),
         move |client| client.set_xattr(caller, file(ino), &name, &value, flag),
@@ -87,9 +98,18 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
     );
 }
 
-/// Attributes of the system have a meaning that is not kept here, access control lists above all.
+/// Attributes of the system have a meaning, which is kept here of access control lists alone.
 fn is_kept(name: &OsStr) -> bool {
-    !name.as_bytes().starts_with(b"system.")
+    let name = name.as_bytes();
+    !name.starts_with(b"system.") || [ACL_ACCESS, ACL_DEFAULT].contains(&name)
+}
+
+/// The groups that a thread is in besides its own; of one that is gone, none.
+fn groups(thread: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let ids = line.unwrap_or_default().split_whitespace();
+    ids.filter_map(|id| id.parse().ok()).collect()
 }
 
 /// What `setxattr` asks for.
@@ -148,9 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn access_control_lists_and_values_beyond_the_limit_are_refused() {
+    fn the_groups_of_this_very_thread_can_be_read() {
+        let ids = rustix::process::getgroups().unwrap();
+        let own: Vec<u32> = ids.into_iter().map(|id| id.as_raw()).collect();
+        assert_eq!(groups(std::process::id()), own);
+        assert_eq!(groups(u32::MAX), []);
+    }
+
+    #[test]
+    fn of_the_system_access_control_lists_alone_are_kept_and_values_have_a_limit() {
         let acl = OsStr::new("system.posix_acl_access");
-        assert_eq!(check_new(acl, b""), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check_new(acl, b""), Ok(()));
+        assert_eq!(check_new(OsStr::new("system.nfs4_acl"), b""), Err(Errno::EOPNOTSUPP));
         let user = OsStr::new("user.comment");
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX]), Ok(()));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX + 1]), Err(Errno::E2BIG));

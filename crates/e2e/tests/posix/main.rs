@@ -5,6 +5,7 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod access_lists;
 mod attributes;
 mod contents;
 mod locks;

@@ -8,10 +8,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-const NOBODY: u32 = 65_534;
+pub const NOBODY: u32 = 65_534;
 
 /// A line of shell as another user and group.
-fn as_user(uid: u32, folder: &Path, line: &str) -> Ran {
+pub fn as_user(uid: u32, folder: &Path, line: &str) -> Ran {
     let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
     run(Command::new("setpriv")
         .args(ids)
@@ -21,7 +21,7 @@ fn as_user(uid: u32, folder: &Path, line: &str) -> Ran {
 }
 
 #[track_caller]
-fn denied(ran: Ran, why: &str) {
+pub fn denied(ran: Ran, why: &str) {
     assert_ne!(ran.code, Some(0), "{ran:#?}");
     assert!(ran.err.contains(why), "{ran:#?}");
 }

@@ -1,8 +1,9 @@
 //! What is neither file nor directory, and programs that are run from the volume.
 
-use crate::in_both_modes;
+use crate::{in_both_modes, opened};
 use e2e::run;
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
+use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -69,5 +70,28 @@ fn programs_run_from_the_volume() {
                 .succeeds(),
             "from x\n"
         );
+    });
+}
+
+#[test]
+fn what_is_not_done_here_is_refused_by_its_errno() {
+    in_both_modes(|mount| {
+        use rustix::fs::{
+            CWD, FallocateFlags, OFlags, RenameFlags, fallocate, ioctl_ficlone, renameat_with,
+        };
+        let path = mount.path("file");
+        std::fs::write(&path, [1; 16_384]).unwrap();
+        let nameless = opened(&mount.mountpoint, OFlags::TMPFILE | OFlags::RDWR);
+        assert_eq!(nameless.unwrap_err(), Errno::OPNOTSUPP);
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            assert_eq!(fallocate(&file, flags, 4096, 4096), Err(Errno::OPNOTSUPP));
+        }
+        let other = mount.path("other");
+        let moved = renameat_with(CWD, &path, CWD, &other, RenameFlags::WHITEOUT);
+        assert_eq!(moved, Err(Errno::INVAL));
+        let copy = std::fs::File::create(&other).unwrap();
+        assert_eq!(ioctl_ficlone(&copy, &file), Err(Errno::OPNOTSUPP));
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 16_384]);
     });
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::acl::tests::shared;
 use crate::{ReplicaId, Time};
 use std::convert::Infallible;
 
@@ -225,4 +226,64 @@ fn effects_are_values_so_that_applying_them_twice_is_applying_them_once() {
     let effects = effects.expect("empty");
     assert_eq!(effects.nodes[&FileId(10)], None);
     assert_eq!(effects.nodes[&FileId(1)].as_ref().map(|node| node.links), Some(2));
+}
+
+fn set_xattr(file: u64, name: &[u8], value: Vec<u8>) -> Change {
+    Change::SetXattr { file: FileId(file), name: name.to_vec().into(), value: value.into() }
+}
+
+fn set_mode(world: &World, file: u64, mode: u16) -> Change {
+    let expects = world.nodes[&FileId(file)].attributes_stamp;
+    let set = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    Change::SetAttributes { file: FileId(file), expects, set }
+}
+
+#[test]
+fn the_mode_and_the_access_list_follow_each_other() {
+    let mut world = World::new();
+    world.make(1, "f", 10, Kind::File).expect("free");
+    world.apply(set_xattr(10, ACL_ACCESS, shared(6))).expect("a list");
+    let node = |world: &World| world.nodes[&FileId(10)].clone();
+    assert_eq!((node(&world).mode, node(&world).xattr(ACL_ACCESS)), (0o760, Some(&shared(6)[..])));
+
+    let change = set_mode(&world, 10, 0o4740);
+    world.apply(change).expect("the same stamp");
+    assert_eq!(node(&world).mode, 0o4740);
+    assert_eq!(node(&world).xattr(ACL_ACCESS), Some(&shared(4)[..]), "the group's is the mask's");
+
+    // A list that the mode tells as well is no list, and bits beyond permissions stay.
+    let plain = Acl::read(&shared(4)).expect("a list").to_bytes();
+    let entries = [&plain[..4], &plain[4..12], &plain[20..28], &plain[36..]].concat();
+    world.apply(set_xattr(10, ACL_ACCESS, entries)).expect("a list");
+    assert_eq!((node(&world).mode, node(&world).xattrs), (0o4740, None));
+}
+
+#[test]
+fn a_removed_access_list_leaves_the_mode_as_it_was() {
+    let mut world = World::new();
+    world.make(1, "f", 10, Kind::File).expect("free");
+    world.apply(set_xattr(10, ACL_ACCESS, shared(6))).expect("a list");
+    let name = ACL_ACCESS.to_vec().into();
+    world.apply(Change::RemoveXattr { file: FileId(10), name }).expect("it has one");
+    let node = &world.nodes[&FileId(10)];
+    assert_eq!((node.mode, &node.xattrs), (0o760, &None));
+}
+
+#[test]
+fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
+    let mut world = World::new();
+    world.make(1, "d", 10, Kind::Directory).expect("free");
+    world.apply(set_xattr(10, ACL_DEFAULT, shared(7))).expect("a list");
+    assert_eq!(world.nodes[&FileId(10)].mode, 0o644, "it is for what is made in it");
+    world.make(10, "file", 11, Kind::File).expect("free");
+    world.make(10, "folder", 12, Kind::Directory).expect("free");
+    world.make(10, "link", 13, Kind::Symlink).expect("free");
+    let node = |file: u64| world.nodes[&FileId(file)].clone();
+    // 0644 of what the list gives: read and write to the owner, and read through the mask.
+    let access = Acl::read(&shared(7)).expect("a list").with_mode(0o640).to_bytes();
+    assert_eq!((node(11).mode, node(11).xattr(ACL_ACCESS)), (0o640, Some(&access[..])));
+    assert_eq!(node(11).xattr(ACL_DEFAULT), None);
+    assert_eq!(node(12).xattr(ACL_ACCESS), Some(&access[..]));
+    assert_eq!(node(12).xattr(ACL_DEFAULT), Some(&shared(7)[..]), "directories hand it on");
+    assert_eq!((node(13).mode, node(13).xattrs), (0o644, None));
 }

@@ -1,7 +1,7 @@
 //! What no file system would do, whoever asks for it.
 //! From: the limits of Linux: path_resolution(7), xattr(7), inode(7).
 
-use model::{Change, FileId, Kind, Node, Time, Update};
+use model::{ACL_ACCESS, ACL_DEFAULT, Acl, Change, FileId, Kind, Node, Time, Update};
 use protocol::Objection;
 
 const MODE_BITS: u16 = 0o7777;
@@ -34,7 +34,9 @@ pub(super) fn vet(update: &Update) -> Result<(), Objection> {
         }
         Change::SetXattr { name, value, .. } => {
             check((1..=XATTR_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(&0))?;
-            check(value.len() <= XATTR_VALUE_BYTES_MAX)
+            check(value.len() <= XATTR_VALUE_BYTES_MAX)?;
+            let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name.as_slice());
+            check(!is_list || Acl::read(value).is_some())
         }
         Change::Link { .. }
         | Change::Unlink { .. }
@@ -59,4 +61,34 @@ fn is_mode(mode: u16) -> bool {
 
 fn is_time(time: Time) -> bool {
     time.nanos < NANOS_PER_SEC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Stamp;
+
+    fn set(name: &[u8], value: &[u8]) -> Result<(), Objection> {
+        let (name, value) = (name.to_vec().into(), value.to_vec().into());
+        let change = Change::SetXattr { file: FileId::ROOT, name, value };
+        vet(&Update { stamp: Stamp::default(), uid: 0, at: Time::default(), change })
+    }
+
+    #[test]
+    fn an_access_list_that_is_none_is_refused() {
+        // Read, write and execute for the owner, and nothing for others.
+        let list = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 7, 0, 255, 255, 255, 255],
+            &[4, 0, 0, 0, 255, 255, 255, 255],
+            &[32, 0, 0, 0, 255, 255, 255, 255],
+        ]
+        .concat();
+        for name in [ACL_ACCESS, ACL_DEFAULT] {
+            assert_eq!(set(name, &list), Ok(()));
+            assert_eq!(set(name, &list[..20]), Err(Objection::Invalid));
+            assert_eq!(set(name, b"rwx"), Err(Objection::Invalid));
+        }
+        assert_eq!(set(b"user.list", b"rwx"), Ok(()));
+    }
 }
