@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::container::Key;
-use store::{Container, Containers, Durability};
+use store::{Container, Containers, Durability, StoreError, Write};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Fills in what is in the cache already, by any name. Gives back what is not.
@@ -30,12 +30,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut found_here = Vec::new();
         let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
         let mut containers = BTreeMap::new();
+        // What is noted meanwhile is not seen, and fetched as if it were not here.
+        let read = self.inner.tables.read().map_err(error_of)?;
         for placed in pieces {
             let Piece::Chunk { name, length } = placed.piece else { continue };
-            let places = {
-                let read = self.inner.tables.read().map_err(error_of)?;
-                index::find(&*read, &name).map_err(error_of)?
-            };
+            let places = index::find(&*read, &name).map_err(error_of)?;
             let mut bytes = None;
             for (key, place) in self.where_now(&places) {
                 let container = match containers.entry(key) {
@@ -66,6 +65,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
+        drop(read);
         if !wrong.is_empty() || !found_here.is_empty() {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             for (name, place) in &wrong {
@@ -103,13 +103,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Nobody writes over them before they count as present, so they need not be read again.
         let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
         if self.fill_still(target, &filling)? {
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            for placed in &came {
-                let Piece::Chunk { name, .. } = placed.piece else { continue };
-                index::note(&mut *write, &name, place_of(target, placed)).map_err(error_of)?;
-            }
-            write.commit(Durability::Later).map_err(error_of)?;
-            self.note_checked(target, contents, &came)?;
+            self.note_checked(target, contents, &came, |write| {
+                for placed in &came {
+                    let Piece::Chunk { name, .. } = placed.piece else { continue };
+                    index::note(write, &name, place_of(target, placed))?;
+                }
+                Ok(())
+            })?;
         }
         Ok(came)
     }
@@ -125,14 +125,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !self.fill_still(target, &[(0, bytes)])? {
             return Ok(());
         }
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        crate::contents::note_places(&mut *write, target.file, target.generation, described)
-            .map_err(error_of)?;
-        for (name, _) in &described.tree.chunks {
-            note_home(&mut *write, name).map_err(error_of)?;
-        }
-        write.commit(Durability::Later).map_err(error_of)?;
-        self.note_checked(target, described.tree.contents, &described.pieces)
+        self.note_checked(target, described.tree.contents, &described.pieces, |write| {
+            crate::contents::note_places(write, target.file, target.generation, described)?;
+            described.tree.chunks.iter().try_for_each(|(name, _)| note_home(write, name))
+        })
     }
 
     /// Writes checked bytes, unless somebody has begun to change the file.
@@ -183,15 +179,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 )));
             }
         }
-        self.note_checked(target, contents, pieces)
+        self.note_checked(target, contents, pieces, |_| Ok(()))
     }
 
-    /// The pieces are in the container, and are what they should be.
+    /// The pieces are in the container, and are what they should be; `besides` goes with it.
     fn note_checked(
         &self,
         target: &Target<C::Container>,
         contents: Contents,
         pieces: &[Placed],
+        besides: impl FnOnce(&mut dyn Write) -> Result<(), StoreError>,
     ) -> Result<(), Error> {
         let (whole, older) = {
             let mut files = self.files();
@@ -205,6 +202,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.touch(open, placed.offset, placed.piece.length());
             }
             let mut write = self.inner.tables.write().map_err(error_of)?;
+            besides(&mut *write).map_err(error_of)?;
             open.presence.save(&mut *write, target.file).map_err(error_of)?;
             for placed in pieces {
                 if let Piece::Chunk { name, .. } = placed.piece {
