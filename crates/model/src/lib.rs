@@ -8,6 +8,7 @@ mod attributes;
 mod contents;
 mod ids;
 mod judge;
+mod locks;
 mod name;
 mod update;
 
@@ -16,5 +17,6 @@ pub use attributes::{Kind, Node, Time};
 pub use contents::{CHUNK_NAME_BYTES, ChunkName, Contents, Piece, Root};
 pub use ids::{COUNTER_MAX, FileId, IdOutOfRange, REPLICA_MAX, ReplicaId, Seq, Stamp};
 pub use judge::{Effects, Problem, View, judge};
+pub use locks::{Lock, LockKind, LockTable, Locks, Waits};
 pub use name::{BadName, NAME_BYTES_MAX, Name};
 pub use update::{AttributeChange, Change, Update};
