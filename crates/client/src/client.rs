@@ -111,6 +111,10 @@ pub(crate) struct Inner<U, C: Containers> {
     pub giving: Mutex<crate::give::Giving>,
     /// The replica above has asked for what it has lost.
     pub giving_wanted: Notify,
+    /// Taken before the connection, and before no other.
+    pub locks: Mutex<crate::locks::Table>,
+    /// Of locks that were given up, or are not leased yet, the replica above may have to be told.
+    pub locks_wanted: Notify,
     /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
     pub known: Mutex<crate::known::Known>,
 }
@@ -216,6 +220,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 giving: Mutex::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),
+                locks: Mutex::default(),
+                locks_wanted: Notify::new(),
             }),
         };
         client.recover(recovered)?;

@@ -61,10 +61,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let waits = mode::waits_for_verdicts(self.connection().mode);
         let first = self.core().log.pending().next().map(|update| update.stamp.number);
         let now = self.inner.world.clock.moment();
+        // What is locked here others must not get.
+        let owes = waits && self.owes_locks();
         let mut due = self.inner.company.due();
-        let (over, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut *due)
-            .into_iter()
-            .partition(|one| !waits || one.at <= now || first.is_none_or(|first| first > one.last));
+        let (over, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *due).into_iter().partition(|one| {
+                let arrived = !owes && first.is_none_or(|first| first > one.last);
+                !waits || one.at <= now || arrived
+            });
         *due = rest;
         for one in over {
             let _ = one.done.send(());

@@ -15,6 +15,8 @@ pub(crate) struct Connection {
     pub attached: bool,
     /// The replica above answers `Gather`.
     pub gathers: bool,
+    /// The replica above leases locks. None: it has not been asked yet.
+    pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
     pub sessions: u64,
     /// There is a session to attach over.
@@ -53,6 +55,7 @@ impl Connection {
             volume_known,
             attached: false,
             gathers: false,
+            leases_locks: None,
             sessions: 0,
             up: false,
             left: false,

@@ -9,6 +9,7 @@ mod images;
 mod left;
 mod nameless;
 mod opening;
+mod renewed;
 mod since;
 
 pub(crate) use bytes::Altered;
@@ -226,6 +227,8 @@ struct HandleState {
     generation: u32,
     flags: OpenFlags,
     direct: bool,
+    /// Of a fetch, which goes on with the version that it began with.
+    fetches: bool,
 }
 
 /// What a call needs of an open file, without the lock.

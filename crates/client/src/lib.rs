@@ -22,6 +22,8 @@ mod fuzz;
 mod give;
 mod kin;
 mod known;
+mod locking;
+mod locks;
 mod lost;
 mod meta;
 mod mode;
@@ -51,6 +53,7 @@ mod worth;
 
 pub use client::{Client, ClientError, Stores};
 pub use fuzz::fuzz_rows;
+pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,

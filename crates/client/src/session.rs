@@ -10,7 +10,8 @@ use crate::portions::patience;
 use crate::types::{Error, Need, Stop, WantedMode};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, Notice, Request, Response, States, Tail, Unreachable, Upstream,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Request, Response, States, Tail,
+    Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,6 +42,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_watch(),
             self.run_ahead(),
             self.run_giving(),
+            self.run_locks(),
         );
     }
 
@@ -65,6 +67,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         tracing::error!(?error, "a notice could not be taken in");
                         self.distrust_cache();
                     }
+                    self.hear_of_locks(&notice);
                     self.acknowledge(&notice, done);
                 }
             }
@@ -102,6 +105,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.inner.session_changed.notify_waiters();
         self.inner.replay_wanted.notify_one();
+        self.inner.locks_wanted.notify_one();
     }
 
     /// What kept this client from attaching may be gone: a full disk, a volume that was busy.
@@ -136,12 +140,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     async fn attach(&self) -> Result<(), Error> {
         let sent = self.inner.world.clock.moment();
+        let claims = self.locks().claims(FILES_CLAIMED_MAX);
         let request = {
             let core = self.core();
             Attach {
                 replica: core.meta.replica,
                 made: core.log.last_number(),
                 seen: core.meta.seen,
+                locks: (!claims.is_empty()).then(|| claims.clone()),
             }
         };
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
@@ -149,6 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(Response::Attached(attached)) => {
                 self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
+                self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());
                 self.take_attached(attached, said, sent)
             }
             Ok(Response::Refused(refusal)) => {
@@ -199,6 +206,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut connection = self.connection();
             connection.attached = true;
             connection.gathers = attached.gathers == Some(true);
+            connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;
             connection.volume_known = true;
@@ -230,7 +238,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.unsaved = true;
                     self.inner.epoch.store(core.meta.epoch, Ordering::Release);
                 }
-                self.take_states(&Notice { upto: seq, states: said, alone: None }, true, taken)
+                self.take_states(
+                    &Notice { upto: seq, states: said, ..Notice::default() },
+                    true,
+                    taken,
+                )
             }
         }
     }
@@ -298,9 +310,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.asked_for(wanted, false);
                 let mut connection = self.connection();
                 connection.tail_due = false;
+                let now = self.inner.world.clock.moment();
+                let lapsed = lease_before.is_none_or(|until| until <= now);
                 // A session that was lost meanwhile has taken its lease with it.
                 if connection.attached && connection.lease_until == lease_before {
                     connection.lease_until = Some(sent + connection.lease);
+                }
+                drop(connection);
+                if lapsed {
+                    self.locks().lapsed();
+                    self.inner.locks_wanted.notify_one();
                 }
                 Ok(())
             }
@@ -336,7 +355,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let due = !left.is_zero() && left < RENEW_BELOW;
             if attached
                 && due
-                && in_use
+                && (in_use || self.locks().any_held())
                 && let Err(error) = self.satisfy(Need::Lease).await
             {
                 tracing::debug!(%error, "the lease could not be renewed");
@@ -366,6 +385,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.inner.session_changed.notify_waiters();
             self.inner.settled.notify_waiters();
             self.inner.replay_wanted.notify_one();
+            self.inner.locks_wanted.notify_one();
         }
     }
 

@@ -76,6 +76,15 @@ pub enum Error {
     /// The link was lost on the way; what was asked for may be asked for again.
     #[error("the link was lost before the server answered")]
     Retry,
+    #[error("somebody else has locked it")]
+    Locked,
+    #[error("waiting for the lock would never end: whoever has it waits for this process")]
+    Deadlock,
+    #[error("too many locks are held of one file")]
+    TooManyLocks,
+    /// Whoever held it does not know who has written since.
+    #[error("a lock was lost, and another device has it: close the file and open it again")]
+    LockLost,
     /// Logged where it happened.
     #[error("{0}")]
     Failed(String),

@@ -148,6 +148,22 @@ impl Locks {
         both
     }
 
+    /// What is held by both of two, and only as strongly as by the weaker.
+    #[must_use]
+    pub fn within(&self, others: &Locks) -> Locks {
+        let mut both = Locks::default();
+        for lock in &self.0 {
+            for other in others.iter().filter(|other| other.kind == lock.kind) {
+                let (first, last) = (lock.first.max(other.first), lock.last.min(other.last));
+                if first <= last {
+                    let exclusive = lock.exclusive && other.exclusive;
+                    both.put(Lock { kind: lock.kind, exclusive, first, last });
+                }
+            }
+        }
+        both
+    }
+
     fn clear(&mut self, stretch: &Lock) {
         let held = std::mem::take(&mut self.0);
         for lock in held {

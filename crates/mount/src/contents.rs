@@ -6,10 +6,10 @@ use crate::driver::{Call, Driver, at_once};
 use crate::errno;
 use crate::privileges::writing_takes;
 use crate::replies::{GENERATION, answer_data, answer_empty, caller, file};
-use client::{Client, Handle, Opened};
+use client::{Client, Handle, Opened, Owner};
 use fuser::{
-    FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
-    ReplyOpen, ReplyWrite, Request, WriteFlags,
+    FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use model::{Kind, Name};
 use protocol::Upstream;
@@ -151,13 +151,19 @@ pub(crate) fn write<U: Upstream, C: Containers>(
 pub(crate) fn flush<U: Upstream, C: Containers>(
     driver: &Driver<U, C>,
     open: OpenFile<'_>,
+    owner: LockOwner,
     reply: ReplyEmpty,
 ) {
-    let (caller, handle) = (caller(open.request), open.handle);
+    let (caller, handle, file) = (caller(open.request), open.handle, file(open.ino));
+    let client = driver.client().clone();
     driver.serve(
         open.call("flush"),
         move |client| client.flush(caller, handle),
-        move |outcome| answer_empty(reply, outcome),
+        move |outcome| {
+            // Closing one descriptor gives up all the records that the process has locked.
+            client.closed_by(file, Owner(owner.0));
+            answer_empty(reply, outcome);
+        },
     );
 }
 

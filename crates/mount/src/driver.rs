@@ -4,6 +4,7 @@
 
 use crate::errno::{self, Named};
 use crate::kernel::{Told, Waits};
+use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
 use fuser::{Errno, INodeNo, Request};
@@ -43,12 +44,14 @@ impl Call {
         Call { named: Named::ByName, ..Call::of(what, request, directory) }
     }
 
+    pub(crate) fn refused(&self, error: &Error) -> Errno {
+        let errno = errno::errno(error, self.named);
+        tracing::debug!(what = self.what, file = %self.file, %error, "answered with an error");
+        errno
+    }
+
     fn seen<T>(&self, outcome: Result<T, Error>) -> Result<T, Errno> {
-        outcome.map_err(|error| {
-            let errno = errno::errno(&error, self.named);
-            tracing::debug!(what = self.what, file = %self.file, %error, "answered with an error");
-            errno
-        })
+        outcome.map_err(|error| self.refused(&error))
     }
 }
 
@@ -130,7 +133,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
             }
         };
         let client = self.client.clone();
-        let waiting = self.watch.waiting(call.thread);
+        let waiting = self.watch.waiting(call.thread, Ends::WhenToStop);
         let wait = self.waits.begin();
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
@@ -145,6 +148,22 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
                 }
                 Ok(done.value)
             };
+            answer(unless_interrupted(call, work, waiting).await);
+        });
+    }
+}
+
+impl<U: Upstream, C: Containers> Driver<U, C> {
+    /// Answers when the lock is there. Every signal ends the wait: programs bound it by an alarm.
+    /// The kernel holds no lock of its own meanwhile.
+    pub(crate) fn wait_for_a_lock<T: Send + 'static>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let waiting = self.watch.waiting(call.thread, Ends::WithAnySignal);
+        self.runtime.spawn(async move {
             answer(unless_interrupted(call, work, waiting).await);
         });
     }
@@ -180,7 +199,12 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let never = std::future::pending::<Result<(), Error>>();
-        let outcome = unless_interrupted(call(child.id()), never, watch.waiting(child.id())).await;
+        let outcome = unless_interrupted(
+            call(child.id()),
+            never,
+            watch.waiting(child.id(), Ends::WhenToStop),
+        )
+        .await;
         assert_eq!(outcome, Err(Errno::EINTR));
     }
 
@@ -190,7 +214,9 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let work = std::future::ready(Ok(7));
-        let outcome = unless_interrupted(call(child.id()), work, watch.waiting(child.id())).await;
+        let outcome =
+            unless_interrupted(call(child.id()), work, watch.waiting(child.id(), Ends::WhenToStop))
+                .await;
         assert_eq!(outcome, Ok(7));
     }
 }

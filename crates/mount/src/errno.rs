@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 pub(crate) const INTERRUPTED: Errno = Errno::EINTR;
 /// To `opendir`: the kernel then opens directories by itself, and caches what they hold.
 pub(crate) const KERNEL_OPENS: Errno = Errno::ENOSYS;
+/// Somebody else has locked it, and who asks does not want to wait.
+pub(crate) const LOCKED: Errno = Errno::EAGAIN;
 /// Flags, ranges or numbers that no file system takes.
 pub(crate) const INVALID: Errno = Errno::EINVAL;
 /// Attributes of a kind that is not kept here.
@@ -53,7 +55,10 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::AttributeTooLarge => Errno::ERANGE,
         Error::AttributeExists => Errno::EEXIST,
         Error::DiskFull => Errno::ENOSPC,
-        Error::Failed(_) => Errno::EIO,
+        Error::Locked => Errno::EAGAIN,
+        Error::Deadlock => Errno::EDEADLK,
+        Error::TooManyLocks => Errno::ENOLCK,
+        Error::LockLost | Error::Failed(_) => Errno::EIO,
     }
 }
 

@@ -8,13 +8,13 @@ use crate::driver::{Call, Driver, at_once};
 use crate::replies::{
     GENERATION, answer_attributes, answer_data, answer_empty, answer_entry, caller, file,
 };
-use crate::{directory, errno, options, xattrs};
+use crate::{directory, errno, locks, options, xattrs};
 use client::{Caller, Handle, Making, Setting};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use model::{Kind, NAME_BYTES_MAX, Name};
 use protocol::Upstream;
@@ -310,10 +310,43 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         request: &Request,
         ino: INodeNo,
         fh: FileHandle,
-        _lock_owner: LockOwner,
+        lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        contents::flush(&self.driver, OpenFile::of(request, ino, fh), reply);
+        contents::flush(&self.driver, OpenFile::of(request, ino, fh), lock_owner, reply);
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let asked = locks::Asked { request, ino, fh, owner, start, end, typ, pid };
+        locks::get(&self.driver, &asked, reply);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let asked = locks::Asked { request, ino, fh, owner, start, end, typ, pid };
+        locks::set(&self.driver, &asked, sleep, reply);
     }
 
     fn release(

@@ -18,6 +18,7 @@ mod driver;
 mod errno;
 mod fuse;
 mod kernel;
+mod locks;
 mod mounted;
 mod options;
 mod privileges;

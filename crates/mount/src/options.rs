@@ -19,12 +19,13 @@ const THREADS_MAX: usize = 8;
 /// The magic number of FUSE in `statfs`.
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
-/// What the kernel shall do by itself, where it can. All of it saves round trips, but for:
+/// What the kernel shall do by itself, where it can. All of it saves round trips, but for: locks,
+/// which other machines have to know of;
 /// killpriv, without which it asks for `security.capability` before every write; export, by
 /// which files can be opened by handle; explicit invalidation, because the client says when;
 /// access control lists, by which it decides; and that it leaves the mask of a user to us, which
 /// does not count where a directory hands such a list down.
-const WANTED: [InitFlags; 12] = [
+const WANTED: [InitFlags; 14] = [
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_EXPORT_SUPPORT,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -37,6 +38,8 @@ const WANTED: [InitFlags; 12] = [
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -26,6 +26,28 @@ pub(crate) enum Look {
     Alive(Signals),
 }
 
+/// Which signals end a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Those by which the process is to stop.
+    WhenToStop,
+    /// All that the process feels, as on a local disk. The kernel begins the call again after
+    /// those of which the program wants it.
+    WithAnySignal,
+}
+
+impl Ends {
+    pub(crate) fn by(self, look: Look) -> bool {
+        match (self, look) {
+            (Ends::WithAnySignal, Look::Alive(signals)) => {
+                let felt = signals.pending & !signals.blocked & !signals.ignored;
+                felt & (signals.caught | !HARMLESS) != 0 || ends_the_wait(look)
+            }
+            _ => ends_the_wait(look),
+        }
+    }
+}
+
 const fn bit(signal: libc::c_int) -> u64 {
     1 << (signal - 1)
 }
@@ -138,6 +160,20 @@ mod tests {
         let alarm = pending(libc::SIGALRM);
         assert!(!ends(Signals { caught: alarm.pending, ..alarm }));
         assert!(ends(alarm));
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_ends_with_every_signal_that_the_program_feels() {
+        for signal in [libc::SIGALRM, libc::SIGCHLD, libc::SIGUSR1, libc::SIGTERM] {
+            let caught = Signals { caught: bit(signal), ..pending(signal) };
+            assert!(Ends::WithAnySignal.by(Look::Alive(caught)), "signal {signal}");
+            let blocked = Signals { blocked: bit(signal), ..caught };
+            assert!(!Ends::WithAnySignal.by(Look::Alive(blocked)), "signal {signal}");
+        }
+        assert!(!Ends::WithAnySignal.by(Look::Alive(pending(libc::SIGCHLD))));
+        assert!(Ends::WithAnySignal.by(Look::Gone));
+        let blocked = Signals { blocked: !0, ..pending(libc::SIGKILL) };
+        assert!(Ends::WithAnySignal.by(Look::Alive(blocked)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One thread that looks after all requests that wait, for signals to those who sent them.
 //! Holds: it sleeps while nothing waits; a wait that is over is not looked at again.
 
-use crate::signals::{Look, ends_the_wait, read_status};
+use crate::signals::{Ends, Look, read_status};
 use rustix::process::{Pid, test_kill_process};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct List {
     next: u64,
-    waiting: HashMap<u64, (u32, oneshot::Sender<()>)>,
+    waiting: HashMap<u64, (u32, Ends, oneshot::Sender<()>)>,
     closed: bool,
 }
 
@@ -56,7 +56,7 @@ impl Watch {
 
     /// Looks after a request of that thread from now on. 0 stands for a thread that cannot be
     /// seen from here: of the kernel, or of another container.
-    pub(crate) fn waiting(&self, thread: u32) -> Waiting {
+    pub(crate) fn waiting(&self, thread: u32, ends: Ends) -> Waiting {
         let shared = Arc::clone(&self.shared);
         if thread == 0 {
             return Waiting { shared, key: None, signal: None };
@@ -65,7 +65,7 @@ impl Watch {
         let mut list = shared.list();
         let key = list.next;
         list.next += 1;
-        list.waiting.insert(key, (thread, sender));
+        list.waiting.insert(key, (thread, ends, sender));
         drop(list);
         shared.changed.notify_one();
         Waiting { shared, key: Some(key), signal: Some(receiver) }
@@ -109,12 +109,15 @@ fn look_after(shared: &Shared) {
         // First the pause: most waits are over by then, and nobody has looked at /proc.
         let paused = shared.changed.wait_timeout_while(list, LOOK_EVERY, |list| !list.closed);
         list = paused.unwrap_or_else(PoisonError::into_inner).0;
-        let threads: HashSet<u32> = list.waiting.values().map(|(thread, _)| *thread).collect();
+        let threads: HashSet<u32> = list.waiting.values().map(|(thread, ..)| *thread).collect();
         drop(list);
-        let ended: HashSet<u32> =
-            threads.into_iter().filter(|thread| look(*thread).is_some_and(ends_the_wait)).collect();
+        let seen: HashMap<u32, Look> =
+            threads.into_iter().filter_map(|thread| Some((thread, look(thread)?))).collect();
         list = shared.list();
-        for (_, (_, sender)) in list.waiting.extract_if(|_, (thread, _)| ended.contains(thread)) {
+        let over = |_: &u64, (thread, ends, _): &mut (u32, Ends, _)| {
+            seen.get(thread).is_some_and(|look| ends.by(*look))
+        };
+        for (_, (_, _, sender)) in list.waiting.extract_if(over) {
             // Who does not listen any more has been answered already.
             let _ = sender.send(());
         }
@@ -144,11 +147,11 @@ mod tests {
     async fn a_wait_ends_when_the_process_is_gone() {
         let watch = Watch::start().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let mut waiting = watch.waiting(child.id());
+        let mut waiting = watch.waiting(child.id(), Ends::WhenToStop);
         let early = tokio::time::timeout(3 * LOOK_EVERY, waiting.interrupted()).await;
         assert!(early.is_err(), "nothing has happened to the process yet");
 
-        let mut waiting = watch.waiting(child.id());
+        let mut waiting = watch.waiting(child.id(), Ends::WhenToStop);
         child.kill().unwrap();
         child.wait().unwrap();
         tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
@@ -158,9 +161,9 @@ mod tests {
     async fn waits_of_one_process_do_not_end_those_of_another() {
         let watch = Watch::start().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let mut gone = watch.waiting(child.id());
-        let mut mine = watch.waiting(std::process::id());
-        let mut unseen = watch.waiting(0);
+        let mut gone = watch.waiting(child.id(), Ends::WhenToStop);
+        let mut mine = watch.waiting(std::process::id(), Ends::WhenToStop);
+        let mut unseen = watch.waiting(0, Ends::WithAnySignal);
         child.kill().unwrap();
         child.wait().unwrap();
         tokio::time::timeout(SOON, gone.interrupted()).await.unwrap();
@@ -171,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_is_over_is_forgotten() {
         let watch = Watch::start().unwrap();
-        drop(watch.waiting(std::process::id()));
+        drop(watch.waiting(std::process::id(), Ends::WhenToStop));
         assert!(watch.shared.list().waiting.is_empty());
     }
 }

@@ -10,7 +10,8 @@ mod version;
 
 pub use messages::{
     Access, Attach, Attached, BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Class, Cutter, DELTAS_MAX,
-    Delta, EntryState, Fetched, GATHERED_FILES_MAX, Gathered, Listed, Listing, NodeState, Notice,
+    Delta, EntryState, FILES_CLAIMED_MAX, Fetched, GATHERED_FILES_MAX, Gathered, Held,
+    LOCKS_TOLD_MAX, Listed, Listing, LockAim, LockOutcome, Locked, Locking, NodeState, Notice,
     Objection, PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sequel,
     Sought, States, Submit, Submitted, Tail, Totals, Verdict, WANTED_CHUNKS_MAX, Wanted, WantedOf,
     Wish,

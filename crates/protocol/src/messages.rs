@@ -8,10 +8,12 @@ use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Upda
 
 mod carried;
 mod gathered;
+mod locking;
 mod verdict;
 mod wanted;
 
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
+pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
 pub use verdict::{Objection, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
@@ -127,6 +129,9 @@ pub enum Request {
         #[n(3)]
         held: Option<Vec<(FileId, Stamp)>>,
     },
+    /// Locks of a file. Only where `Attached` says that they are known there.
+    #[n(11)]
+    Lock(#[n(0)] Locking),
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -140,6 +145,10 @@ pub struct Attach {
     /// The position up to which this client has seen what others did.
     #[n(2)]
     pub seen: Seq,
+    /// Locks that processes here hold, of each file all: they go on if nobody else has them. None:
+    /// there are none, or the client leaves locks to its kernel.
+    #[n(3)]
+    pub locks: Option<Vec<Held>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -201,6 +210,8 @@ pub enum Response {
     Delta(#[n(0)] Delta),
     #[n(12)]
     Gathered(#[n(0)] Gathered),
+    #[n(13)]
+    Locked(#[n(0)] Locked),
 }
 
 /// Why a request cannot be done.
@@ -264,6 +275,9 @@ pub struct Attached {
     /// As in `Renewed`.
     #[n(8)]
     pub wanted: Option<Wanted>,
+    /// Files of which locks that were claimed are lost. None: the replica above knows no locks.
+    #[n(9)]
+    pub locks_lost: Option<Vec<FileId>>,
 }
 
 /// How a volume's contents are cut.
@@ -308,6 +322,10 @@ pub struct Notice {
     /// None: as before.
     #[n(2)]
     pub alone: Option<bool>,
+    /// Files of whose locks there is news: who has one for itself tells what its processes hold of
+    /// it, and who waits for a lock of one asks again. None: there is none.
+    #[n(3)]
+    pub locks: Option<Vec<FileId>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]

@@ -194,6 +194,18 @@ impl Holders {
         self.published > position
     }
 
+    /// Whether a client may still believe what it was told.
+    pub fn lasts(&self, replica: ReplicaId, now: Moment) -> bool {
+        self.by_replica.get(&replica).is_some_and(|holder| holder.lease_end > now)
+    }
+
+    /// There is news of the locks of a file. Who has no session asks when it comes again.
+    pub fn tell_of_locks(&mut self, replica: ReplicaId, file: FileId) {
+        if let Some(holder) = self.by_replica.get_mut(&replica) {
+            holder.tell_of_locks(file);
+        }
+    }
+
     /// Grants callbacks. A session that is over gets none.
     pub fn show(
         &mut self,

@@ -13,6 +13,7 @@ mod deltas;
 mod error;
 mod examine;
 mod limits;
+mod locks;
 mod origin;
 mod row;
 mod session;

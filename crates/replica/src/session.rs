@@ -104,6 +104,8 @@ impl OriginSession {
             Request::Leave => {
                 let place = self.place()?;
                 self.volume.holders().give_up(&place);
+                let now = self.inner.world.clock.moment();
+                answer::let_go_of_locks(&self.volume, place.replica, now);
                 self.volume.look_for_one_alone(&self.inner.world.clock);
                 self.run("let a client go", move |inner, volume| {
                     answer::leave(inner, volume, place.replica)?;
@@ -196,6 +198,7 @@ impl OriginSession {
             tail: attached.tail,
             gathers: Some(true),
             wanted: self.asked().await,
+            locks_lost: Some(attached.locks_lost),
         })
     }
 
@@ -269,6 +272,7 @@ fn answer_reading(
             let wanted = GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default() };
             answer::gather(inner, volume, &wanted)?.map(Response::Gathered)
         }
+        Request::Lock(asked) => answer::lock(inner, volume, place, &asked)?.map(Response::Locked),
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
         Request::Attach(_)
         | Request::Renew { .. }

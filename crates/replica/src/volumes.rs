@@ -2,6 +2,7 @@
 
 use crate::callbacks::{Grace, Holders};
 use crate::catalog::{DeviceId, VolumeRow};
+use crate::locks::Book;
 use crate::take::Queue;
 use crate::tree::Door;
 use crate::wanted::Wanted;
@@ -26,6 +27,8 @@ pub(crate) struct Volume {
     /// Chunks that are missing.
     pub wanted: Wanted,
     holders: Mutex<Holders>,
+    /// Taken after the holders.
+    book: Mutex<Book>,
     queue: Mutex<Queue>,
     /// Held while updates are committed and told of, so that notices keep their order.
     turn: Mutex<()>,
@@ -47,6 +50,7 @@ impl Volume {
             grace,
             wanted,
             holders: Mutex::new(Holders::new(position)),
+            book: Mutex::default(),
             queue: Mutex::new(Queue::default()),
             turn: Mutex::new(()),
             door: Door::default(),
@@ -57,6 +61,11 @@ impl Volume {
 
     pub fn holders(&self) -> MutexGuard<'_, Holders> {
         locked(&self.holders)
+    }
+
+    /// The locks of its files.
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        locked(&self.book)
     }
 
     /// Tells the only client that there is, if there is no other, that it has the volume for itself.

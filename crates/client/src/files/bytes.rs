@@ -21,6 +21,7 @@ use volume::partial;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, handle: Handle, offset: u64, length: usize) -> Step<Vec<u8>> {
+        self.has_its_locks(handle)?;
         let (grip, left) = {
             let mut files = self.files();
             let (grip, flags) = files.grip(handle)?;
@@ -53,6 +54,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::TooLarge.into());
         }
+        self.has_its_locks(handle)?;
         let appends = self.files().appends_directly(handle);
         let change = match end {
             Some(end) if !appends => Extent::Stretch(offset, end),

@@ -84,12 +84,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !direct {
             files.shown(file, version);
         }
-        let handle = files.add_handle(HandleState { file, generation, flags, direct });
+        let handle =
+            files.add_handle(HandleState { file, generation, flags, direct, fetches: false });
         Ok(Opened { handle, keep_cache, direct })
     }
 
     /// Lets others at the open files, and keeps what opening one of them left behind.
-    fn let_go(&self, mut files: MutexGuard<'_, Files<C::Container>>) {
+    pub(super) fn let_go(&self, mut files: MutexGuard<'_, Files<C::Container>>) {
         let left = files.left.take();
         drop(files);
         if let Some((file, presence)) = left {
@@ -111,7 +112,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The generation of the version that is current, open already or opened for this.
-    fn current_generation(
+    pub(super) fn current_generation(
         &self,
         files: &mut Files<C::Container>,
         file: FileId,
@@ -134,7 +135,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.current_generation(&mut files, file, &node)?
         };
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let handle = files.add_handle(HandleState { file, generation, flags, direct: true });
+        let state = HandleState { file, generation, flags, direct: true, fetches: true };
+        let handle = files.add_handle(state);
         self.let_go(files);
         Ok(Held { client: self, handle })
     }
@@ -294,6 +296,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let settles = files.size_may_settle(state.file);
         drop(files);
+        if !state.fetches {
+            self.let_go_of_locks(state.file, handle);
+        }
         if let Some(presence) = &left {
             self.closed(state.file, presence);
             self.discard_if_unused(state.file, presence, gone);

@@ -128,6 +128,11 @@ proptest! {
     ) {
         let locks = Locks::from_told(&told).unwrap();
         assert_settled(&locks);
+        let within = locks.within(&Locks::from_told(&[asked]).unwrap());
+        assert_settled(&within);
+        prop_assert!(locks.cover_all(&within));
+        prop_assert!(locks.cover(&asked) == within.cover(&asked));
+        prop_assert_eq!(locks.with(&within), locks.clone());
         let covered = bytes_of(&asked).all(|byte| {
             told.iter().any(|held| {
                 let strong = held.exclusive || !asked.exclusive;

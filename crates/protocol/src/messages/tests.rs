@@ -1,5 +1,5 @@
 use super::*;
-use model::{AttributeChange, Change, Time};
+use model::{AttributeChange, Change, Lock, LockKind, Time};
 use proptest::prelude::*;
 use std::fmt::Debug;
 
@@ -151,12 +151,47 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         tail: Tail::TooFar(Seq(1)),
         gathers: None,
         wanted: None,
+        locks_lost: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
     assert_eq!(minicbor::decode::<Attached>(&older).unwrap(), attached);
     let newer = minicbor::to_vec(Attached { gathers: Some(true), ..attached }).unwrap();
     assert_eq!(minicbor::decode::<Attached>(&newer).unwrap().gathers, Some(true));
+}
+
+/// The bytes of a message never change their meaning, and who knows no locks reads the rest.
+#[test]
+fn golden_bytes_of_locks_still_read() {
+    let lock = Lock { kind: LockKind::Record, exclusive: true, first: 2, last: 9 };
+    let held = Held { file: FileId(5), locks: vec![lock] };
+    let whole = Lock { kind: LockKind::Whole, exclusive: false, ..lock };
+    let asks = Locking { held: held.clone(), wished: vec![whole], aim: LockAim::Wait };
+    let golden = [
+        &[0x82, 11, 0x81, 0x83, 0x82, 5, 0x81, 0x84, 0, 0xf5, 2, 9][..],
+        &[0x81, 0x84, 1, 0xf4, 2, 9, 1],
+    ]
+    .concat();
+    assert_eq!(minicbor::to_vec(Request::Lock(asks.clone())).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), Request::Lock(asks));
+
+    let outcome = LockOutcome::InTheWay(lock);
+    let answer = Response::Locked(Locked { outcome, states: States::default() });
+    let golden = [0x82, 13, 0x81, 0x82, 0x82, 2, 0x81, 0x84, 0, 0xf5, 2, 9, 0x82, 0x80, 0x80];
+    assert_eq!(minicbor::to_vec(&answer).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), answer);
+
+    let attach = Attach { replica: None, made: 0, seen: Seq(1), locks: None };
+    assert_eq!(minicbor::to_vec(&attach).unwrap(), [0x83, 0xf6, 0, 1]);
+    let claims = Attach { locks: Some(vec![held]), ..attach };
+    let golden = [0x84, 0xf6, 0, 1, 0x81, 0x82, 5, 0x81, 0x84, 0, 0xf5, 2, 9];
+    assert_eq!(minicbor::to_vec(&claims).unwrap(), golden);
+    let notice = Notice { upto: Seq(1), ..Notice::default() };
+    assert_eq!(minicbor::to_vec(&notice).unwrap(), [0x82, 1, 0x82, 0x80, 0x80]);
+    let news = Notice { locks: Some(vec![FileId(5)]), ..notice };
+    let golden = [0x84, 1, 0x82, 0x80, 0x80, 0xf6, 0x81, 5];
+    assert_eq!(minicbor::to_vec(&news).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Notice>(&golden).unwrap(), news);
 }
 
 fn wanted() -> Wanted {

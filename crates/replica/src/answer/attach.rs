@@ -5,6 +5,7 @@
 //! From: DESIGN, "Updates" and "The client".
 
 use super::lease::{note_lease, put_lease};
+use super::locking::claim;
 use super::{TRIES_MAX, states};
 use crate::callbacks::{Arrival, Holders, NoPlace, Place, Shown};
 use crate::catalog::{self, DeviceId};
@@ -26,6 +27,8 @@ pub(crate) struct Attached {
     pub place: Place,
     pub taken: u64,
     pub tail: Tail,
+    /// Files of which locks that were claimed are another's by now.
+    pub locks_lost: Vec<FileId>,
 }
 
 /// A session that is expected until this is dropped.
@@ -82,8 +85,11 @@ pub(crate) fn attach(
         let place = expected.place.clone();
         holders.show(&place, files_in(&tail), inner.limits.shown_max);
         drop(holders);
+        // Before others are given what nobody is known to hold.
+        let claims = attach.locks.as_deref().unwrap_or_default();
+        let locks_lost = claim(volume, replica, claims, inner.world.clock.moment());
         volume.grace.attached(replica);
-        return Ok(Ok(Attached { place, taken: writer.taken, tail }));
+        return Ok(Ok(Attached { place, taken: writer.taken, tail, locks_lost }));
     }
     Ok(Err(Refusal::Failed("too many clients hold callbacks; try again in a minute".into())))
 }
@@ -196,7 +202,7 @@ fn tail(inner: &Inner, volume: &Volume, seen: Seq, shown: Option<&Shown>) -> Res
     if super::weigh(&states) > STATES_BYTES_MAX {
         return Ok((Tail::TooFar(at), at));
     }
-    Ok((Tail::Changes(Notice { upto: at, states, alone: None }), at))
+    Ok((Tail::Changes(Notice { upto: at, states, ..Notice::default() }), at))
 }
 
 /// What a client has cached, if a tail is of any use to it.

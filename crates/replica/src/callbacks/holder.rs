@@ -79,6 +79,8 @@ struct Pending {
     position: bool,
     /// Whether the client has the volume for itself, if that has changed.
     alone: Option<bool>,
+    /// Files of whose locks there is news: as many as there are files with locks.
+    locks: BTreeSet<FileId>,
 }
 
 impl Pending {
@@ -179,8 +181,9 @@ impl Holder {
             }
         }
         if self.pending.bytes > STATES_BYTES_MAX {
-            let alone = self.pending.alone;
-            self.pending = Pending { alone, position: alone.is_some(), ..Pending::default() };
+            let Pending { alone, locks, .. } = std::mem::take(&mut self.pending);
+            let position = alone.is_some() || !locks.is_empty();
+            self.pending = Pending { alone, locks, position, ..Pending::default() };
             self.behind = true;
             return true;
         }
@@ -202,7 +205,7 @@ impl Holder {
         if !self.pending.position {
             return Next::Nothing;
         }
-        let Pending { nodes, entries, alone, .. } = std::mem::take(&mut self.pending);
+        let Pending { nodes, entries, alone, locks, .. } = std::mem::take(&mut self.pending);
         // Who is behind learns no position: it has missed what lies before.
         let upto = if self.behind { self.told } else { published };
         self.told = self.told.max(upto);
@@ -213,7 +216,17 @@ impl Holder {
                 entries: entries.into_values().collect(),
             },
             alone,
+            locks: (!locks.is_empty()).then(|| locks.into_iter().collect()),
         })
+    }
+
+    /// Tells the client that there is news of the locks of a file.
+    pub fn tell_of_locks(&mut self, file: FileId) {
+        if self.session.is_some() {
+            self.pending.locks.insert(file);
+            self.pending.position = true;
+            self.wake.notify_one();
+        }
     }
 
     /// Tells the client whether it has the volume for itself, unless it knows.

@@ -235,7 +235,7 @@ impl Device {
         made: u64,
         seen: Seq,
     ) -> Device {
-        let attach = Attach { replica, made, seen };
+        let attach = Attach { replica, made, seen, locks: None };
         let response = session.answer(Request::Attach(attach)).await;
         let Response::Attached(attached) = response else { panic!("{response:?}") };
         let replica_now = attached.replica;

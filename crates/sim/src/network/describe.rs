@@ -37,6 +37,10 @@ pub(super) fn request(request: &Request) -> String {
             let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
             format!("Gather {sought:?} of {}", files.join(" "))
         }
+        Request::Lock(locking) => format!(
+            "Lock {}: holds {:?}, wishes {:?}",
+            locking.held.file, locking.held.locks, locking.wished
+        ),
     }
 }
 
@@ -89,6 +93,7 @@ pub(super) fn response(response: &Response) -> String {
             states(&submitted.states)
         ),
         Response::Measured(_) => "Measured".into(),
+        Response::Locked(locked) => format!("Locked: {:?}", locked.outcome),
         Response::Left => "Left".into(),
         Response::Refused(refusal) => format!("Refused: {refusal}"),
     }

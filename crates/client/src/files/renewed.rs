@@ -1,0 +1,92 @@
+//! Open files that go on with a newer version: whoever has got a lock reads what was stored by
+//! those who held it before, through descriptors that are open already.
+//! Holds: what is being written here stays what it is; of a version that nobody reads any more
+//! the kernel keeps no pages.
+//! From: NFS, close-to-open and locks.
+
+use super::Files;
+use crate::client::Client;
+use crate::presence::Presence;
+use crate::types::{Error, Step};
+use model::{FileId, Kind, Stamp};
+use protocol::Upstream;
+use store::Containers;
+
+/// How often the kernel is told to forget the pages of an older version, if something is in its
+/// way.
+const FORGET_TRIES_MAX: usize = 4;
+
+impl<K> Files<K> {
+    /// Whether programs have versions open that are neither this one nor written to here.
+    fn have_older(&self, file: FileId, current: Stamp) -> bool {
+        self.open.range((file, 0)..=(file, u32::MAX)).any(|(_, open)| {
+            open.handles > 0 && open.is_clean() && open.presence.version != current
+        })
+    }
+
+    /// Ties the handles of older versions to this one. Gives back the versions that nobody has
+    /// open any more.
+    fn renew(&mut self, file: FileId, generation: u32) -> Vec<Presence> {
+        let Files { open, handles, .. } = self;
+        let (mut all, mut cached, mut writing) = (0, 0, 0);
+        let mut left = Vec::new();
+        for state in handles.values_mut() {
+            let key = (file, state.generation);
+            if state.file != file || state.generation == generation || state.fetches {
+                continue;
+            }
+            let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
+            let (reads, writes) = (u32::from(!state.direct), u32::from(state.flags.write));
+            before.handles -= 1;
+            before.cached_handles -= reads;
+            before.writing_handles -= writes;
+            if before.handles == 0 {
+                left.extend(open.remove(&key).map(|open| open.presence));
+            }
+            (all, cached, writing) = (all + 1, cached + reads, writing + writes);
+            state.generation = generation;
+        }
+        if let Some(now) = open.get_mut(&(file, generation)) {
+            now.handles += all;
+            now.cached_handles += cached;
+            now.writing_handles += writing;
+        }
+        left
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Programs that have older versions of a file open go on with the one that is current.
+    pub(crate) fn go_on_with_current(&self, file: FileId) -> Result<(), Error> {
+        let renewed = self.renew_handles(file)?;
+        let Some((version, left)) = renewed else { return Ok(()) };
+        for presence in &left {
+            self.closed(file, presence);
+            self.discard_if_unused(file, presence, false);
+        }
+        let Some(kernel) = self.inner.kernel.get() else { return Ok(()) };
+        let forgotten = (0..FORGET_TRIES_MAX).any(|_| kernel.forget_node(file, true));
+        if !forgotten {
+            tracing::warn!(%file, "the kernel holds on to what was locked elsewhere meanwhile");
+        }
+        let now = self.inner.world.clock.moment();
+        let mut files = self.files();
+        files.settle_size(file, forgotten, now);
+        if forgotten {
+            files.shown(file, version);
+        }
+        Ok(())
+    }
+
+    fn renew_handles(&self, file: FileId) -> Step<Option<(Stamp, Vec<Presence>)>> {
+        let mut files = self.files();
+        let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
+        let Some(node) = node.filter(|node| files.have_older(file, node.contents_stamp)) else {
+            return Ok(None);
+        };
+        let generation = self.current_generation(&mut files, file, &node)?;
+        let left = files.renew(file, generation);
+        self.let_go(files);
+        Ok(Some((node.contents_stamp, left)))
+    }
+}

@@ -1,0 +1,377 @@
+//! Locking: at once where it can be decided here, otherwise by asking the replica above.
+//! Holds: who has got a lock from another machine reads what was stored there before it was given
+//! up; what was written under a lock has arrived when the lock is given up; of a file the replica
+//! above is asked one thing at a time.
+
+use crate::client::{Client, error_of};
+use crate::known::Going;
+use crate::locks::{LockCall, Owner, Scope, Table, Tried};
+use crate::mode;
+use crate::needs::files_of;
+use crate::session::unexpected;
+use crate::types::{Caller, Done, Error, Handle, Need, Step};
+use model::{FileId, Lock, LockKind};
+use protocol::{
+    Class, Held, LockAim, LockOutcome, Locked, Locking, Notice, Request, Response, States, Upstream,
+};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Containers;
+use volume::partial;
+
+/// Who waits asks again after this, if no news come: whoever is in the way may be gone.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a question is put again whose answer was overtaken.
+const OVERTAKEN_MAX: usize = 64;
+
+/// What came of asking the replica above.
+enum Came {
+    Locked,
+    InTheWay(Lock),
+    NotYet,
+    /// It is to be tried again.
+    Overtaken,
+    /// Nobody is in the way.
+    Free,
+}
+
+/// What an asker wishes for.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    call: &'a LockCall,
+    aim: LockAim,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn locks(&self) -> MutexGuard<'_, Table> {
+        self.inner.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For whoever has the locks: whether they hold among all mounts now.
+    fn lock_scope(&self) -> Scope {
+        let connection = self.connection();
+        if !mode::waits_for_verdicts(connection.mode) || connection.leases_locks == Some(false) {
+            return Scope::Here;
+        }
+        let now = self.inner.world.clock.moment();
+        Scope::Leased { lasts: connection.attached && connection.lease_holds(now) }
+    }
+
+    fn leases_locks(&self) -> bool {
+        self.lock_scope() != Scope::Here
+    }
+
+    /// Locks it if that can be decided at once.
+    pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
+        self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
+        let mut locks = self.locks();
+        if locks.is_lost(call.handle) {
+            return Err(Error::LockLost);
+        }
+        let scope = self.lock_scope();
+        let tried = locks.try_lock(call, scope);
+        // A weaker lock in place of a stronger one is news for others.
+        if tried == Tried::Done && locks.owes(call.file, scope) {
+            self.inner.locks_wanted.notify_one();
+        }
+        Ok(tried)
+    }
+
+    /// Locks it, and `waits` as long as somebody is in the way.
+    pub async fn lock(&self, call: &LockCall, waits: bool) -> Result<(), Error> {
+        let clock = &self.inner.world.clock;
+        let until = clock.moment() + self.inner.settings.answer_within;
+        let waiting = Waiting::new(self, call.owner);
+        let aim = if waits { LockAim::Wait } else { LockAim::Try };
+        let mut overtaken = 0;
+        // Whoever waits says itself when it has waited long enough: by a signal.
+        loop {
+            let news = self.locks().news(call.file);
+            let changed = news.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            waiting.end();
+            match self.try_lock(call)? {
+                Tried::Done => return Ok(()),
+                Tried::TooMany => return Err(Error::TooManyLocks),
+                Tried::InTheWay(_) if !waits => return Err(Error::Locked),
+                Tried::InTheWay(owners) => {
+                    if !self.locks().waits.begin(call.owner, waiting.number, owners) {
+                        return Err(Error::Deadlock);
+                    }
+                }
+                Tried::Lacking => {
+                    match self.ask_of_locks(call.file, Some(Wish { call, aim })).await {
+                        Ok(Came::Locked) => return Ok(()),
+                        Ok(Came::InTheWay(_)) if !waits => return Err(Error::Locked),
+                        Ok(Came::NotYet) if !waits && clock.moment() >= until => {
+                            return Err(Error::Locked);
+                        }
+                        Ok(Came::Overtaken) if overtaken < OVERTAKEN_MAX => {
+                            overtaken += 1;
+                            continue;
+                        }
+                        Ok(_) => {}
+                        Err(Error::Retry) => self.attached().await?,
+                        // It is decided here from now on.
+                        Err(Error::Unreachable(_)) if !self.leases_locks() => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            // Without news it looks again all the same.
+            let _ = clock.within(ASK_AGAIN_AFTER, changed).await;
+        }
+    }
+
+    /// What is in the way of a lock, and the process that holds it, if it is one of here.
+    pub async fn look_at_lock(&self, call: &LockCall) -> Result<Option<(Lock, u32)>, Error> {
+        let until = self.inner.world.clock.moment() + self.inner.settings.answer_within;
+        loop {
+            let news = self.locks().news(call.file);
+            let changed = news.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let (found, lacks) = {
+                let locks = self.locks();
+                locks.look(call, self.lock_scope())
+            };
+            if !lacks {
+                return Ok(found);
+            }
+            let wish = Wish { call, aim: LockAim::Look };
+            match self.ask_of_locks(call.file, Some(wish)).await {
+                Ok(Came::InTheWay(lock)) => return Ok(Some((lock, 0))),
+                Ok(Came::Free | Came::Locked) => return Ok(None),
+                Ok(Came::NotYet | Came::Overtaken) => {}
+                Err(Error::Retry) => self.attached().await?,
+                Err(Error::Unreachable(_)) if !self.leases_locks() => continue,
+                Err(error) => return Err(error),
+            }
+            if self.inner.world.clock.moment() >= until {
+                return Err(Error::TimedOut(self.inner.settings.answer_within));
+            }
+            let _ = self.inner.world.clock.within(ASK_AGAIN_AFTER, changed).await;
+        }
+    }
+
+    /// Before a lock is given up that others could not share: stores what was written under it.
+    pub fn before_unlock(&self, caller: Caller, call: &LockCall) -> Step<Done<()>> {
+        let exclusive = self.locks().holds_exclusively(call.file, call.owner);
+        if exclusive && self.leases_locks() {
+            return self.flush(caller, call.handle);
+        }
+        Ok(Done { value: (), wait: None })
+    }
+
+    /// Gives up a stretch. Where it cannot be told which kind of lock is meant, both are given up.
+    pub fn unlock(&self, call: &LockCall, kinds: &[LockKind]) -> Result<(), Error> {
+        let mut locks = self.locks();
+        if locks.is_lost(call.handle) {
+            return Err(Error::LockLost);
+        }
+        if locks.unlock(call, kinds) {
+            self.gave_up(&locks, call.file);
+        }
+        Ok(())
+    }
+
+    /// A process has closed a descriptor of the file.
+    pub fn closed_by(&self, file: FileId, owner: Owner) {
+        let mut locks = self.locks();
+        if locks.closed(file, owner) {
+            self.gave_up(&locks, file);
+        }
+    }
+
+    /// Nobody has the handle any more.
+    pub(crate) fn let_go_of_locks(&self, file: FileId, handle: Handle) {
+        let mut locks = self.locks();
+        if locks.released(file, handle) {
+            self.gave_up(&locks, file);
+        }
+    }
+
+    fn gave_up(&self, locks: &Table, file: FileId) {
+        if locks.owes(file, self.lock_scope()) {
+            self.inner.locks_wanted.notify_one();
+        }
+    }
+
+    /// Through a handle whose locks were lost nothing is read or written: whoever does believes
+    /// that it is alone.
+    pub(crate) fn has_its_locks(&self, handle: Handle) -> Result<(), Error> {
+        let locks = self.locks();
+        if locks.any_lost() && locks.is_lost(handle) { Err(Error::LockLost) } else { Ok(()) }
+    }
+
+    /// Tells the replica above what is held of a file, and wishes for more.
+    async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
+        let asking = self.locks().asking(file);
+        let _one_at_a_time = asking.lock().await;
+        if !self.connection().lease_holds(self.inner.world.clock.moment()) {
+            self.satisfy(Need::Lease).await?;
+        }
+        self.stores_have_arrived(file).await;
+        let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
+        // Whoever asked before may have got it.
+        if let Some(wish) = wanted {
+            match self.try_lock(wish.call)? {
+                Tried::Done => return Ok(Came::Locked),
+                Tried::Lacking => {}
+                Tried::InTheWay(_) | Tried::TooMany => return Ok(Came::Overtaken),
+            }
+        }
+        let session = self.connection().sessions;
+        let held = self.locks().begin(file);
+        let wished: Vec<Lock> = wish.iter().map(|wish| wish.call.lock).collect();
+        let locking = Locking {
+            held: Held { file, locks: held.to_vec() },
+            wished: wished.clone(),
+            aim: wish.map_or(LockAim::Try, |wish| wish.aim),
+        };
+        let Locked { outcome, states } =
+            match self.ask(Class::Interactive, Request::Lock(locking)).await? {
+                Response::Locked(locked) => locked,
+                other => return Err(unexpected("lock", &other)),
+            };
+        if !states.is_empty() {
+            self.take_shown(&states)?;
+            self.go_on_with_current(file)?;
+        }
+        let mut locks = self.locks();
+        if self.connection().sessions != session {
+            return Ok(Came::Overtaken);
+        }
+        let given = if wanted.is_some() { &wished[..] } else { &[] };
+        locks.answered(file, held, given, outcome);
+        let came = match (outcome, wanted) {
+            (LockOutcome::Lost, Some(_)) if locks.any_lost() => return Err(Error::LockLost),
+            (LockOutcome::Lost, _) => Came::Overtaken,
+            (LockOutcome::TooMany, _) => return Err(Error::TooManyLocks),
+            (LockOutcome::InTheWay(lock), _) => Came::InTheWay(lock),
+            (LockOutcome::NotYet, _) => Came::NotYet,
+            (LockOutcome::Given | LockOutcome::GivenWhole, None) => Came::Free,
+            (LockOutcome::Given | LockOutcome::GivenWhole, Some(wish)) => {
+                match locks.try_lock(wish.call, self.lock_scope()) {
+                    Tried::Done => Came::Locked,
+                    _ => Came::Overtaken,
+                }
+            }
+        };
+        if matches!(came, Came::Overtaken) {
+            // More may be leased than is held.
+            self.inner.locks_wanted.notify_one();
+        }
+        Ok(came)
+    }
+
+    /// What was stored under a lock is there before anybody is told that the lock is free.
+    async fn stores_have_arrived(&self, file: FileId) {
+        if !self.leases_locks() {
+            return;
+        }
+        let arrived = async {
+            loop {
+                let settled = self.inner.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                if self.core().log.pending_store(file).is_none() {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        // What takes longer is not waited for: then others wait as long as the lease lasts.
+        let within = self.inner.settings.answer_within;
+        if self.inner.world.clock.within(within, arrived).await.is_none() {
+            tracing::debug!(%file, "a lock is given up before what was stored has arrived");
+        }
+    }
+
+    fn take_shown(&self, states: &States) -> Result<(), Error> {
+        let changed = {
+            let _pressed = self.pressed();
+            let mut core = self.core();
+            self.expect(&states.nodes)?;
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            let changed = partial::take_states(&mut *write, states, core.meta.epoch)
+                .map_err(|error| Error::Failed(error.to_string()))?;
+            let going: Going = self.going_by(&*write, states, [])?;
+            self.commit_learnt(&mut core, write, files_of(states), None, going)?;
+            changed
+        };
+        self.forget(&changed);
+        Ok(())
+    }
+
+    /// A notice has been taken in.
+    pub(crate) fn hear_of_locks(&self, notice: &Notice) {
+        if let Some(files) = &notice.locks {
+            self.locks().told_of(files);
+            self.inner.locks_wanted.notify_one();
+        }
+    }
+
+    /// Whether somebody who comes could get what is held here.
+    pub(crate) fn owes_locks(&self) -> bool {
+        let locks = self.locks();
+        self.leases_locks() && locks.is_unclaimed()
+    }
+
+    /// Tells what has been given up, and claims what is held and not leased.
+    pub(crate) async fn tell_of_locks(&self) {
+        let owed = {
+            let mut locks = self.locks();
+            let (scope, attached) = (self.lock_scope(), {
+                let connection = self.connection();
+                connection.attached && connection.leases_locks == Some(true)
+            });
+            if attached { locks.owed(scope != Scope::Here) } else { Vec::new() }
+        };
+        for file in owed {
+            if let Err(error) = self.ask_of_locks(file, None).await {
+                tracing::debug!(%error, %file, "of locks that were given up nothing could be told");
+                return;
+            }
+        }
+        self.acknowledge_company();
+    }
+
+    pub(crate) async fn run_locks(&self) {
+        while !self.is_stopping() {
+            tokio::select! {
+                biased;
+                () = self.inner.locks_wanted.notified() => {}
+                () = self.inner.world.clock.sleep(ASK_AGAIN_AFTER) => {}
+                () = self.until_stopping() => return,
+            }
+            self.tell_of_locks().await;
+        }
+    }
+}
+
+/// Somebody waits, until this is dropped.
+struct Waiting<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    owner: Owner,
+    number: u64,
+}
+
+impl<'a, U: Upstream, C: Containers> Waiting<'a, U, C> {
+    fn new(client: &'a Client<U, C>, owner: Owner) -> Self {
+        let number = client.locks().number_of_a_wait();
+        Waiting { client, owner, number }
+    }
+
+    fn end(&self) {
+        self.client.locks().waits.end(self.owner, self.number);
+    }
+}
+
+impl<U: Upstream, C: Containers> Drop for Waiting<'_, U, C> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

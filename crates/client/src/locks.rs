@@ -1,0 +1,403 @@
+//! Locks of the processes of this mount, and what of them the replica above has leased to it.
+//! Holds: no process is given what another one here excludes; where locks are leased, none is given
+//! what the lease does not cover; what was told to the replica above covers the lease.
+//! Never: waits, or asks anybody; `locking` does.
+//! From: fcntl(2), flock(2); Gray and Cheriton (1989).
+
+use crate::types::Handle;
+use model::{FileId, Lock, LockKind, LockTable, Locks, Waits};
+use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Files of which all is leased and nothing held: another one more, and the first is given back.
+const IDLE_MAX: usize = 256;
+
+/// Whoever holds locks: a process, or an open file description, as the kernel calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(pub u64);
+
+/// A lock that is asked for or given up.
+#[derive(Clone, Copy, Debug)]
+pub struct LockCall {
+    pub file: FileId,
+    /// Through which it is asked for.
+    pub handle: Handle,
+    pub owner: Owner,
+    pub lock: Lock,
+    /// For `F_GETLK` of others to show.
+    pub process: u32,
+}
+
+/// What a lock must be covered by to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// By nothing: locks hold among the processes of this mount.
+    Here,
+    /// By what the replica above has leased; `lasts`: and the lease has not ended.
+    Leased { lasts: bool },
+}
+
+/// What came of trying.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tried {
+    Done,
+    /// These are in the way, here.
+    InTheWay(BTreeSet<Owner>),
+    /// The replica above has to be asked.
+    Lacking,
+    TooMany,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    files: BTreeMap<FileId, OfFile>,
+    pub waits: Waits<Owner>,
+    waiting: u64,
+    /// Through these, locks were held that somebody else has by now.
+    lost: BTreeSet<Handle>,
+}
+
+#[derive(Debug)]
+struct OfFile {
+    held: LockTable<Owner>,
+    by: BTreeMap<Owner, By>,
+    leased: Leased,
+    /// What the replica above takes for held here. None: its answer has not come.
+    told: Option<Locks>,
+    /// Of a file that is leased whole: another client wants some of it.
+    recalled: bool,
+    /// One question at a time.
+    asking: Arc<tokio::sync::Mutex<()>>,
+    /// Something was given up, here or elsewhere.
+    news: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct By {
+    process: u32,
+    handles: BTreeSet<Handle>,
+}
+
+#[derive(Debug)]
+enum Leased {
+    Whole,
+    These(Locks),
+}
+
+impl OfFile {
+    fn new() -> OfFile {
+        OfFile {
+            held: LockTable::default(),
+            by: BTreeMap::new(),
+            leased: Leased::These(Locks::default()),
+            told: Some(Locks::default()),
+            recalled: false,
+            asking: Arc::default(),
+            news: Arc::default(),
+        }
+    }
+
+    fn covers(&self, lock: &Lock) -> bool {
+        match &self.leased {
+            Leased::Whole => true,
+            Leased::These(leased) => leased.cover(lock),
+        }
+    }
+
+    /// Something was given up: who waits looks again, and what is not held is not leased, so that
+    /// others come first who wait for it elsewhere.
+    fn gave_up(&mut self) {
+        if let Leased::These(leased) = &self.leased {
+            self.leased = Leased::These(leased.within(&self.held.together()));
+        }
+        let held: BTreeSet<Owner> = self.held.holders().map(|(owner, _)| *owner).collect();
+        self.by.retain(|owner, _| held.contains(owner));
+        self.news.notify_waiters();
+    }
+
+    /// Whether the replica above has to be told what is held. `leases`: locks are leased now.
+    fn is_owed(&self, leases: bool) -> bool {
+        match (&self.leased, &self.told) {
+            (Leased::Whole, _) => self.recalled,
+            (Leased::These(_), None) => true,
+            (Leased::These(_), Some(told)) if leases => *told != self.held.together(),
+            // What is locked here alone is not told, but what is given up is.
+            (Leased::These(_), Some(told)) => !self.held.together().cover_all(told),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let unused = self.held.is_empty() && Arc::strong_count(&self.asking) == 1;
+        unused && Arc::strong_count(&self.news) == 1
+    }
+
+    fn is_nothing(&self) -> bool {
+        let nothing = matches!(&self.leased, Leased::These(leased) if leased.is_empty());
+        nothing && self.told.as_ref().is_some_and(Locks::is_empty) && self.is_idle()
+    }
+}
+
+impl Table {
+    /// Locks it, if that can be decided here and nobody is in the way.
+    pub fn try_lock(&mut self, call: &LockCall, scope: Scope) -> Tried {
+        let of_file = self.files.entry(call.file).or_insert_with(OfFile::new);
+        let in_the_way = of_file.held.in_the_way(call.owner, &call.lock);
+        let owners: BTreeSet<Owner> = in_the_way.map(|(owner, _)| owner).collect();
+        if !owners.is_empty() {
+            return Tried::InTheWay(owners);
+        }
+        if let Scope::Leased { lasts } = scope {
+            // Splitting one makes two more at most.
+            if of_file.held.len() + 2 > LOCKS_TOLD_MAX {
+                return Tried::TooMany;
+            }
+            if !lasts || !of_file.covers(&call.lock) {
+                return Tried::Lacking;
+            }
+        }
+        let weaker = !call.lock.exclusive && of_file.held.of(call.owner).is_some();
+        if of_file.held.lock(call.owner, call.lock).is_err() {
+            unreachable!("nobody is in the way, as was just seen");
+        }
+        let by = of_file.by.entry(call.owner).or_default();
+        by.process = call.process;
+        by.handles.insert(call.handle);
+        if weaker {
+            of_file.gave_up();
+        }
+        Tried::Done
+    }
+
+    /// Gives up a stretch, of these kinds. Says whether anything was held.
+    pub fn unlock(&mut self, call: &LockCall, kinds: &[LockKind]) -> bool {
+        self.change(call.file, |held| {
+            let mut changed = false;
+            for kind in kinds {
+                changed |= held.unlock(call.owner, &Lock { kind: *kind, ..call.lock });
+            }
+            changed
+        })
+    }
+
+    /// A process has closed a descriptor of the file: none of its records stays locked.
+    pub fn closed(&mut self, file: FileId, owner: Owner) -> bool {
+        self.change(file, |held| held.unlock_all(owner, LockKind::Record))
+    }
+
+    /// The last descriptor of a handle is closed.
+    pub fn released(&mut self, file: FileId, handle: Handle) -> bool {
+        self.lost.remove(&handle);
+        let Some(of_file) = self.files.get_mut(&file) else { return false };
+        let mut over = Vec::new();
+        for (owner, by) in &mut of_file.by {
+            if by.handles.remove(&handle) && by.handles.is_empty() {
+                over.push(*owner);
+            }
+        }
+        self.change(file, |held| over.iter().filter(|owner| held.remove(**owner)).count() > 0)
+    }
+
+    fn change(&mut self, file: FileId, change: impl FnOnce(&mut LockTable<Owner>) -> bool) -> bool {
+        let Some(of_file) = self.files.get_mut(&file) else { return false };
+        let changed = change(&mut of_file.held);
+        if changed {
+            of_file.gave_up();
+        }
+        if of_file.is_nothing() {
+            self.files.remove(&file);
+        }
+        changed
+    }
+
+    /// Whether an owner holds a stretch that nobody else may hold.
+    pub fn holds_exclusively(&self, file: FileId, owner: Owner) -> bool {
+        let held = self.files.get(&file).and_then(|of_file| of_file.held.of(owner));
+        held.is_some_and(|held| held.iter().any(|lock| lock.exclusive))
+    }
+
+    /// What is in the way here, and whose it is. The second: whether others need be asked.
+    pub fn look(&self, call: &LockCall, scope: Scope) -> (Option<(Lock, u32)>, bool) {
+        let Some(of_file) = self.files.get(&call.file) else {
+            return (None, scope != Scope::Here);
+        };
+        let first = of_file.held.in_the_way(call.owner, &call.lock).next();
+        let found =
+            first.map(|(owner, lock)| (lock, of_file.by.get(&owner).map_or(0, |by| by.process)));
+        let decided = scope == Scope::Leased { lasts: true } && of_file.covers(&call.lock);
+        let lacks = found.is_none() && scope != Scope::Here && !decided;
+        (found, lacks)
+    }
+
+    pub fn is_lost(&self, handle: Handle) -> bool {
+        self.lost.contains(&handle)
+    }
+
+    pub fn any_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Whether any process holds anything.
+    pub fn any_held(&self) -> bool {
+        self.files.values().any(|of_file| !of_file.held.is_empty())
+    }
+
+    pub fn number_of_a_wait(&mut self) -> u64 {
+        self.waiting += 1;
+        self.waiting
+    }
+
+    /// Tells when something of the file was given up.
+    pub fn news(&mut self, file: FileId) -> Arc<Notify> {
+        self.files.entry(file).or_insert_with(OfFile::new).news.clone()
+    }
+
+    /// Whoever asks about a file has this first.
+    pub fn asking(&mut self, file: FileId) -> Arc<tokio::sync::Mutex<()>> {
+        self.files.entry(file).or_insert_with(OfFile::new).asking.clone()
+    }
+
+    /// The replica above is about to be asked: what the question says is held. Until the answer
+    /// nothing beyond it is given.
+    pub fn begin(&mut self, file: FileId) -> Locks {
+        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
+        let held = of_file.held.together();
+        of_file.leased = match &of_file.leased {
+            Leased::Whole => Leased::These(held.clone()),
+            Leased::These(leased) => Leased::These(leased.within(&held)),
+        };
+        of_file.told = None;
+        held
+    }
+
+    /// It has answered the question in which `held` was told and `wished` wished for.
+    pub fn answered(&mut self, file: FileId, held: Locks, wished: &[Lock], outcome: LockOutcome) {
+        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
+        of_file.recalled = false;
+        let leased = |locks: &Locks| Leased::These(locks.clone());
+        match outcome {
+            LockOutcome::GivenWhole => {
+                (of_file.leased, of_file.told) = (Leased::Whole, None);
+                self.bound_idle(file);
+            }
+            LockOutcome::Given => {
+                let mut both = held;
+                wished.iter().for_each(|lock| both.put(*lock));
+                (of_file.leased, of_file.told) = (leased(&both), Some(both));
+            }
+            LockOutcome::InTheWay(_) => {
+                (of_file.leased, of_file.told) = (leased(&held), Some(held));
+            }
+            // Of what is held here it may have taken no note.
+            LockOutcome::NotYet => of_file.told = held.is_empty().then_some(held),
+            LockOutcome::Lost => self.lose(file),
+            LockOutcome::TooMany if wished.is_empty() => self.lose(file),
+            LockOutcome::TooMany => {}
+        }
+    }
+
+    fn bound_idle(&mut self, but: FileId) {
+        let idle = |file: &OfFile| matches!(file.leased, Leased::Whole) && file.is_idle();
+        let others = self.files.iter_mut().filter(|(file, of_file)| **file != but && idle(of_file));
+        let mut others: Vec<_> = others.map(|(_, of_file)| of_file).collect();
+        if others.len() >= IDLE_MAX
+            && let Some(first) = others.first_mut()
+        {
+            first.recalled = true;
+        }
+    }
+
+    /// Somebody else has what processes here held.
+    fn lose(&mut self, file: FileId) {
+        let Some(of_file) = self.files.get_mut(&file) else { return };
+        tracing::warn!(%file, "locks were lost: the lease ended, and another device has them");
+        for (owner, by) in &of_file.by {
+            if of_file.held.of(*owner).is_some() {
+                self.lost.extend(&by.handles);
+            }
+        }
+        of_file.held = LockTable::default();
+        of_file.by.clear();
+        of_file.leased = Leased::These(Locks::default());
+        of_file.told = Some(Locks::default());
+        of_file.news.notify_waiters();
+    }
+
+    /// A notice has come: who waits asks again, and what is leased whole is given account of.
+    pub fn told_of(&mut self, files: &[FileId]) {
+        for file in files {
+            match self.files.get_mut(file) {
+                Some(of_file) => {
+                    of_file.recalled = matches!(of_file.leased, Leased::Whole);
+                    of_file.news.notify_waiters();
+                }
+                // It is leased here by what is believed above: that is given back.
+                None => {
+                    let of_file = OfFile { told: None, ..OfFile::new() };
+                    self.files.insert(*file, of_file);
+                }
+            }
+        }
+    }
+
+    /// Whether the replica above has to be told of a file.
+    pub fn owes(&self, file: FileId, scope: Scope) -> bool {
+        self.files.get(&file).is_some_and(|of_file| of_file.is_owed(scope != Scope::Here))
+    }
+
+    /// Files of which the replica above has to be told.
+    pub fn owed(&mut self, leases: bool) -> Vec<FileId> {
+        self.files.retain(|_, of_file| !of_file.is_nothing());
+        let owed = self.files.iter().filter(|(_, of_file)| of_file.is_owed(leases));
+        owed.map(|(file, _)| *file).collect()
+    }
+
+    /// Whether anything is held that is not leased.
+    pub fn is_unclaimed(&self) -> bool {
+        self.files.values().any(|of_file| match &of_file.leased {
+            Leased::Whole => false,
+            Leased::These(leased) => !leased.cover_all(&of_file.held.together()),
+        })
+    }
+
+    /// All that is held, to be claimed in a new session.
+    pub fn claims(&self, files_max: usize) -> Vec<Held> {
+        let held = self.files.iter().filter(|(_, of_file)| !of_file.held.is_empty());
+        let claims = held.map(|(file, of_file)| {
+            let locks = of_file.held.together().to_vec();
+            Held { file: *file, locks }
+        });
+        claims.filter(|claim| claim.locks.len() <= LOCKS_TOLD_MAX).take(files_max).collect()
+    }
+
+    /// A new session has begun, and all of the claims but `lost` were granted. What was lost is
+    /// claimed again where locks are leased, and then it is lost for good.
+    pub fn attached(&mut self, claims: &[Held], lost: &[FileId]) {
+        self.lapsed();
+        for claim in claims.iter().filter(|claim| !lost.contains(&claim.file)) {
+            let (Some(of_file), Some(locks)) =
+                (self.files.get_mut(&claim.file), Locks::from_told(&claim.locks))
+            else {
+                continue;
+            };
+            of_file.leased = Leased::These(locks.within(&of_file.held.together()));
+            of_file.told = Some(locks);
+        }
+        for of_file in self.files.values_mut() {
+            of_file.told.get_or_insert_default();
+        }
+    }
+
+    /// The lease has ended: nothing is leased, and it is not known what is believed above.
+    pub fn lapsed(&mut self) {
+        for of_file in self.files.values_mut() {
+            of_file.leased = Leased::These(Locks::default());
+            (of_file.told, of_file.recalled) = (None, false);
+            of_file.news.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+//! Locks of files, leased to clients: what the processes of each hold, all together.
+//!
+//! ```text
+//!   nobody --asks, and nobody else has or wants any--> the whole file is one client's
+//!     ^                                                     |  another asks: it is told,
+//!     |                                                     v  and tells what it holds
+//!     +---the last gives back---- stretches, by client <----+
+//! ```
+//!
+//! Holds: of two clients whose leases last none holds what the other one excludes; nobody decides
+//! by itself about a file of which another one holds, or waits for, anything; who waited first
+//! comes first, for a while.
+//! Never: waits, or believes anything of a client whose lease has ended.
+//! From: Gray and Cheriton (1989), leases; NFSv4, delegations and byte-range locks.
+
+use model::{FileId, Lock, LockTable, Locks, ReplicaId};
+use protocol::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locking};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use world::Moment;
+
+/// Files of a volume of which anything is held or waited for.
+const FILES_MAX: usize = 100_000;
+/// Clients that wait for locks of one file and are told of it.
+const WAITING_MAX: usize = 256;
+/// Who waits asks again more often than this, and else waits no more.
+const WAITS_WITHIN: Duration = Duration::from_secs(5);
+/// So long nobody else gets what one who waited was told is free.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The locks of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    files: BTreeMap<FileId, OfFile>,
+}
+
+#[derive(Debug, Default)]
+struct OfFile {
+    /// Not of who has the whole file.
+    held: LockTable<ReplicaId>,
+    whole: Option<ReplicaId>,
+    /// Who came first is first.
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    who: ReplicaId,
+    wished: Vec<Lock>,
+    asked: Moment,
+    /// It was told that nobody is in the way any more, and nobody else may be until then.
+    turn: Option<Moment>,
+}
+
+/// What an asker finds beside the locks.
+pub(crate) struct Around<'a> {
+    pub now: Moment,
+    /// Whether a client's lease lasts.
+    pub lasts: &'a dyn Fn(ReplicaId) -> bool,
+    /// Somebody may hold locks that were given in an earlier life of this origin.
+    pub in_grace: bool,
+}
+
+/// Clients that have to be told of a file.
+pub(crate) type News = Vec<(ReplicaId, FileId)>;
+
+/// A request that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+impl Book {
+    /// Takes what a client holds of a file, and gives it what it wishes for if nobody is in the
+    /// way.
+    pub fn ask(
+        &mut self,
+        who: ReplicaId,
+        asked: &Locking,
+        around: &Around<'_>,
+    ) -> Result<(LockOutcome, News), Nonsense> {
+        let (held, wished) = (&asked.held.locks, &asked.wished);
+        let (Some(held), Some(_)) = (Locks::from_told(held), Locks::from_told(wished)) else {
+            return Err(Nonsense);
+        };
+        let file = asked.held.file;
+        let is_new = !self.files.contains_key(&file);
+        let room = held.len() + wished.len() <= LOCKS_TOLD_MAX && self.files.len() < FILES_MAX;
+        if (is_new && !room) || held.len() + wished.len() > LOCKS_TOLD_MAX {
+            return Ok((LockOutcome::TooMany, News::new()));
+        }
+        let of_file = self.files.entry(file).or_default();
+        let mut told = of_file.forget_gone(around);
+        let outcome = if !(around.lasts)(who) {
+            // It renews its lease first.
+            LockOutcome::NotYet
+        } else {
+            let (outcome, waits) = of_file.ask(who, held, asked, around, &mut told);
+            match waits {
+                true => of_file.wait(who, wished, around.now),
+                false => of_file.waiting.retain(|waiting| waiting.who != who),
+            }
+            outcome
+        };
+        told.extend(of_file.give_turns(around.now));
+        if of_file.is_empty() {
+            self.files.remove(&file);
+        }
+        Ok((outcome, news(told, file, who)))
+    }
+
+    /// A client has come, again or for the first time: what it held before counts no more, and of
+    /// what it claims the files are given of which it cannot hold it.
+    pub fn attach(
+        &mut self,
+        who: ReplicaId,
+        claims: &[Held],
+        around: &Around<'_>,
+    ) -> (Vec<FileId>, News) {
+        let (mut lost, mut claimed) = (Vec::new(), BTreeMap::new());
+        for (number, claim) in claims.iter().enumerate() {
+            let fits = number < FILES_CLAIMED_MAX
+                && claim.locks.len() <= LOCKS_TOLD_MAX
+                && self.files.len() < FILES_MAX;
+            let locks = if fits { Locks::from_told(&claim.locks) } else { None };
+            let Some(locks) = locks else {
+                lost.push(claim.file);
+                continue;
+            };
+            let of_file = self.files.entry(claim.file).or_default();
+            // It may not be told of this: its waiters are, below.
+            of_file.forget_gone(around);
+            let others = of_file.whole.is_some_and(|other| other != who);
+            if others || of_file.is_in_the_way(who, locks.iter()).is_some() {
+                lost.push(claim.file);
+            } else {
+                claimed.insert(claim.file, locks);
+            }
+        }
+        let mut all = News::new();
+        for (file, of_file) in &mut self.files {
+            of_file.leave(who);
+            if let Some(locks) = claimed.remove(file) {
+                of_file.held.set(who, locks);
+            }
+            all.extend(news(of_file.give_turns(around.now), *file, who));
+        }
+        self.files.retain(|_, of_file| !of_file.is_empty());
+        (lost, all)
+    }
+
+    /// A client has gone, or has another id.
+    pub fn leave(&mut self, who: ReplicaId, now: Moment) -> News {
+        let mut all = News::new();
+        for (file, of_file) in &mut self.files {
+            if of_file.leave(who) {
+                all.extend(news(of_file.give_turns(now), *file, who));
+            }
+        }
+        self.files.retain(|_, of_file| !of_file.is_empty());
+        all
+    }
+}
+
+fn news(told: Vec<ReplicaId>, file: FileId, but: ReplicaId) -> News {
+    told.into_iter().filter(|who| *who != but).map(|who| (who, file)).collect()
+}
+
+impl OfFile {
+    fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.whole.is_none() && self.waiting.is_empty()
+    }
+
+    /// What comes of a request, and whether who asked waits.
+    fn ask(
+        &mut self,
+        who: ReplicaId,
+        held: Locks,
+        asked: &Locking,
+        around: &Around<'_>,
+        told: &mut Vec<ReplicaId>,
+    ) -> (LockOutcome, bool) {
+        let wished = &asked.wished;
+        if let Some(owner) = self.whole.filter(|owner| *owner != who) {
+            // What it holds is not known. Told once more in case it has not heard.
+            told.push(owner);
+            return (LockOutcome::NotYet, true);
+        }
+        if self.is_in_the_way(who, held.iter()).is_some() {
+            self.leave(who);
+            return (LockOutcome::Lost, false);
+        }
+        self.whole = None;
+        self.held.set(who, held.clone());
+        // Those who waited come before who gives a lock back and wants it again in one breath.
+        told.extend(self.give_turns(around.now));
+        if around.in_grace && !wished.is_empty() {
+            return (LockOutcome::NotYet, true);
+        }
+        if let Some(lock) = self.is_in_the_way(who, wished.iter()) {
+            return (LockOutcome::InTheWay(lock), asked.aim == LockAim::Wait);
+        }
+        if asked.aim == LockAim::Look {
+            return (LockOutcome::Given, false);
+        }
+        if self.is_anothers_turn(who, wished, around.now) {
+            return (LockOutcome::NotYet, true);
+        }
+        (self.give(who, held, wished, around), false)
+    }
+
+    fn give(
+        &mut self,
+        who: ReplicaId,
+        mut held: Locks,
+        wished: &[Lock],
+        around: &Around<'_>,
+    ) -> LockOutcome {
+        // Of two wishes for one stretch the stronger counts, and either counts above what is held.
+        for exclusive in [false, true] {
+            wished.iter().filter(|w| w.exclusive == exclusive).for_each(|w| held.put(*w));
+        }
+        let holds = !held.is_empty();
+        self.held.set(who, held);
+        let alone = self.held.holders().all(|(holder, _)| *holder == who);
+        let waits = self.waiting.iter().any(|waiting| waiting.who != who);
+        if holds && alone && !waits && !around.in_grace {
+            self.held.remove(who);
+            self.whole = Some(who);
+            return LockOutcome::GivenWhole;
+        }
+        LockOutcome::Given
+    }
+
+    /// The first lock of another client that one of these cannot be beside.
+    fn is_in_the_way<'a>(
+        &self,
+        who: ReplicaId,
+        mut locks: impl Iterator<Item = &'a Lock>,
+    ) -> Option<Lock> {
+        locks.find_map(|lock| Some(self.held.in_the_way(who, lock).next()?.1))
+    }
+
+    fn is_anothers_turn(&self, who: ReplicaId, wished: &[Lock], now: Moment) -> bool {
+        self.waiting
+            .iter()
+            .any(|other| other.who != who && other.has_turn(now) && exclude(&other.wished, wished))
+    }
+
+    /// Who waits already keeps its place.
+    fn wait(&mut self, who: ReplicaId, wished: &[Lock], now: Moment) {
+        let waiting = Waiting { who, wished: wished.to_vec(), asked: now, turn: None };
+        match self.waiting.iter().position(|other| other.who == who) {
+            Some(place) => self.waiting[place] = waiting,
+            None if self.waiting.len() < WAITING_MAX => self.waiting.push_back(waiting),
+            // It asks again by itself.
+            None => {}
+        }
+    }
+
+    /// Forgets clients whose lease has ended, and those who do not wait any more.
+    fn forget_gone(&mut self, around: &Around<'_>) -> Vec<ReplicaId> {
+        self.held.retain(around.lasts);
+        self.whole = self.whole.filter(|who| (around.lasts)(*who));
+        let now = around.now;
+        self.waiting.retain(|waiting| {
+            let over = waiting.turn.is_some_and(|until| until <= now);
+            !over && now.since(waiting.asked) < WAITS_WITHIN && (around.lasts)(waiting.who)
+        });
+        self.give_turns(now)
+    }
+
+    /// Says whether anything of it was the client's.
+    fn leave(&mut self, who: ReplicaId) -> bool {
+        let waiting = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.who != who);
+        let owner = self.whole == Some(who);
+        self.whole = self.whole.filter(|owner| *owner != who);
+        self.held.remove(who) || owner || self.waiting.len() < waiting
+    }
+
+    /// Those who waited and whom nobody is in the way of any more: they are to be told, and come
+    /// before others for a while.
+    fn give_turns(&mut self, now: Moment) -> Vec<ReplicaId> {
+        let mut told = Vec::new();
+        if self.whole.is_some() {
+            return told;
+        }
+        let mut turns: Vec<Lock> = Vec::new();
+        for waiting in &self.waiting {
+            if waiting.has_turn(now) {
+                turns.extend(&waiting.wished);
+            }
+        }
+        for waiting in &mut self.waiting {
+            let mut wished = waiting.wished.iter();
+            let held = wished.any(|lock| self.held.in_the_way(waiting.who, lock).next().is_some());
+            if waiting.turn.is_none() && !held && !exclude(&turns, &waiting.wished) {
+                waiting.turn = Some(now + TURN);
+                turns.extend(&waiting.wished);
+                told.push(waiting.who);
+            }
+        }
+        told
+    }
+}
+
+impl Waiting {
+    fn has_turn(&self, now: Moment) -> bool {
+        self.turn.is_some_and(|until| until > now)
+    }
+}
+
+fn exclude(some: &[Lock], others: &[Lock]) -> bool {
+    some.iter().any(|one| others.iter().any(|other| one.excludes(other)))
+}
+
+#[cfg(test)]
+mod tests;

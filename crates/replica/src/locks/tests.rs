@@ -1,0 +1,202 @@
+use super::*;
+use model::LockKind;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use world::World;
+
+const FILE: FileId = FileId(7);
+const A: ReplicaId = ReplicaId(1);
+const B: ReplicaId = ReplicaId(2);
+const C: ReplicaId = ReplicaId(3);
+
+fn stretch(exclusive: bool, first: u64, last: u64) -> Lock {
+    Lock { kind: LockKind::Record, exclusive, first, last }
+}
+
+fn asking(held: &[Lock], wished: &[Lock], aim: LockAim) -> Locking {
+    Locking { held: Held { file: FILE, locks: held.to_vec() }, wished: wished.to_vec(), aim }
+}
+
+/// A book, a clock, and those whose lease has ended.
+struct Desk {
+    book: Book,
+    now: Moment,
+    gone: BTreeSet<ReplicaId>,
+    in_grace: bool,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let now = World::simulated(0, 1).clock.moment();
+        Desk { book: Book::default(), now, gone: BTreeSet::new(), in_grace: false }
+    }
+
+    fn ask(&mut self, who: ReplicaId, asked: &Locking) -> (LockOutcome, Vec<ReplicaId>) {
+        let gone = self.gone.clone();
+        let lasts = move |who| !gone.contains(&who);
+        let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
+        let (outcome, news) = self.book.ask(who, asked, &around).unwrap();
+        (outcome, news.into_iter().map(|(who, _)| who).collect())
+    }
+
+    fn attach(&mut self, who: ReplicaId, claims: &[Lock]) -> Vec<FileId> {
+        let gone = self.gone.clone();
+        let lasts = move |who| !gone.contains(&who);
+        let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
+        self.book.attach(who, &[Held { file: FILE, locks: claims.to_vec() }], &around).0
+    }
+
+    fn check(&mut self, who: ReplicaId, asked: &Locking, wanted: (LockOutcome, &[ReplicaId])) {
+        let (outcome, told) = self.ask(who, asked);
+        assert_eq!((outcome, &told[..]), wanted);
+    }
+}
+
+#[test]
+fn who_is_alone_has_the_file_until_another_asks_and_then_both_have_what_they_hold() {
+    let mut desk = Desk::new();
+    let (low, high) = (stretch(true, 0, 9), stretch(true, 10, 19));
+    desk.check(A, &asking(&[], &[low], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&[], &[high], LockAim::Try), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &asking(&[], &[high], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[high], &[low], LockAim::Try), (LockOutcome::InTheWay(low), &[]));
+    desk.check(A, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[high], &[low], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.book.leave(B, desk.now), []);
+    assert!(desk.book.files.is_empty());
+}
+
+#[test]
+fn who_waited_comes_first_and_only_for_a_while() {
+    let mut desk = Desk::new();
+    let all = stretch(true, 0, 9);
+    desk.check(A, &asking(&[], &[all], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&[], &[all], LockAim::Wait), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[all], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[], &[all], LockAim::Wait), (LockOutcome::InTheWay(all), &[]));
+    // It gives it back and wants it again, in one breath.
+    desk.check(A, &asking(&[], &[all], LockAim::Wait), (LockOutcome::NotYet, &[B]));
+    desk.check(B, &asking(&[], &[all], LockAim::Wait), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[A]));
+    desk.check(C, &asking(&[], &[all], LockAim::Try), (LockOutcome::NotYet, &[]));
+    desk.now = desk.now + TURN;
+    desk.check(C, &asking(&[], &[all], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+}
+
+#[test]
+fn what_a_client_held_is_free_when_its_lease_has_ended_and_it_may_claim_what_nobody_took() {
+    let mut desk = Desk::new();
+    let (low, high) = (stretch(true, 0, 9), stretch(true, 10, 19));
+    desk.check(A, &asking(&[], &[low], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&[], &[high], LockAim::Wait), (LockOutcome::NotYet, &[A]));
+    desk.gone.insert(A);
+    desk.check(B, &asking(&[], &[high], LockAim::Wait), (LockOutcome::GivenWhole, &[]));
+    desk.gone.clear();
+    // Nobody knows yet what B holds of it.
+    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::NotYet, &[B]));
+    desk.check(B, &asking(&[high], &[], LockAim::Try), (LockOutcome::Given, &[A]));
+    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.gone.insert(A);
+    desk.check(B, &asking(&[high], &[low], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.gone.clear();
+    desk.check(B, &asking(&[low, high], &[], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.attach(A, &[low]), [FILE]);
+}
+
+#[test]
+fn after_a_start_those_are_first_who_held_something_before() {
+    let mut desk = Desk::new();
+    desk.in_grace = true;
+    let all = stretch(true, 0, 9);
+    desk.check(B, &asking(&[], &[all], LockAim::Try), (LockOutcome::NotYet, &[]));
+    assert_eq!(desk.attach(A, &[all]), []);
+    desk.in_grace = false;
+    desk.check(B, &asking(&[], &[all], LockAim::Try), (LockOutcome::InTheWay(all), &[]));
+}
+
+#[test]
+fn who_looks_holds_nothing_and_nonsense_is_refused() {
+    let mut desk = Desk::new();
+    let all = stretch(true, 0, 9);
+    desk.check(A, &asking(&[], &[all], LockAim::Look), (LockOutcome::Given, &[]));
+    assert!(desk.book.files.is_empty());
+    let nonsense = asking(&[stretch(true, 3, 2)], &[], LockAim::Try);
+    let around = Around { now: desk.now, lasts: &|_| true, in_grace: false };
+    assert_eq!(desk.book.ask(A, &nonsense, &around), Err(Nonsense));
+    let many: Vec<Lock> =
+        (0..=LOCKS_TOLD_MAX as u64).map(|n| stretch(true, 2 * n, 2 * n)).collect();
+    desk.check(A, &asking(&[], &many, LockAim::Try), (LockOutcome::TooMany, &[]));
+}
+
+/// What a client may believe: that all is its own, or these.
+#[derive(Clone, Debug, Default)]
+struct Belief {
+    whole: bool,
+    locks: Locks,
+}
+
+fn any_stretch() -> impl Strategy<Value = Lock> {
+    (any::<bool>(), 0_u64..6, 0_u64..3)
+        .prop_map(|(exclusive, first, more)| stretch(exclusive, first, first + more))
+}
+
+proptest! {
+    /// Whatever is asked, kept, given up or lost: no two clients believe what cannot be.
+    #[test]
+    fn prop_no_two_clients_hold_what_excludes_each_other(
+        steps in prop::collection::vec(
+            (1_u32..4, 0_u8..8, prop::collection::vec(any_stretch(), 0..3), any::<u8>()), 0..60,
+        ),
+    ) {
+        let mut desk = Desk::new();
+        let mut beliefs: BTreeMap<ReplicaId, Belief> =
+            (1..4).map(|who| (ReplicaId(who), Belief::default())).collect();
+        for (who, what, locks, keeps) in steps {
+            let who = ReplicaId(who);
+            let belief = beliefs.get_mut(&who).unwrap();
+            // Of its own it holds some; of a whole file whatever it likes.
+            let held = if belief.whole {
+                Locks::from_told(&locks).unwrap()
+            } else {
+                let kept = belief.locks.iter().enumerate().filter(|(n, _)| keeps >> (n % 8) & 1 == 1);
+                Locks::from_told(&kept.map(|(_, lock)| *lock).collect::<Vec<_>>()).unwrap()
+            };
+            match what {
+                0 => {
+                    desk.gone.insert(who);
+                    *belief = Belief::default();
+                }
+                1 => {
+                    desk.gone.remove(&who);
+                    let lost = desk.attach(who, &held.to_vec());
+                    let locks = if lost.is_empty() { held } else { Locks::default() };
+                    *belief = Belief { whole: false, locks };
+                }
+                2 => desk.now = desk.now + TURN / 2,
+                _ if desk.gone.contains(&who) => {}
+                _ => {
+                    let aim = if what < 6 { LockAim::Try } else { LockAim::Wait };
+                    let (outcome, _) = desk.ask(who, &asking(&held.to_vec(), &locks, aim));
+                    *belief = Belief { whole: outcome == LockOutcome::GivenWhole, locks: held };
+                    if outcome == LockOutcome::Given {
+                        for exclusive in [false, true] {
+                            let wished = locks.iter().filter(|lock| lock.exclusive == exclusive);
+                            wished.for_each(|lock| belief.locks.put(*lock));
+                        }
+                    }
+                    prop_assert_ne!(outcome, LockOutcome::Lost);
+                }
+            }
+            for (one, belief) in &beliefs {
+                for (other, theirs) in beliefs.iter().filter(|(other, _)| *other != one) {
+                    prop_assert!(!belief.whole || (!theirs.whole && theirs.locks.is_empty()),
+                        "{one} has all, and {other} {theirs:?}");
+                    for lock in belief.locks.iter() {
+                        prop_assert_eq!(theirs.locks.in_the_way_of(lock), None);
+                    }
+                }
+            }
+        }
+    }
+}
