@@ -17,6 +17,13 @@ pub fn status(status: &Status) -> String {
     };
     line("mode", &mode(status));
     line("link", &link(&status.link));
+    line(
+        "locks",
+        match status.locks_shared {
+            true => "hold among all connected mounts of the volume",
+            false => "hold among the programs of this mount",
+        },
+    );
     line("cache", &cache(&status.cache));
     line("pending", &pending(&status.pending));
     line("traffic", &traffic(&status.traffic));
@@ -204,6 +211,7 @@ mod tests {
             mode: Mode::Partial,
             mode_wanted: "auto".into(),
             alone: false,
+            locks_shared: false,
             read_only: false,
             replica: Some(3),
             seen: 9,
@@ -238,6 +246,7 @@ mod tests {
 /mnt: main at host:7440
   mode      partial (chosen by the link)
   link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
+  locks     hold among the programs of this mount
   cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received

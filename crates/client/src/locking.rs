@@ -58,7 +58,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Scope::Leased { lasts: connection.attached && connection.lease_holds(now) }
     }
 
-    fn leases_locks(&self) -> bool {
+    pub(crate) fn leases_locks(&self) -> bool {
         self.lock_scope() != Scope::Here
     }
 
@@ -93,7 +93,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             changed.as_mut().enable();
             waiting.end();
             match self.try_lock(call)? {
-                Tried::Done => return Ok(()),
+                Tried::Done => {
+                    // A weaker lock in place of a stronger one.
+                    self.tell_of_lock(call.file).await;
+                    return Ok(());
+                }
                 Tried::TooMany => return Err(Error::TooManyLocks),
                 Tried::InTheWay(_) if !waits => return Err(Error::Locked),
                 Tried::InTheWay(owners) => {
@@ -163,6 +167,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return self.flush(caller, call.handle);
         }
         Ok(Done { value: (), wait: None })
+    }
+
+    /// Whether others have to be told of what was given up of a file.
+    pub fn has_locks_to_tell(&self, file: FileId) -> bool {
+        let locks = self.locks();
+        locks.owes(file, self.lock_scope())
+    }
+
+    /// Tells the replica above, if that is possible now, what was given up of a file: when this is
+    /// done, others get it at once.
+    pub async fn tell_of_lock(&self, file: FileId) {
+        let attached = {
+            let connection = self.connection();
+            connection.attached && connection.leases_locks == Some(true)
+        };
+        if attached
+            && self.has_locks_to_tell(file)
+            && let Err(error) = self.ask_of_locks(file, None).await
+        {
+            // It is told later, or the lease ends.
+            tracing::debug!(%error, %file, "of a lock that was given up nothing could be told yet");
+        }
     }
 
     /// Gives up a stretch. Where it cannot be told which kind of lock is meant, both are given up.
@@ -331,10 +357,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if attached { locks.owed(scope != Scope::Here) } else { Vec::new() }
         };
         for file in owed {
-            if let Err(error) = self.ask_of_locks(file, None).await {
-                tracing::debug!(%error, %file, "of locks that were given up nothing could be told");
-                return;
-            }
+            self.tell_of_lock(file).await;
         }
         self.acknowledge_company();
     }

@@ -61,6 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 WantedMode::Fixed(mode) => name_of(mode).into(),
             },
             alone,
+            locks_shared: self.leases_locks(),
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
             seen: core.meta.seen.0,

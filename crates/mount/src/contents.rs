@@ -3,9 +3,9 @@
 use crate::attributes::{flags_asked, mode_asked, shown};
 use crate::calls::{self, Held, Target, making};
 use crate::driver::{Call, Driver, at_once};
-use crate::errno;
 use crate::privileges::writing_takes;
 use crate::replies::{GENERATION, answer_data, answer_empty, caller, file};
+use crate::{errno, locks};
 use client::{Client, Handle, Opened, Owner};
 use fuser::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -155,14 +155,17 @@ pub(crate) fn flush<U: Upstream, C: Containers>(
     reply: ReplyEmpty,
 ) {
     let (caller, handle, file) = (caller(open.request), open.handle, file(open.ino));
-    let client = driver.client().clone();
+    let (client, again, call) = (driver.client().clone(), driver.clone(), open.call("flush"));
     driver.serve(
-        open.call("flush"),
+        call,
         move |client| client.flush(caller, handle),
         move |outcome| {
             // Closing one descriptor gives up all the records that the process has locked.
             client.closed_by(file, Owner(owner.0));
-            answer_empty(reply, outcome);
+            if outcome.is_err() {
+                return answer_empty(reply, outcome);
+            }
+            locks::tell(&again, call, file, reply);
         },
     );
 }

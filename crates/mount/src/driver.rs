@@ -11,6 +11,7 @@ use fuser::{Errno, INodeNo, Request};
 use model::FileId;
 use protocol::Upstream;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use store::Containers;
 use tokio::runtime::Handle;
@@ -18,9 +19,21 @@ use tokio::runtime::Handle;
 pub(crate) struct Driver<U, C: Containers> {
     client: Client<U, C>,
     runtime: Handle,
-    watch: Watch,
+    watch: Arc<Watch>,
     told: Told,
     waits: Waits,
+}
+
+impl<U, C: Containers> Clone for Driver<U, C> {
+    fn clone(&self) -> Self {
+        Driver {
+            client: self.client.clone(),
+            runtime: self.runtime.clone(),
+            watch: self.watch.clone(),
+            told: self.told.clone(),
+            waits: self.waits.clone(),
+        }
+    }
 }
 
 /// What must be known of a request to wait for it and to log it.
@@ -68,7 +81,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         told: Told,
         waits: Waits,
     ) -> Self {
-        Driver { client, runtime, watch, told, waits }
+        Driver { client, runtime, watch: Arc::new(watch), told, waits }
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {

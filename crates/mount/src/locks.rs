@@ -11,7 +11,7 @@ use crate::errno;
 use crate::replies::{caller, file};
 use client::{Client, Handle, LockCall, Owner, Tried};
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
-use model::{Lock, LockKind};
+use model::{FileId, Lock, LockKind};
 use protocol::Upstream;
 use store::Containers;
 
@@ -108,7 +108,7 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     }
     let call = Call::of("setlk", asked.request, asked.ino);
     match driver.client().try_lock(&lock) {
-        Ok(Tried::Done) => return reply.ok(),
+        Ok(Tried::Done) => return tell(driver, call, lock.file, reply),
         Ok(Tried::InTheWay(_)) if !waits => return reply.error(errno::LOCKED),
         Ok(_) => {}
         Err(error) => return reply.error(call.refused(&error)),
@@ -122,6 +122,28 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     });
 }
 
+/// Answers when others have been told of what was given up, if anybody has to be.
+pub(crate) fn tell<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    call: Call,
+    file: FileId,
+    reply: ReplyEmpty,
+) {
+    let client = driver.client().clone();
+    if !client.has_locks_to_tell(file) {
+        return reply.ok();
+    }
+    driver.wait_for_a_lock(
+        call,
+        async move {
+            client.tell_of_lock(file).await;
+            Ok(())
+        },
+        // Who is interrupted has done what it wanted to do all the same.
+        move |_| reply.ok(),
+    );
+}
+
 fn unlock<U: Upstream, C: Containers>(
     driver: &Driver<U, C>,
     asked: &Asked<'_>,
@@ -131,7 +153,7 @@ fn unlock<U: Upstream, C: Containers>(
 ) {
     let caller = caller(asked.request);
     let call = Call::of("unlock", asked.request, asked.ino);
-    let client = driver.client().clone();
+    let (client, again) = (driver.client().clone(), driver.clone());
     driver.serve(
         call,
         move |client: &Client<U, C>| client.before_unlock(caller, &lock),
@@ -142,7 +164,7 @@ fn unlock<U: Upstream, C: Containers>(
             }
             let unlocked = client.unlock(&lock, means.kinds());
             match stored.and(unlocked.map_err(|error| call.refused(&error))) {
-                Ok(()) => reply.ok(),
+                Ok(()) => tell(&again, call, lock.file, reply),
                 Err(errno) => reply.error(errno),
             }
         },

@@ -39,6 +39,9 @@ pub struct Status {
     /// The server has said that nobody else uses the volume.
     #[serde(default)]
     pub alone: bool,
+    /// Locks hold among all connected mounts of the volume, and not on this one alone.
+    #[serde(default)]
+    pub locks_shared: bool,
     pub read_only: bool,
     pub replica: Option<u32>,
     /// Position in the origin's log up to which this client has seen what others did.

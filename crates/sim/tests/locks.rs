@@ -1,0 +1,373 @@
+//! Locks among connected clients: what excludes each other is never held by two, whatever becomes
+//! of links and machines, and who gets a lock reads what was written under it elsewhere.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{
+    Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Tried, WantedMode, complete,
+};
+use model::{FileId, Kind, Lock, LockKind, Name};
+use protocol::Mode;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use world::{Entropy, Moment};
+
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
+const SECOND: Duration = Duration::from_secs(1);
+const CONNECTED: WantedMode = WantedMode::Fixed(Mode::Connected);
+/// A client believes in no lease for as long as this without a link.
+const BELIEVED: Duration = Duration::from_secs(23);
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+}
+
+fn play<F: Future<Output = ()>>(seed: u64, work: impl FnOnce(Scene) -> F) {
+    sim::run::paused(async {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
+        let network = room.network.clone();
+        tokio::task::LocalSet::new().run_until(work(Scene { room, origin })).await;
+        network.close();
+    });
+}
+
+impl Scene {
+    async fn comes(&self, number: usize, mode: WantedMode) -> ClientMachine {
+        let invitation = self.origin.invite().unwrap();
+        let mut machine =
+            ClientMachine::new(&self.room, number, invitation, Conditions::NEAR, mode);
+        machine.cache_bytes_max = 1 << 30;
+        machine.start().await.unwrap();
+        machine
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.room.clock.sleep(time).await;
+    }
+}
+
+fn client(machine: &ClientMachine) -> SimClient {
+    machine.client().unwrap().clone()
+}
+
+const BOTH: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+
+async fn make(client: &SimClient, name: &str) -> FileId {
+    let name = Name::new(name.as_bytes()).unwrap();
+    let making = Making { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, target: None, rdev: None };
+    let done = complete(client, |c| c.create(CALLER, FileId::ROOT, &name, &making, BOTH)).await;
+    let done = done.unwrap();
+    let (found, opened) = done.value;
+    if let Some(number) = done.wait {
+        client.settled(number).await.unwrap();
+    }
+    close(client, opened.handle).await;
+    found.file
+}
+
+async fn open(client: &SimClient, file: FileId) -> Handle {
+    complete(client, |c| c.attributes(file)).await.unwrap();
+    complete(client, |c| c.open_file(CALLER, file, BOTH)).await.unwrap().value.handle
+}
+
+async fn close(client: &SimClient, handle: Handle) {
+    let done = complete(client, |c| c.flush(CALLER, handle)).await.unwrap();
+    if let Some(number) = done.wait {
+        client.settled(number).await.unwrap();
+    }
+    client.release(handle);
+}
+
+fn stretch(
+    file: FileId,
+    handle: Handle,
+    owner: u64,
+    exclusive: bool,
+    bytes: (u64, u64),
+) -> LockCall {
+    let lock = Lock { kind: LockKind::Record, exclusive, first: bytes.0, last: bytes.1 };
+    LockCall { file, handle, owner: Owner(owner), lock, process: 1 }
+}
+
+async fn unlock(client: &SimClient, call: &LockCall) -> Result<(), Error> {
+    let done = complete(client, |c| c.before_unlock(CALLER, call)).await?;
+    if let Some(number) = done.wait {
+        client.settled(number).await?;
+    }
+    client.unlock(call, &[LockKind::Record])?;
+    client.tell_of_lock(call.file).await;
+    Ok(())
+}
+
+/// Adds one to the number in a file under a lock, many times, without closing or syncing it.
+async fn count(client: SimClient, file: FileId, owner: u64, rounds: u64) {
+    let handle = open(&client, file).await;
+    let call = stretch(file, handle, owner, true, (0, 7));
+    for _ in 0..rounds {
+        client.lock(&call, true).await.unwrap();
+        let bytes = complete(&client, |c| c.read(handle, 0, 8)).await.unwrap();
+        let number = bytes.try_into().map_or(0, u64::from_le_bytes) + 1;
+        let bytes = number.to_le_bytes();
+        complete(&client, |c| c.write(handle, 0, &bytes)).await.unwrap();
+        unlock(&client, &call).await.unwrap();
+    }
+    close(&client, handle).await;
+}
+
+#[test]
+fn who_gets_a_lock_reads_what_was_written_under_it_elsewhere() {
+    const ROUNDS: u64 = 12;
+    for seed in 1..4 {
+        play(seed, |scene| async move {
+            let machines = [
+                scene.comes(0, CONNECTED).await,
+                scene.comes(1, CONNECTED).await,
+                scene.comes(2, CONNECTED).await,
+            ];
+            let file = make(&client(&machines[0]), "counter").await;
+            let mut tasks = Vec::new();
+            for (number, machine) in machines.iter().enumerate() {
+                for owner in 0..2 {
+                    let owner = number as u64 * 10 + owner;
+                    let counting = count(client(machine), file, owner, ROUNDS);
+                    tasks.push(tokio::task::spawn_local(counting));
+                }
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let reader = client(&machines[2]);
+            let handle = open(&reader, file).await;
+            let bytes = complete(&reader, |c| c.read(handle, 0, 8)).await.unwrap();
+            assert_eq!(u64::from_le_bytes(bytes.try_into().unwrap()), 6 * ROUNDS);
+        });
+    }
+}
+
+#[test]
+fn who_was_alone_keeps_its_locks_when_another_comes() {
+    play(1, |scene| async move {
+        let ada = scene.comes(0, WantedMode::Auto).await;
+        let adas = client(&ada);
+        let file = make(&adas, "file").await;
+        scene.pass(SECOND).await;
+        assert_eq!(adas.status().mode, Mode::Partial, "nobody else is there");
+        let handle = open(&adas, file).await;
+        let held = stretch(file, handle, 1, true, (0, 9));
+        assert_eq!(adas.try_lock(&held).unwrap(), Tried::Done);
+        let bob = scene.comes(1, WantedMode::Auto).await;
+        let bobs = client(&bob);
+        scene.pass(SECOND).await;
+        let his = open(&bobs, file).await;
+        let call = |bytes| stretch(file, his, 2, true, bytes);
+        assert!(matches!(bobs.lock(&call((5, 5)), false).await, Err(Error::Locked)));
+        bobs.lock(&call((10, 19)), false).await.unwrap();
+        let seen = bobs.look_at_lock(&call((0, 99))).await.unwrap();
+        assert_eq!(seen.map(|(lock, _)| (lock.first, lock.last)), Some((0, 9)));
+        unlock(&adas, &held).await.unwrap();
+        bobs.lock(&call((5, 5)), true).await.unwrap();
+    });
+}
+
+#[test]
+fn the_lock_of_a_client_that_died_is_free_when_its_lease_is_over_and_one_that_came_back_lost_it() {
+    play(1, |scene| async move {
+        let mut ada = scene.comes(0, CONNECTED).await;
+        let bob = scene.comes(1, CONNECTED).await;
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let held = stretch(file, hers, 1, true, (0, 9));
+        let wanted = stretch(file, his, 2, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        scene.room.network.cut(ada.line, SECOND / 10);
+        let began = scene.room.clock.moment();
+        bobs.lock(&wanted, true).await.unwrap();
+        let waited = scene.room.clock.moment().since(began);
+        assert!(waited > SECOND * 10 && waited < SECOND * 30, "{waited:?}");
+        scene.room.network.restore(ada.line);
+        scene.pass(SECOND * 10).await;
+        let lost = complete(&adas, |c| c.read(hers, 0, 1)).await;
+        assert!(matches!(lost, Err(Error::LockLost)), "{lost:?}");
+        assert!(matches!(adas.lock(&held, false).await, Err(Error::LockLost)));
+        adas.release(hers);
+        let hers = open(&adas, file).await;
+        let again = stretch(file, hers, 1, true, (0, 9));
+        assert!(matches!(adas.lock(&again, false).await, Err(Error::Locked)));
+        unlock(&bobs, &wanted).await.unwrap();
+        adas.lock(&again, false).await.unwrap();
+        // A process that starts anew holds nothing.
+        ada.stop(End::Killed, SECOND / 10);
+        ada.start().await.unwrap();
+        bobs.lock(&wanted, false).await.unwrap();
+    });
+}
+
+#[test]
+fn locks_outlive_a_short_outage_and_a_restart_of_the_origin() {
+    play(1, |mut scene| async move {
+        let ada = scene.comes(0, CONNECTED).await;
+        let bob = scene.comes(1, CONNECTED).await;
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let held = stretch(file, hers, 1, true, (0, 9));
+        let wanted = stretch(file, his, 2, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        scene.room.network.cut(ada.line, SECOND / 10);
+        scene.pass(SECOND * 3).await;
+        scene.room.network.restore(ada.line);
+        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        scene.origin.stop(End::Killed, SECOND / 10);
+        scene.pass(SECOND * 3).await;
+        scene.origin.restart().unwrap();
+        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        scene.pass(SECOND * 90).await;
+        // It was renewed all the while, though no program did anything.
+        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        unlock(&adas, &held).await.unwrap();
+        bobs.lock(&wanted, true).await.unwrap();
+    });
+}
+
+/// What is held, as those who hold it believe, and since when a client has had no link.
+#[derive(Default)]
+struct Held {
+    locks: BTreeMap<(usize, u64), Lock>,
+    cut: BTreeMap<usize, Moment>,
+    granted: u64,
+    refused: u64,
+}
+
+impl Held {
+    /// A lock was given. Who is in the way has been without a link for so long that it does not
+    /// count on its own any more.
+    fn given(&mut self, who: (usize, u64), lock: Lock, now: Moment) {
+        self.granted += 1;
+        let in_the_way: Vec<_> = self
+            .locks
+            .iter()
+            .filter(|(other, held)| **other != who && held.excludes(&lock))
+            .map(|(other, held)| (*other, *held))
+            .collect();
+        for (other, held) in in_the_way {
+            let cut = self.cut.get(&other.0);
+            let over = other.0 != who.0 && cut.is_some_and(|since| now.since(*since) >= BELIEVED);
+            assert!(over, "{who:?} got {lock:?}, and {other:?} has {held:?}");
+            self.locks.remove(&other);
+        }
+        self.locks.insert(who, lock);
+    }
+}
+
+struct Program {
+    client: SimClient,
+    file: FileId,
+    who: (usize, u64),
+    held: Rc<RefCell<Held>>,
+    chance: Entropy,
+    clock: world::Clock,
+}
+
+/// Locks stretches, holds them for a while, gives them back: now at once, now waiting.
+async fn lock_at_random(program: Program, rounds: usize) {
+    let Program { client, file, who, held, chance, clock } = program;
+    let mut handle = open(&client, file).await;
+    for _ in 0..rounds {
+        let first = chance.below(6);
+        let bytes = (first, first + chance.below(4));
+        let call = stretch(file, handle, who.1, chance.below(2) == 0, bytes);
+        let locked = client.lock(&call, chance.below(2) == 0).await;
+        match locked {
+            Ok(()) => held.borrow_mut().given(who, call.lock, clock.moment()),
+            Err(Error::LockLost) => {
+                held.borrow_mut().locks.remove(&who);
+                client.release(handle);
+                handle = open_some_time(&client, file, &clock).await;
+                continue;
+            }
+            // Somebody has it, or there is no link.
+            Err(_) => held.borrow_mut().refused += 1,
+        }
+        clock.sleep(Duration::from_millis(chance.below(3000))).await;
+        // Before it is given up: another may have it at once.
+        held.borrow_mut().locks.remove(&who);
+        if unlock(&client, &call).await.is_err() {
+            client.release(handle);
+            handle = open_some_time(&client, file, &clock).await;
+        }
+    }
+}
+
+async fn open_some_time(client: &SimClient, file: FileId, clock: &world::Clock) -> Handle {
+    for _ in 0..1000 {
+        match complete(client, |c| c.open_file(CALLER, file, BOTH)).await {
+            Ok(done) => return done.value.handle,
+            Err(_) => clock.sleep(SECOND).await,
+        }
+    }
+    panic!("the link is there again by then");
+}
+
+#[test]
+fn what_excludes_each_other_is_never_held_by_two_whatever_becomes_of_their_links() {
+    const CLIENTS: usize = 3;
+    for seed in 1..7 {
+        play(seed, |mut scene| async move {
+            let mut machines = Vec::new();
+            for number in 0..CLIENTS {
+                machines.push(scene.comes(number, CONNECTED).await);
+            }
+            let file = make(&client(&machines[0]), "file").await;
+            let held = Rc::new(RefCell::new(Held::default()));
+            let mut tasks = Vec::new();
+            for (number, machine) in machines.iter().enumerate() {
+                for owner in 0..2 {
+                    let program = Program {
+                        client: client(machine),
+                        file,
+                        who: (number, owner),
+                        held: held.clone(),
+                        chance: scene.room.chance.clone(),
+                        clock: scene.room.clock.clone(),
+                    };
+                    tasks.push(tokio::task::spawn_local(lock_at_random(program, 30)));
+                }
+            }
+            let chance = scene.room.chance.clone();
+            for _ in 0..12 {
+                scene.pass(Duration::from_millis(chance.below(9000))).await;
+                let line = machines[chance.below(CLIENTS as u64) as usize].line;
+                let number = machines.iter().position(|machine| machine.line == line).unwrap();
+                match chance.below(3) {
+                    0 => scene.room.network.break_session(line, SECOND / 10),
+                    1 => {
+                        let now = scene.room.clock.moment();
+                        held.borrow_mut().cut.insert(number, now);
+                        scene.room.network.cut(line, SECOND / 10);
+                        scene.pass(Duration::from_millis(chance.below(60_000))).await;
+                        scene.room.network.restore(line);
+                        // Until it has asked it may still count on what it had.
+                        scene.pass(SECOND * 5).await;
+                        held.borrow_mut().cut.remove(&number);
+                    }
+                    _ => {
+                        scene.origin.stop(End::Killed, SECOND / 10);
+                        scene.pass(Duration::from_millis(chance.below(3000))).await;
+                        scene.origin.restart().unwrap();
+                    }
+                }
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let held = held.borrow();
+            assert!(held.granted > 40, "seed {seed}: {} given, {} not", held.granted, held.refused);
+        });
+    }
+}
