@@ -100,11 +100,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 Tried::TooMany => return Err(Error::TooManyLocks),
                 Tried::InTheWay(_) if !waits => return Err(Error::Locked),
-                Tried::InTheWay(owners) => {
+                Tried::InTheWay(owners) if call.lock.kind == LockKind::Record => {
                     if !self.locks().waits.begin(call.owner, waiting.number, owners) {
                         return Err(Error::Deadlock);
                     }
                 }
+                // flock(2) knows of no deadlocks.
+                Tried::InTheWay(_) => {}
                 Tried::Lacking => {
                     match self.ask_of_locks(call.file, Some(Wish { call, aim })).await {
                         Ok(Came::Locked) => return Ok(()),
@@ -164,7 +166,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn before_unlock(&self, caller: Caller, call: &LockCall) -> Step<Done<()>> {
         let exclusive = self.locks().holds_exclusively(call.file, call.owner);
         if exclusive && self.leases_locks() {
-            return self.flush(caller, call.handle);
+            return self.store_written(caller, call.handle);
         }
         Ok(Done { value: (), wait: None })
     }
@@ -350,11 +352,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn tell_of_locks(&self) {
         let owed = {
             let mut locks = self.locks();
-            let (scope, attached) = (self.lock_scope(), {
-                let connection = self.connection();
-                connection.attached && connection.leases_locks == Some(true)
-            });
-            if attached { locks.owed(scope != Scope::Here) } else { Vec::new() }
+            let leases = self.leases_locks();
+            locks.owed(leases)
         };
         for file in owed {
             self.tell_of_lock(file).await;

@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 /// Files of which all is leased and nothing held: another one more, and the first is given back.
 const IDLE_MAX: usize = 256;
+/// Stretches of a file that processes hold, where they are leased: all together they are told as
+/// twice as many at most.
+const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 2;
 
 /// Whoever holds locks: a process, or an open file description, as the kernel calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,8 +152,7 @@ impl Table {
             return Tried::InTheWay(owners);
         }
         if let Scope::Leased { lasts } = scope {
-            // Splitting one makes two more at most.
-            if of_file.held.len() + 2 > LOCKS_TOLD_MAX {
+            if of_file.held.len() >= HELD_MAX {
                 return Tried::TooMany;
             }
             if !lasts || !of_file.covers(&call.lock) {

@@ -229,6 +229,7 @@ fn a_lock_outlives_a_restart_of_the_server() {
     let (_world, mut server, a, b) = two("connected");
     let (here, there) = open_at_both(&a, &b, "file");
     flock(&here, FlockOperation::LockExclusive).unwrap();
+    server.kill();
     server.restart();
     let refused = flock(&there, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(refused, Err(Errno::WOULDBLOCK));

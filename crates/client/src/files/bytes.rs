@@ -138,6 +138,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Done { value: (), wait })
     }
 
+    /// As `flush`, also where contents were only cut: whoever gives a lock up is done with them.
+    pub(crate) fn store_written(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
+        let (grip, flags) = self.files().grip(handle)?;
+        let wait = if flags.write { self.store_or_leave(&grip, caller.uid)? } else { None };
+        Ok(Done { value: (), wait })
+    }
+
     /// Stores what was written. What that lacks and cannot be had now is waited for by upkeep.
     fn store_or_leave(&self, grip: &Grip<C::Container>, uid: u32) -> Step<Option<u64>> {
         match self.store(grip, Some(uid)) {
