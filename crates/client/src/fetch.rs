@@ -7,11 +7,11 @@
 mod difference;
 mod fill;
 
+use crate::asking::unexpected;
 use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::room::Wanted as WantedRoom;
-use crate::session::unexpected;
 use crate::types::Error;
 use crate::worth;
 use chunks::delta::Effort;

@@ -5,13 +5,13 @@
 //! nothing may be sent nothing is; a chunk is looked for once in a session.
 //! From: LBFS, which finds a chunk in any file; the way back from the client is beyond it.
 
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::mode;
 use crate::plan::describe_container;
 use crate::portions::carried;
 use crate::presence::Presence;
 use crate::replay_log::{Setback, pack_all};
-use crate::session::unexpected;
 use crate::types::{Error, Need};
 use chunks::index::{self, Place};
 use chunks::{CHUNK_BYTES_MAX, Secret};

@@ -7,6 +7,7 @@
 
 mod ahead;
 mod alike;
+mod asking;
 mod away;
 mod base;
 mod client;

@@ -3,12 +3,12 @@
 //! up; what was written under a lock has arrived when the lock is given up; of a file the replica
 //! above is asked one thing at a time.
 
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::known::Going;
 use crate::locks::{LockCall, Owner, Scope, Table, Tried};
 use crate::mode;
 use crate::needs::files_of;
-use crate::session::unexpected;
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
 use model::{FileId, Lock, LockKind};
 use protocol::{

@@ -1,11 +1,11 @@
 //! Getting what a call lacks.
 //! Holds: what several callers lack at once is asked for once; every wait has a bound.
 
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::known::Going;
 use crate::mode;
 use crate::part::Wanting;
-use crate::session::unexpected;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
 use protocol::{Class, Request, Response, States, Upstream};

@@ -4,13 +4,13 @@
 //! another update.
 //! From: partially connected operation, section 5; LBFS, "Update protocol".
 
+use crate::asking::unexpected;
 use crate::client::{Client, Core, error_of};
 use crate::mode;
 use crate::needs::files_of;
 use crate::pace::{eager_bytes, step_within};
 use crate::part::forget_part;
 use crate::plan::{forget_home, note_home};
-use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
 use model::{Change, ChunkName, FileId, Stamp, Update};

@@ -4,8 +4,8 @@
 //! taken, so that what is known here contains it and it is never shown over that a second time.
 //! From: DESIGN, "Updates": each exactly once.
 
+use crate::asking::unexpected;
 use crate::client::Client;
-use crate::session::unexpected;
 use crate::types::Error;
 use model::{FileId, Name, Update};
 use protocol::{Attached, Class, NodeState, Request, Response, States, Upstream};

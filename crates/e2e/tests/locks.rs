@@ -164,8 +164,12 @@ fn who_gets_a_lock_reads_what_was_written_under_it_elsewhere() {
                         false => count(
                             file,
                             ROUNDS,
-                            || drop(asked(waits, file, libc::F_WRLCK, 0, 8).unwrap()),
-                            || drop(asked(waits, file, libc::F_UNLCK, 0, 8).unwrap()),
+                            || {
+                                let _ = asked(waits, file, libc::F_WRLCK, 0, 8).unwrap();
+                            },
+                            || {
+                                let _ = asked(waits, file, libc::F_UNLCK, 0, 8).unwrap();
+                            },
                         ),
                     }
                 });

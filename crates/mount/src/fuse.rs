@@ -6,17 +6,18 @@ use crate::calls::{self, LookedUp, making};
 use crate::contents::{self, OFFSET_MAX, OpenFile};
 use crate::driver::{Call, Driver, at_once};
 use crate::replies::{
-    GENERATION, answer_attributes, answer_data, answer_empty, answer_entry, caller, file,
+    GENERATION, answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller,
+    file,
 };
 use crate::{directory, errno, locks, options, xattrs};
-use client::{Caller, Handle, Making, Setting};
+use client::{Handle, Making, Setting};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use model::{Kind, NAME_BYTES_MAX, Name};
+use model::Kind;
 use protocol::Upstream;
 use std::ffi::OsStr;
 use std::io;
@@ -25,8 +26,8 @@ use std::path::Path;
 use std::time::SystemTime;
 use store::Containers;
 
-/// The unit in which `statfs` counts.
-const STATFS_BLOCK_BYTES: u32 = 4096;
+mod changes;
+
 const SYMLINK_MODE: u16 = 0o777;
 
 pub(crate) struct Fuse<U, C: Containers> {
@@ -46,38 +47,6 @@ macro_rules! name_or_error {
 impl<U: Upstream, C: Containers> Fuse<U, C> {
     pub(crate) fn new(driver: Driver<U, C>) -> Self {
         Fuse { driver }
-    }
-
-    /// What is made, and what its user's mask takes from it.
-    fn make(
-        &self,
-        (what, request): (&'static str, &Request),
-        (directory, name): (INodeNo, Name),
-        (making, umask): (Making, u32),
-        reply: ReplyEntry,
-    ) {
-        let (caller, umask) = (Caller { uid: making.uid, gid: making.gid }, mode_asked(umask));
-        self.driver.serve_kept(
-            Call::within(what, request, directory),
-            move |client| calls::make(client, caller, file(directory), &name, (&making, umask)),
-            move |outcome| answer_entry(reply, outcome),
-        );
-    }
-
-    fn remove(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: Name,
-        is_dir: bool,
-        reply: ReplyEmpty,
-    ) {
-        let caller = caller(request);
-        self.driver.serve(
-            Call::within("unlink", request, parent),
-            move |client| client.unlink(caller, file(parent), &name, is_dir),
-            move |outcome| answer_empty(reply, outcome),
-        );
     }
 }
 
@@ -420,21 +389,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             Call::of("statfs", request, ino),
             |client| client.totals().map(at_once),
             move |outcome| match outcome {
-                Ok(totals) => {
-                    let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK_BYTES);
-                    let free = blocks(totals.bytes_free);
-                    reply.statfs(
-                        // The origin tells what there is and what there is room for.
-                        blocks(totals.bytes).saturating_add(free),
-                        free,
-                        free,
-                        totals.files.saturating_add(totals.files_free),
-                        totals.files_free,
-                        STATFS_BLOCK_BYTES,
-                        NAME_BYTES_MAX as u32,
-                        STATFS_BLOCK_BYTES,
-                    );
-                }
+                Ok(totals) => answer_totals(reply, &totals),
                 Err(errno) => reply.error(errno),
             },
         );

@@ -3,11 +3,16 @@
 use crate::attributes::shown;
 use crate::calls::Seen;
 use client::{Caller, Found};
-use fuser::{Errno, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
-use model::FileId;
-use protocol::Upstream;
+use fuser::{
+    Errno, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request,
+};
+use model::{FileId, NAME_BYTES_MAX};
+use protocol::{Totals, Upstream};
 use std::time::Duration;
 use store::Containers;
+
+/// The unit in which `statfs` counts.
+const STATFS_BLOCK_BYTES: u32 = 4096;
 
 /// File ids are never used again, so there is one generation.
 pub(crate) const GENERATION: Generation = Generation(0);
@@ -49,4 +54,20 @@ pub(crate) fn answer_data(reply: ReplyData, outcome: Result<Vec<u8>, Errno>) {
         Ok(bytes) => reply.data(&bytes),
         Err(errno) => reply.error(errno),
     }
+}
+
+/// The origin tells what there is and what there is room for.
+pub(crate) fn answer_totals(reply: ReplyStatfs, totals: &Totals) {
+    let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK_BYTES);
+    let free = blocks(totals.bytes_free);
+    reply.statfs(
+        blocks(totals.bytes).saturating_add(free),
+        free,
+        free,
+        totals.files.saturating_add(totals.files_free),
+        totals.files_free,
+        STATFS_BLOCK_BYTES,
+        NAME_BYTES_MAX as u32,
+        STATFS_BLOCK_BYTES,
+    );
 }

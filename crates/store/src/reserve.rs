@@ -173,7 +173,7 @@ mod tests {
         assert!(!path.exists(), "less than a part of it is no reserve");
         wanted(3 << 20);
         let bytes = path.metadata().unwrap().len();
-        assert!(bytes < 3 << 20 && bytes >= (3 << 20) / LEAST_ONE_IN, "{bytes}");
+        assert!(((3 << 20) / LEAST_ONE_IN..3 << 20).contains(&bytes), "{bytes}");
     }
 
     #[test]

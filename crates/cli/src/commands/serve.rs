@@ -87,7 +87,7 @@ impl Serve {
     }
 
     fn serve(&self, data: Data, listen: SocketAddr, advertise: Option<String>) -> Result<()> {
-        first_volume(&data, self.owner.clone())?;
+        first_volume(&data, self.owner)?;
         let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let served = runtime.block_on(serve(data, listen, advertise));

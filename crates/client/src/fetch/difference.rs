@@ -4,10 +4,10 @@
 //! questions is bounded.
 
 use super::{PIECES_MAX, Target, bad, pieces_of};
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::plan::note_home;
 use crate::recipes;
-use crate::session::unexpected;
 use crate::types::Error;
 use chunks::{Placed, cover};
 use model::{ChunkName, Contents};

@@ -2,9 +2,9 @@
 //! Holds: data is never taken for a hole: of what is not in the cache, the recipe tells.
 
 use super::{Grip, OpenFile};
+use crate::asking::unexpected;
 use crate::client::{Client, failed};
 use crate::presence::Ground;
-use crate::session::unexpected;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use chunks::{Placed, cover};
 use model::{ChunkName, FileId, Piece};

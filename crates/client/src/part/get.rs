@@ -2,12 +2,12 @@
 //! Holds: bytes are checked before they reach the container, and go only where nothing is yet.
 
 use super::{Shelf, Wanting};
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::fetch::bad;
 use crate::plan::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::presence::{Ground, Presence};
-use crate::session::unexpected;
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::index::{self, Place};

@@ -1,11 +1,11 @@
 //! Messages with contents that are missing above: how many are under way at once.
 //! Holds: on a link that one of them fills for a while, one at a time.
 
+use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::pace::PUT_FOR;
 use crate::portions::carried;
 use crate::replay_log::{Parcel, Setback, pack_all};
-use crate::session::unexpected;
 use crate::types::Error;
 use chunks::pack;
 use model::{ChunkName, Update};

@@ -1,0 +1,118 @@
+//! Asking the replica above, and waiting until there is somebody to ask.
+
+use crate::client::{Client, error_of};
+use crate::mode;
+use crate::portions::patience;
+use crate::types::Error;
+use model::FileId;
+use protocol::{Class, Request, Response, Unreachable, Upstream};
+use std::time::Duration;
+use store::Containers;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Asks the replica above, once attached, within the bound of the settings.
+    pub(crate) async fn ask(&self, class: Class, request: Request) -> Result<Response, Error> {
+        self.ask_within(class, request, self.inner.settings.answer_within).await
+    }
+
+    /// Asks for contents, and waits for them for as long as the link takes to bring them.
+    pub(crate) async fn ask_for(&self, bytes: u64, request: Request) -> Result<Response, Error> {
+        let usual = self.inner.settings.answer_within;
+        let within = patience(&self.inner.upstream.quality(), bytes, usual);
+        self.ask_within(Class::Demand, request, within).await
+    }
+
+    async fn ask_within(
+        &self,
+        class: Class,
+        request: Request,
+        within: Duration,
+    ) -> Result<Response, Error> {
+        self.attached().await?;
+        let session = self.connection().sessions;
+        let asked = self.inner.upstream.ask(class, request);
+        match self.inner.world.clock.within(within, asked).await {
+            None => Err(Error::TimedOut(within)),
+            Some(Err(Unreachable::Lost | Unreachable::NoLink)) => {
+                // Its event is still to come: who asks again now would be told the same at once.
+                let mut connection = self.connection();
+                connection.attached &= connection.sessions != session;
+                Err(Error::Retry)
+            }
+            Some(Err(error)) => Err(Error::Unreachable(error.to_string())),
+            Some(Ok(Response::Refused(refusal))) => Err(refused(refusal)),
+            Some(Ok(response)) => Ok(response),
+        }
+    }
+
+    /// Waits for a session, unless the mode forbids to, or the bound is reached.
+    pub(crate) async fn attached(&self) -> Result<(), Error> {
+        let within = self.inner.settings.answer_within;
+        let wait = async {
+            loop {
+                let changed = self.inner.session_changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                // Who has nothing at all waits on: there is nothing to fall back to.
+                let away = !mode::fetches(self.connection().mode) && self.knows_the_root();
+                {
+                    let connection = self.connection();
+                    if connection.attached && !away {
+                        return Ok(());
+                    }
+                    let why = connection.why_not();
+                    if away || matches!(why, Unreachable::TurnedAway(_)) {
+                        return Err(Error::Unreachable(why.to_string()));
+                    }
+                }
+                changed.await;
+            }
+        };
+        match self.inner.world.clock.within(within, wait).await {
+            Some(outcome) => outcome,
+            None => Err(Error::Unreachable(self.connection().why_not().to_string())),
+        }
+    }
+
+    /// Ready when the root can be shown.
+    pub async fn ready(&self, within: Duration) -> Result<(), Error> {
+        let attempt = crate::complete(self, |client| client.attributes(FileId::ROOT));
+        match self.inner.world.clock.within(within, attempt).await {
+            Some(outcome) => {
+                outcome?;
+                // Whatever becomes of this process, the next one can begin without a link.
+                let client = self.clone();
+                let saved = self.off_the_runtime(move || Ok(client.checkpoint())).await;
+                if let Err(error) = saved.map_err(error_of).flatten() {
+                    tracing::warn!(%error, "what was learnt of the volume is not on the disk yet");
+                }
+                Ok(())
+            }
+            None => {
+                let why = self.connection().trouble.clone();
+                Err(why.map_or(Error::TimedOut(within), |why| Error::Unreachable(why.to_string())))
+            }
+        }
+    }
+}
+
+pub(crate) fn unexpected(to: &str, answer: &Response) -> Error {
+    tracing::error!(to, ?answer, "the server's answer does not fit the request");
+    Error::Failed(format!("the server's answer to {to} makes no sense"))
+}
+
+fn refused(refusal: protocol::Refusal) -> Error {
+    use protocol::{Objection, Refusal};
+    match refusal {
+        Refusal::NoFile(_) => Error::Objection(Objection::NoEntry),
+        Refusal::NotADirectory(_) => Error::Objection(Objection::NotADirectory),
+        Refusal::NoVersion(..) => Error::Stale,
+        Refusal::ReadOnly => Error::Objection(Objection::ReadOnly),
+        Refusal::NoSpace => Error::Objection(Objection::NoSpace),
+        Refusal::NotAttached => Error::Retry,
+        other => {
+            tracing::warn!(%other, "the server refused a request");
+            Error::Failed(other.to_string())
+        }
+    }
+}
