@@ -25,6 +25,8 @@ struct Shared {
     bytes_most: AtomicUsize,
     /// The longest that passed.
     longest: AtomicUsize,
+    /// How many passed.
+    passed: AtomicUsize,
     /// Bytes a second in each direction; 0 is without bound.
     rate: u64,
     delay: Duration,
@@ -56,6 +58,7 @@ impl Relay {
             cut: AtomicBool::new(false),
             bytes_most: AtomicUsize::new(DATAGRAM_BYTES_MAX),
             longest: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
             rate,
             delay,
             queue_bytes_max,
@@ -77,6 +80,12 @@ impl Relay {
     pub fn pass_at_most(&self, bytes: usize) {
         self.shared.bytes_most.store(bytes, Ordering::SeqCst);
         self.shared.longest.store(0, Ordering::SeqCst);
+        self.shared.passed.store(0, Ordering::SeqCst);
+    }
+
+    /// How many datagrams passed since then.
+    pub fn passed(&self) -> usize {
+        self.shared.passed.load(Ordering::SeqCst)
     }
 
     /// The longest datagram that passed since then.
@@ -91,6 +100,7 @@ impl Shared {
             !self.cut.load(Ordering::SeqCst) && bytes <= self.bytes_most.load(Ordering::SeqCst);
         if passes {
             self.longest.fetch_max(bytes, Ordering::SeqCst);
+            self.passed.fetch_add(1, Ordering::SeqCst);
         }
         passes
     }
