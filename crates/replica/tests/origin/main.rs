@@ -14,6 +14,7 @@ mod crashes;
 mod deltas;
 mod full;
 mod gathering;
+mod ground;
 mod party;
 mod restart;
 mod sessions;

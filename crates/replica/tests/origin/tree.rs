@@ -4,6 +4,7 @@
     reason = "the other programs of the server are played by the test"
 )]
 
+use crate::ground::{cases, paused};
 use crate::party::{Device, Party, VOLUME, make_of, rename_over, store_of, unlink_of};
 use model::{FileId, Kind, Stamp, View};
 use proptest::prelude::*;
@@ -516,22 +517,12 @@ async fn both_agree_in_the_end(moves: Vec<Move>) {
     assert_eq!(yard.party.conflicts(), conflicts, "a restart finds nothing new");
 }
 
-/// Each works on a real directory; `PROPTEST_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn prop_whatever_both_sides_do_they_agree_in_the_end(moves in moves()) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(both_agree_in_the_end(moves));
+        paused(both_agree_in_the_end(moves));
     }
 }
 

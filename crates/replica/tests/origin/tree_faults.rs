@@ -5,20 +5,17 @@
     reason = "the other programs of the server are played by the test"
 )]
 
-use crate::party::{Device, EPOCH_SECS, Party, VOLUME, make_of, rename_over, unlink_of};
-use crate::tree::{SERVER, find, tree_of};
+use crate::ground::{Ground, Place, Stories, cases, last, paused};
+use crate::party::{make_of, rename_over, unlink_of};
+use crate::tree::{find, tree_of};
 use model::{FileId, Kind};
 use proptest::prelude::*;
-use protocol::{Access, Cutter, Verdict};
-use replica::{Keeper, Limits};
-use std::collections::BTreeSet;
+use protocol::Verdict;
+use replica::Limits;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use store::faulty::Disk;
-use tempfile::TempDir;
-use world::World;
+use std::path::Path;
 
 /// Rounds after which both sides agree.
 const ROUNDS_MAX: usize = 80;
@@ -27,59 +24,31 @@ const WRITES_MAX: u64 = 2000;
 /// Events that the kernel keeps for one who does not read them, and some.
 const EVENTS: usize = 20_000;
 
-/// A server with a volume, and a directory that is kept in step with it.
+/// On it programs and devices are at work.
 struct Plot {
-    party: Party,
-    disk: Disk,
-    /// The tree's own disk, where it is another one.
-    tree_disk: Disk,
-    folder: TempDir,
-    keeper: Keeper,
-    ada: Device,
+    ground: Ground,
     stories: Stories,
 }
 
-/// What was stored, and what was replaced or removed by somebody who had it before him.
-#[derive(Default)]
-struct Stories {
-    told: usize,
-    stored: BTreeSet<String>,
-    excused: BTreeSet<String>,
-}
-
-impl Stories {
-    /// A text that was never stored before.
-    fn next(&mut self, by: &str) -> String {
-        self.told += 1;
-        format!("{by} {}", self.told)
+impl Deref for Plot {
+    type Target = Ground;
+    fn deref(&self) -> &Ground {
+        &self.ground
     }
 }
 
-fn on(disk: &Disk, world: &World) -> Party {
-    let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
-    Party::on(tables, blobs, world.clone(), Limits::simulated())
+impl DerefMut for Plot {
+    fn deref_mut(&mut self) -> &mut Ground {
+        &mut self.ground
+    }
 }
 
 impl Plot {
-    /// `apart`: the tree has a disk of its own, which does not crash.
-    async fn new(apart: bool) -> Plot {
-        let world = World::simulated(EPOCH_SECS, 1);
-        let disk = Disk::new(1);
-        let tree_disk = if apart { Disk::new(2) } else { disk.clone() };
-        let party = on(&disk, &world);
-        party.origin.create_volume(VOLUME, 1000, 1000, Cutter::Gear).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let tree = tree_disk.tree(folder.path()).unwrap();
-        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
-        let ada = party.join_as("ada", Access::ReadWrite).await;
-        let stories = Stories::default();
-        let mut plot = Plot { party, disk, tree_disk, folder, keeper, ada, stories };
+    async fn new(place: Place) -> Plot {
+        let ground = Ground::new(Limits::simulated(), place).await;
+        let mut plot = Plot { ground, stories: Stories::default() };
         assert!(plot.settle());
         plot
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
     }
 
     /// Until both sides agree. False: the machine crashed before.
@@ -99,16 +68,8 @@ impl Plot {
         panic!("there is always more to do:\n{}\n--\n{}", self.tree(), self.party.tree());
     }
 
-    /// The server's process has died, and is started again on the same directory.
     async fn restarted(self) -> Plot {
-        let Plot { party, disk, folder, keeper, ada, stories, .. } = self;
-        drop(keeper);
-        let disk = disk.restart();
-        let party = on(&disk, &party.world);
-        let tree = disk.tree(folder.path()).unwrap();
-        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
-        let ada = party.rejoin(&ada).await;
-        Plot { party, tree_disk: disk.clone(), disk, folder, keeper, ada, stories }
+        Plot { ground: self.ground.restarted().await, ..self }
     }
 
     fn tree(&self) -> String {
@@ -120,15 +81,7 @@ impl Plot {
         assert!(self.settle());
         let (tree, volume) = (self.tree(), self.party.tree());
         assert_eq!(tree, volume, "tree, and volume");
-        let there: BTreeSet<&str> =
-            tree.lines().filter_map(|l| Some(l.split_once(": ")?.1)).collect();
-        let lost: Vec<&String> = self
-            .stories
-            .stored
-            .difference(&self.stories.excused)
-            .filter(|text| !there.contains(text.as_str()))
-            .collect();
-        assert!(lost.is_empty(), "{lost:?} is nowhere:\n{tree}");
+        self.stories.all_there(&tree);
     }
 
     /// What programs of the server have before them at a path and below it.
@@ -142,7 +95,8 @@ impl Plot {
 
     /// By a program of the server. What cannot be done is not done.
     fn here(&mut self, act: &Act) {
-        let path = |at: &usize| self.folder.path().join(PATHS[*at]);
+        let ground = &self.ground;
+        let path = |at: &usize| ground.path(PATHS[*at]);
         let replaced = match act {
             Act::Store(at) | Act::Save(at) | Act::Remove(at) | Act::Rename(_, at) => {
                 self.before_programs(&path(at))
@@ -247,10 +201,6 @@ impl Plot {
     }
 }
 
-fn last(path: &str) -> &str {
-    path.rsplit('/').next().expect("a path has a last name")
-}
-
 const PATHS: [&str; 8] = ["a", "b", "c", "d", "d/a", "d/b", "e", "e/a"];
 
 #[derive(Clone, Debug)]
@@ -282,7 +232,7 @@ async fn much(plot: &mut Plot) {
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
     for writes in 0..WRITES_MAX {
-        let mut plot = Plot::new(false).await;
+        let mut plot = Plot::new(Place::Beside).await;
         much(&mut plot).await;
         plot.disk.crash_after(writes);
         if plot.settle() {
@@ -298,7 +248,7 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_a_device_stores_into_a_file_of_several_names_leaves_one_file() {
     for writes in 0..WRITES_MAX {
-        let mut plot = Plot::new(false).await;
+        let mut plot = Plot::new(Place::Beside).await;
         plot.here(&Act::Store(1));
         for name in ["a", "c"] {
             fs::hard_link(plot.path("b"), plot.path(name)).unwrap();
@@ -329,7 +279,7 @@ async fn a_crash_while_a_device_stores_into_a_file_of_several_names_leaves_one_f
 async fn what_programs_do_before_the_server_is_up_again_is_done_to_what_it_had_put_there() {
     for act in [Act::Rename(0, 1), Act::Store(0), Act::Save(0), Act::Remove(0)] {
         for writes in 0..WRITES_MAX {
-            let mut plot = Plot::new(false).await;
+            let mut plot = Plot::new(Place::Beside).await;
             plot.here(&Act::Store(0));
             assert!(plot.settle());
             plot.there(&Act::Store(0)).await;
@@ -349,7 +299,7 @@ async fn what_programs_do_before_the_server_is_up_again_is_done_to_what_it_had_p
 async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
     let mut waited = 0;
     for room in [0, 1, 7, 20, 60, 200] {
-        let mut plot = Plot::new(true).await;
+        let mut plot = Plot::new(Place::Apart).await;
         much(&mut plot).await;
         plot.tree_disk.fill_after(room);
         for _ in 0..20 {
@@ -369,7 +319,7 @@ async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_of_the_server_holds_up_what_programs_did_and_loses_nothing() {
     for room in [0, 50, 300, 2000] {
-        let mut plot = Plot::new(true).await;
+        let mut plot = Plot::new(Place::Apart).await;
         much(&mut plot).await;
         plot.disk.fill_after(room);
         for _ in 0..20 {
@@ -384,7 +334,7 @@ async fn a_full_disk_of_the_server_holds_up_what_programs_did_and_loses_nothing(
 
 #[tokio::test(start_paused = true)]
 async fn what_no_event_tells_of_because_there_were_too_many_is_found() {
-    let mut plot = Plot::new(true).await;
+    let mut plot = Plot::new(Place::Apart).await;
     plot.here(&Act::Store(0));
     plot.agree();
     for number in 0..EVENTS / 2 {
@@ -430,7 +380,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 async fn play(moves: Vec<Move>) {
-    let mut plot = Plot::new(false).await;
+    let mut plot = Plot::new(Place::Beside).await;
     for one in &moves {
         match one {
             Move::Here(act) => plot.here(act),
@@ -448,21 +398,11 @@ async fn play(moves: Vec<Move>) {
     plot.agree();
 }
 
-/// Each works on a real directory; `PROPTEST_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn prop_whatever_both_sides_do_and_whenever_it_crashes_nothing_is_lost(moves in moves()) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(play(moves));
+        paused(play(moves));
     }
 }

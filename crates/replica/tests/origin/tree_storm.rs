@@ -6,24 +6,23 @@
     reason = "the other programs of the server are played by the test"
 )]
 
-use crate::party::{Device, EPOCH_SECS, Party, VOLUME, mode_of, rename_over, unlink_of};
-use crate::tree::{SERVER, find};
+use crate::ground::{Ground, Place, Stories, cases, last, paused};
+use crate::party::{mode_of, rename_over, unlink_of};
+use crate::tree::find;
 use model::{Change, FileId, Kind, Node, View};
 use proptest::prelude::*;
-use protocol::{Access, Cutter, Verdict};
-use replica::{Keeper, Limits};
-use std::collections::{BTreeMap, BTreeSet};
+use protocol::Verdict;
+use replica::Limits;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::faulty::Disk;
-use tempfile::TempDir;
 use volume::whole::Whole;
-use world::World;
 
 /// Rounds after which both sides agree, and the time that passes with each.
 const ROUNDS_MAX: usize = 120;
@@ -91,22 +90,6 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Restart),
     ];
     prop::collection::vec(one, 1..30)
-}
-
-/// What was stored, and what was replaced or removed by somebody who had it before him.
-#[derive(Default)]
-struct Stories {
-    told: usize,
-    stored: BTreeSet<String>,
-    excused: BTreeSet<String>,
-}
-
-impl Stories {
-    /// A text that was never stored before.
-    fn next(&mut self, by: &str) -> String {
-        self.told += 1;
-        format!("{by} {}", self.told)
-    }
 }
 
 /// The programs of the server, and the directory that they use.
@@ -229,19 +212,23 @@ impl Programs {
     }
 }
 
-/// A server with a volume, a directory that is kept in step with it, and who uses either.
+/// On it programs and devices are at work at once.
 struct Storm {
-    party: Party,
-    disk: Disk,
-    folder: TempDir,
-    keeper: Keeper,
-    ada: Device,
+    ground: Ground,
     programs: Programs,
 }
 
-fn on(disk: &Disk, world: &World, limits: Limits) -> Party {
-    let (tables, blobs) = (Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")));
-    Party::on(tables, blobs, world.clone(), limits)
+impl Deref for Storm {
+    type Target = Ground;
+    fn deref(&self) -> &Ground {
+        &self.ground
+    }
+}
+
+impl DerefMut for Storm {
+    fn deref_mut(&mut self) -> &mut Ground {
+        &mut self.ground
+    }
 }
 
 impl Storm {
@@ -250,23 +237,11 @@ impl Storm {
     }
 
     async fn with(limits: Limits) -> Storm {
-        let world = World::simulated(EPOCH_SECS, 1);
-        let disk = Disk::new(1);
-        let party = on(&disk, &world, limits);
-        party.origin.create_volume(VOLUME, 1000, 1000, Cutter::Gear).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let tree = disk.tree(folder.path()).unwrap();
-        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
-        let ada = party.join_as("ada", Access::ReadWrite).await;
-        let root = folder.path().to_path_buf();
-        let programs = Programs { root, stories: Arc::default() };
-        let mut storm = Storm { party, disk, folder, keeper, ada, programs };
+        let ground = Ground::new(limits, Place::Beside).await;
+        let root = ground.folder.path().to_path_buf();
+        let mut storm = Storm { ground, programs: Programs { root, stories: Arc::default() } };
         storm.settle().await;
         storm
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
     }
 
     /// Until the keeper has no more to do. No look at everything becomes due meanwhile.
@@ -285,15 +260,7 @@ impl Storm {
     }
 
     async fn restarted(self) -> Storm {
-        let Storm { party, disk, folder, keeper, ada, programs } = self;
-        drop(keeper);
-        disk.kill();
-        let disk = disk.restart();
-        let party = on(&disk, &party.world, party.limits);
-        let tree = disk.tree(folder.path()).unwrap();
-        let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
-        let ada = party.rejoin(&ada).await;
-        Storm { party, disk, folder, keeper, ada, programs }
+        Storm { ground: self.ground.restarted().await, ..self }
     }
 
     /// Both sides are the same, nothing got lost, and who looks at everything finds no more.
@@ -301,13 +268,7 @@ impl Storm {
         self.settle().await;
         let (tree, volume) = (self.tree(), self.volume());
         assert_eq!(tree, volume, "tree, and volume");
-        {
-            let stories = self.programs.stories.lock().unwrap();
-            let is_there = |text: &&String| tree.lines().any(|line| line.ends_with(text.as_str()));
-            let wanted = stories.stored.difference(&stories.excused);
-            let lost: Vec<&String> = wanted.filter(|text| !is_there(text)).collect();
-            assert!(lost.is_empty(), "{lost:?} is nowhere:\n{tree}");
-        }
+        self.programs.stories.lock().unwrap().all_there(&tree);
         let position = self.party.origin.volumes().unwrap()[0].position;
         let mut again = self.restarted().await;
         again.settle().await;
@@ -500,10 +461,6 @@ fn own_xattr(node: &Node) -> Option<&[u8]> {
     all.find_map(|(name, value)| (name[..] == b"user.k"[..]).then_some(&value[..]))
 }
 
-fn last(path: &str) -> &str {
-    path.rsplit('/').next().expect("a path has a last name")
-}
-
 /// What is below a directory, in the words of `Storm::show`.
 fn see(
     tree: &store::tree::Tree,
@@ -561,11 +518,6 @@ async fn play(moves: Vec<Move>, tree_read_bytes: u64) {
     storm.agree().await;
 }
 
-/// Each works on a real directory; `PROPTEST_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
@@ -575,12 +527,7 @@ proptest! {
         // Files are read at once, or those of more than so few bytes a piece at a time.
         tree_read_bytes in prop_oneof![Just(1 << 20), 3..8u64],
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(play(moves, tree_read_bytes));
+        paused(play(moves, tree_read_bytes));
     }
 }
 
