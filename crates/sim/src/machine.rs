@@ -220,6 +220,19 @@ impl ClientMachine {
         }
     }
 
+    /// The same with an invitation of the origin's, and with room in its cache for everything.
+    pub fn invited(
+        room: &Room,
+        origin: &OriginMachine,
+        number: usize,
+        conditions: Conditions,
+        mode: WantedMode,
+    ) -> ClientMachine {
+        let invitation = origin.invite().expect("an origin that runs invites");
+        let machine = ClientMachine::new(room, number, invitation, conditions, mode);
+        ClientMachine { cache_bytes_max: 1 << 30, ..machine }
+    }
+
     /// Starts the process over what the disk has, and waits until the volume is there.
     pub async fn start(&mut self) -> Result<SimClient, String> {
         let client = self.launch()?;

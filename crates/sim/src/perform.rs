@@ -53,6 +53,18 @@ impl Programs {
         self.attempt(client, operation).await.unwrap_or_else(Outcome::Failed)
     }
 
+    /// One after the other. Panics if one fails: the scene cannot be set up then.
+    pub async fn perform_all(
+        &mut self,
+        client: &SimClient,
+        operations: impl IntoIterator<Item = Operation>,
+    ) {
+        for operation in operations {
+            let outcome = self.perform(client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+        }
+    }
+
     async fn attempt(
         &mut self,
         client: &SimClient,

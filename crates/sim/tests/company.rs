@@ -39,11 +39,8 @@ struct Person {
 
 impl Scene {
     async fn comes(&self, number: usize) -> Person {
-        let invitation = self.origin.invite().unwrap();
-        let near = Conditions::NEAR;
-        let mut machine =
-            ClientMachine::new(&self.room, number, invitation, near, WantedMode::Auto);
-        machine.cache_bytes_max = 1 << 30;
+        let (room, near, auto) = (&self.room, Conditions::NEAR, WantedMode::Auto);
+        let mut machine = ClientMachine::invited(room, &self.origin, number, near, auto);
         let client = machine.start().await.unwrap();
         Person { machine, client, programs: Programs::default() }
     }

@@ -103,9 +103,7 @@ fn check(how: Harm, when: When) {
     simulated(async |room| {
         let mut origin = OriginMachine::start(room, Limits::simulated()).unwrap();
         let held = WantedMode::Fixed(Mode::FetchOnly);
-        let invitation = origin.invite().unwrap();
-        let mut machine = ClientMachine::new(room, 0, invitation, Conditions::NEAR, held);
-        machine.cache_bytes_max = 1 << 30;
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, held);
         let mut client = machine.start().await.unwrap();
         save(&client, "harmed", 1).await;
         save(&client, "sound", 2).await;
@@ -173,9 +171,7 @@ fn what_was_taken_before_it_came_to_harm_is_not_damaged() {
     simulated(async |room| {
         let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
         let mode = WantedMode::Fixed(Mode::Partial);
-        let invitation = origin.invite().unwrap();
-        let mut machine = ClientMachine::new(room, 0, invitation, Conditions::NEAR, mode);
-        machine.cache_bytes_max = 1 << 30;
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, mode);
         let client = machine.start().await.unwrap();
         client.set_mode(WantedMode::Fixed(Mode::FetchOnly));
         save(&client, "file", 1).await;

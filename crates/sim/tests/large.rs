@@ -53,13 +53,9 @@ async fn scene(seed: u64) {
     let room = Room::new(seed, false);
     let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
     let connected = WantedMode::Fixed(Mode::Connected);
-    let mut machines = [0, 1].map(|number| {
-        let invitation = origin.invite().unwrap();
-        let mut machine =
-            ClientMachine::new(&room, number, invitation, Conditions::NEAR, connected);
-        machine.cache_bytes_max = 1 << 30;
-        machine
-    });
+    let near = Conditions::NEAR;
+    let mut machines =
+        [0, 1].map(|number| ClientMachine::invited(&room, &origin, number, near, connected));
     let writer = machines[0].start().await.unwrap();
     let reader = machines[1].start().await.unwrap();
     let (mut writing, mut reading) = (Programs::default(), Programs::default());
@@ -70,10 +66,7 @@ async fn scene(seed: u64) {
     let mut due = vec![Operation::Create { path: path(), mode: 0o644, slot: 0 }, write];
     for _ in 0..ROUNDS {
         due.push(Operation::Sync { slot: 0 });
-        for operation in due.drain(..) {
-            let outcome = writing.perform(&writer, &operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "seed {seed}: {operation}: {outcome}");
-        }
+        writing.perform_all(&writer, due.drain(..)).await;
         let found = reading.perform(&reader, &Operation::Fetch { path: path() }).await;
         let Outcome::Bytes(found) = found else { panic!("seed {seed}: {found}") };
         assert!(found == bytes, "seed {seed}: another file was stored than was written");

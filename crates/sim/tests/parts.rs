@@ -68,10 +68,8 @@ impl Scene {
         let origin = OriginMachine::start(&room, limits).unwrap();
         let mut machines = Vec::new();
         for (number, mode) in modes.iter().enumerate() {
-            let invitation = origin.invite().unwrap();
-            let mut machine =
-                ClientMachine::new(&room, number, invitation, Conditions::NEAR, *mode);
-            machine.cache_bytes_max = 1 << 30;
+            let near = Conditions::NEAR;
+            let mut machine = ClientMachine::invited(&room, &origin, number, near, *mode);
             machine.whole_bytes_max = whole_bytes_max;
             machine.start().await.unwrap();
             machines.push(machine);
@@ -94,10 +92,7 @@ impl Scene {
     }
 
     async fn all(&self, number: usize, programs: &mut Programs, operations: &[Operation]) {
-        for operation in operations {
-            let outcome = programs.perform(&self.client(number), operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
-        }
+        programs.perform_all(&self.client(number), operations.iter().cloned()).await;
     }
 
     /// The same to the file as it should be.

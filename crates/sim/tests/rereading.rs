@@ -27,12 +27,8 @@ async fn scene(by_turns: bool) {
     let room = Room::new(5, false);
     let origin = OriginMachine::start(&room, replica::Limits::simulated()).unwrap();
     let connected = WantedMode::Fixed(Mode::Connected);
-    let mut machines = [0, 1].map(|number| {
-        let invitation = origin.invite().unwrap();
-        let mut machine = ClientMachine::new(&room, number, invitation, LINE, connected);
-        machine.cache_bytes_max = 1 << 30;
-        machine
-    });
+    let mut machines =
+        [0, 1].map(|number| ClientMachine::invited(&room, &origin, number, LINE, connected));
     let mut clients = Vec::new();
     for machine in &mut machines {
         clients.push(machine.start().await.unwrap());
@@ -45,10 +41,7 @@ async fn scene(by_turns: bool) {
     let mut writer = 0;
     for round in 0..4_u64 {
         let sent = room.network.traffic(machines[writer].line).sent.iter().sum::<u64>();
-        for operation in due.drain(..) {
-            let outcome = programs[writer].perform(&clients[writer], &operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
-        }
+        programs[writer].perform_all(&clients[writer], due.drain(..)).await;
         let sent = room.network.traffic(machines[writer].line).sent.iter().sum::<u64>() - sent;
         assert!(round == 0 || sent < FEW_SENT_BYTES, "round {round}: {sent} bytes sent for two");
         let reader = 1 - writer;

@@ -34,24 +34,17 @@ impl Scene {
     async fn new(seed: u64) -> Scene {
         let room = Room::new(seed, false);
         let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
-        let machine = |number| {
-            let invitation = origin.invite().unwrap();
-            ClientMachine::new(&room, number, invitation, Conditions::NEAR, PARTIAL)
-        };
+        let near = Conditions::NEAR;
+        let machine = |number| ClientMachine::invited(&room, &origin, number, near, PARTIAL);
         let (mut ada, mut bob) = (machine(0), machine(1));
-        (ada.cache_bytes_max, bob.cache_bytes_max) = (1 << 30, CACHE);
+        bob.cache_bytes_max = CACHE;
         let client = ada.start().await.unwrap();
         let mut programs = Programs::default();
         for (path, version, length) in [("large", 1, LARGE), ("small", 2, SMALL)] {
             let slot = 0;
-            for operation in [
-                Operation::Create { path: Path::new(path), mode: 0o644, slot },
-                Operation::Write { slot, offset: 0, length, version },
-                Operation::Close { slot },
-            ] {
-                let outcome = programs.perform(&client, &operation).await;
-                assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
-            }
+            let create = Operation::Create { path: Path::new(path), mode: 0o644, slot };
+            let write = Operation::Write { slot, offset: 0, length, version };
+            programs.perform_all(&client, [create, write, Operation::Close { slot }]).await;
         }
         check::settled(&room, std::slice::from_ref(&ada), true).await.unwrap();
         bob.start().await.unwrap();

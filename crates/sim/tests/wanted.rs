@@ -71,9 +71,8 @@ impl Scene {
     async fn new(room: &Room) -> Scene {
         let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
         let near = Conditions::NEAR;
-        let mut ada = ClientMachine::new(room, 0, origin.invite().unwrap(), near, PARTIAL);
-        let mut bob = ClientMachine::new(room, 1, origin.invite().unwrap(), near, PARTIAL);
-        (ada.cache_bytes_max, bob.cache_bytes_max) = (1 << 30, 1 << 30);
+        let machine = |number| ClientMachine::invited(room, &origin, number, near, PARTIAL);
+        let (mut ada, mut bob) = (machine(0), machine(1));
         let client = ada.start().await.unwrap();
         bob.start().await.unwrap();
         for (path, version, length) in FILES {
