@@ -93,6 +93,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub company: Company,
     /// The log has grown since it was last synced.
     pub sync_wanted: Notify,
+    /// What is known has to be on the disk soon: there may be no link for a long time.
+    pub checkpoint_wanted: Notify,
     pub stopping: AtomicBool,
     pub flights: Mutex<BTreeMap<Need, Vec<oneshot::Sender<()>>>>,
     pub listings: Mutex<crate::names::Listings>,
@@ -207,6 +209,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 replay_wanted: Notify::new(),
                 company: Company::default(),
                 sync_wanted: Notify::new(),
+                checkpoint_wanted: Notify::new(),
                 stopping: false.into(),
                 flights: Mutex::new(BTreeMap::new()),
                 listings: Mutex::default(),

@@ -95,8 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // It is known now whether it had been stored.
                 self.store_left_over();
                 self.choose_mode();
-                let mode = self.connection().mode;
-                tracing::info!(?mode, "attached");
+                tracing::info!(mode = ?self.connection().mode, "attached");
             }
             Err(error) => {
                 tracing::warn!(%error, "the volume could not be attached; it is tried again");
@@ -122,9 +121,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         {
             let mut connection = self.connection();
-            connection.attached = false;
+            (connection.attached, connection.alone) = (false, false);
             (connection.up, connection.left) = (false, false);
-            connection.alone = false;
             if connection.down_since.is_none() {
                 connection.down_since = Some(now);
                 connection.silent_before = why.silent_for();
@@ -132,6 +130,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.trouble = Some(why.clone());
         }
         tracing::info!(%why, "the session is down");
+        self.inner.checkpoint_wanted.notify_one();
         self.inner.company.forget();
         self.choose_mode();
         self.inner.session_changed.notify_waiters();
@@ -378,6 +377,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
             connection.mode = mode;
             drop(connection);
+            self.inner.checkpoint_wanted.notify_one();
             // How far updates may leave unsynced goes by the mode.
             self.core().unsaved = true;
             self.acknowledge_company();

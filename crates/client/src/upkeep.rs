@@ -94,8 +94,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while !self.is_stopping() {
             tokio::select! {
                 biased;
-                () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
                 () = self.until_stopping() => break,
+                () = self.inner.checkpoint_wanted.notified() => {}
+                () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
             }
             self.get_what_left_over_lacks().await;
             let client = self.clone();

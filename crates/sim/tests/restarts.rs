@@ -5,6 +5,7 @@ use client::WantedMode;
 use model::Kind;
 use protocol::Mode;
 use replica::Limits;
+use sim::check as settling;
 use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
@@ -91,4 +92,33 @@ fn what_was_done_is_listed_after_a_restart_and_after_each_later_one() {
 fn what_was_done_is_found_by_its_name_after_a_restart_and_after_each_later_one() {
     check(1, Look::Name);
     check(4, Look::Name);
+}
+
+/// What is learnt of a directory is on the disk as soon as there is no link, and what is done in it
+/// then shows after a kill, though there is still none.
+#[test]
+fn what_was_done_without_a_link_is_seen_after_a_kill_without_a_link() {
+    for seed in 1..20 {
+        simulated(seed, async |room| {
+            let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+            let partial = WantedMode::Fixed(Mode::Partial);
+            let machine =
+                |number| ClientMachine::invited(room, &origin, number, Conditions::NEAR, partial);
+            let (mut ada, mut bob) = (machine(0), machine(1));
+            let client = ada.start().await.unwrap();
+            make(&client, "theirs").await;
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+            let client = bob.start().await.unwrap();
+            let list = Operation::List { path: Path::new("theirs"), page: 100 };
+            assert_eq!(Programs::default().perform(&client, &list).await, Outcome::Names(vec![]));
+            bob.mode = WantedMode::Fixed(Mode::Disconnected);
+            client.set_mode(bob.mode);
+            room.clock.sleep(Duration::from_millis(10)).await;
+            make(&client, "theirs/mine").await;
+            bob.stop(End::Killed, Duration::ZERO);
+            let client = bob.launch().unwrap();
+            assert!(shows(&client, Look::Name, "theirs/mine").await, "seed {seed}");
+            assert!(!client.status().link.connected);
+        });
+    }
 }
