@@ -218,5 +218,5 @@ fn files_in(tail: &Tail) -> Vec<FileId> {
 pub(crate) fn leave(inner: &Inner, volume: &Volume, replica: ReplicaId) -> Result<()> {
     let mut write = inner.tables.write()?;
     catalog::remove_lease(&mut *write, volume.id, replica)?;
-    Ok(write.commit(Durability::Later)?)
+    Ok(write.commit(Durability::Now)?)
 }

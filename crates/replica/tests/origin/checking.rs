@@ -108,6 +108,19 @@ async fn a_damaged_row_of_any_table_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_not_counted_as_gone() {
+    let (party, _) = furnished().await;
+    let before = rows(&party, "whole-head");
+    let (key, value) = rows(&party, "whole-nodes").swap_remove(2);
+    put(&party, "whole-nodes", &key, Some(&[0xff]));
+    let repaired = check(&party, Repair::Yes).await;
+    assert!(repaired.left > 0, "{repaired:?}");
+    assert_eq!(rows(&party, "whole-head"), before);
+    put(&party, "whole-nodes", &key, Some(&value));
+    assert_eq!(check(&party, Repair::No).await.problems, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_row_of_the_present_tree_is_told_of_and_made_again_where_others_say_it() {
     let (party, _) = furnished().await;
     for table in ["whole-entries-now", "whole-names-now", "whole-nodes", "whole-contents"] {

@@ -28,6 +28,17 @@ pub struct Log {
     spoilt: AtomicBool,
 }
 
+/// What a journal says one can do about it, one cannot do about this one.
+fn without_advice(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged { place, what } => {
+            let what = what.split(';').next().unwrap_or_default().to_owned();
+            StoreError::Damaged { place, what }
+        }
+        other => other,
+    }
+}
+
 /// One row of a record.
 pub type Logged = (String, Vec<u8>, Put);
 
@@ -40,7 +51,7 @@ impl Log {
                 what: "it is missing, and what was last committed is in it alone".to_owned(),
             });
         }
-        let journal = FileJournal::open(directory)?;
+        let journal = FileJournal::open(directory).map_err(without_advice)?;
         let spoilt = AtomicBool::new(false);
         Ok(Log { directory: directory.to_path_buf(), journal, spoilt })
     }
@@ -50,7 +61,7 @@ impl Log {
         let damaged = |what: String| files::damaged(&self.directory, 0, what);
         let mut commits = Vec::new();
         let mut next = applied + 1;
-        for (position, record) in self.journal.records()? {
+        for (position, record) in self.journal.records().map_err(without_advice)? {
             if position < next {
                 continue;
             }

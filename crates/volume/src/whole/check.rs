@@ -49,7 +49,8 @@ impl Mend {
 
 /// Goes through every row of the volume and tells of every fault.
 pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
-    let mut check = Check { read, volume, view: Whole::now(read, volume), tell };
+    let view = Whole::now(read, volume);
+    let mut check = Check { read, volume, view, all_was_read: true, tell };
     let Some(head) = check.head() else { return };
     check.decodes::<Writer>(table::WRITERS);
     check.decodes::<Verdict>(table::VERDICTS);
@@ -60,7 +61,8 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     check.entries_now();
     check.names_now();
     let files = check.nodes(head.position);
-    if files != head.files {
+    // What could not be read is not gone.
+    if files != head.files && check.all_was_read {
         let fixed = Head { files, ..head };
         check.fault_with(
             format!("head of {volume}"),
@@ -120,6 +122,8 @@ struct Check<'a> {
     read: &'a dyn Read,
     volume: VolumeId,
     view: Whole<'a>,
+    /// Nothing follows from rows that are missing, once some could not be read.
+    all_was_read: bool,
     tell: &'a mut dyn FnMut(Fault),
 }
 
@@ -129,6 +133,7 @@ impl Check<'_> {
     }
 
     fn fault_with(&mut self, place: String, what: String, mend: Option<Mend>) {
+        let mend = mend.filter(|_| self.all_was_read);
         (self.tell)(Fault { place, what, mend });
     }
 
@@ -143,6 +148,7 @@ impl Check<'_> {
         loop {
             let rows = self.read.scan(name, &from, &end, ROWS_MAX).map_err(Into::into);
             let Some(rows) = self.sound(&format!("table {name} of {}", self.volume), rows) else {
+                self.all_was_read = false;
                 return;
             };
             let Some(next) = after(&rows) else { return };
@@ -154,7 +160,9 @@ impl Check<'_> {
     }
 
     fn row<T: for<'b> Decode<'b, ()>>(&mut self, place: &str, value: &[u8]) -> Option<T> {
-        self.sound(place, decode(|| place.to_owned(), value))
+        let row = self.sound(place, decode(|| place.to_owned(), value));
+        self.all_was_read &= row.is_some();
+        row
     }
 
     fn head(&mut self) -> Option<Head> {
