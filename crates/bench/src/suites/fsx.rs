@@ -48,16 +48,17 @@ pub fn run(stage: &Stage<'_>, operations: u64, seed: u64) -> Result<Section> {
         Ok((said, start.elapsed().as_secs_f64()))
     })?;
     let version = super::report::version(&stage.suite);
-    let mut section =
-        Section::new(&version, &["file system", "mismatches", "calls", "seed", "time"]);
+    let mut section = Section::new(&version, &["file system", "failed", "calls", "seed", "time"]);
     section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
     let disk_passes = ran[0].1.0.is_empty();
     for (name, (said, secs)) in &ran {
-        let mismatches = u32::from(!said.is_empty()).to_string();
-        let counts = [mismatches, operations.to_string(), seed.to_string(), seconds(*secs)];
+        let failed = u32::from(!said.is_empty()).to_string();
+        let counts = [failed, operations.to_string(), seed.to_string(), seconds(*secs)];
         section.row(std::iter::once(name.clone()).chain(counts));
         if disk_passes && !said.is_empty() {
-            section.worse.push(format!("{name}: {}", said.lines().next().unwrap_or_default()));
+            // Where in the suite that was explains nothing.
+            let why = said.lines().find(|line| !line.contains("panicked at"));
+            section.worse.push(format!("{name}: {}", why.unwrap_or_default()));
         }
     }
     Ok(section)

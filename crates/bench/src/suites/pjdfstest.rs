@@ -79,9 +79,18 @@ pub fn run(stage: &Stage<'_>, tests: &[String]) -> Result<Section> {
             |(why, said): (Option<&str>, String)| format!("{said}: {}", why.unwrap_or_default());
         section.exceptions.extend(explained.into_iter().map(with_reason));
     }
-    let skipped = disk.1.0.iter().filter(|(_, case)| case.outcome == Outcome::Skipped);
-    section.exceptions.extend(skipped.map(|(test, case)| format!("{test}, on all: {}", case.said)));
+    section.exceptions.extend(skipped(&disk.1.0));
     Ok(section)
+}
+
+/// What is not run even on the disk, by reason.
+fn skipped(disk: &Cases) -> Vec<String> {
+    let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
+    for (test, case) in disk.iter().filter(|(_, case)| case.outcome == Outcome::Skipped) {
+        reasons.entry(&case.said).or_default().push(test);
+    }
+    let line = |(why, tests): (&str, Vec<&str>)| format!("on none: {} ({why})", tests.join(", "));
+    reasons.into_iter().map(line).collect()
 }
 
 fn on(
@@ -222,6 +231,13 @@ Error: Some tests have failed
         let disk = parse("chmod::sticky skipped\nopen::erofs_named ok\n");
         assert_eq!(worse(&disk, &there)[0].0, "open::erofs_named");
         assert!(explained("open::etxtbsy").is_some() && explained("chmod::sticky").is_none());
+    }
+
+    #[test]
+    fn what_the_disk_skips_is_told_by_reason() {
+        let disk =
+            parse("a::x skipped\n\tno\nb::x skipped\n\tnever\nc::x skipped\n\tno\nd::x ok\n");
+        assert_eq!(skipped(&disk), ["on none: b::x (never)", "on none: a::x, c::x (no)"]);
     }
 
     #[test]
