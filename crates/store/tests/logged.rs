@@ -86,6 +86,9 @@ fn logged_commits_outlive_a_kill_and_are_taken_up_once() {
         // What is closed in order does not need the log.
         assert_eq!(logged_rows(left.path()).unwrap(), wanted);
     }
+    std::fs::write(newest_segment(left.path()), "no journal of ours, and longer than a header")
+        .unwrap();
+    assert_eq!(logged_rows(left.path()).unwrap(), wanted, "whatever has become of it");
     let again = tempdir().unwrap();
     std::fs::copy(left.path().join("tables"), again.path().join("tables")).unwrap();
     assert_eq!(logged_rows(again.path()).unwrap(), wanted, "nor does its copy");

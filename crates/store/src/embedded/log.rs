@@ -51,7 +51,19 @@ impl Log {
                 what: "it is missing, and what was last committed is in it alone".to_owned(),
             });
         }
-        let journal = FileJournal::open(directory).map_err(without_advice)?;
+        let journal = match FileJournal::open(directory) {
+            Err(StoreError::Damaged { place, what }) if applied.is_none() => {
+                tracing::warn!(
+                    place,
+                    what,
+                    "a log that is not needed was damaged, and is made anew"
+                );
+                std::fs::remove_dir_all(directory).map_err(|e| files::failed(directory, e))?;
+                FileJournal::open(directory)
+            }
+            opened => opened,
+        };
+        let journal = journal.map_err(without_advice)?;
         let spoilt = AtomicBool::new(false);
         Ok(Log { directory: directory.to_path_buf(), journal, spoilt })
     }
