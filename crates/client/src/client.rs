@@ -379,9 +379,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let read = self.inner.tables.read().map_err(error_of)?;
         let tree = Tree::new(&*read, 0);
         for state in states {
-            let said = tree.said(state.file).map_err(|error| Error::Failed(error.to_string()))?;
-            let next = state.node.as_ref().map(|node| node.contents_stamp);
-            if said.is_some_and(|said| Some(said.contents_stamp) != next) {
+            let other = tree.may_show_other_contents(state);
+            if other.map_err(|error| Error::Failed(error.to_string()))? {
                 changed.push(state.file);
             }
         }

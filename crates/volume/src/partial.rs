@@ -113,6 +113,19 @@ impl<'a> Tree<'a> {
         Ok(row.up.and_then(|up| up.node))
     }
 
+    /// Whether taking this state in may show other contents of a file that is known. One that is
+    /// older than what was said is passed over; and what is said of a store that was made here
+    /// shows already.
+    pub fn may_show_other_contents(&self, state: &protocol::NodeState) -> Result<bool, Missing> {
+        let row = self.row(state.file)?;
+        let Some(up) = row.up.filter(|up| up.seq <= state.seq) else { return Ok(false) };
+        let version = |node: &Node| node.contents_stamp;
+        let Some(said) = up.node.as_ref().map(version) else { return Ok(false) };
+        let shown = row.local.map_or(Some(said), |local| local.node.as_ref().map(version));
+        let next = state.node.as_ref().map(version);
+        Ok(next != Some(said) && next != shown)
+    }
+
     /// A directory and a name there under which the file is shown, looking through all entries
     /// that are known here. None: there is none, or there are too many to look at.
     pub fn name_of(&self, file: FileId) -> Result<Option<(FileId, Name)>, Missing> {

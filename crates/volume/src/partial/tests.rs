@@ -91,6 +91,28 @@ fn what_was_said_later_stays_whatever_comes_in_between() {
 }
 
 #[test]
+fn what_is_said_late_or_of_a_store_of_this_replica_shows_no_other_contents() {
+    let tables = MemoryTables::default();
+    let version = |number| Stamp::new(model::ReplicaId(3), number);
+    let stored = |number| Node { contents_stamp: version(number), ..node(0o600) };
+    let state =
+        |seq, number| NodeState { file: FileId(7), seq: Seq(seq), node: Some(stored(number)) };
+    let other = |seq, number| {
+        read(&tables, 1, |tree| tree.may_show_other_contents(&state(seq, number)).expect("known"))
+    };
+    assert!(!other(1, 1), "nothing of it is known");
+    say(&tables, States { nodes: vec![state(9, 1)], entries: vec![] });
+    assert!(other(9, 2) && other(10, 2));
+    assert!(!other(10, 1), "the same");
+    assert!(!other(8, 2), "it was said before what is known");
+    let mut effects = Effects::default();
+    effects.nodes.insert(FileId(7), Some(stored(5)));
+    write(&tables, |write| apply_local(write, 5, &effects, 1)).expect("memory does not fail");
+    assert!(!other(10, 5), "it is shown already");
+    assert!(other(10, 4) && other(10, 2));
+}
+
+#[test]
 fn what_is_pending_hides_what_is_said_until_it_is_retired() {
     let tables = MemoryTables::default();
     list(&tables, 1, None, &["a"], true);
