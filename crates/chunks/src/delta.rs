@@ -99,6 +99,12 @@ pub fn is_packed(contents: &[u8]) -> bool {
     unpacked::is_known(contents)
 }
 
+/// What a compressed container holds, unpacked, as far as that is at most so many bytes; none
+/// where it is none.
+pub(crate) fn plain_of(contents: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    if is_packed(contents) { unpacked::plain_of(contents, bytes_max) } else { None }
+}
+
 /// What became of a target, and why: for people who ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {

@@ -7,7 +7,7 @@ use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
 use crate::recipe::{Builder, Placed, Tree};
-use crate::sketch::{self, Sketching};
+use crate::sketch::{self, Looking};
 use model::{ChunkName, Piece};
 use protocol::Cutter;
 
@@ -48,7 +48,7 @@ pub fn describe<E: From<ChunksError>>(
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<Described, E> {
     let mut naming = Naming::new(secret);
-    let mut sketching = (size <= FEATURES_BYTES_MAX).then(Sketching::default);
+    let mut looking = (size <= FEATURES_BYTES_MAX).then(Looking::default);
     let mut cutting = Cutting::new(cutter, size);
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(size).unwrap_or(READ_BYTES))];
     let mut offset = 0;
@@ -59,20 +59,23 @@ pub fn describe<E: From<ChunksError>>(
             Found::Bytes(found) => {
                 let found = found.min(wanted);
                 cutting.push(&buffer[..found], &mut |cut| naming.take(cut));
-                if let Some(sketching) = &mut sketching {
-                    sketching.push(&buffer[..found]);
+                if let Some(looking) = &mut looking {
+                    looking.push(&buffer[..found]);
                 }
                 offset += found as u64;
             }
             Found::Hole(zeros) => {
                 let zeros = zeros.min(size - offset);
                 cutting.push_zeros(zeros);
+                if let Some(looking) = &mut looking {
+                    looking.push_zeros(zeros);
+                }
                 offset += zeros;
             }
         }
     }
     cutting.finish(&mut |cut| naming.take(cut))?;
-    let features = sketching.map(|sketching| sketching.finish(secret)).unwrap_or_default();
+    let features = looking.map(|looking| looking.finish(secret)).unwrap_or_default();
     Ok(naming.finish(features))
 }
 

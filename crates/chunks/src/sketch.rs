@@ -1,11 +1,13 @@
 //! What contents look like, in a few names: contents that have most in common share one. Noted in
 //! the chunk index beside the chunks, they lead to a file that is like another one under a new
 //! name, where not one chunk is the same.
+//! A compressed container looks like what it holds: packed, the same words are other bytes.
 //! Holds: the same contents have the same features, however they were read. A feature is a hint: a
 //! base that was chosen badly costs bytes, and nothing else.
 //! From: Broder, "On the resemblance and containment of documents", one permutation; pairs of
 //! least fingerprints as in his "Identifying and filtering near-duplicate documents".
 
+use crate::delta::{is_packed, plain_of};
 use crate::fingerprint::Secret;
 use gearhash::Hasher;
 use model::ChunkName;
@@ -27,7 +29,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const PREFIX: &[u8] = b"alike";
 
 /// Contents being looked at, bit by bit.
-pub struct Sketching {
+struct Sketching {
     windows: Hasher<'static>,
     least: [Option<u32>; LEAST],
 }
@@ -39,7 +41,7 @@ impl Default for Sketching {
 }
 
 impl Sketching {
-    pub fn push(&mut self, some: &[u8]) {
+    fn push(&mut self, some: &[u8]) {
         let mut rest = some;
         while let Some(end) = self.windows.next_match(rest, LOOKED_AT) {
             let spread = self.windows.get_hash().wrapping_mul(SPREAD);
@@ -52,7 +54,7 @@ impl Sketching {
     }
 
     /// At most `FEATURES` names, fewer of contents that are too small to have all.
-    pub fn finish(self, secret: &Secret) -> Vec<ChunkName> {
+    fn finish(self, secret: &Secret) -> Vec<ChunkName> {
         let pairs = self.least.as_chunks::<2>().0.iter().zip(0u8..);
         let name = |(pair, place): (&[Option<u32>; 2], u8)| {
             let [Some(one), Some(other)] = *pair else { return None };
@@ -63,11 +65,50 @@ impl Sketching {
     }
 }
 
+/// What is unpacked of a container to be looked at, at most.
+const PLAIN_BYTES_MAX: usize = 8 << 20;
+
+/// A file being looked at, from its beginning.
+#[derive(Default)]
+pub struct Looking {
+    sketching: Sketching,
+    has_begun: bool,
+    /// All of it so far, if it begins as a compressed container does.
+    packed: Option<Vec<u8>>,
+}
+
+impl Looking {
+    pub fn push(&mut self, some: &[u8]) {
+        if !std::mem::replace(&mut self.has_begun, true) && is_packed(some) {
+            self.packed = Some(Vec::new());
+        }
+        match &mut self.packed {
+            Some(packed) => packed.extend_from_slice(some),
+            None => self.sketching.push(some),
+        }
+    }
+
+    pub fn push_zeros(&mut self, zeros: u64) {
+        self.has_begun = true;
+        if let Some(packed) = &mut self.packed {
+            packed.extend(std::iter::repeat_n(0, usize::try_from(zeros).unwrap_or(usize::MAX)));
+        }
+    }
+
+    pub fn finish(self, secret: &Secret) -> Vec<ChunkName> {
+        let Looking { mut sketching, packed, .. } = self;
+        if let Some(packed) = packed {
+            sketching.push(plain_of(&packed, PLAIN_BYTES_MAX).as_ref().unwrap_or(&packed));
+        }
+        sketching.finish(secret)
+    }
+}
+
 /// The features of contents that are in memory.
 pub fn features(secret: &Secret, contents: &[u8]) -> Vec<ChunkName> {
-    let mut sketching = Sketching::default();
-    sketching.push(contents);
-    sketching.finish(secret)
+    let mut looking = Looking::default();
+    looking.push(contents);
+    looking.finish(secret)
 }
 
 #[cfg(test)]
@@ -97,6 +138,30 @@ mod tests {
     }
 
     const GOLDEN: &str = "c57cf48746abc90a 7d510df0ddd173af 80274229d80093fe 7874ea2215a7b5cc";
+
+    #[test]
+    fn what_is_packed_looks_like_what_it_holds() {
+        let text: String =
+            (0..20_000).map(|line| format!("{} is what line {line} says\n", line * line)).collect();
+        let packed = |level| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
+            std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        for level in [1, 9] {
+            assert_eq!(of(&packed(level)), of(text.as_bytes()));
+        }
+        // What only begins so looks like itself, in how many parts it may come.
+        let torn = &packed(6)[..packed(6).len() / 2];
+        let false_start = [&packed(6)[..10], &noise(1, 50_000)].concat();
+        for file in [torn, &false_start] {
+            let mut looking = Looking::default();
+            file.chunks(1000).for_each(|some| looking.push(some));
+            assert_eq!(looking.finish(&Secret::new([7; 32])), of(file));
+            assert_ne!(of(file), []);
+        }
+    }
 
     #[test]
     fn what_is_too_small_has_no_features() {

@@ -271,6 +271,27 @@ async fn a_compressed_file_that_is_saved_beside_the_old_one_costs_what_changed_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_packed_of_what_is_there_costs_little_whatever_it_is_called() {
+    let scene = Scene::new(1, PLENTY).await;
+    let client = scene.client(0);
+    let plain = text();
+    save(&client, create(&client, "notes").await, &plain).await;
+    let packed = compressed(&plain);
+    let before = scene.sent(0);
+    save(&client, create(&client, "sent yesterday").await, &packed).await;
+    let sent = scene.sent(0) - before;
+    assert!(sent < FEW_BYTES, "{sent} bytes of {}", packed.len());
+    assert!(read(&client, "sent yesterday").await == packed);
+    // And unpacked again elsewhere, when the first one is gone.
+    unlink(&client, "notes").await;
+    let before = scene.sent(0);
+    let other = [&plain[..], b"and so on"].concat();
+    save(&client, create(&client, "again").await, &compressed(&other)).await;
+    let sent = scene.sent(0) - before;
+    assert!(sent < FEW_BYTES, "{sent} bytes of {}", packed.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_reads_a_compressed_file_again_fetches_what_changed_in_it() {
     let scene = Scene::new(2, PLENTY).await;
     let (writer, reader) = (scene.client(0), scene.client(1));

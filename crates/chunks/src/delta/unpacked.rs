@@ -35,6 +35,22 @@ pub(super) fn is_known(file: &[u8]) -> bool {
     containers::is_known(file)
 }
 
+/// What the streams of a file hold, one after the other, as far as that is at most so many bytes;
+/// none where nothing is packed.
+pub(super) fn plain_of(file: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    if file.len() > UNPACK_BYTES_MAX {
+        return None;
+    }
+    let mut all = Vec::new();
+    for stream in streams(file) {
+        let packed = joined(file, &stream.pieces);
+        if let Some(plain) = plain(&stream, &packed, bytes_max - all.len()) {
+            all.extend(plain);
+        }
+    }
+    (!all.is_empty()).then_some(all)
+}
+
 /// None where there is nothing to unpack.
 pub(super) fn encode(base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     if base.len() > UNPACK_BYTES_MAX || target.len() > UNPACK_BYTES_MAX {
