@@ -472,5 +472,5 @@ fn a_damaged_row_is_reported_with_its_place() {
     write.commit(Durability::Now).unwrap();
     let read = tables.read().unwrap();
     let error = Whole::now(&*read, VOLUME).node(FileId::ROOT).unwrap_err().to_string();
-    assert!(error.contains("node 0.1 of v7") && error.contains("checksum"), "{error}");
+    assert!(error.contains("node 0.1 of volume 7") && error.contains("checksum"), "{error}");
 }
