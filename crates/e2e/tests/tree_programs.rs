@@ -48,7 +48,10 @@ fn same(yard: &Yard) {
             return false;
         };
         let names = tree.keys().chain(mount.keys());
-        differs = names.filter(|name| tree.get(*name) != mount.get(*name)).cloned().collect();
+        let other = names.filter(|name| tree.get(*name) != mount.get(*name));
+        differs = other
+            .map(|name| (name.clone(), tree.get(name).cloned(), mount.get(name).cloned()))
+            .collect();
         differs.is_empty()
     };
     let start = std::time::Instant::now();

@@ -121,7 +121,12 @@ impl<V: View> Case<'_, V> {
             }
             Change::SetXattr { file, name, value } => {
                 let mut node = go!(self.node(*file));
+                let mode = node.mode;
                 set_xattr(&mut node, name, value);
+                if node.mode != mode {
+                    // Whoever goes by the stamp of the mode learns of it, and is told apart.
+                    node.attributes_stamp = self.update.stamp;
+                }
                 node.ctime = self.update.at;
                 self.put(*file, node)
             }

@@ -242,8 +242,13 @@ fn set_mode(world: &World, file: u64, mode: u16) -> Change {
 fn the_mode_and_the_access_list_follow_each_other() {
     let mut world = World::new();
     world.make(1, "f", 10, Kind::File).expect("free");
+    let before = world.nodes[&FileId(10)].attributes_stamp;
     world.apply(set_xattr(10, ACL_ACCESS, shared(6))).expect("a list");
     let node = |world: &World| world.nodes[&FileId(10)].clone();
+    let with_list = node(&world).attributes_stamp;
+    assert_ne!(with_list, before, "its mode is another one");
+    world.apply(set_xattr(10, ACL_ACCESS, shared(6))).expect("a list");
+    assert_eq!(node(&world).attributes_stamp, with_list, "and is the same as before now");
     assert_eq!((node(&world).mode, node(&world).xattr(ACL_ACCESS)), (0o760, Some(&shared(6)[..])));
 
     let change = set_mode(&world, 10, 0o4740);
