@@ -102,7 +102,7 @@ struct State {
     undurable_bytes: u64,
     /// redb has commits that only memory has.
     undurable: bool,
-    /// Of the young rows some are not in the log.
+    /// The log and the young rows are not the same: rows that it lacks, or one that was refused.
     unlogged: bool,
     /// redb says that there is a log, and how much of it it has.
     log_is_noted: bool,
@@ -238,7 +238,9 @@ impl Database {
                     self.flush(state, &Puts::new(), Durability::Now)?;
                 }
                 if let Err(error) = log.append(&record_of(&puts)) {
-                    // It may be in the log all the same: redb is told to pass it over.
+                    // It may be in the log all the same: redb is told to pass it over, by this
+                    // flush or, if that fails, by the next.
+                    state.unlogged = true;
                     tracing::warn!(%error, "a commit goes without the log");
                     return self.flush(state, &puts, Durability::Now);
                 }
