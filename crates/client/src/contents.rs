@@ -34,6 +34,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores what was written to an open file since the last time, if anything was. Gives the
     /// number of the update that must be waited for.
     pub(crate) fn store(&self, grip: &Grip<C::Container>, uid: Option<u32>) -> Step<Option<u64>> {
+        let stored = self.store_contents(grip, uid)?;
+        Ok(self.core().waiters.at_close(grip.file, stored))
+    }
+
+    /// As `store`, of the contents alone.
+    pub(crate) fn store_contents(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: Option<u32>,
+    ) -> Step<Option<u64>> {
         let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
         let Some(written) = self.written(grip)? else { return Ok(self.unsettled(grip.file)) };
         if written.unlinked {

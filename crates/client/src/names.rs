@@ -11,16 +11,19 @@ use crate::types::{
     Setting, Step, Stop, XattrFlag,
 };
 use model::{
-    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, FileId, Kind, Name, Node, Time, Update,
-    View,
+    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Effects, FileId, Kind, Name, Node, Time,
+    Update, View,
 };
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{Containers, StoreError, Write};
+use volume::partial::Tree;
 
 /// The largest value of an extended attribute, as Linux has it.
 const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Attributes that are set on a file that is being written leave without its contents after this.
+const HELD_BACK: Duration = Duration::from_millis(50);
 /// How long totals are believed.
 const TOTALS_KEPT: Duration = Duration::from_secs(30);
 /// Who is told of a file.
@@ -293,19 +296,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(Done { value: self.attributes(file)?, wait });
         }
         let mtime = set.mtime;
-        let done = self.change(
-            caller.uid,
-            |tree, _| {
-                let node = tree.node(file).map_err(crate::client::stop)?;
-                let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
-                Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set })
-            },
-            |_, _| Ok(()),
-        )?;
+        let done = self.change_attributes(caller, file, |tree| {
+            let node = tree.node(file).map_err(crate::client::stop)?;
+            let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+            Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set })
+        })?;
         if let Some(mtime) = mtime {
             self.files().set_mtime(file, mtime);
         }
         Ok(Done { value: self.attributes(file)?, wait: done.wait.or(wait) })
+    }
+
+    /// As `change`, of a file's attributes. While it is being written they go with its contents:
+    /// programs set them just before they close it, and are told then what became of them.
+    fn change_attributes(
+        &self,
+        caller: Caller,
+        file: FileId,
+        build: impl FnOnce(&Tree<'_>) -> Step<Change>,
+    ) -> Step<Done<(Update, Effects)>> {
+        self.catch_up()?;
+        let epoch = self.epoch_that_counts()?;
+        let mut core = self.core();
+        let mut done =
+            self.change_under(&mut core, epoch, caller.uid, |tree, _| build(tree), |_, _| Ok(()))?;
+        let is_being_written = self.files().is_being_written(file);
+        if let (Some(number), true) = (done.wait, is_being_written) {
+            let until = self.inner.world.clock.moment() + HELD_BACK;
+            core.waiters.wait_with_close(file, number, until);
+            done.wait = None;
+        }
+        drop(core);
+        self.after_change()?;
+        Ok(done)
     }
 
     /// The value of an extended attribute.

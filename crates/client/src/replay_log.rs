@@ -118,6 +118,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
+            if let Some(rest) = self.holds_back() {
+                tokio::select! {
+                    biased;
+                    () = &mut wanted => {}
+                    () = self.until_stopping() => {}
+                    () = self.inner.world.clock.sleep(rest) => {}
+                }
+                continue;
+            }
             match self.replay_batch().await {
                 Ok(()) => {
                     self.core().setback = None;
@@ -146,6 +155,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (connection.attached, mode::replays(connection.mode))
         };
         attached && replays && self.core().log.pending_len() > 0
+    }
+
+    /// How long all that is pending may still wait for a close to leave with.
+    fn holds_back(&self) -> Option<Duration> {
+        let core = self.core();
+        let until = core.waiters.all_held_back(core.log.pending_len())?;
+        let rest = until.since(self.inner.world.clock.moment());
+        (rest > Duration::ZERO).then_some(rest)
     }
 
     async fn replay_batch(&self) -> Result<(), Setback> {
@@ -393,7 +410,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Err(Error::Objection(objection));
                 }
                 if !core.log.is_pending(number) || !mode::waits_for_verdicts(mode) {
-                    return Ok(());
+                    return core.told_with(number).map_or(Ok(()), |why| Err(Error::Objection(why)));
                 }
             }
             settled.await;
@@ -402,11 +419,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 impl Core {
+    /// Why one of the updates was refused that are told with this one, if one was.
+    fn told_with(&mut self, number: u64) -> Option<Objection> {
+        let Core { waiters, refusals, .. } = self;
+        let others = waiters.told_with(number).iter();
+        others.filter_map(|other| refusals.remove(other)).last()
+    }
+
+    pub(crate) fn forget_waiters(&mut self) {
+        let Core { log, refusals, waiters, .. } = self;
+        waiters.retain(|number| log.is_pending(number), |number| refusals.contains_key(&number));
+    }
+
     /// Of updates that are pending no more, nobody needs more than their refusals.
     fn forget_settled(&mut self) {
-        let log = &self.log;
-        self.plans.forget_before(log.pending().next().map(|update| update.stamp.number));
-        self.waiters.retain(|number| log.is_pending(number));
+        let first = self.log.pending().next().map(|update| update.stamp.number);
+        self.plans.forget_before(first);
+        self.forget_waiters();
         while self.refusals.len() > REFUSALS_MAX {
             self.refusals.pop_first();
         }

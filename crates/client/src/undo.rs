@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::container::Key;
 use store::{Containers, Durability};
 use update_log::{LogError, Record};
+use world::Moment;
 
 /// Who waits for which verdict.
 #[derive(Default)]
@@ -26,10 +27,17 @@ pub(crate) struct Waiters {
     awaited: BTreeSet<u64>,
     /// Of them, those that went beside a call, which nobody can be told of.
     unattended: BTreeSet<u64>,
-    /// Stores in the place of one that was acknowledged, which is not there to go back to.
+    /// Stores in the place of one that was acknowledged, which is not there to go back to, and
+    /// what was acknowledged itself.
     owed: BTreeSet<u64>,
     /// How many calls wait for an update just now.
     waiting: BTreeMap<u64, usize>,
+    /// Of a file that is being written: changes of its attributes, which its next close waits for.
+    with_close: BTreeMap<FileId, Vec<u64>>,
+    /// Whoever waits for an update is told what became of these, too.
+    also: BTreeMap<u64, Vec<u64>>,
+    /// Need not leave before this by themselves: what their close waits for goes along.
+    held_back: BTreeMap<u64, Moment>,
 }
 
 impl Waiters {
@@ -51,7 +59,7 @@ impl Waiters {
         self.is_attended(number) && !self.owed.contains(&number)
     }
 
-    /// It stays pending whatever is said of it: what it took the place of was acknowledged.
+    /// It stays pending whatever is said of it: it was acknowledged, or what it took the place of.
     pub fn owe(&mut self, number: u64) {
         self.owed.insert(number);
     }
@@ -62,15 +70,60 @@ impl Waiters {
         }
     }
 
-    pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    /// Forgets what is not pending any more, but for what somebody is to be told yet.
+    pub fn retain(&mut self, keep: impl Fn(u64) -> bool, is_refused: impl Fn(u64) -> bool) {
         self.awaited.retain(|number| keep(*number));
         self.unattended.retain(|number| keep(*number));
         self.owed.retain(|number| keep(*number));
+        self.held_back.retain(|number, _| keep(*number));
+        let is_needed = |number: &u64| keep(*number) || is_refused(*number);
+        self.with_close.retain(|_, numbers| {
+            numbers.retain(is_needed);
+            !numbers.is_empty()
+        });
+        let waiting = &self.waiting;
+        self.also.retain(|number, others| {
+            keep(*number) || waiting.contains_key(number) || others.iter().any(is_needed)
+        });
+    }
+
+    /// The next close of the file waits for this update, which may leave with that, and leaves by
+    /// itself from `until` on. Its call was told that it is done, so it stays pending where there
+    /// is no room for it.
+    pub fn wait_with_close(&mut self, file: FileId, number: u64, until: Moment) {
+        self.owe(number);
+        self.with_close.entry(file).or_default().push(number);
+        self.held_back.insert(number, until);
+    }
+
+    /// What a close is to wait for that has stored this: of all that is left to be waited for the
+    /// last, and whoever waits for that is told of the others.
+    pub fn at_close(&mut self, file: FileId, stored: Option<u64>) -> Option<u64> {
+        let Some(mut numbers) = self.with_close.remove(&file) else { return stored };
+        numbers.extend(stored);
+        numbers.sort_unstable();
+        let last = numbers.pop();
+        if let (Some(last), false) = (last, numbers.is_empty()) {
+            self.also.entry(last).or_default().extend(numbers);
+        }
+        last
+    }
+
+    /// What is told with this update.
+    pub fn told_with(&self, number: u64) -> &[u64] {
+        self.also.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Until when nothing need leave, if so many updates are pending and all may be held back.
+    pub fn all_held_back(&self, pending: usize) -> Option<Moment> {
+        let first = self.held_back.values().min().copied();
+        first.filter(|_| self.held_back.len() == pending)
     }
 
     fn begin(&mut self, number: u64) {
         self.unattended.remove(&number);
         *self.waiting.entry(number).or_default() += 1;
+        self.held_back.clear();
     }
 
     /// Whoever gave up was told that it may be done later: it is not to be refused then.
@@ -80,6 +133,7 @@ impl Waiters {
             if *count == 0 {
                 self.waiting.remove(&number);
                 self.awaited.remove(&number);
+                self.also.remove(&number);
             }
         }
     }
@@ -100,12 +154,13 @@ impl<U: Upstream, C: Containers> Drop for Waiting<'_, U, C> {
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn waiting(&self, number: u64) -> Waiting<'_, U, C> {
         self.core().waiters.begin(number);
+        self.inner.replay_wanted.notify_one();
         Waiting { client: self, number }
     }
 
     /// Stores an open file beside any call: nobody learns what becomes of it.
     pub(crate) fn store_unattended(&self, grip: &crate::files::Grip<C::Container>) -> Step<()> {
-        if let Some(number) = self.store(grip, None)? {
+        if let Some(number) = self.store_contents(grip, None)? {
             self.core().waiters.leave_unattended(number);
         }
         Ok(())
@@ -143,6 +198,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .collect();
             let told = waited_for.into_iter().filter(|number| !kept.contains(number));
             core.refusals.extend(told.map(|number| (number, objection)));
+            core.forget_waiters();
             // Of several some may have been taken back, and show.
             core.note_behind(&outcome);
             (undone, outcome)
@@ -186,8 +242,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What is written to it while it is open is to be stored again.
             self.files().named_again(named_again);
         }
-        let log = &core.log;
-        core.waiters.retain(|number| log.is_pending(number));
         // Whoever is told that it was not done must not find it done after a power cut.
         self.sync_log().map_err(error_of)
     }
@@ -298,7 +352,7 @@ mod tests {
         assert!(waiters.is_attended(7));
         waiters.leave_unattended(7);
         assert!(waiters.is_attended(7));
-        waiters.retain(|_| false);
+        waiters.retain(|_| false, |_| false);
         assert!(!waiters.is_awaited(7));
     }
 }

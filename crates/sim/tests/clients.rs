@@ -164,6 +164,61 @@ fn connected_what_the_origin_has_no_room_for_is_undone_and_never_taken() {
     });
 }
 
+impl Scene {
+    async fn set_mode(&mut self, path: &str, mode: u16) -> Outcome {
+        self.perform(Operation::SetMode { path: Path::new(path), mode }).await
+    }
+
+    async fn mode(&mut self, path: &str) -> u16 {
+        match self.perform(Operation::Stat { path: Path::new(path) }).await {
+            Outcome::Shown(shown) => shown.mode,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn attributes_set_while_a_file_is_written_stay_pending_when_the_origin_has_no_room() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        for (passes, makes_room) in [(Duration::ZERO, false), (SECOND, false), (SECOND, true)] {
+            Scene::done(scene.save("f", 1, 3_000).await);
+            scene.open("f", 0).await;
+            Scene::done(scene.write(0, 2, 4_000).await);
+            scene.origin.disk.fill_after(0);
+            Scene::done(scene.set_mode("f", 0o600).await);
+            scene.pass(passes).await;
+            let (outcome, stored) = if makes_room {
+                scene.origin.disk.make_room();
+                (Outcome::Done, holds(2, 4_000))
+            } else {
+                (failed(Fault::NoSpace), holds(1, 3_000))
+            };
+            assert_eq!(scene.close(0).await, outcome);
+            assert_eq!(scene.mode("f").await, 0o600);
+            assert_eq!(scene.read("f").await, stored);
+            scene.origin.disk.make_room();
+            scene.agree().await;
+            assert_eq!(scene.mode("f").await, 0o600);
+            Scene::done(scene.perform(Operation::Unlink { path: Path::new("f") }).await);
+        }
+    });
+}
+
+#[test]
+fn attributes_of_a_file_that_stays_open_do_not_wait_for_its_close() {
+    play(fixed(Mode::Connected), async |mut scene| {
+        Scene::done(scene.save("f", 1, 3_000).await);
+        scene.open("f", 0).await;
+        Scene::done(scene.write(0, 2, 4_000).await);
+        Scene::done(scene.set_mode("f", 0o600).await);
+        assert_eq!(scene.status().pending.updates, 1);
+        scene.pass(SECOND).await;
+        assert_eq!(scene.status().pending.updates, 0);
+        Scene::done(scene.close(0).await);
+        scene.agree().await;
+    });
+}
+
 #[test]
 fn a_file_that_stays_open_is_stored_by_the_next_sync_once_there_is_room() {
     play(fixed(Mode::Connected), async |mut scene| {

@@ -1,13 +1,13 @@
 //! One who has the volume for itself, and others that come.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::WantedMode;
+use client::{OpenFlags, WantedMode};
 use model::Kind;
 use protocol::Mode;
 use sim::contents::stretch;
 use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
-use sim::operation::{Operation, Outcome, Path};
+use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
 
@@ -70,9 +70,13 @@ impl Person {
             Operation::Write { slot: 0, offset: 0, length: LENGTH, version },
             Operation::Close { slot: 0 },
         ] {
-            let outcome = self.perform(operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+            self.done(operation).await;
         }
+    }
+
+    async fn done(&mut self, operation: Operation) {
+        let outcome = self.perform(operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
     }
 
     async fn read(&mut self, path: &str) -> Outcome {
@@ -168,5 +172,30 @@ fn a_link_that_is_cut_while_one_is_alone_loses_nothing_and_company_is_heard_of_a
             })
             .await;
         assert!(!matches!(made, Outcome::Failed(_)), "{made}");
+    });
+}
+
+#[test]
+fn a_mode_set_while_a_file_is_written_that_meets_another_is_refused_at_its_close() {
+    play(|scene| async move {
+        let (mut ada, mut bob) = (scene.comes(0).await, scene.comes(1).await);
+        ada.client.set_mode(WantedMode::Fixed(Mode::Connected));
+        bob.client.set_mode(WantedMode::Fixed(Mode::Connected));
+        ada.save("f", 1).await;
+        assert_eq!(bob.read("f").await, contents(1));
+        let path = Path::new("f");
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let set = |mode| Operation::SetMode { path: path.clone(), mode };
+        ada.done(Operation::Open { path: path.clone(), slot: 0, flags }).await;
+        ada.done(Operation::Write { slot: 0, offset: 0, length: LENGTH, version: 2 }).await;
+        ada.done(set(0o600)).await;
+        bob.done(set(0o640)).await;
+        let closed = ada.perform(Operation::Close { slot: 0 }).await;
+        assert_eq!(closed, Outcome::Failed(Fault::Changed), "it says what became of the mode");
+        for person in [&mut ada, &mut bob] {
+            assert_eq!(person.read("f").await, contents(2), "what was written is not lost by that");
+            let shown = person.perform(Operation::Stat { path: path.clone() }).await;
+            assert!(matches!(shown, Outcome::Shown(shown) if shown.mode == 0o640));
+        }
     });
 }

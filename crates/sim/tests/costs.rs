@@ -28,6 +28,7 @@ fn write(version: u64) -> Operation {
 /// Several operations, as one call of a program's each.
 fn steps(what: &str, time: usize) -> Vec<Operation> {
     let path = Path::new(&format!("file-{time}"));
+    let unpacked = Path::new(&format!("unpacked-{time}"));
     let moved = Path::new(&format!("moved-{time}"));
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
     let close = Operation::Close { slot: 0 };
@@ -38,6 +39,13 @@ fn steps(what: &str, time: usize) -> Vec<Operation> {
         "open, write, close" => {
             vec![Operation::Open { path, slot: 0, flags }, write(100 + time as u64), close]
         }
+        "create, write, set times and mode, close" => vec![
+            Operation::Create { path: unpacked.clone(), mode: 0o600, slot: 0 },
+            write(200 + time as u64),
+            Operation::SetTime { path: unpacked.clone(), secs: 1_000_000 },
+            Operation::SetMode { path: unpacked, mode: 0o644 },
+            close,
+        ],
         "rename" => {
             vec![Operation::Rename { from: path, to: moved, flag: RenameFlag::Replace }]
         }
@@ -93,9 +101,11 @@ fn measured(whats: &[&'static str]) -> Vec<(&'static str, Costs)> {
 
 #[test]
 fn no_call_waits_for_this_machines_disk_nor_asks_more_than_once_for_an_update() {
-    let expected: [(&str, Costs); 6] = [
+    let expected: [(&str, Costs); 7] = [
         // Two updates; the chunks are on the origin's disk before the tables speak of them.
         ("create, write, close", (0, 3, 2)),
+        // Attributes leave with the contents, and are in the same commit.
+        ("create, write, set times and mode, close", (0, 3, 2)),
         // The log says that the container changes before the bytes of a stored version do.
         ("open, write, close", (1, 2, 1)),
         ("rename", (0, 1, 1)),

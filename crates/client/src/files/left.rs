@@ -58,6 +58,12 @@ impl<K: Container> Files<K> {
         self.generations(file).any(|open| open.handles > 0 || open.written)
     }
 
+    /// Somebody has it open who has written what is not stored yet, and will close it.
+    pub fn is_being_written(&self, file: FileId) -> bool {
+        let is_it = |open: &OpenFile<K>| open.is_for_writing() && open.presence.dirty.is_some();
+        self.generations(file).any(is_it)
+    }
+
     pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {
         let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
         versions.map(|(_, open)| open).find(|open| open.presence.dirty.is_some())
