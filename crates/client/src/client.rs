@@ -14,7 +14,7 @@ use crate::plan::Plans;
 use crate::reserved::Reserved;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
-use crate::undo::Waiters;
+use crate::waiters::Waiters;
 use model::{Change, Effects, FileId, ReplicaId, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};

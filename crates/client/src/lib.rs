@@ -50,6 +50,7 @@ mod types;
 mod undo;
 mod unsettled;
 mod upkeep;
+mod waiters;
 mod worth;
 
 pub use client::{Client, ClientError, Stores};

@@ -157,14 +157,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         attached && replays && self.core().log.pending_len() > 0
     }
 
-    /// How long all that is pending may still wait for a close to leave with.
-    fn holds_back(&self) -> Option<Duration> {
-        let core = self.core();
-        let until = core.waiters.all_held_back(core.log.pending_len())?;
-        let rest = until.since(self.inner.world.clock.moment());
-        (rest > Duration::ZERO).then_some(rest)
-    }
-
     async fn replay_batch(&self) -> Result<(), Setback> {
         let sending = if self.core().log.has_stores() {
             let client = self.clone();
@@ -419,18 +411,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 impl Core {
-    /// Why one of the updates was refused that are told with this one, if one was.
-    fn told_with(&mut self, number: u64) -> Option<Objection> {
-        let Core { waiters, refusals, .. } = self;
-        let others = waiters.told_with(number).iter();
-        others.filter_map(|other| refusals.remove(other)).last()
-    }
-
-    pub(crate) fn forget_waiters(&mut self) {
-        let Core { log, refusals, waiters, .. } = self;
-        waiters.retain(|number| log.is_pending(number), |number| refusals.contains_key(&number));
-    }
-
     /// Of updates that are pending no more, nobody needs more than their refusals.
     fn forget_settled(&mut self) {
         let first = self.log.pending().next().map(|update| update.stamp.number);

@@ -1,0 +1,205 @@
+//! Who waits for which verdict, and what may leave later because nobody waits for it yet.
+//! Holds: whoever waits for an update is told what became of it, and of all that was to be told
+//! with it; what was acknowledged is never undone.
+
+use crate::client::{Client, Core};
+use model::FileId;
+use protocol::{Objection, Upstream};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use store::Containers;
+use world::Moment;
+
+/// Who waits for which verdict.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// Updates that are done only when the replica above has taken them. What was done without
+    /// waiting for a verdict is kept aside if it meets a change, whatever the mode is when it
+    /// leaves.
+    awaited: BTreeSet<u64>,
+    /// Of them, those that went beside a call, which nobody can be told of.
+    unattended: BTreeSet<u64>,
+    /// Stores in the place of one that was acknowledged, which is not there to go back to, and
+    /// what was acknowledged itself.
+    owed: BTreeSet<u64>,
+    /// How many calls wait for an update just now.
+    waiting: BTreeMap<u64, usize>,
+    /// Of a file that is being written: changes of its attributes, which its next close waits for.
+    with_close: BTreeMap<FileId, Vec<u64>>,
+    /// Whoever waits for an update is told what became of these, too.
+    also: BTreeMap<u64, Vec<u64>>,
+    /// Need not leave before this by themselves: what their close waits for goes along.
+    held_back: BTreeMap<u64, Moment>,
+}
+
+impl Waiters {
+    pub fn expect(&mut self, number: u64) {
+        self.awaited.insert(number);
+    }
+
+    pub fn is_awaited(&self, number: u64) -> bool {
+        self.awaited.contains(&number)
+    }
+
+    /// Somebody can be told what becomes of it.
+    pub fn is_attended(&self, number: u64) -> bool {
+        self.awaited.contains(&number) && !self.unattended.contains(&number)
+    }
+
+    /// It may be undone, and whoever did it be told so.
+    pub fn may_be_undone(&self, number: u64) -> bool {
+        self.is_attended(number) && !self.owed.contains(&number)
+    }
+
+    /// It stays pending whatever is said of it: it was acknowledged, or what it took the place of.
+    pub fn owe(&mut self, number: u64) {
+        self.owed.insert(number);
+    }
+
+    pub fn leave_unattended(&mut self, number: u64) {
+        if !self.waiting.contains_key(&number) {
+            self.unattended.insert(number);
+        }
+    }
+
+    /// Forgets what is not pending any more, but for what somebody is to be told yet.
+    pub fn retain(&mut self, keep: impl Fn(u64) -> bool, is_refused: impl Fn(u64) -> bool) {
+        self.awaited.retain(|number| keep(*number));
+        self.unattended.retain(|number| keep(*number));
+        self.owed.retain(|number| keep(*number));
+        self.held_back.retain(|number, _| keep(*number));
+        let is_needed = |number: &u64| keep(*number) || is_refused(*number);
+        self.with_close.retain(|_, numbers| {
+            numbers.retain(is_needed);
+            !numbers.is_empty()
+        });
+        let waiting = &self.waiting;
+        self.also.retain(|number, others| {
+            keep(*number) || waiting.contains_key(number) || others.iter().any(is_needed)
+        });
+    }
+
+    /// The next close of the file waits for this update, which may leave with that, and leaves by
+    /// itself from `until` on. Its call was told that it is done, so it stays pending where there
+    /// is no room for it.
+    pub fn wait_with_close(&mut self, file: FileId, number: u64, until: Moment) {
+        self.owe(number);
+        self.with_close.entry(file).or_default().push(number);
+        self.held_back.insert(number, until);
+    }
+
+    /// What a close is to wait for that has stored this: of all that is left to be waited for the
+    /// last, and whoever waits for that is told of the others.
+    pub fn at_close(&mut self, file: FileId, stored: Option<u64>) -> Option<u64> {
+        let Some(mut numbers) = self.with_close.remove(&file) else { return stored };
+        numbers.extend(stored);
+        numbers.sort_unstable();
+        let last = numbers.pop();
+        if let (Some(last), false) = (last, numbers.is_empty()) {
+            self.also.entry(last).or_default().extend(numbers);
+        }
+        last
+    }
+
+    /// What is told with this update.
+    pub fn told_with(&self, number: u64) -> &[u64] {
+        self.also.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Until when nothing need leave, if so many updates are pending and all may be held back.
+    pub fn all_held_back(&self, pending: usize) -> Option<Moment> {
+        let first = self.held_back.values().min().copied();
+        first.filter(|_| self.held_back.len() == pending)
+    }
+
+    fn begin(&mut self, number: u64) {
+        self.unattended.remove(&number);
+        *self.waiting.entry(number).or_default() += 1;
+        self.held_back.clear();
+    }
+
+    /// Whoever gave up was told that it may be done later: it is not to be refused then.
+    fn end(&mut self, number: u64) {
+        if let Some(count) = self.waiting.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&number);
+                self.awaited.remove(&number);
+                self.also.remove(&number);
+            }
+        }
+    }
+}
+
+/// A call waits for a verdict until this is dropped.
+pub(crate) struct Waiting<'a, U: Upstream, C: Containers> {
+    client: &'a Client<U, C>,
+    number: u64,
+}
+
+impl<U: Upstream, C: Containers> Drop for Waiting<'_, U, C> {
+    fn drop(&mut self) {
+        self.client.core().waiters.end(self.number);
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn waiting(&self, number: u64) -> Waiting<'_, U, C> {
+        self.core().waiters.begin(number);
+        self.inner.replay_wanted.notify_one();
+        Waiting { client: self, number }
+    }
+
+    /// How long all that is pending may still wait for a close to leave with.
+    pub(crate) fn holds_back(&self) -> Option<Duration> {
+        let core = self.core();
+        let until = core.waiters.all_held_back(core.log.pending_len())?;
+        let rest = until.since(self.inner.world.clock.moment());
+        (rest > Duration::ZERO).then_some(rest)
+    }
+}
+
+impl Core {
+    /// Why one of the updates was refused that are told with this one, if one was.
+    pub(crate) fn told_with(&mut self, number: u64) -> Option<Objection> {
+        let Core { waiters, refusals, .. } = self;
+        let others = waiters.told_with(number).iter();
+        others.filter_map(|other| refusals.remove(other)).last()
+    }
+
+    pub(crate) fn forget_waiters(&mut self) {
+        let Core { log, refusals, waiters, .. } = self;
+        waiters.retain(|number| log.is_pending(number), |number| refusals.contains_key(&number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_up_waiting_is_not_awaited_and_who_goes_on_is() {
+        let mut waiters = Waiters::default();
+        waiters.expect(7);
+        waiters.begin(7);
+        waiters.begin(7);
+        waiters.end(7);
+        assert!(waiters.is_awaited(7) && waiters.is_attended(7));
+        waiters.end(7);
+        assert!(!waiters.is_awaited(7));
+    }
+
+    #[test]
+    fn what_went_beside_a_call_is_attended_once_somebody_waits_for_it() {
+        let mut waiters = Waiters::default();
+        waiters.expect(7);
+        waiters.leave_unattended(7);
+        assert!(waiters.is_awaited(7) && !waiters.is_attended(7));
+        waiters.begin(7);
+        assert!(waiters.is_attended(7));
+        waiters.leave_unattended(7);
+        assert!(waiters.is_attended(7));
+        waiters.retain(|_| false, |_| false);
+        assert!(!waiters.is_awaited(7));
+    }
+}
