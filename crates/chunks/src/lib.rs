@@ -32,7 +32,7 @@ pub use fuzz::{
     fuzz_against, fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta, fuzz_delta_encode, fuzz_index,
     fuzz_payload, fuzz_recipe,
 };
-pub use payload::{Unpacked, pack, unpack};
+pub use payload::{Squeeze, Unpacked, pack, pack_for, unpack};
 pub use recipe::{
     Builder, Cover, Placed, Recipe, Tree, build, counts_holes, cover, decode, lacking,
 };

@@ -186,12 +186,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Looks for some of what was asked for, and sends what is here.
     async fn give_back(&self) -> Result<(), Setback> {
-        let rate = self.inner.upstream.quality().rate_up.unwrap_or(RATE_GUESS);
-        let most = carried(rate, GIVE_FOR).clamp(GIVE_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
+        let rate = self.inner.upstream.quality().rate_up;
+        let most = carried(rate.unwrap_or(RATE_GUESS), GIVE_FOR)
+            .clamp(GIVE_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
         let client = self.clone();
         let made = self.off_the_runtime(move || Ok(client.next_gift(most))).await;
         let gift = made.map_err(error_of)??;
-        let Some(payload) = pack_all(&gift.chunks) else { return Ok(()) };
+        let Some(payload) = pack_all(&gift.chunks, rate) else { return Ok(()) };
         let count = gift.chunks.len() as u64;
         let request = Request::Put { payload, deltas: None };
         let failed = match self.inner.upstream.ask(Class::Replay, request).await {

@@ -12,7 +12,7 @@ use crate::pace::{eager_bytes, step_within};
 use crate::part::forget_part;
 use crate::plan::{forget_home, note_home};
 use crate::types::Error;
-use chunks::pack;
+use chunks::{Squeeze, pack_for};
 use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{
     CODED_BYTES_MAX, Class, DELTAS_MAX, Delta, Objection, Payload, Refusal, Request, Response,
@@ -173,7 +173,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_before_sending(&sending).await?;
         }
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
-        let payload = pack_all(&sending.eager.chunks);
+        let rate = self.inner.upstream.quality().rate_up;
+        let payload = pack_all(&sending.eager.chunks, rate);
         let submit = Submit {
             settled: sending.settled,
             strict: sending.strict,
@@ -483,7 +484,7 @@ pub(crate) fn stale_by(update: &Update) -> Vec<Changed> {
     nodes.chain(entries).collect()
 }
 
-pub(crate) fn pack_all(chunks: &[Vec<u8>]) -> Option<Payload> {
+pub(crate) fn pack_all(chunks: &[Vec<u8>], rate: Option<u64>) -> Option<Payload> {
     let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    (!chunks.is_empty()).then(|| pack(&chunks))
+    (!chunks.is_empty()).then(|| pack_for(&chunks, Squeeze::for_rate(rate)))
 }

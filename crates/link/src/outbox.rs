@@ -3,6 +3,7 @@
 //! or never. At most `NOTICES_SENT_MAX` are on their way, and `NOTICES_WAITING_MAX` wait.
 //! From: DESIGN, "The client" (callbacks).
 
+use crate::controller::measured;
 use crate::limits::{NOTICES_SENT_MAX, NOTICES_WAITING_MAX};
 use protocol::{Downstream, Notice};
 use std::collections::{BTreeMap, VecDeque};
@@ -111,6 +112,8 @@ impl Outbox {
 pub(crate) struct Teller {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) owed: Arc<crate::silence::Owed>,
+    /// None: there is no connection to measure.
+    pub(crate) connection: Option<quinn::Connection>,
 }
 
 impl Downstream for Teller {
@@ -124,6 +127,10 @@ impl Downstream for Teller {
             let _owing = owed.begin();
             taken.await.is_ok()
         }
+    }
+
+    fn rate(&self) -> Option<u64> {
+        self.connection.as_ref().and_then(|connection| measured(connection).rate)
     }
 }
 
@@ -162,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_learns_that_the_session_has_gone() {
-        let teller = Teller { outbox: Arc::default(), owed: Arc::default() };
+        let teller = Teller { outbox: Arc::default(), owed: Arc::default(), connection: None };
         let told = teller.tell(notice(1));
         let told_later = teller.tell(notice(2));
         assert!(matches!(teller.outbox.next().await, Next::Send(1, _)));

@@ -86,6 +86,11 @@ pub trait Upstream: Send + Sync + 'static {
 pub trait Downstream: Send + Sync + 'static {
     /// Sends a notice. Ready when the one below has taken it in; false if it never will.
     fn tell(&self, notice: Notice) -> impl Future<Output = bool> + Send;
+
+    /// Bytes a second that the way down carries, as far as that is known.
+    fn rate(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Who wants a session. The link has proved that it holds `device`'s private key.

@@ -1,6 +1,6 @@
 //! One caller's session at an origin.
 
-use crate::answer::{self, GatherWanted, RecipeWanted, Sent, Wanted};
+use crate::answer::{self, GatherWanted, ReadWanted, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Coming, Company, Place, Teller, deliver};
 use crate::catalog::Admitted;
 use crate::deltas::put_deltas;
@@ -12,6 +12,7 @@ use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Round;
+use chunks::Squeeze;
 use protocol::{
     Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
     TurnedAway,
@@ -166,8 +167,9 @@ impl OriginSession {
             // What programs of the server have changed is taken in first.
             self.volume.door.look(ask, clock).await;
         }
+        let squeeze = Squeeze::for_rate(self.teller.rate());
         self.run("answer a request", move |inner, volume| {
-            answer_reading(inner, volume, &place, request)
+            answer_reading(inner, volume, &place, (request, squeeze))
         })
         .await
     }
@@ -243,7 +245,7 @@ fn answer_reading(
     inner: &Inner,
     volume: &Volume,
     place: &Place,
-    request: Request,
+    (request, squeeze): (Request, Squeeze),
 ) -> Result<Result<Response, Refusal>> {
     let done = match request {
         Request::List { directory, after, entries_max, deep, also } => {
@@ -258,18 +260,26 @@ fn answer_reading(
         })?
         .map(Response::Inspected),
         Request::Recipe { file, version, range, eager_bytes, base } => {
-            let wanted = RecipeWanted { file, version, range, eager_bytes, base };
+            let wanted = RecipeWanted { file, version, range, eager_bytes, base, squeeze };
             answer::recipe(inner, volume, &wanted)?.map(Response::Recipe)
         }
         Request::Read { file, version, ranges, base, packed } => {
-            answer::read(inner, volume, (file, version), &ranges, (base, packed.unwrap_or(false)))?
-                .map(|sent| match sent {
-                    Sent::Plain(payload) => Response::Bytes(payload),
-                    Sent::Delta(delta) => Response::Delta(delta),
-                })
+            let wanted = ReadWanted {
+                file,
+                version,
+                ranges,
+                base,
+                packed: packed.unwrap_or(false),
+                squeeze,
+            };
+            answer::read(inner, volume, &wanted)?.map(|sent| match sent {
+                Sent::Plain(payload) => Response::Bytes(payload),
+                Sent::Delta(delta) => Response::Delta(delta),
+            })
         }
         Request::Gather { files, bytes_max, sought, held } => {
-            let wanted = GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default() };
+            let wanted =
+                GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default(), squeeze };
             answer::gather(inner, volume, &wanted)?.map(Response::Gathered)
         }
         Request::Lock(asked) => answer::lock(inner, volume, place, &asked)?.map(Response::Locked),

@@ -125,3 +125,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_fast_link_is_not_kept_waiting_for_the_last_byte() {
+    assert_eq!(Squeeze::for_rate(None), Squeeze::Hard, "it may be slow");
+    assert_eq!(Squeeze::for_rate(Some(200_000)), Squeeze::Hard);
+    assert_eq!(Squeeze::for_rate(Some(1_000_000)), Squeeze::Quick(6));
+    assert_eq!(Squeeze::for_rate(Some(12_500_000)), Squeeze::Quick(3));
+    assert_eq!(Squeeze::for_rate(Some(125_000_000)), Squeeze::Quick(1));
+}
+
+#[test]
+fn however_hard_chunks_were_squeezed_they_come_out_and_are_smaller() {
+    let text = b"as often as you like ".repeat(3000);
+    for squeeze in [Squeeze::Hard, Squeeze::Quick(6), Squeeze::Quick(1)] {
+        let payload = pack_for(&[&text, b"end"], squeeze);
+        assert!(payload.bytes.len() < text.len() / 10, "{squeeze:?}");
+        assert_eq!(unpack(&payload, 1 << 20).unwrap(), [&text[..], b"end"]);
+    }
+}

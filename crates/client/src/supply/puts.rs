@@ -96,7 +96,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn put_parcel(self, parcel: Parcel, class: Class) -> Result<(), Setback> {
-        let payload = pack_all(&parcel.chunks).unwrap_or_else(|| pack(&[]));
+        let rate = self.inner.upstream.quality().rate_up;
+        let payload = pack_all(&parcel.chunks, rate).unwrap_or_else(|| pack(&[]));
         let request = Request::Put { payload, deltas: parcel.deltas() };
         match self.inner.upstream.ask(class, request).await {
             Ok(Response::Stored { useless }) => {

@@ -7,9 +7,9 @@ use crate::deltas::delta_of;
 use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::volumes::Volume;
-use chunks::ChunksError;
 use chunks::delta::Effort;
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
+use chunks::{ChunksError, Squeeze};
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
 use protocol::{Base, CODED_BYTES_MAX, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
@@ -32,6 +32,18 @@ pub(crate) struct RecipeWanted {
     pub range: Range,
     pub eager_bytes: u64,
     pub base: Option<Base>,
+    pub squeeze: Squeeze,
+}
+
+/// What stretches are asked for with.
+pub(crate) struct ReadWanted {
+    pub file: FileId,
+    pub version: Stamp,
+    pub ranges: Vec<Range>,
+    pub base: Option<Base>,
+    /// The base is a whole compressed container.
+    pub packed: bool,
+    pub squeeze: Squeeze,
 }
 
 /// Chunks on their way to a client.
@@ -72,7 +84,7 @@ fn fetch(
             // Who has the contents makes the recipe of them.
             recipe.clear();
         }
-        match send(inner, volume, &pieces, wanted.base)? {
+        match send(inner, volume, &pieces, (wanted.base, wanted.squeeze))? {
             Sent::Plain(payload) => bytes = Some(payload),
             Sent::Delta(sent) => delta = Some(sent),
         }
@@ -85,10 +97,9 @@ fn fetch(
 pub(crate) fn read(
     inner: &Inner,
     volume: &Volume,
-    (file, version): (FileId, Stamp),
-    ranges: &[Range],
-    (base, packed): (Option<Base>, bool),
+    wanted: &ReadWanted,
 ) -> Result<Result<Sent, Refusal>> {
+    let ReadWanted { file, version, ref ranges, base, packed, squeeze } = *wanted;
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
     let contents = match version_of(&view, file, Some(version))? {
@@ -103,7 +114,7 @@ pub(crate) fn read(
         if packed && let Some(delta) = unpacked(inner, volume, &contents, base)? {
             return Ok(Ok(Sent::Delta(delta)));
         }
-        Ok(Ok(send(inner, volume, &pieces, base)?))
+        Ok(Ok(send(inner, volume, &pieces, (base, squeeze))?))
     };
     inner.wanting(volume, (file, version), &contents, sent())
 }
@@ -218,13 +229,18 @@ pub(super) fn cover(
 }
 
 /// The chunks among the pieces, in the fewest bytes.
-fn send(inner: &Inner, volume: &Volume, pieces: &[Piece], base: Option<Base>) -> Result<Sent> {
+fn send(
+    inner: &Inner,
+    volume: &Volume,
+    pieces: &[Piece],
+    (base, squeeze): (Option<Base>, Squeeze),
+) -> Result<Sent> {
     let found = found(inner, volume, pieces)?;
     if let Some(delta) = delta_of(inner, volume, base, &found, Effort::Usual)? {
         return Ok(Sent::Delta(delta));
     }
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
-    Ok(Sent::Plain(chunks::pack(&found)))
+    Ok(Sent::Plain(chunks::pack_for(&found, squeeze)))
 }
 
 /// The chunks among the pieces. Each has the length that the recipe gives it, or whoever wrote

@@ -8,6 +8,7 @@ use crate::deltas::{BASES_BYTES_MAX, delta_of, sequel_of};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
+use chunks::Squeeze;
 use chunks::delta::Effort;
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use minicbor::bytes::ByteVec;
@@ -23,6 +24,7 @@ pub(crate) struct GatherWanted {
     pub bytes_max: u64,
     pub sought: Sought,
     pub held: Vec<(FileId, Stamp)>,
+    pub squeeze: Squeeze,
 }
 
 /// The first of the files, as many as there is room for.
@@ -31,7 +33,7 @@ pub(crate) fn gather(
     volume: &Volume,
     wanted: &GatherWanted,
 ) -> Result<Result<Gathered, Refusal>> {
-    let GatherWanted { files, bytes_max, sought, held } = wanted;
+    let GatherWanted { files, bytes_max, sought, held, squeeze } = wanted;
     if files.len() > GATHERED_FILES_MAX {
         let what = format!("{} files at once, of {GATHERED_FILES_MAX}", files.len());
         return Ok(Err(Refusal::Malformed(what)));
@@ -61,7 +63,8 @@ pub(crate) fn gather(
     }
     let plain: Vec<&[u8]> = gathering.plain.iter().map(Vec::as_slice).collect();
     let sequel = sequel_of(inner, volume, held, &plain)?;
-    let payload = if sequel.is_some() { chunks::pack(&[]) } else { chunks::pack(&plain) };
+    let alone: &[&[u8]] = if sequel.is_some() { &[] } else { &plain };
+    let payload = chunks::pack_for(alone, *squeeze);
     Ok(Ok(Gathered { portions: gathering.portions, payload, sequel }))
 }
 

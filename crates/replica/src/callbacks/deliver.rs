@@ -10,11 +10,16 @@ use std::sync::Arc;
 /// A `Downstream` of any kind.
 pub(crate) trait Teller: Send + Sync {
     fn tell(&self, notice: Notice) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+    fn rate(&self) -> Option<u64>;
 }
 
 impl<D: Downstream> Teller for D {
     fn tell(&self, notice: Notice) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(Downstream::tell(self, notice))
+    }
+
+    fn rate(&self) -> Option<u64> {
+        Downstream::rate(self)
     }
 }
 
