@@ -135,7 +135,9 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         A: FnMut(&Client<U, C>) -> Step<Done<T>> + Send + 'static,
         F: FnOnce(Result<T, Errno>) + Send + 'static,
     {
-        tracing::debug!(what = call.what, file = %call.file, thread = call.thread, "asked");
+        tracing::debug!(
+            target: "mount::asked", what = call.what, file = %call.file, thread = call.thread
+        );
         let (done, attempt) = match first {
             Ok(Done { value, wait: None }) => return answer(Ok(value)),
             Err(Stop::Error(error)) => return answer(call.seen(Err(error))),

@@ -1,0 +1,217 @@
+//! How often the kernel asks the daemon, and waits, for each call of a program. Each time costs tens
+//! of microseconds, so that one more is to be noticed. Of what is there more than one would think,
+//! Linux 6.18 does not let the daemon spare anything:
+//! - a directory's attributes are asked for when it is used next after something in it was made,
+//!   removed or renamed, and a file's after it was written to or read;
+//! - the attribute `security.capability` is asked for before the first write after each change of
+//!   attributes.
+#![allow(clippy::disallowed_methods, reason = "the tests are the programs that use the mount")]
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(dead_code, reason = "the other tests of mounts use the rest of it")]
+
+#[path = "mounted/support.rs"]
+mod support;
+
+use mount::MountOptions;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use support::Farm;
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+/// What the kernel has asked for since it was last looked at.
+static ASKED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+const KINDS: [&str; 20] = [
+    "lookup",
+    "getattr",
+    "setattr",
+    "readlink",
+    "mkdir",
+    "unlink",
+    "symlink",
+    "rename",
+    "link",
+    "open",
+    "create",
+    "read",
+    "write",
+    "flush",
+    "fsync",
+    "readdir",
+    "readdirplus",
+    "statfs",
+    "getxattr",
+    "other",
+];
+
+struct Listening;
+
+struct What(Option<&'static str>);
+
+impl Visit for What {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "what" {
+            self.0 = KINDS.iter().copied().find(|kind| *kind == value).or(Some("other"));
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+impl tracing::Subscriber for Listening {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target() == "mount::asked"
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut what = What(None);
+        event.record(&mut what);
+        ASKED.lock().unwrap_or_else(PoisonError::into_inner).extend(what.0);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// What was asked for while this ran, by kind. That a file is released or forgotten, no program
+/// waits for.
+fn asked(call: impl FnOnce()) -> String {
+    settle();
+    ASKED.lock().unwrap().clear();
+    call();
+    settle();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for kind in ASKED.lock().unwrap().iter() {
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let said = kinds.iter().map(|(kind, times)| match times {
+        1 => (*kind).to_owned(),
+        times => format!("{times} {kind}"),
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// Until nothing has been asked for a while.
+fn settle() {
+    let mut before = usize::MAX;
+    loop {
+        let now = ASKED.lock().unwrap().len();
+        if now == before {
+            return;
+        }
+        before = now;
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+/// How often each kind is named.
+fn times(said: &str) -> BTreeMap<&str, usize> {
+    said.split(", ")
+        .filter(|part| !part.is_empty())
+        .map(|part| match part.split_once(' ') {
+            Some((times, kind)) => (kind, times.parse().unwrap()),
+            None => (part, 1),
+        })
+        .collect()
+}
+
+fn read(path: &Path) {
+    let mut bytes = Vec::new();
+    File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), 3000);
+}
+
+#[test]
+fn the_kernel_asks_no_more_often_than_it_must() {
+    if let Some(why) = support::hindrance() {
+        println!("not run: {why}");
+        return;
+    }
+    tracing::subscriber::set_global_default(Listening).unwrap();
+    let farm = Farm::new();
+    let machine = farm.machine("one", MountOptions::default());
+    let at = |name: &str| machine.path(name);
+    let mut found = Vec::new();
+    let mut count = |what: &'static str, call: &dyn Fn()| found.push((what, asked(call)));
+
+    count("mkdir", &|| fs::create_dir(at("d")).unwrap());
+    count("create, write, close", &|| fs::write(at("d/f"), [1; 3000]).unwrap());
+    count("create, write, set times and mode, close", &|| {
+        let mut file = File::create_new(at("d/g")).unwrap();
+        file.write_all(&[2; 3000]).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    });
+    count("stat, just written", &|| _ = fs::metadata(at("d/f")).unwrap());
+    count("stat, again", &|| _ = fs::metadata(at("d/f")).unwrap());
+    count("stat of what is not there", &|| drop(fs::metadata(at("d/none")).unwrap_err()));
+    count("the same, again", &|| drop(fs::metadata(at("d/none")).unwrap_err()));
+    count("open, read, close, just written", &|| read(&at("d/f")));
+    count("open, read, close, again", &|| read(&at("d/f")));
+    count("list", &|| assert_eq!(fs::read_dir(at("d")).unwrap().count(), 2));
+    count("list, again", &|| assert_eq!(fs::read_dir(at("d")).unwrap().count(), 2));
+    count("open, write, close", &|| {
+        let file = OpenOptions::new().write(true).open(at("d/f")).unwrap();
+        file.write_all_at(b"other", 100).unwrap();
+    });
+    count("chmod", &|| fs::set_permissions(at("d/f"), fs::Permissions::from_mode(0o640)).unwrap());
+    count("truncate", &|| {
+        OpenOptions::new().write(true).open(at("d/g")).unwrap().set_len(10).unwrap();
+    });
+    count("symlink", &|| std::os::unix::fs::symlink("f", at("d/s")).unwrap());
+    count("readlink", &|| drop(fs::read_link(at("d/s")).unwrap()));
+    count("readlink, again", &|| drop(fs::read_link(at("d/s")).unwrap()));
+    count("link", &|| fs::hard_link(at("d/f"), at("d/h")).unwrap());
+    count("rename", &|| fs::rename(at("d/f"), at("d/i")).unwrap());
+    count("unlink", &|| fs::remove_file(at("d/h")).unwrap());
+    count("statfs", &|| _ = rustix::fs::statvfs(at("d")).unwrap());
+
+    // Another kernel may ask less often.
+    let expected = [
+        ("mkdir", "getattr, lookup, mkdir"),
+        ("create, write, close", "create, flush, getattr, getxattr, lookup, write"),
+        (
+            "create, write, set times and mode, close",
+            "create, flush, getattr, getxattr, lookup, 2 setattr, write",
+        ),
+        ("stat, just written", "2 getattr"),
+        ("stat, again", ""),
+        ("stat of what is not there", "lookup"),
+        ("the same, again", ""),
+        ("open, read, close, just written", "open, read"),
+        ("open, read, close, again", "getattr, open"),
+        ("list", "readdir, readdirplus"),
+        ("list, again", "getattr"),
+        ("open, write, close", "flush, getxattr, open, write"),
+        ("chmod", "setattr"),
+        ("truncate", "flush, getxattr, open, setattr"),
+        ("symlink", "lookup, symlink"),
+        ("readlink", "getattr, readlink"),
+        ("readlink, again", ""),
+        ("link", "link, lookup"),
+        ("rename", "getattr, lookup, rename"),
+        ("unlink", "getattr, unlink"),
+        ("statfs", "statfs"),
+    ];
+    assert_eq!(found.len(), expected.len());
+    for ((what, asked), (_, most)) in found.iter().zip(expected) {
+        let most = times(most);
+        let more = times(asked)
+            .into_iter()
+            .filter(|(kind, times)| *times > most.get(kind).copied().unwrap_or(0))
+            .collect::<Vec<_>>();
+        assert!(more.is_empty(), "{what}: {asked}");
+    }
+}
