@@ -236,8 +236,8 @@ impl<S: Service> Greeting<S> {
             invitation: hello.invitation,
         };
         let name = caller.name.clone();
-        let connection = Some(wire.connection.clone());
-        let teller = Teller { outbox: Arc::default(), owed: Arc::default(), connection };
+        let teller = Teller { outbox: Arc::default(), owed: Arc::default() };
+        teller.outbox.over(wire.connection.clone());
         let below = Below { outbox: teller.outbox.clone(), owed: teller.owed.clone() };
         // Whoever has been told of no session is told of its end all the same.
         let closing = Closing(below.outbox.clone());

@@ -24,6 +24,8 @@ struct State {
     last: u64,
     waiting: VecDeque<(u64, Notice, oneshot::Sender<()>)>,
     sent: BTreeMap<u64, oneshot::Sender<()>>,
+    /// To measure it, until it is closed.
+    connection: Option<quinn::Connection>,
 }
 
 /// What the one who sends does next.
@@ -76,6 +78,7 @@ impl State {
 
     fn close(&mut self) {
         self.closed = true;
+        self.connection = None;
         self.waiting.clear();
         self.sent.clear();
     }
@@ -84,6 +87,11 @@ impl State {
 impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is told goes over this connection.
+    pub(crate) fn over(&self, connection: quinn::Connection) {
+        self.state().connection = Some(connection);
     }
 
     pub(crate) async fn next(&self) -> Next {
@@ -112,8 +120,6 @@ impl Outbox {
 pub(crate) struct Teller {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) owed: Arc<crate::silence::Owed>,
-    /// None: there is no connection to measure.
-    pub(crate) connection: Option<quinn::Connection>,
 }
 
 impl Downstream for Teller {
@@ -130,7 +136,8 @@ impl Downstream for Teller {
     }
 
     fn rate(&self) -> Option<u64> {
-        self.connection.as_ref().and_then(|connection| measured(connection).rate)
+        let state = self.outbox.state();
+        state.connection.as_ref().and_then(|connection| measured(connection).rate)
     }
 }
 
@@ -169,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_learns_that_the_session_has_gone() {
-        let teller = Teller { outbox: Arc::default(), owed: Arc::default(), connection: None };
+        let teller = Teller { outbox: Arc::default(), owed: Arc::default() };
         let told = teller.tell(notice(1));
         let told_later = teller.tell(notice(2));
         assert!(matches!(teller.outbox.next().await, Next::Send(1, _)));
