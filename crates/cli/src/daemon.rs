@@ -187,6 +187,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         mode: plan.mode.wanted(),
         durability: plan.durability.wanted(),
         cache_bytes_max: plan.cache_bytes_max,
+        pending_near_max: client::PENDING_NEAR_MAX,
         answer_within: plan.answer_within,
         volume: known.volume.clone(),
         server,

@@ -59,7 +59,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Acknowledges company if all that was done alone has arrived, or that takes too long.
     pub(crate) fn acknowledge_company(&self) {
         let waits = mode::waits_for_verdicts(self.connection().mode);
-        let first = self.core().log.pending().next().map(|update| update.stamp.number);
+        let first = self.core().log.first_number();
         let now = self.inner.world.clock.moment();
         // What is locked here others must not get.
         let owes = waits && self.owes_locks();

@@ -167,7 +167,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A store that is still on its way, where the mode waits for it.
     fn unsettled(&self, file: FileId) -> Option<u64> {
         let waits = mode::waits_for_verdicts(self.connection().mode);
-        if waits { self.core().log.pending_store(file).map(|(number, _)| number) } else { None }
+        if waits { self.core().log.pending_store(file) } else { None }
     }
 
     /// What was written to a file without a name goes nowhere, and stays readable while open.

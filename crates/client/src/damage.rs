@@ -16,7 +16,7 @@ use protocol::Upstream;
 use std::collections::VecDeque;
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
-use update_log::{Record, Recovered, UpdateLog};
+use update_log::{Record, UpdateLog};
 use volume::partial::{self, Missing, Tree};
 
 const DAMAGE: &str = "client-damage";
@@ -148,7 +148,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             // Of what has been removed or stored anew since, nothing is missed.
             let is_shown = !matches!(self.node_as_shown(file), Ok(None))
-                && core.log.pending_store(file).is_some_and(|(last, _)| last == number);
+                && core.log.pending_store(file) == Some(number);
             let rest = match is_shown {
                 true => self.rest_of(update, file).map_err(error_of)?,
                 false => None,
@@ -247,7 +247,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Change::Store { file, mtime, .. } = update.change else { return Ok(()) };
         let mut core = self.core();
         let number = update.stamp.number;
-        let is_last = core.log.pending_store(file).is_some_and(|(last, _)| last == number);
+        let is_last = core.log.pending_store(file) == Some(number);
         if !is_last || matches!(self.node_as_shown(file), Ok(None)) {
             return Ok(());
         }
@@ -272,14 +272,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Noted before the store is taken back: between the two, a crash loses neither.
         core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
         core.log.overtake(update.stamp.number).map_err(of_log)?;
-        let touches = |update: &&Update| update.touches().contains(&file);
-        let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
+        // Until the tables know of it.
+        let was_behind = std::mem::replace(&mut core.behind, true);
+        let last = core.log.of_file(file).next().map(|(number, _)| number);
         partial::patch_cancelled_store(&mut *write, file, expects, last)
             .map_err(|missing| Error::Failed(missing.to_string()))?;
         let mut presence = rest.presence.clone();
         presence.dirty = Some(Dirty { expects, uid });
         presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
+        core.behind = was_behind;
         core.unsaved = true;
         match files.get_mut(file, generation) {
             Some(open) => open.presence = presence,
@@ -338,10 +340,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         write: &mut dyn Write,
         log: &UpdateLog,
-        recovered: &Recovered,
-        torn: &[u64],
+        torn: &Torn,
     ) -> Result<(), StoreError> {
-        for (file, version) in damaged_of(&recovered.replayed, torn) {
+        for (file, version) in torn.damaged.iter().copied() {
             let row = Presence::load(&*write, file)?;
             let generation = row.map_or(0, |row| row.generation);
             let container = self.inner.containers.open(Key { file: file.0, generation }, false)?;
@@ -358,32 +359,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// Numbers of torn stores whose container nobody was writing to.
-pub(crate) fn torn_last(recovered: &Recovered, torn: &[u64]) -> Vec<u64> {
-    damaged_of(&recovered.replayed, torn).iter().map(|(_, version)| version.number).collect()
+/// Stores whose contents a recovery has not found.
+#[derive(Debug, Default)]
+pub(crate) struct Torn {
+    pub numbers: Vec<u64>,
+    /// Of them, those after which the log has not said that the file is written to once more.
+    damaged: Vec<(FileId, Stamp)>,
 }
 
-/// Of torn stores, those after which the log has not said that the file is written to once more.
-fn damaged_of(records: &[Record], torn: &[u64]) -> Vec<(FileId, Stamp)> {
-    let mut damaged = Vec::new();
-    for record in records {
+impl Torn {
+    /// The next record of the log, in its order; a store is torn or is not.
+    pub fn note(&mut self, record: &Record, is_torn: bool) {
         match record {
-            Record::Update(update) => {
-                if let Change::Store { file, .. } = update.change
-                    && torn.contains(&update.stamp.number)
-                {
-                    damaged.push((file, update.stamp));
-                }
+            Record::Update(Update { stamp, change: Change::Store { file, .. }, .. }) if is_torn => {
+                self.numbers.push(stamp.number);
+                self.damaged.push((*file, *stamp));
             }
             Record::Opened { file, .. }
             | Record::OpenedPart { file, .. }
             | Record::Closed { file } => {
-                damaged.retain(|(stored, _)| stored != file);
+                self.damaged.retain(|(stored, _)| stored != file);
             }
             _ => {}
         }
     }
-    damaged
+
+    /// Numbers of those whose container nobody was writing to.
+    pub fn last(&self) -> impl Iterator<Item = u64> {
+        self.damaged.iter().map(|(_, version)| version.number)
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -415,13 +419,14 @@ fn path_of(tree: &Tree<'_>, log: &UpdateLog, file: FileId) -> Option<String> {
 
 /// The name that a pending update gave to a file last.
 fn named_in(log: &UpdateLog, wanted: FileId) -> Option<(FileId, Name)> {
-    log.pending().rev().find_map(|update| match &update.change {
+    let updates = log.of_file(wanted).map(|(number, _)| log.get(number).ok().flatten());
+    updates.flatten().find_map(|update| match update.change {
         Change::Make { parent, name, file, .. } | Change::Link { parent, name, file }
-            if *file == wanted =>
+            if file == wanted =>
         {
-            Some((*parent, name.clone()))
+            Some((parent, name))
         }
-        Change::Rename { to, to_name, file, .. } if *file == wanted => Some((*to, to_name.clone())),
+        Change::Rename { to, to_name, file, .. } if file == wanted => Some((to, to_name)),
         _ => None,
     })
 }
@@ -479,7 +484,12 @@ mod tests {
     #[test]
     fn what_was_written_to_once_more_after_a_store_is_not_damaged() {
         let opened = Record::Opened { file: FILE, generation: 0, expects: version(1), uid: 0 };
-        let check = |records: &[Record]| damaged_of(records, &[9]);
+        let check = |records: &[Record]| {
+            let mut torn = Torn::default();
+            let is_torn = |record: &Record| matches!(record, Record::Update(update) if update.stamp.number == 9);
+            records.iter().for_each(|record| torn.note(record, is_torn(record)));
+            torn.damaged
+        };
         assert_eq!(check(&[opened.clone(), stored(9)]), [(FILE, version(9))]);
         assert_eq!(check(&[opened.clone(), stored(8)]), []);
         assert_eq!(check(&[opened.clone(), stored(9), opened]), []);

@@ -7,7 +7,7 @@ use model::{Change, FileId, Kind, Name, Stamp, Update};
 use std::collections::BTreeMap;
 
 /// Files, names and bases that are remembered.
-const REMEMBERED_MAX: usize = 4096;
+pub(crate) const REMEMBERED_MAX: usize = 4096;
 
 /// The newest entries of a map.
 pub(crate) struct Recent<K, V> {

@@ -111,6 +111,12 @@ impl Going {
     }
 }
 
+impl Going {
+    pub fn extend(&mut self, more: Going) {
+        self.0.extend(more.0);
+    }
+}
+
 fn shown(tree: &Tree<'_>, file: FileId) -> Result<Option<Node>, Error> {
     match tree.node(file) {
         Ok(node) => Ok(node),

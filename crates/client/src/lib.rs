@@ -53,6 +53,9 @@ mod upkeep;
 mod waiters;
 mod worth;
 
+/// Pending updates that are kept in memory, unless there is a reason for another number.
+pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
+
 pub use client::{Client, ClientError, Stores};
 pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};

@@ -15,14 +15,15 @@ use crate::types::Error;
 use crate::undo::of_log;
 use model::{Change, FileId, Node, ReplicaId, Stamp, Update};
 use protocol::{Attached, NodeState, Upstream};
-use std::collections::BTreeSet;
 use store::{Containers, Durability};
-use update_log::{Record, UpdateLog};
+use update_log::{Record, UpdateLog, What};
 use volume::partial::Changed;
 
 /// Updates and files that may be made between two checkpoints without waiting for the log; beyond
 /// that it is synced first.
 const AHEAD: u64 = 1 << 14;
+/// Files of which it is asked before the next ones are looked for.
+const ASKED_AT_ONCE: usize = 1024;
 
 impl Bound {
     pub fn covers(&self, update: &Update) -> bool {
@@ -81,28 +82,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Asks what there is of files that were being written to when this machine stopped, and of
     /// those that were stored since, if it has lost updates. Before this nothing of them leaves.
     pub(crate) async fn ask_of_lost(&self, attached: &Attached) -> Result<(), Error> {
-        let (replica, lost, doubtful, stores) = {
+        let (replica, lost, doubtful) = {
             let core = self.core();
             let Some(lost) = core.meta.lost.clone() else { return Ok(()) };
-            let is_new =
-                |update: &&Update| is_store(update) && update.stamp.number > attached.taken;
-            let stores: Vec<Update> = core.log.pending().filter(is_new).cloned().collect();
-            (core.meta.replica, lost, self.files().doubtful(), stores)
+            (core.meta.replica, lost, self.files().doubtful())
         };
         if replica == Some(attached.replica) && lost.is_taken(attached.taken) {
-            let stored = stores.iter().flat_map(|update| update.touches());
-            let files: BTreeSet<FileId> = doubtful.iter().copied().chain(stored).collect();
-            let is_made = |file: FileId| self.is_made_above(file, attached.taken);
-            for state in self.said_of(files.into_iter().filter(|file| is_made(*file))).await? {
-                let by_lost = |node: &Node| lost.has(node.contents_stamp, attached.replica);
-                match &state.node {
-                    Some(node) if by_lost(node) => self.meets_lost(&state, &lost, &stores)?,
-                    // Whoever removed it, nothing is left of what had not been synced.
-                    None if !lost.again && !self.files().is_in_use(state.file) => {
-                        self.drop_doubtful(state.file)?;
-                    }
-                    _ => {}
-                }
+            self.ask_of_files(doubtful.clone(), attached, &lost).await?;
+            let mut after = None;
+            loop {
+                let mut stored: Vec<FileId> =
+                    self.core().log.stored_after(after).take(ASKED_AT_ONCE).collect();
+                let Some(last) = stored.last().copied() else { break };
+                after = Some(last);
+                stored.retain(|file| {
+                    !doubtful.contains(file) && self.has_stored(*file, attached.taken)
+                });
+                self.ask_of_files(stored, attached, &lost).await?;
             }
         }
         self.files().doubt_no_more();
@@ -112,25 +108,61 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
+    async fn ask_of_files(
+        &self,
+        files: Vec<FileId>,
+        attached: &Attached,
+        lost: &Lost,
+    ) -> Result<(), Error> {
+        let is_made = |file: FileId| self.is_made_above(file, attached.taken);
+        for state in self.said_of(files.into_iter().filter(|file| is_made(*file))).await? {
+            let by_lost = |node: &Node| lost.has(node.contents_stamp, attached.replica);
+            match &state.node {
+                Some(node) if by_lost(node) => self.meets_lost(&state, lost, attached.taken)?,
+                // Whoever removed it, nothing is left of what had not been synced.
+                None if !lost.again && !self.files().is_in_use(state.file) => {
+                    self.drop_doubtful(state.file)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Contents of the file are pending that are not taken.
+    fn has_stored(&self, file: FileId, taken: u64) -> bool {
+        let core = self.core();
+        core.log.of_file(file).any(|(number, what)| number > taken && what == What::Stores)
+    }
+
     /// Not by a pending update that is still to be taken.
     fn is_made_above(&self, file: FileId, taken: u64) -> bool {
         let core = self.core();
-        let mut waiting = core.log.pending().filter(|update| update.stamp.number > taken);
-        !waiting
-            .any(|update| matches!(update.change, Change::Make { file: made, .. } if made == file))
+        !core.log.of_file(file).any(|(number, what)| number > taken && what == What::Makes)
     }
 
     /// The replica above has contents that were stored here, and that the log has lost.
-    fn meets_lost(&self, state: &NodeState, lost: &Lost, stores: &[Update]) -> Result<(), Error> {
+    fn meets_lost(&self, state: &NodeState, lost: &Lost, taken: u64) -> Result<(), Error> {
         let file = state.file;
-        for update in stores.iter().filter(|update| update.touches().contains(&file)) {
-            self.set_apart(update, nowhere(update.stamp.replica))?;
+        for update in self.stores_of(file, taken)? {
+            self.set_apart(&update, nowhere(update.stamp.replica))?;
         }
         // What may have been written since the start is kept beside.
         if lost.again || self.files().is_in_use(file) {
             return self.expect_nothing(file);
         }
         self.drop_doubtful(file)
+    }
+
+    /// Pending stores of a file that are not taken.
+    fn stores_of(&self, file: FileId, taken: u64) -> Result<Vec<Update>, Error> {
+        let core = self.core();
+        let is_new = |(number, what): &(u64, What)| *what == What::Stores && *number > taken;
+        let mut numbers: Vec<u64> =
+            core.log.of_file(file).filter(is_new).map(|(number, _)| number).collect();
+        numbers.reverse();
+        let stores = numbers.into_iter().map(|number| core.log.get(number));
+        stores.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(of_log)
     }
 
     /// The replica above has it better than the container, whose bytes may not all have reached
@@ -163,10 +195,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)
     }
-}
-
-fn is_store(update: &Update) -> bool {
-    matches!(update.change, Change::Store { .. })
 }
 
 /// A stamp that nothing bears: who expects it meets whatever is there.

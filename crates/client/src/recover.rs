@@ -3,23 +3,24 @@
 //! not stored is stored as if it had been closed at the crash.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
-use crate::client::{Client, ClientError, error_of};
-use crate::damage::torn_last;
+use crate::client::{Client, ClientError, Core, error_of};
+use crate::damage::Torn;
 use crate::effects::effects_here;
 use crate::files::{forget_written, sized};
+use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
 use crate::part::{PartRow, redo_part};
 use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
+use crate::renumber::Anew;
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use chunks::Secret;
 use model::{Change, Contents, FileId, Stamp, Update};
 use protocol::Upstream;
-use std::collections::{BTreeMap, BTreeSet};
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
-use update_log::{Record, Recovered};
+use update_log::{LogError, Record, Recovered};
 use volume::partial::{self, Tree};
 
 /// What became of a record that is done once more.
@@ -29,7 +30,7 @@ enum Redone {
     /// It rests on what is not known here any more: it is pending, and does not show yet.
     Hidden,
     /// A store whose contents are not there.
-    Torn(u64),
+    Torn,
 }
 
 /// The origin numbers no update so.
@@ -39,31 +40,24 @@ const PAGE_FILES: usize = 1024;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn recover(&self, recovered: Recovered) -> Result<(), ClientError> {
+        let records;
         {
             let mut core = self.core();
             let mut write = self.inner.tables.write()?;
-            for file in &recovered.files_made {
-                if Some(file.replica()) == core.meta.replica {
-                    core.meta.counter = core.meta.counter.max(file.counter() + 1);
-                }
-            }
-            let meta = core.meta.clone();
-            let mut torn = Vec::new();
-            for record in &recovered.replayed {
-                match self.redo(&mut *write, record, &meta)? {
-                    Redone::Done => {}
-                    Redone::Hidden => core.meta.hides = Some(true),
-                    Redone::Torn(number) => torn.push(number),
-                }
+            let made = core.meta.replica.and_then(|replica| recovered.made.get(&replica));
+            if let Some(last) = made {
+                core.meta.counter = core.meta.counter.max(last.saturating_add(1));
             }
             let core = &mut *core;
+            let (torn, again) = self.redo_all(&mut *write, core)?;
+            records = again;
             match &mut core.meta.lost {
                 // They may have left before they were on the disk, and are asked about.
-                Some(lost) => lost.torn.extend(torn_last(&recovered, &torn)),
-                None => self.note_torn(&mut *write, &core.log, &recovered, &torn)?,
+                Some(lost) => lost.torn.extend(torn.last()),
+                None => self.note_torn(&mut *write, &core.log, &torn)?,
             }
-            for number in torn {
-                core.log.cancel(number)?;
+            for number in &torn.numbers {
+                core.log.cancel(*number)?;
             }
             // Written down at once: redoing twice would be right too, and longer.
             core.meta.applied = core.log.last_position();
@@ -73,22 +67,53 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             write.commit(Durability::Now)?;
             // What an earlier recovery could not show either is not in the log behind the tables.
             if core.meta.hides.is_some() || !recovered.cancelled.is_empty() {
-                self.rebuild(core, &recovered.cancelled)
+                let cancelled = recovered.cancelled.iter().map(|number| core.log.written(*number));
+                let cancelled: Vec<Update> =
+                    cancelled.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+                self.rebuild(core, &cancelled)
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
             }
         }
-        if !recovered.replayed.is_empty() {
-            tracing::info!(records = recovered.replayed.len(), "recovered from the log");
+        if records > 0 {
+            tracing::info!(records, "recovered from the log");
         }
         {
             let core = self.core();
             let mut kin = self.kin();
-            core.log.pending().for_each(|update| kin.note(update));
+            let earlier = core.log.pending_len().saturating_sub(REMEMBERED_MAX);
+            if let Some(from) = core.log.numbers_from(0).nth(earlier) {
+                core.log.each_from(from, |update| {
+                    kin.note(update);
+                    Ok::<(), LogError>(())
+                })?;
+            }
         }
         self.reopen_written()?;
         self.sweep_containers()?;
         self.store_left_over();
         Ok(())
+    }
+
+    /// Does once more what the log has behind the checkpoint. Says how many records that were.
+    fn redo_all(
+        &self,
+        write: &mut dyn Write,
+        core: &mut Core,
+    ) -> Result<(Torn, usize), ClientError> {
+        let meta = core.meta.clone();
+        let (mut torn, mut records, mut after) = (Torn::default(), 0, meta.applied);
+        while let Some(page) = core.log.page(after)? {
+            after = page.last;
+            records += page.records.len();
+            for record in &page.records {
+                let redone = self.redo(write, record, &meta)?;
+                torn.note(record, redone == Redone::Torn);
+                if redone == Redone::Hidden {
+                    core.meta.hides = Some(true);
+                }
+            }
+        }
+        Ok((torn, records))
     }
 
     fn redo(
@@ -100,7 +125,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match record {
             Record::Update(update) => {
                 if self.is_torn(&*write, update, meta)? {
-                    return Ok(Redone::Torn(update.stamp.number));
+                    return Ok(Redone::Torn);
                 }
                 if let Change::Store { file, contents, .. } = &update.change {
                     self.redo_store(write, update, *file, *contents)?;
@@ -244,17 +269,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Containers that no row speaks of are left from before the crash.
     fn sweep_containers(&self) -> Result<(), ClientError> {
-        let pending: BTreeSet<u64> = {
-            let core = self.core();
-            core.log
-                .pending()
-                .filter_map(|update| match update.change {
-                    Change::Store { file, .. } => Some(file.0),
-                    _ => None,
-                })
-                .collect()
-        };
-        let there: BTreeSet<Key> = self.inner.containers.keys()?.into_iter().collect();
+        let mut there = self.inner.containers.keys()?;
+        there.sort_unstable();
+        let core = self.core();
         let in_trash = self.recover_trash(&there)?;
         // Nobody writes to the tables meanwhile.
         let read = self.inner.tables.read()?;
@@ -267,7 +284,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             let row = Presence::load(&*read, FileId(key.file))?;
             let current = row.is_some_and(|row| row.generation == key.generation);
-            if !current && !pending.contains(&key.file) {
+            if !current && core.log.pending_store(FileId(key.file)).is_none() {
                 self.inner.containers.remove(key)?;
             }
         }
@@ -275,11 +292,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Gives the containers of files that were made here new ids.
-    pub(crate) fn move_containers(
-        &self,
-        ids: &BTreeMap<FileId, FileId>,
-        stamps: &BTreeMap<Stamp, Stamp>,
-    ) -> Result<usize, Error> {
+    pub(crate) fn move_containers(&self, anew: &Anew) -> Result<usize, Error> {
         let mut moved = 0;
         let mut after = None;
         let mut write = self.inner.tables.write().map_err(error_of)?;
@@ -288,17 +301,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some((last, _)) = page.last() else { break };
             after = Some(*last);
             for (file, mut presence) in page {
-                let version = stamps.get(&presence.version).copied();
+                let version = anew.stamp(presence.version);
                 presence.version = version.unwrap_or(presence.version);
-                let Some(id) = ids.get(&file) else {
+                let Some(id) = anew.id(file) else {
                     if version.is_some() {
                         presence.save(&mut *write, file).map_err(error_of)?;
                     }
                     continue;
                 };
-                self.copy_container(file, *id, presence.generation).map_err(error_of)?;
+                self.copy_container(file, id, presence.generation).map_err(error_of)?;
                 Presence::remove(&mut *write, file).map_err(error_of)?;
-                presence.save(&mut *write, *id).map_err(error_of)?;
+                presence.save(&mut *write, id).map_err(error_of)?;
                 moved += 1;
             }
         }

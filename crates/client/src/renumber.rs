@@ -3,11 +3,30 @@
 
 use crate::client::{Client, error_of};
 use crate::part::renumber_part;
+use crate::shown::Gone;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update};
 use protocol::Upstream;
-use std::collections::BTreeMap;
 use store::{Containers, Durability};
+
+/// What bears another name from here on, in order: files, and updates by their numbers.
+pub(crate) struct Anew {
+    replica: ReplicaId,
+    ids: Vec<(FileId, FileId)>,
+    numbers: Vec<(Stamp, u64)>,
+}
+
+impl Anew {
+    pub fn id(&self, file: FileId) -> Option<FileId> {
+        let found = self.ids.binary_search_by_key(&file, |(old, _)| *old).ok()?;
+        self.ids.get(found).map(|(_, new)| *new)
+    }
+
+    pub fn stamp(&self, stamp: Stamp) -> Option<Stamp> {
+        let found = self.numbers.binary_search_by_key(&stamp, |(old, _)| *old).ok()?;
+        self.numbers.get(found).map(|(_, number)| Stamp::new(self.replica, *number))
+    }
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives what is pending new stamps and new ids under the replica id `replica`: the origin
@@ -16,47 +35,45 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut core = self.core();
         let core = &mut *core;
         core.plans.clear();
-        let mut ids: BTreeMap<FileId, FileId> = BTreeMap::new();
-        let mut stamps: BTreeMap<Stamp, Stamp> = BTreeMap::new();
+        let mut anew = Anew { replica, ids: Vec::new(), numbers: Vec::new() };
         let mut number = core.log.last_number();
         let mut counter = core.meta.counter;
-        for update in core.log.pending() {
+        core.log.each_from(0, |update| {
             number += 1;
-            stamps.insert(update.stamp, Stamp::new(replica, number));
+            anew.numbers.push((update.stamp, number));
             if let Change::Make { file, .. } = &update.change {
                 let id = FileId::new(replica, counter)
                     .map_err(|error| Error::Failed(error.to_string()))?;
                 counter += 1;
-                ids.insert(*file, id);
+                anew.ids.push((*file, id));
             }
-        }
+            Ok::<_, Error>(())
+        })?;
+        anew.ids.sort_unstable();
+        anew.numbers.sort_unstable();
         core.meta.counter = counter;
-        let moved = self.move_containers(&ids, &stamps)?;
+        let moved = self.move_containers(&anew)?;
         tracing::debug!(moved, "containers moved to new ids");
         {
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            for update in core.log.pending() {
-                if let Change::Store { file, .. } = update.change {
-                    renumber_part(&mut *write, file, (update.stamp, &stamps)).map_err(error_of)?;
+            core.log.each_from(0, |update| match (&update.change, anew.stamp(update.stamp)) {
+                (Change::Store { file, .. }, Some(to)) => {
+                    renumber_part(&mut *write, *file, (update.stamp, to)).map_err(error_of)
                 }
-            }
+                _ => Ok(()),
+            })?;
             write.commit(Durability::Now).map_err(error_of)?;
         }
-        let forget: Vec<Update> = core.log.pending().cloned().collect();
         core.log
-            .renumber(|update| rewrite(update, &ids, &stamps))
+            .renumber(|update| rewrite(update, &anew))
             .map_err(|error| Error::Failed(error.to_string()))?;
-        self.rebuild(core, &forget)
+        self.rebuild_without(core, &Gone::Files(&anew.ids))
     }
 }
 
-fn rewrite(
-    update: &Update,
-    ids: &BTreeMap<FileId, FileId>,
-    stamps: &BTreeMap<Stamp, Stamp>,
-) -> Update {
-    let id = |file: &mut FileId| *file = *ids.get(file).unwrap_or(file);
-    let stamp = |expects: &mut Stamp| *expects = *stamps.get(expects).unwrap_or(expects);
+fn rewrite(update: &Update, anew: &Anew) -> Update {
+    let id = |file: &mut FileId| *file = anew.id(*file).unwrap_or(*file);
+    let stamp = |expects: &mut Stamp| *expects = anew.stamp(*expects).unwrap_or(*expects);
     let mut update = update.clone();
     stamp(&mut update.stamp);
     match &mut update.change {

@@ -12,6 +12,7 @@ use crate::pace::{eager_bytes, step_within};
 use crate::part::forget_part;
 use crate::plan::{forget_home, note_home};
 use crate::types::Error;
+use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
 use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{
@@ -234,8 +235,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn next_batch(&self) -> Result<Sending, Error> {
         let mut room = eager_bytes(&self.inner.upstream.quality());
         let (updates, settled) = {
-            let core = self.core();
-            (core.log.batch(BATCH_UPDATES_MAX).updates, core.meta.settled)
+            let mut core = self.core();
+            (core.log.batch(BATCH_UPDATES_MAX).map_err(of_log)?.updates, core.meta.settled)
         };
         let mut taken = Vec::new();
         let mut eager = Parcel::default();
@@ -280,7 +281,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
                 let number = update.stamp.number;
-                retired.extend(core.log.retire(number));
+                retired.extend(core.log.retire(update).then(|| (*update).clone()));
                 core.refusals.remove(&number);
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
@@ -414,8 +415,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 impl Core {
     /// Of updates that are pending no more, nobody needs more than their refusals.
     fn forget_settled(&mut self) {
-        let first = self.log.pending().next().map(|update| update.stamp.number);
-        self.plans.forget_before(first);
+        self.plans.forget_before(self.log.first_number());
         self.forget_waiters();
         while self.refusals.len() > REFUSALS_MAX {
             self.refusals.pop_first();
@@ -469,9 +469,12 @@ impl<U: Upstream, C: Containers> Drop for Answer<'_, U, C> {
         }
         let pending = {
             let core = self.client.core();
-            core.log.get(self.number).map(stale_by)
+            core.log.get(self.number)
         };
-        self.client.forget(&pending.unwrap_or_default());
+        match pending {
+            Ok(pending) => self.client.forget(&pending.as_ref().map(stale_by).unwrap_or_default()),
+            Err(error) => tracing::error!(%error, "the kernel may show what is not so any more"),
+        }
     }
 }
 

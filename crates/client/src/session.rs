@@ -186,13 +186,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 core = self.core();
             }
             // What was submitted and not taken is waiting again.
-            let waiting: Vec<u64> = core
-                .log
-                .pending()
-                .map(|update| update.stamp.number)
-                .filter(|number| *number > attached.taken)
-                .collect();
-            core.log.returned(&waiting);
+            core.log.returned_after(attached.taken);
             core.unsaved = true;
         }
         self.take_tail(attached.tail, Some((attached.taken, said)))?;

@@ -18,20 +18,49 @@ use volume::partial::{self, Missing, Touched, Tree};
 
 /// More than what is pending after a crash can lack: each is asked for once.
 const ASKED_MAX: usize = 4096;
+/// Updates that are looked at at once.
+const PAGE_UPDATES: usize = 1024;
+
+/// What is not to show any more, besides what is pending and shows anew.
+pub(crate) enum Gone<'a> {
+    Updates(&'a [Update]),
+    /// Files that bear other ids now.
+    Files(&'a [(FileId, FileId)]),
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Shows what is pending anew over what the replica above says, without `gone`.
     pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
+        self.rebuild_without(core, &Gone::Updates(gone))
+    }
+
+    pub(crate) fn rebuild_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
         let outcome = self.show_without(core, gone);
         core.note_behind(&outcome);
         outcome
     }
 
-    fn show_without(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
+    fn show_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let hidden = show_pending(&mut *write, core, core.meta.taken, gone)?;
-        let shown = gone.iter().chain(core.log.pending());
-        let going = self.going_by(&*write, &States::default(), shown)?;
+        let mut going = match gone {
+            Gone::Updates(gone) => self.going_by(&*write, &States::default(), *gone)?,
+            Gone::Files(files) => {
+                let mut going = Going::default();
+                for files in files.chunks(PAGE_UPDATES) {
+                    let files = files.iter().map(|(file, _)| *file).collect();
+                    going.extend(self.going_of(&*write, files)?);
+                }
+                going
+            }
+        };
+        let mut from = 0;
+        loop {
+            let page = core.log.pending_from(from, PAGE_UPDATES)?;
+            let Some(last) = page.last() else { break };
+            from = last.stamp.number + 1;
+            going.extend(self.going_by(&*write, &States::default(), &page)?);
+        }
         let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
@@ -53,7 +82,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let taken = taken.or(core.meta.taken);
         let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
         let hidden = match learnt.any(|file| awaited.contains(&file)) {
-            true => Some(show_pending(&mut *write, core, taken, &[])?),
+            true => Some(show_pending(&mut *write, core, taken, &Gone::Updates(&[]))?),
             false => None,
         };
         let known = self.going(going, Remover::Elsewhere);
@@ -78,7 +107,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let gone = partial::forget_gone(&mut *write, |number| core.log.is_pending(number))
                 .map_err(|error| Error::Failed(error.to_string()))?;
-            let hidden = show_pending(&mut *write, core, core.meta.taken, &[])?;
+            let gone_before = Gone::Updates(&[]);
+            let hidden = show_pending(&mut *write, core, core.meta.taken, &gone_before)?;
             write.commit(Durability::Later).map_err(error_of)?;
             self.now_hidden(core, hidden);
             core.behind = false;
@@ -129,27 +159,35 @@ fn show_pending(
     write: &mut dyn Write,
     core: &Core,
     taken: Option<u64>,
-    gone: &[Update],
+    gone: &Gone<'_>,
 ) -> Result<BTreeSet<Need>, Error> {
     let failed = |error: Missing| Error::Failed(error.to_string());
     let log: &UpdateLog = &core.log;
-    for update in gone.iter().chain(log.pending()) {
-        partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)?;
+    match gone {
+        Gone::Updates(gone) => gone.iter().try_for_each(|update| {
+            partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)
+        })?,
+        Gone::Files(files) => files
+            .iter()
+            .try_for_each(|(file, _)| partial::forget_local_of(write, *file).map_err(failed))?,
     }
+    log.each_from(0, |update| {
+        partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)
+    })?;
     let mut hidden = BTreeSet::new();
-    for update in log.pending().filter(|update| Some(update.stamp.number) > taken) {
+    let first = taken.map_or(0, |taken| taken.saturating_add(1));
+    log.each_from(first, |update| {
         let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
             Ok(Ok(effects)) => effects,
             // It rests on what was turned down: the replica above will turn it down too.
-            Ok(Err(_)) => continue,
+            Ok(Err(_)) => return Ok(()),
             Err(missing) => {
                 hidden.insert(need_of(missing)?);
-                continue;
+                return Ok(());
             }
         };
-        partial::apply_local(write, update.stamp.number, &effects, core.meta.epoch)
-            .map_err(failed)?;
-    }
+        partial::apply_local(write, update.stamp.number, &effects, core.meta.epoch).map_err(failed)
+    })?;
     Ok(hidden)
 }
 

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::kin::Transfer;
 use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
-use model::{Change, FileId, Stamp, Update};
+use model::{Change, FileId, Kind, Node, Stamp, Update};
 use protocol::{
     CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status,
     Unreachable, Upstream,
@@ -12,6 +12,11 @@ use protocol::{
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::Containers;
+
+/// Changes of one file that are told of one by one.
+const TOLD_MAX: usize = 1000;
+/// Updates that are looked at at once.
+const PAGE_UPDATES: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -99,19 +104,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (files.written() as u64, files.left_over().len() as u64)
         };
         let core = self.core();
-        let bytes = core
-            .log
-            .pending()
-            .map(|update| match update.change {
-                Change::Store { contents, .. } => contents.size,
-                _ => 0,
-            })
-            .sum();
-        let oldest = core.log.pending().next().map(|update| update.at.secs);
+        let oldest = core.log.pending_from(0, 1).ok();
+        let oldest = oldest.and_then(|first| first.first().map(|update| update.at.secs));
         Pending {
             // What was closed and could not be stored yet is an update to come.
             updates: core.log.pending_len() as u64 + left_over,
-            bytes,
+            bytes: core.log.store_bytes(),
             oldest_secs: oldest.map(|at| u64::try_from(now.secs - at).unwrap_or(0)),
             open_for_writing: written - left_over,
             trouble: core.setback.clone().filter(|_| core.log.pending_len() > 0),
@@ -125,10 +123,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let read = self.inner.tables.read()?;
             Ok((tree.said(file)?, Presence::load(&*read, file)?))
         })?;
-        let pending: Vec<Update> = {
-            let core = self.core();
-            core.log.pending().filter(|update| update.touches().contains(&file)).cloned().collect()
-        };
+        let (changes, pending) = self.changes_of(&node, file)?;
         let mode = self.connection().mode;
         let stored = |stamp: Stamp| (stamp != Stamp::default()).then(|| stamp.to_string());
         let version_at_origin = said.and_then(|node| stored(node.contents_stamp));
@@ -163,8 +158,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 "There is no callback now: it may have changed elsewhere.".into()
             }
         });
-        if !pending.is_empty() {
-            why.push(format!("{} changes of it are not at the origin yet.", pending.len()));
+        if changes > 0 {
+            why.push(format!("{changes} changes of it are not at the origin yet."));
         }
         why.extend(self.kin().transfer(file).map(tell));
         why.extend(self.explain_damage(file));
@@ -181,10 +176,41 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             bytes_here: here.map_or(0, |presence| {
                 if presence.dirty.is_some() { node.contents.size } else { presence.bytes() }
             }),
-            reach: if pending.is_empty() { Reach::Home } else { Reach::Logged },
-            pending: pending.iter().map(describe).collect(),
+            reach: if changes == 0 { Reach::Home } else { Reach::Logged },
+            pending,
             why,
         })
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// How many pending changes there are of a file, of a directory with those of its names; and
+    /// the first of them in words.
+    fn changes_of(&self, node: &Node, file: FileId) -> Result<(usize, Vec<String>), Error> {
+        let (mut changes, mut told) = (0, Vec::new());
+        let mut tell = |update: &Update| {
+            changes += 1;
+            if told.len() < TOLD_MAX {
+                told.push(describe(update));
+            }
+        };
+        if node.kind != Kind::Directory {
+            let core = self.core();
+            let mut numbers: Vec<u64> = core.log.of_file(file).map(|(number, _)| number).collect();
+            numbers.reverse();
+            for number in numbers {
+                core.log.get(number)?.iter().for_each(&mut tell);
+            }
+            return Ok((changes, told));
+        }
+        let mut from = 0;
+        loop {
+            // Nobody waits for all of the log to be read.
+            let page = self.core().log.pending_from(from, PAGE_UPDATES)?;
+            let Some(last) = page.last() else { return Ok((changes, told)) };
+            from = last.stamp.number + 1;
+            page.iter().filter(|update| update.touches().contains(&file)).for_each(&mut tell);
+        }
     }
 }
 

@@ -314,13 +314,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// After a crash: a version without its container is forgotten. Gives back the containers that
     /// are in the trash.
-    pub(crate) fn recover_trash(&self, there: &BTreeSet<Key>) -> Result<BTreeSet<Key>, StoreError> {
+    pub(crate) fn recover_trash(&self, there: &[Key]) -> Result<BTreeSet<Key>, StoreError> {
         let mut trash = self.trash();
         let mut lost = Vec::new();
         let mut keys = BTreeSet::new();
         for (number, kept) in &trash.kept {
             let key = key(*number, kept.file);
-            if there.contains(&key) {
+            if there.binary_search(&key).is_ok() {
                 keys.insert(key);
             } else {
                 lost.push(*number);

@@ -210,6 +210,9 @@ pub struct Settings {
     /// Files up to so many bytes are fetched whole before they are written to, and of larger ones
     /// only what is needed. None: by the link.
     pub whole_bytes_max: Option<u64>,
+    /// Updates that are pending and kept in memory; the others are read from the log when it is
+    /// their turn.
+    pub pending_near_max: usize,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
     /// For `status` alone.

@@ -33,21 +33,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (undone, outcome) = {
             let mut core = self.core();
             let core = &mut *core;
-            let undone: Vec<Update> = core
-                .log
-                .pending()
-                .filter(|update| {
-                    let number = update.stamp.number;
-                    core.waiters.may_be_undone(number)
-                        && !core.meta.is_taken(number)
-                        && number > core.judged
-                })
-                .cloned()
-                .collect();
             let judged = core.judged;
-            let pending = core.log.pending().map(|update| update.stamp.number);
+            let may_be_undone = |number: &u64| !core.meta.is_taken(*number) && *number > judged;
+            let numbers = core.waiters.may_be_undone().filter(may_be_undone);
+            let undone = numbers.map(|number| core.log.get(number));
+            let undone: Vec<Update> =
+                undone.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(of_log)?;
             let waited_for: Vec<u64> =
-                pending.filter(|number| *number > judged).take(REFUSALS_MAX).collect();
+                core.log.numbers_from(judged + 1).take(REFUSALS_MAX).collect();
             let outcome = self.take_back(core, &undone);
             // What this disk has no room to undo may still be taken: nobody is told that it was
             // not done before that is so.
@@ -176,6 +169,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::warn!(%file, %error, "what could not be stored could not be removed");
         }
         self.forget(&[volume::partial::Changed::Node { file, contents: true }]);
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        of_log(error)
     }
 }
 

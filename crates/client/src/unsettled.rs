@@ -7,14 +7,20 @@
 use crate::asking::unexpected;
 use crate::client::Client;
 use crate::types::Error;
-use model::{FileId, Name, Update};
+use crate::undo::of_log;
+use model::{FileId, Name};
 use protocol::{Attached, Class, NodeState, Request, Response, States, Upstream};
 use std::collections::BTreeSet;
 use store::Containers;
+use update_log::{LogError, UpdateLog};
 use volume::partial::Touched;
 
 /// Keys of one question: with the most that a node can weigh, an answer still fits a message.
 const KEYS_MAX: usize = 48;
+/// Updates that are read at once.
+const PAGE_UPDATES: usize = 256;
+
+type Keys = (Vec<FileId>, Vec<(FileId, Name)>);
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What the replica above says of everything that pending updates touched which it has taken.
@@ -27,8 +33,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if core.meta.replica != Some(attached.replica) {
                 return Ok(States::default());
             }
-            let taken = |update: &&Update| update.stamp.number <= attached.taken;
-            touched_by(core.log.pending().filter(taken))
+            touched_by(&core.log, attached.taken).map_err(of_log)?
         };
         let mut said = States::default();
         for nodes in nodes.chunks(KEYS_MAX) {
@@ -73,12 +78,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-fn touched_by<'a>(updates: impl Iterator<Item = &'a Update>) -> (Vec<FileId>, Vec<(FileId, Name)>) {
+/// What pending updates up to this one touched.
+fn touched_by(log: &UpdateLog, upto: u64) -> Result<Keys, LogError> {
     let (mut nodes, mut entries) = (BTreeSet::new(), BTreeSet::new());
-    for update in updates {
-        let touched = Touched::by(update);
-        nodes.extend(touched.nodes);
-        entries.extend(touched.entries);
+    let mut from = 0;
+    while log.numbers_from(from).next().is_some_and(|number| number <= upto) {
+        let page = log.pending_from(from, PAGE_UPDATES)?;
+        let Some(last) = page.last() else { break };
+        from = last.stamp.number + 1;
+        for update in page.iter().filter(|update| update.stamp.number <= upto) {
+            let touched = Touched::by(update);
+            nodes.extend(touched.nodes);
+            entries.extend(touched.entries);
+        }
     }
-    (nodes.into_iter().collect(), entries.into_iter().collect())
+    Ok((nodes.into_iter().collect(), entries.into_iter().collect()))
 }

@@ -71,7 +71,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.attached && mode::waits_for_verdicts(connection.mode)
         };
         let core = self.core();
-        waits && core.log.pending().all(|update| core.waiters.is_awaited(update.stamp.number))
+        waits && core.log.numbers_from(0).all(|number| core.waiters.is_awaited(number))
     }
 
     /// Runs what waits for the disk where it holds up nobody, if there is such a place.
@@ -200,7 +200,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.may_leave = bound;
             core.meta.applied
         };
-        let core = self.core();
+        let mut core = self.core();
         core.log.truncate(applied).map_err(|error| Error::Failed(error.to_string()))
     }
 

@@ -46,9 +46,10 @@ impl Waiters {
         self.awaited.contains(&number) && !self.unattended.contains(&number)
     }
 
-    /// It may be undone, and whoever did it be told so.
-    pub fn may_be_undone(&self, number: u64) -> bool {
-        self.is_attended(number) && !self.owed.contains(&number)
+    /// These may be undone, and whoever did them be told so.
+    pub fn may_be_undone(&self) -> impl Iterator<Item = u64> {
+        let numbers = self.awaited.iter().copied();
+        numbers.filter(|number| self.is_attended(*number) && !self.owed.contains(number))
     }
 
     /// It stays pending whatever is said of it: it was acknowledged, or what it took the place of.

@@ -3,7 +3,7 @@
 
 use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
 use crate::trace::Trace;
-use client::{Client, Durability, Settings, Stores, WantedMode};
+use client::{Client, Durability, PENDING_NEAR_MAX, Settings, Stores, WantedMode};
 use protocol::{Access, Caller, Cutter};
 use replica::{Limits, Origin};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub const EPOCH_SECS: i64 = 1_795_262_400;
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// A cache that some clients have, too small for what they work with.
 const CACHE_BYTES_SMALL: u64 = 20_000;
+/// Of pending updates, so many are in memory at some clients.
+const NEAR_FEW: usize = 2;
 /// A client that finds nothing of its volume yet waits for the first session.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
@@ -177,6 +179,8 @@ pub struct ClientMachine {
     pub mode: WantedMode,
     pub durability: Durability,
     pub cache_bytes_max: u64,
+    /// What some clients keep of their logs in memory is less than one batch.
+    pub pending_near_max: usize,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
     process: Option<Process>,
@@ -215,6 +219,7 @@ impl ClientMachine {
             mode,
             durability,
             cache_bytes_max,
+            pending_near_max: if number.is_multiple_of(2) { NEAR_FEW } else { PENDING_NEAR_MAX },
             whole_bytes_max: None,
             process: None,
         }
@@ -260,6 +265,7 @@ impl ClientMachine {
             mode: self.mode,
             durability: self.durability,
             cache_bytes_max: self.cache_bytes_max,
+            pending_near_max: self.pending_near_max,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

@@ -299,6 +299,11 @@ pub fn journal<J: Journal>(open: impl Fn() -> J) -> Result<()> {
     assert_eq!(records.len(), 41);
     assert_eq!(records[6], (7, vec![7; 9]));
     assert_eq!(records[40], (41, Vec::new()));
+    assert_eq!(journal.read(39, usize::MAX)?, records[38..], "from the middle");
+    assert_eq!(journal.read(41, 0)?, records[40..], "one at least");
+    assert_eq!(journal.read(42, usize::MAX)?, []);
+    let few = journal.read(7, 20)?;
+    assert!((1..=3).contains(&few.len()) && records[6..].starts_with(&few), "{few:?}");
 
     journal.retire(20)?;
     let left = journal.records()?;

@@ -12,6 +12,9 @@ pub use envelope::RECORD_BYTES_MAX;
 pub use file::{FileJournal, SEGMENT_BYTES};
 pub use salvage::{Salvaged, salvage};
 
+/// Bytes of records that are read at once by whoever reads them all.
+pub const READ_BYTES: usize = 1 << 20;
+
 /// Where a record stands: counted from 1, never used again.
 pub type Position = u64;
 
@@ -27,8 +30,21 @@ pub trait Journal: Send + Sync + 'static {
     /// callers share one sync.
     fn sync(&self) -> Result<()>;
 
+    /// Records from position `from` on that are kept, in order: those of about `bytes_max` bytes,
+    /// and one at least, if there is one.
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>>;
+
     /// Records from the first that is kept, in order.
-    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>>;
+    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+        let mut records = Vec::new();
+        let mut from = 0;
+        loop {
+            let read = self.read(from, READ_BYTES)?;
+            let Some((last, _)) = read.last() else { return Ok(records) };
+            from = last + 1;
+            records.extend(read);
+        }
+    }
 
     /// Records up to and including `upto` may go; whole segments do.
     fn retire(&self, upto: Position) -> Result<()>;

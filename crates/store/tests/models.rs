@@ -340,9 +340,14 @@ proptest! {
                 }
             }
         }
-        let kept = journal.expect("it was opened again").records().unwrap();
+        let journal = journal.expect("it was opened again");
+        let kept = journal.records().unwrap();
         prop_assert!(kept.len() >= appended.len() - retired as usize);
         prop_assert!(appended.ends_with(&kept));
+        for (at, (position, _)) in kept.iter().enumerate() {
+            let read = journal.read(*position, 100).unwrap();
+            prop_assert!(!read.is_empty() && kept[at..].starts_with(&read));
+        }
     }
 
     #[test]

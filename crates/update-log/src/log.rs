@@ -1,4 +1,6 @@
 //! The log itself: what is pending, in order, and how far each has come.
+//! Holds: in memory are the first updates, which leave next, and some bits and words of each of
+//! the others, whose records are read from the journal when it is their turn.
 //!
 //! ```text
 //! append -> Waiting -> Submitted -> (verdict) retired
@@ -7,12 +9,29 @@
 //!              +-> cancelled
 //! ```
 
+mod by_file;
+mod numbers;
+mod places;
+mod reading;
+
+pub use by_file::What;
+pub use reading::{Page, Recovered};
+
 use crate::record::{Record, RecordError};
-use model::{Change, FileId, Stamp, Update};
+use by_file::ByFile;
+use model::{Change, FileId, Update};
+use numbers::Numbers;
+use places::Places;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::journal::Position;
 use store::{Journal, StoreError};
+
+/// Updates that are kept in memory, unless the caller says otherwise.
+pub const NEAR_MAX: usize = 1024;
+
+/// No log gets as far.
+const NUMBER_MAX: u64 = 1 << 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
@@ -23,33 +42,35 @@ pub enum LogError {
     /// What is missing may have been pending.
     #[error("the log of pending updates is damaged: it ends at record {last}, and there were {of}")]
     CutShort { last: Position, of: Position },
+    #[error(
+        "the log of pending updates is damaged: record {position} is update {number}, after {after}"
+    )]
+    Order { position: Position, number: u64, after: u64 },
+    #[error("the log of pending updates is damaged: update {number} is pending, and is not in it")]
+    Missing { number: u64 },
 }
 
 /// The pending updates of one replica.
 pub struct UpdateLog {
     journal: Arc<dyn Journal>,
-    pending: BTreeMap<u64, Entry>,
-    /// The stores among them, by file.
-    stores: BTreeSet<(FileId, u64)>,
+    pending: Numbers,
+    by_file: ByFile,
+    places: Places,
+    /// Of pending stores, bytes of contents.
+    store_bytes: u64,
+    /// The first of what is pending.
+    near: BTreeMap<u64, Near>,
+    near_max: usize,
+    /// What is pending from here on is not near; none: all of it is.
+    far_from: Option<u64>,
+    submitted: BTreeSet<u64>,
     last_number: u64,
     last_position: Position,
 }
 
-struct Entry {
+struct Near {
     update: Update,
     position: Position,
-    submitted: bool,
-}
-
-/// What a log held when it was opened, beyond what is pending.
-#[derive(Debug, Default)]
-pub struct Recovered {
-    /// Records after the checkpoint, in order, less what was cancelled and what is settled.
-    pub replayed: Vec<Record>,
-    /// Files made by an update of this log, pending or not.
-    pub files_made: Vec<FileId>,
-    /// Updates that were taken back: what they did may still be in the tables.
-    pub cancelled: Vec<Update>,
 }
 
 /// Updates to send, and whether there are more behind them.
@@ -69,69 +90,6 @@ pub enum Cancel {
 }
 
 impl UpdateLog {
-    /// Reads the journal. Updates up to `settled` are done with; records up to `applied` are in
-    /// the tables already.
-    pub fn open(
-        journal: Arc<dyn Journal>,
-        settled: u64,
-        applied: Position,
-    ) -> Result<(UpdateLog, Recovered), LogError> {
-        let mut log = UpdateLog {
-            journal,
-            pending: BTreeMap::new(),
-            stores: BTreeSet::new(),
-            last_number: settled,
-            last_position: 0,
-        };
-        let mut recovered = Recovered::default();
-        // The log is on the disk before the tables say what was in it.
-        let last = log.journal.next() - 1;
-        if last < applied {
-            return Err(LogError::CutShort { last, of: applied });
-        }
-        for (position, bytes) in log.journal.records()? {
-            let record =
-                Record::decode(&bytes).map_err(|source| LogError::Record { position, source })?;
-            log.last_position = position;
-            log.read_back(position, record, settled, applied, &mut recovered);
-        }
-        log.last_position = log.last_position.max(applied);
-        Ok((log, recovered))
-    }
-
-    fn read_back(
-        &mut self,
-        position: Position,
-        record: Record,
-        settled: u64,
-        applied: Position,
-        recovered: &mut Recovered,
-    ) {
-        match &record {
-            Record::Update(update) => {
-                let number = update.stamp.number;
-                self.last_number = self.last_number.max(number);
-                if let Change::Make { file, .. } = &update.change {
-                    recovered.files_made.push(*file);
-                }
-                if number <= settled {
-                    return;
-                }
-                self.put(Entry { update: update.clone(), position, submitted: false });
-            }
-            Record::Cancelled { number } => {
-                recovered.cancelled.extend(self.take(*number).map(|entry| entry.update));
-                recovered.replayed.retain(|earlier| {
-                    !matches!(earlier, Record::Update(update) if update.stamp.number == *number)
-                });
-            }
-            _ => {}
-        }
-        if position > applied {
-            recovered.replayed.push(record);
-        }
-    }
-
     /// The number for the next update.
     pub fn next_number(&self) -> u64 {
         self.last_number + 1
@@ -153,11 +111,14 @@ impl UpdateLog {
     /// Appends an update, which bears `next_number`. It survives the process when this returns.
     pub fn append(&mut self, update: Update) -> Result<(), LogError> {
         let number = update.stamp.number;
-        assert!(number > self.last_number, "numbers only grow");
-        let position = self.journal.append(&Record::Update(update.clone()).encode())?;
+        assert!((self.last_number + 1..NUMBER_MAX).contains(&number), "numbers only grow");
+        let record = Record::Update(update);
+        let position = self.journal.append(&record.encode())?;
         self.last_number = number;
         self.last_position = position;
-        self.put(Entry { update, position, submitted: false });
+        if let Record::Update(update) = record {
+            self.put(Near { update, position });
+        }
         Ok(())
     }
 
@@ -178,82 +139,90 @@ impl UpdateLog {
 
     /// Takes an update back, if it cannot have left.
     pub fn cancel(&mut self, number: u64) -> Result<Cancel, LogError> {
-        match self.pending.get(&number) {
-            None => Ok(Cancel::NotPending),
-            Some(entry) if entry.submitted => Ok(Cancel::OnItsWay),
-            Some(_) => {
-                self.note(&Record::Cancelled { number })?;
-                self.take(number);
-                Ok(Cancel::Cancelled)
-            }
+        if !self.is_pending(number) {
+            return Ok(Cancel::NotPending);
         }
+        if self.is_submitted(number) {
+            return Ok(Cancel::OnItsWay);
+        }
+        self.overtake(number)?;
+        Ok(Cancel::Cancelled)
     }
 
     /// Takes a store back that the next store of the same file takes the place of, also if it may
     /// have left: the origin lets the later of two stores of one writer that expect the same
     /// contents replace the earlier.
     pub fn overtake(&mut self, number: u64) -> Result<(), LogError> {
+        // Read before it is noted, so that an error leaves log and memory the same.
+        let update = self.get(number)?;
         self.note(&Record::Cancelled { number })?;
-        self.take(number);
+        if let Some(update) = update {
+            self.take(&update);
+        }
         Ok(())
     }
 
     /// The first updates that are pending, at most `updates_max`.
-    pub fn batch(&self, updates_max: usize) -> Batch {
-        let updates: Vec<_> =
-            self.pending.values().take(updates_max).map(|entry| entry.update.clone()).collect();
+    pub fn batch(&mut self, updates_max: usize) -> Result<Batch, LogError> {
+        if self.near.len() < updates_max {
+            self.draw_near(updates_max)?;
+        }
+        let near = self.near.values().take(updates_max);
+        let updates: Vec<_> = near.map(|near| near.update.clone()).collect();
         let more = updates.len() < self.pending.len();
-        Batch { updates, more }
+        Ok(Batch { updates, more })
     }
 
     /// From now on these may have reached the replica above.
     pub fn submitted(&mut self, numbers: &[u64]) {
-        self.mark(numbers, true);
+        let pending = numbers.iter().filter(|number| self.pending.contains(**number));
+        self.submitted.extend(pending);
     }
 
     /// The replica above has said that it did not take these: they wait again.
     pub fn returned(&mut self, numbers: &[u64]) {
-        self.mark(numbers, false);
+        self.submitted.retain(|submitted| !numbers.contains(submitted));
     }
 
-    fn mark(&mut self, numbers: &[u64], submitted: bool) {
-        for number in numbers {
-            if let Some(entry) = self.pending.get_mut(number) {
-                entry.submitted = submitted;
-            }
-        }
+    /// The same of all behind this one.
+    pub fn returned_after(&mut self, number: u64) {
+        self.submitted.retain(|submitted| *submitted <= number);
     }
 
-    /// The verdict has come: the update is pending no more.
-    pub fn retire(&mut self, number: u64) -> Option<Update> {
-        self.take(number).map(|entry| entry.update)
+    /// The verdict has come: the update is pending no more. False: it was not.
+    pub fn retire(&mut self, update: &Update) -> bool {
+        self.take(update)
     }
 
     /// What was retired and could not be told of on the disk is pending after all, and on its way.
     pub fn put_back(&mut self, retired: Vec<Update>) {
         for update in retired {
+            let number = update.stamp.number;
             // The journal keeps everything for as long as it is pending.
-            let entry = Entry { update, position: 0, submitted: true };
-            self.pending.insert(entry.update.stamp.number, entry);
+            let position = self.places.before(number);
+            self.count(&update, position);
+            self.near.insert(number, Near { update, position });
+            self.submitted.insert(number);
         }
     }
 
-    /// Every pending update, in order.
-    pub fn pending(&self) -> impl DoubleEndedIterator<Item = &Update> {
-        self.pending.values().map(|entry| &entry.update)
+    /// Numbers of pending updates, from `from` on, in order.
+    pub fn numbers_from(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.pending.from(from)
     }
 
-    pub fn get(&self, number: u64) -> Option<&Update> {
-        self.pending.get(&number).map(|entry| &entry.update)
+    /// The number of the first that is pending.
+    pub fn first_number(&self) -> Option<u64> {
+        self.pending.first()
     }
 
     pub fn is_pending(&self, number: u64) -> bool {
-        self.pending.contains_key(&number)
+        self.pending.contains(number)
     }
 
     /// It may have reached the replica above, and its answer has not come.
     pub fn is_submitted(&self, number: u64) -> bool {
-        self.pending.get(&number).is_some_and(|entry| entry.submitted)
+        self.submitted.contains(&number)
     }
 
     pub fn pending_len(&self) -> usize {
@@ -262,56 +231,101 @@ impl UpdateLog {
 
     /// Whether contents are pending.
     pub fn has_stores(&self) -> bool {
-        !self.stores.is_empty()
+        self.by_file.stores() > 0
     }
 
-    /// The last pending store of a file. The replay asks for every file, so it does not go by how
-    /// much is pending.
-    pub fn pending_store(&self, file: FileId) -> Option<(u64, Stamp)> {
-        let (_, number) = self.stores.range((file, 0)..=(file, u64::MAX)).next_back()?;
-        match self.get(*number)?.change {
-            Change::Store { expects, .. } => Some((*number, expects)),
-            _ => None,
-        }
+    /// Bytes of the contents that are pending.
+    pub fn store_bytes(&self) -> u64 {
+        self.store_bytes
+    }
+
+    /// The number of the last pending store of a file. The replay asks for every file, so it does
+    /// not go by how much is pending.
+    pub fn pending_store(&self, file: FileId) -> Option<u64> {
+        let mut updates = self.of_file(file);
+        updates.find(|(_, what)| *what == What::Stores).map(|(number, _)| number)
+    }
+
+    /// Pending updates of a file itself, not of the names in a directory, the last first.
+    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (u64, What)> {
+        self.by_file.backwards(file)
+    }
+
+    /// Files beyond `after` whose contents are pending.
+    pub fn stored_after(&self, after: Option<FileId>) -> impl Iterator<Item = FileId> {
+        self.by_file.stored_after(after)
     }
 
     /// Lets the journal drop what neither a pending update nor the checkpoint needs.
-    pub fn truncate(&self, applied: Position) -> Result<(), LogError> {
-        let kept = self.pending.values().map(|entry| entry.position).min();
+    pub fn truncate(&mut self, applied: Position) -> Result<(), LogError> {
+        let kept = self.pending.first().map(|number| match self.near.get(&number) {
+            Some(near) => near.position,
+            None => self.places.before(number),
+        });
         let upto = kept.map_or(applied, |position| applied.min(position.saturating_sub(1)));
-        Ok(self.journal.retire(upto)?)
+        self.journal.retire(upto)?;
+        self.places.forget_before(self.pending.first().unwrap_or(self.last_number));
+        Ok(())
     }
 
     /// Gives every pending update a new stamp, for a client that was set back to an earlier
     /// state. `rewrite` makes the new update from the old one.
     pub fn renumber(&mut self, mut rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
-        let old: Vec<u64> = self.pending.keys().copied().collect();
-        for number in old {
-            let Some(entry) = self.take(number) else { continue };
-            let update = rewrite(&entry.update);
-            self.note(&Record::Cancelled { number })?;
-            let position = self.journal.append(&Record::Update(update.clone()).encode())?;
-            self.last_position = position;
-            self.last_number = self.last_number.max(update.stamp.number);
-            self.put(Entry { update, position, submitted: false });
+        let last = self.last_number;
+        let mut from = 0;
+        loop {
+            let old = self.pending_from(from, NEAR_MAX)?;
+            let Some(next) = old.last().map(|update| update.stamp.number + 1) else { break };
+            for update in old.into_iter().filter(|update| update.stamp.number <= last) {
+                let number = update.stamp.number;
+                self.note(&Record::Cancelled { number })?;
+                self.take(&update);
+                self.append(rewrite(&update))?;
+            }
+            if next > last {
+                break;
+            }
+            from = next;
         }
         self.sync()
     }
 
-    fn put(&mut self, entry: Entry) {
-        let number = entry.update.stamp.number;
-        if let Change::Store { file, .. } = entry.update.change {
-            self.stores.insert((file, number));
+    fn put(&mut self, near: Near) {
+        let number = near.update.stamp.number;
+        self.count(&near.update, near.position);
+        if self.far_from.is_none() && self.near.len() < self.near_max {
+            self.near.insert(number, near);
+        } else {
+            self.far_from.get_or_insert(number);
         }
-        self.pending.insert(number, entry);
     }
 
-    fn take(&mut self, number: u64) -> Option<Entry> {
-        let entry = self.pending.remove(&number)?;
-        if let Change::Store { file, .. } = entry.update.change {
-            self.stores.remove(&(file, number));
+    fn count(&mut self, update: &Update, position: Position) {
+        let number = update.stamp.number;
+        if self.pending.insert(number) {
+            self.by_file.add(update);
+            self.places.note(number, position);
+            self.store_bytes = self.store_bytes.saturating_add(bytes_of(update));
         }
-        Some(entry)
+    }
+
+    fn take(&mut self, update: &Update) -> bool {
+        let number = update.stamp.number;
+        self.near.remove(&number);
+        self.submitted.remove(&number);
+        let was_pending = self.pending.remove(number);
+        if was_pending {
+            self.by_file.remove(update);
+            self.store_bytes = self.store_bytes.saturating_sub(bytes_of(update));
+        }
+        was_pending
+    }
+}
+
+fn bytes_of(update: &Update) -> u64 {
+    match &update.change {
+        Change::Store { contents, .. } => contents.size,
+        _ => 0,
     }
 }
 

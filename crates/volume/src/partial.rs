@@ -9,8 +9,8 @@ mod fuzz;
 mod rows;
 
 pub use change::{
-    Changed, apply_local, forget_gone, forget_local, patch_cancelled_store, take_listing,
-    take_states,
+    Changed, apply_local, forget_gone, forget_local, forget_local_of, patch_cancelled_store,
+    take_listing, take_states,
 };
 pub use fuzz::fuzz_rows;
 pub use rows::{RowError, Touched};

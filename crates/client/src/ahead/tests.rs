@@ -34,6 +34,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         durability: Durability::Prompt,
         whole_bytes_max: None,
         cache_bytes_max,
+        pending_near_max: crate::PENDING_NEAR_MAX,
         answer_within: Duration::from_secs(30),
         volume: String::new(),
         server: String::new(),

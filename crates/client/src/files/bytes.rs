@@ -10,7 +10,7 @@ use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
-use model::{FileId, Update};
+use model::FileId;
 use protocol::{Objection, Upstream};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -424,20 +424,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = core.log.pending_store(grip.file);
-        if let Some((_, expected)) = overtaken {
-            expects = expected;
+        if let Some(number) = overtaken {
+            expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
         // Noted before the store is taken back: between the two, a crash loses neither.
         let dirty = Dirty { expects, uid };
         let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
         core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
-        if let Some((number, _)) = overtaken {
+        let was_behind = core.behind;
+        if let Some(number) = overtaken {
             core.log.overtake(number).map_err(log_failed)?;
+            // Until the tables know of it.
+            core.behind = true;
             // What it was to be sent against the next one is sent against.
             let plan = core.plans.remove(number);
             open.images = plan.and_then(|plan| plan.images).map(Arc::unwrap_or_clone);
-            let touches = |update: &&Update| update.touches().contains(&grip.file);
-            let last = core.log.pending().rev().find(touches).map(|update| update.stamp.number);
+            let last = core.log.of_file(grip.file).next().map(|(number, _)| number);
             partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
                 .map_err(crate::client::stop)?;
         }
@@ -447,6 +449,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.overtook = overtaken.is_some();
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
+        core.behind = was_behind;
         Ok(overtaken.is_none().then_some(before))
     }
 }

@@ -26,7 +26,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
         // Contents that nobody will see need not travel.
-        if let Some((number, _)) = core.log.pending_store(file)
+        if let Some(number) = core.log.pending_store(file)
             && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
         {
             core.plans.remove(number);

@@ -3,7 +3,6 @@
 use crate::presence::{Dirty, Ground, Presence};
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Stamp};
-use std::collections::BTreeMap;
 use store::{Read, StoreError, Write};
 use update_log::Record;
 
@@ -72,9 +71,9 @@ pub(crate) fn forget_part(
 pub(crate) fn renumber_part(
     write: &mut dyn Write,
     file: FileId,
-    (from, stamps): (Stamp, &BTreeMap<Stamp, Stamp>),
+    (from, to): (Stamp, Stamp),
 ) -> Result<(), StoreError> {
-    let (Some(row), Some(to)) = (load(&*write, file)?, stamps.get(&from)) else { return Ok(()) };
+    let Some(row) = load(&*write, file)? else { return Ok(()) };
     match row.number == from.number {
         true => PartRow { number: to.number, ..row }.save(write, file),
         false => Ok(()),
@@ -147,8 +146,7 @@ mod tests {
         assert_eq!(PartRow::load(&*write, FILE, 9, &Contents::EMPTY).unwrap(), None);
         assert!(!forget_part(&mut *write, FILE, 8).unwrap());
         let stamp = |number| Stamp::new(ReplicaId(3), number);
-        let stamps = BTreeMap::from([(stamp(9), stamp(20))]);
-        renumber_part(&mut *write, FILE, (stamp(9), &stamps)).unwrap();
+        renumber_part(&mut *write, FILE, (stamp(9), stamp(20))).unwrap();
         let moved = PartRow { number: 20, ..row };
         assert_eq!(PartRow::load(&*write, FILE, 20, &contents).unwrap(), Some(moved));
         assert!(forget_part(&mut *write, FILE, 20).unwrap());

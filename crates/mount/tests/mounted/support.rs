@@ -170,6 +170,7 @@ impl Farm {
             mode: WantedMode::Auto,
             durability: Durability::Prompt,
             cache_bytes_max: 1 << 30,
+            pending_near_max: client::PENDING_NEAR_MAX,
             answer_within,
             volume: VOLUME.into(),
             server: "farm".into(),

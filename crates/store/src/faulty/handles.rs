@@ -206,9 +206,9 @@ impl Journal for FaultyJournal {
         self.machine.syncs(0, || self.store.sync())
     }
 
-    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
         self.machine.reads()?;
-        self.store.records()
+        self.store.read(from, bytes_max)
     }
 
     fn retire(&self, upto: Position) -> Result<()> {

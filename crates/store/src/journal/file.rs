@@ -9,8 +9,10 @@ use super::{Journal, Position};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
+use marks::{Marks, read_records};
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -19,6 +21,8 @@ pub const SEGMENT_BYTES: u64 = 4 << 20;
 
 /// The newest segment goes too when all its records are retired, if that frees this much.
 const WORTH_RETIRING_BYTES: u64 = 64 << 10;
+
+mod marks;
 
 pub(super) const ENDING: &str = ".journal";
 
@@ -48,6 +52,7 @@ struct Segment {
     first: Position,
     path: PathBuf,
     bytes: u64,
+    marks: Marks,
 }
 
 impl FileJournal {
@@ -99,7 +104,9 @@ impl Journal for FileJournal {
         let bytes = envelope::sealed(position, self.group.synced(), record);
         let segment = newest(&state);
         files::append_at(&state.newest, &segment.path, segment.bytes, &bytes)?;
-        state.segments.back_mut().expect("open makes the first").bytes += bytes.len() as u64;
+        let segment = state.segments.back_mut().expect("open makes the first");
+        segment.marks.note(position, segment.bytes);
+        segment.bytes += bytes.len() as u64;
         state.next += 1;
         Ok(position)
     }
@@ -120,18 +127,18 @@ impl Journal for FileJournal {
         })
     }
 
-    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
         let state = locked(&self.state);
         let mut records = Vec::new();
-        for segment in &state.segments {
-            let bytes = read_segment(&segment.path)?;
-            let whole = &bytes[..bytes.len().min(segment.bytes as usize)];
-            let end = walk(whole, segment.first, |position, record| {
-                records.push((position, record.to_vec()));
-            });
-            if (end.offset as u64) < segment.bytes {
-                return Err(damaged(&segment.path, end.offset));
+        let (mut from, mut left) = (from, bytes_max);
+        let begun = state.segments.partition_point(|segment| segment.first <= from);
+        for segment in state.segments.iter().skip(begun.saturating_sub(1)) {
+            if left == 0 && !records.is_empty() {
+                break;
             }
+            from = from.max(segment.first);
+            left = left.saturating_sub(read_records(segment, from, left, &mut records)?);
+            from = records.last().map_or(from, |(last, _)| last + 1);
         }
         Ok(records)
     }
@@ -168,7 +175,8 @@ fn make_segment(directory: &Path, first: Position) -> Result<(Segment, File)> {
     {
         tracing::warn!(%error, "a segment without a header stays until the next start");
     }
-    Ok((Segment { first, path, bytes: HEADER_BYTES as u64 }, made?))
+    let bytes = HEADER_BYTES as u64;
+    Ok((Segment { first, path, bytes, marks: Marks::default() }, made?))
 }
 
 fn write_header(path: &Path, first: Position) -> Result<File> {
@@ -189,25 +197,32 @@ fn recovered(directory: &Path) -> Result<State> {
         if !is_first(first) {
             return Err(nowhere(&path, first));
         }
-        let bytes = read_segment(&path)?;
-        match envelope::parse_header(&bytes) {
-            Header::First(named) if named == first => found.push((first, path, bytes)),
+        let (header, length) = read_header(&path)?;
+        match envelope::parse_header(&header) {
+            Header::First(named) if named == first => found.push((first, path)),
             Header::Newer(format) => return Err(newer(&path, format)),
-            _ if bytes.len() <= HEADER_BYTES => {
+            _ if length <= HEADER_BYTES as u64 => {
                 begun = begun.max(first);
                 files::remove(&path)?;
             }
             _ => return Err(damaged(&path, 0)),
         }
     }
-    let mut next = found.first().map_or(begun, |(first, _, _)| *first);
+    let mut next = found.first().map_or(begun, |(first, _)| *first);
     let count = found.len();
     let mut segments = VecDeque::with_capacity(count + 1);
-    for (index, (first, path, bytes)) in found.into_iter().enumerate() {
+    for (index, (first, path)) in found.into_iter().enumerate() {
         if first != next {
             return Err(missing(&path, next, first));
         }
-        let end = walk(&bytes, first, |_, _| {});
+        // One at a time: together they have all that is pending.
+        let bytes = read_segment(&path)?;
+        let mut marks = Marks::default();
+        let mut offset = HEADER_BYTES as u64;
+        let end = walk(&bytes, End::at_first(first), |position, record| {
+            marks.note(position, offset);
+            offset += (envelope::ENVELOPE_BYTES + record.len()) as u64;
+        });
         if end.offset < bytes.len() {
             let is_newest = index + 1 == count;
             if !is_newest || end.next < begun || was_synced(&bytes[end.offset..], end.next) {
@@ -216,7 +231,7 @@ fn recovered(directory: &Path) -> Result<State> {
             cut_tail(directory, &path, &bytes, end.offset)?;
         }
         next = end.next;
-        segments.push_back(Segment { first, path, bytes: end.offset as u64 });
+        segments.push_back(Segment { first, path, bytes: end.offset as u64, marks });
     }
     if next < begun {
         return Err(missing(directory, next, begun));
@@ -243,9 +258,16 @@ pub(super) struct End {
     pub next: Position,
 }
 
-/// Calls `each` for every record up to the first that is not whole.
-pub(super) fn walk(bytes: &[u8], first: Position, mut each: impl FnMut(Position, &[u8])) -> End {
-    let mut end = End { offset: HEADER_BYTES.min(bytes.len()), next: first };
+impl End {
+    /// Where the records of a segment begin.
+    pub fn at_first(first: Position) -> End {
+        End { offset: HEADER_BYTES, next: first }
+    }
+}
+
+/// Calls `each` for every record from `begin` on, up to the first that is not whole.
+pub(super) fn walk(bytes: &[u8], begin: End, mut each: impl FnMut(Position, &[u8])) -> End {
+    let mut end = End { offset: begin.offset.min(bytes.len()), ..begin };
     while let Some(envelope) = envelope::open(&bytes[end.offset..]) {
         if envelope.position != end.next {
             break;
@@ -282,6 +304,16 @@ fn cut_tail(directory: &Path, path: &Path, bytes: &[u8], offset: usize) -> Resul
     let file = files::open(path, false)?;
     file.set_len(offset as u64).map_err(|source| files::failed(path, source))?;
     file.sync_data().map_err(|source| files::failed(path, source))
+}
+
+/// The header, or as much of it as there is, and how long the file is.
+fn read_header(path: &Path) -> Result<(Vec<u8>, u64)> {
+    let failed = |source| files::failed(path, source);
+    let file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    file.take(HEADER_BYTES as u64).read_to_end(&mut header).map_err(failed)?;
+    Ok((header, length))
 }
 
 pub(super) fn read_segment(path: &Path) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use super::Position;
 use super::envelope::{self, HEADER_BYTES};
-use super::file::{ENDING, is_first, read_segment, walk};
+use super::file::{ENDING, End, is_first, read_segment, walk};
 use crate::error::Result;
 use crate::files;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
             salvaged.damage.push((path.clone(), 0, bytes.len() as u64));
             continue;
         }
-        let mut end = walk(&bytes, *first, |position, record| {
+        let mut end = walk(&bytes, End::at_first(*first), |position, record| {
             salvaged.records.push((position, record.to_vec()));
         });
         end.offset = end.offset.max(HEADER_BYTES.min(bytes.len()));

@@ -74,9 +74,18 @@ impl Journal for MemoryJournal {
         Ok(())
     }
 
-    fn records(&self) -> Result<Vec<(Position, Vec<u8>)>> {
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
         let state = locked(&self.0);
-        Ok(state.records.iter().map(|(position, record)| (*position, record.to_vec())).collect())
+        let begun = state.records.partition_point(|(position, _)| *position < from);
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        for (position, record) in state.records.iter().skip(begun) {
+            bytes += record.len();
+            if bytes > bytes_max && !read.is_empty() {
+                break;
+            }
+            read.push((*position, record.to_vec()));
+        }
+        Ok(read)
     }
 
     fn retire(&self, upto: Position) -> Result<()> {

@@ -53,6 +53,23 @@ pub fn forget_local(write: &mut dyn Write, number: u64, touched: &Touched) -> Re
     Ok(())
 }
 
+/// Nothing shows any more that pending updates did to this file, and to names in it.
+pub fn forget_local_of(write: &mut dyn Write, file: FileId) -> Result<(), Missing> {
+    forget_local(write, u64::MAX, &Touched { nodes: vec![file], entries: Vec::new() })?;
+    let (mut from, to) = rows::entry_range(file);
+    loop {
+        let page = write.scan(ENTRIES, &from, &to, SCAN_ROWS_MAX)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        from = rows::after(last);
+        for (key, value) in &page {
+            let mut row = EntryRow::decode(value)?;
+            if row.local.take().is_some() {
+                put_entry(write, key, &row)?;
+            }
+        }
+    }
+}
+
 /// Nothing shows any more that an update did which is not pending: where one was the last to touch
 /// something, what the replica above says shows again. Gives back what that was.
 pub fn forget_gone(
