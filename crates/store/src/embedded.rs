@@ -50,6 +50,16 @@ const ROOM_FACTOR: u64 = 4;
 const YOUNG_ROWS_MAX: usize = 1024;
 const YOUNG_BYTES_MAX: u64 = 512 << 10;
 
+/// A transaction that puts more gives it to redb before it is committed.
+const HELD_BYTES_MAX: u64 = 8 << 20;
+
+/// What memory alone has, with what it takes on the disk, is at most one part in so many of the
+/// room there: others fill the disk too, and what was committed must find its place.
+const UNDURABLE_ONE_IN: u64 = 4;
+
+/// So little may wait in any case: a disk that is nearly full is not made to sync each commit.
+const WAITING_BYTES_MIN: u64 = 64 << 10;
+
 /// How a database is opened.
 #[derive(Clone, Debug)]
 pub struct Settings<'a> {
@@ -59,6 +69,8 @@ pub struct Settings<'a> {
     pub cache_bytes: usize,
     /// Rows in memory alone, after which the next commit writes them to redb.
     pub young_rows_max: usize,
+    /// Of one transaction, what is kept in memory until it is committed.
+    pub held_bytes_max: u64,
     /// What people are told if it is damaged.
     pub words: Words,
 }
@@ -69,6 +81,7 @@ impl Default for Settings<'_> {
             log: None,
             cache_bytes: CACHE_BYTES,
             young_rows_max: YOUNG_ROWS_MAX,
+            held_bytes_max: HELD_BYTES_MAX,
             words: Words::default(),
         }
     }
@@ -79,6 +92,7 @@ pub struct Database {
     words: Words,
     cache_bytes: usize,
     young_rows_max: usize,
+    held_bytes_max: u64,
     log: Option<Log>,
     /// Held by whoever writes.
     state: Mutex<State>,
@@ -116,7 +130,7 @@ impl Database {
     }
 
     pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
-        let Settings { log, cache_bytes, young_rows_max, words } = settings;
+        let Settings { log, cache_bytes, young_rows_max, held_bytes_max, words } = settings;
         let is_new = !path.exists();
         let opened = opened(path, log, cache_bytes, &words);
         let found = opened.map_err(|error| words.advise(error))?;
@@ -136,6 +150,7 @@ impl Database {
             words,
             cache_bytes,
             young_rows_max,
+            held_bytes_max,
             log: found.log,
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
@@ -221,12 +236,9 @@ impl Database {
     }
 
     fn commit(&self, state: &mut State, puts: Puts, durability: Durability) -> Result<()> {
-        let level = self.level();
         let bytes = bytes_of(&puts);
-        let waiting = state.undurable_bytes + level.young.bytes();
-        if !has_room(files::free_bytes(&self.path)?, bytes + waiting) {
-            return Err(StoreError::Full(self.path.clone()));
-        }
+        self.find_room(state, bytes)?;
+        let level = self.level();
         let many =
             level.young.versions() >= self.young_rows_max || level.young.bytes() >= YOUNG_BYTES_MAX;
         drop(level);
@@ -262,6 +274,51 @@ impl Database {
         Ok(())
     }
 
+    /// Whether the disk has room for so many bytes more. What memory alone has goes there first,
+    /// where that is much beside the room that is left.
+    fn find_room(&self, state: &mut State, bytes: u64) -> Result<()> {
+        let waiting = state.undurable_bytes + self.level().young.bytes();
+        let free = files::free_bytes(&self.path)?;
+        let is_much =
+            taken_by(waiting) > (free / UNDURABLE_ONE_IN).max(taken_by(WAITING_BYTES_MIN));
+        let fits = has_room(free, bytes + waiting);
+        if fits && !is_much {
+            return Ok(());
+        }
+        if waiting > 0 && has_room(free, waiting) {
+            self.flush(state, &Puts::new(), Durability::Now)?;
+            if has_room(files::free_bytes(&self.path)?, bytes) {
+                return Ok(());
+            }
+        }
+        if fits { Ok(()) } else { Err(StoreError::Full(self.path.clone())) }
+    }
+
+    /// The same for one that goes on, of which redb's transaction holds so many bytes already.
+    fn find_room_held(&self, state: &mut State, bytes: u64, held: u64) -> Result<()> {
+        if held == 0 {
+            return self.find_room(state, bytes);
+        }
+        let waiting = state.undurable_bytes + self.level().young.bytes() + held;
+        match has_room(files::free_bytes(&self.path)?, waiting + bytes) {
+            true => Ok(()),
+            false => Err(StoreError::Full(self.path.clone())),
+        }
+    }
+
+    fn commit_held(
+        &self,
+        state: &mut State,
+        held: Flush<'_>,
+        puts: &Puts,
+        durability: Durability,
+    ) -> Result<()> {
+        self.find_room_held(state, bytes_of(puts), held.held_bytes())?;
+        // Where there is a log, redb's memory alone has nothing, ever.
+        let durability = if self.log.is_some() { Durability::Now } else { durability };
+        self.end_flush(state, held, puts, durability, Word::Noted)
+    }
+
     /// Writes what is young and these rows to redb, as one commit, and shows it.
     fn flush(&self, state: &mut State, puts: &Puts, durability: Durability) -> Result<()> {
         self.flush_saying(state, puts, durability, Word::Noted)
@@ -274,20 +331,40 @@ impl Database {
         durability: Durability,
         word: Word,
     ) -> Result<()> {
+        let flush = self.begin_flush(state)?;
+        self.end_flush(state, flush, puts, durability, word)
+    }
+
+    /// A transaction of redb with what is young.
+    fn begin_flush(&self, state: &mut State) -> Result<Flush<'_>> {
         self.open_again(state)?;
-        let State { redb: Some(redb), undurable, .. } = state else { return Err(self.closed()) };
+        let State { redb: Some(redb), .. } = state else { return Err(self.closed()) };
         let level = self.level();
-        let log = self.log.as_ref().filter(|_| durability == Durability::Now);
-        let applied = log.map(Log::last);
-        let written = self.guarded(|| {
+        self.guarded(|| {
             let mut flush = Flush::begin(&self.path, redb)?;
             let view = level.young.at(level.young.last());
             for table in view.tables() {
                 flush.put(table, view.all(table))?;
             }
-            for (table, rows) in puts {
-                flush.put(table, rows.iter().map(|(key, put)| (key.as_slice(), put.as_deref())))?;
-            }
+            Ok(flush)
+        })
+    }
+
+    /// Commits it with these rows, and shows it.
+    fn end_flush(
+        &self,
+        state: &mut State,
+        mut flush: Flush<'_>,
+        puts: &Puts,
+        durability: Durability,
+        word: Word,
+    ) -> Result<()> {
+        let State { redb: Some(redb), undurable, .. } = state else { return Err(self.closed()) };
+        let log = self.log.as_ref().filter(|_| durability == Durability::Now);
+        let applied = log.map(Log::last);
+        let held = flush.held_bytes();
+        let written = self.guarded(|| {
+            flush.put_all(puts)?;
             if let Some(applied) = applied {
                 let row = log::encode_applied(applied);
                 let row = Some(&row[..]).filter(|_| word == Word::Noted);
@@ -299,7 +376,7 @@ impl Database {
             Base::of(&self.path, redb)
         });
         let base = written?;
-        let bytes = level.young.bytes() + bytes_of(puts);
+        let bytes = self.level().young.bytes() + bytes_of(puts) + held;
         state.undurable = durability == Durability::Later;
         state.undurable_bytes = if state.undurable { state.undurable_bytes + bytes } else { 0 };
         state.unlogged = false;
@@ -406,7 +483,7 @@ impl Tables for Database {
     fn write(&self) -> Result<Box<dyn Write + '_>> {
         let mut state = locked(&self.state);
         self.open_again(&mut state)?;
-        Ok(Box::new(Writing { database: self, state, puts: Puts::new() }))
+        Ok(Box::new(Writing::begin(self, state)))
     }
 
     /// What commits leave free is not room.
@@ -426,8 +503,13 @@ fn bytes_of(puts: &Puts) -> u64 {
     rows.map(|(key, put)| (key.len() + put.as_ref().map_or(0, Vec::len)) as u64).sum()
 }
 
+/// What so many bytes may take of the disk.
+fn taken_by(bytes: u64) -> u64 {
+    bytes.saturating_mul(ROOM_FACTOR)
+}
+
 fn has_room(free_bytes: u64, bytes: u64) -> bool {
-    free_bytes >= bytes.saturating_mul(ROOM_FACTOR).saturating_add(ROOM_BYTES_MIN)
+    free_bytes >= taken_by(bytes).saturating_add(ROOM_BYTES_MIN)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use store::container::DirectoryContainers;
-use store::embedded::Database;
+use store::embedded::{Database, Settings};
 use store::faulty::Disk;
 use store::journal::FileJournal;
 use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
@@ -15,6 +15,14 @@ use tempfile::tempdir;
 fn tables_in_a_file_conform() -> Result<()> {
     let directory = tempdir().unwrap();
     conformance::tables(|| Database::open(&directory.path().join("tables")).unwrap())
+}
+
+#[test]
+fn tables_whose_transactions_are_held_by_the_file_conform() -> Result<()> {
+    let directory = tempdir().unwrap();
+    let settings = Settings { held_bytes_max: 10, ..Settings::default() };
+    let path = directory.path().join("tables");
+    conformance::tables(|| Database::open_as(&path, settings.clone()).unwrap())
 }
 
 #[test]

@@ -230,11 +230,12 @@ proptest! {
         calls in vec(table_call(), 1..200),
         young_rows_max in 1..12_usize,
         is_logged: bool,
+        held_bytes_max in prop_oneof![Just(u64::MAX), 0..60_u64],
     ) {
         let directory = tempdir().unwrap();
         let (path, log) = (directory.path().join("tables"), directory.path().join("log"));
         let log = Some(log.as_path()).filter(|_| is_logged);
-        let settings = Settings { log, young_rows_max, ..Settings::default() };
+        let settings = Settings { log, young_rows_max, held_bytes_max, ..Settings::default() };
         run_tables(|| Database::open_as(&path, settings.clone()).unwrap(), &calls)?;
     }
 

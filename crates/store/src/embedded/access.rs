@@ -1,6 +1,6 @@
 //! How rows are read and put: what a transaction has put, above the young rows, above redb's.
 
-use super::base::Base;
+use super::base::{Base, Flush};
 use super::young::{self, Commit, Merged, Put, Puts, Way};
 use super::{Database, Level, State};
 use crate::error::Result;
@@ -90,17 +90,76 @@ impl Read for Reading<'_> {
     }
 }
 
+/// ```text
+///   puts (memory) --too many--> held (redb's transaction, as yet open) --commit--> redb
+///      \------------------------------commit------> young rows, or redb
+/// ```
 pub struct Writing<'a> {
-    pub(super) database: &'a Database,
-    pub(super) state: MutexGuard<'a, State>,
-    pub(super) puts: Puts,
+    database: &'a Database,
+    state: MutexGuard<'a, State>,
+    puts: Puts,
+    /// Keys and values of `puts`, about.
+    bytes: u64,
+    /// Of a long transaction, what was put before.
+    held: Option<Flush<'a>>,
 }
 
-impl Writing<'_> {
+impl<'a> Writing<'a> {
+    pub(super) fn begin(database: &'a Database, state: MutexGuard<'a, State>) -> Writing<'a> {
+        Writing { database, state, puts: Puts::new(), bytes: 0, held: None }
+    }
+
     fn rows(&self, stretch: Stretch<'_>, rows_max: usize) -> Result<Vec<Row>> {
-        let level = self.database.level();
         let puts = self.puts.get(stretch.table);
+        if let Some(held) = &self.held {
+            let Stretch { table, from, to, way } = stretch;
+            let puts = puts
+                .filter(|_| from < to)
+                .map(|rows| rows.range::<[u8], _>(young::stretch(from, to)));
+            let puts =
+                puts.into_iter().flatten().map(|(key, put)| (key.as_slice(), put.as_deref()));
+            let place = self.database.place();
+            return self
+                .database
+                .guarded(|| held.rows(place, (table, from, to, way), puts, rows_max));
+        }
+        let level = self.database.level();
         level.rows((self.database, level.young.last()), puts, stretch, rows_max)
+    }
+
+    fn add(&mut self, table: &'static str, key: &[u8], put: Put) -> Result<()> {
+        self.bytes += (key.len() + put.as_ref().map_or(0, Vec::len)) as u64;
+        self.puts.entry(table).or_default().insert(key.to_vec(), put);
+        if self.bytes > self.database.held_bytes_max { self.hold() } else { Ok(()) }
+    }
+
+    /// Gives what was put to redb, in a transaction that goes on.
+    fn hold(&mut self) -> Result<()> {
+        let held = self.held.as_ref().map_or(0, Flush::held_bytes);
+        self.database.find_room_held(&mut self.state, self.bytes, held)?;
+        let mut flush = match self.held.take() {
+            Some(flush) => flush,
+            None => self.database.begin_flush(&mut self.state)?,
+        };
+        let (puts, bytes) = (std::mem::take(&mut self.puts), std::mem::take(&mut self.bytes));
+        self.database.guarded(|| flush.hold(&puts, bytes))?;
+        self.held = Some(flush);
+        Ok(())
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            // What is not committed is undone.
+            let undone = self.database.guarded(|| {
+                drop(held);
+                Ok(())
+            });
+            if let Err(error) = undone {
+                tracing::warn!(%error, "a transaction was not undone in order");
+            }
+        }
     }
 }
 
@@ -108,6 +167,9 @@ impl Read for Writing<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(put) = self.puts.get(table).and_then(|rows| rows.get(key)) {
             return Ok(put.clone());
+        }
+        if let Some(held) = &self.held {
+            return self.database.guarded(|| held.get(self.database.place(), table, key));
         }
         let level = self.database.level();
         level.get(self.database, level.young.last(), table, key)
@@ -130,17 +192,18 @@ impl Read for Writing<'_> {
 
 impl Write for Writing<'_> {
     fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()> {
-        self.puts.entry(table).or_default().insert(key.to_vec(), Some(value.to_vec()));
-        Ok(())
+        self.add(table, key, Some(value.to_vec()))
     }
 
     fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()> {
-        self.puts.entry(table).or_default().insert(key.to_vec(), None);
-        Ok(())
+        self.add(table, key, None)
     }
 
     fn commit(mut self: Box<Self>, durability: Durability) -> Result<()> {
         let puts = std::mem::take(&mut self.puts);
-        self.database.commit(&mut self.state, puts, durability)
+        match self.held.take() {
+            None => self.database.commit(&mut self.state, puts, durability),
+            Some(held) => self.database.commit_held(&mut self.state, held, &puts, durability),
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! and never as a wrong row.
 
 use super::errors::{open_error, other, storage, table_error, transaction_error};
-use super::young::{Way, stretch};
+use super::young::{Merged, Puts, Way, stretch};
 use super::{Words, guarded};
 use crate::error::{Result, StoreError};
 use crate::table::{Durability, Row};
@@ -15,6 +15,7 @@ const CHECKSUM_BYTES: usize = 4;
 
 type Slice = &'static [u8];
 type Definition<'a> = redb::TableDefinition<'a, Slice, Slice>;
+type Guards<'a> = (redb::AccessGuard<'a, Slice>, redb::AccessGuard<'a, Slice>);
 type OpenTable = redb::ReadOnlyTable<Slice, Slice>;
 
 /// Where rows are read, for what is said of a damaged one.
@@ -107,12 +108,14 @@ impl Base {
 pub struct Flush<'a> {
     path: &'a Path,
     transaction: redb::WriteTransaction,
+    /// Keys and values that were put with `hold`.
+    held_bytes: u64,
 }
 
 impl<'a> Flush<'a> {
     pub fn begin(path: &'a Path, redb: &redb::Database) -> Result<Flush<'a>> {
         let transaction = redb.begin_write().map_err(|e| transaction_error(path, e))?;
-        Ok(Flush { path, transaction })
+        Ok(Flush { path, transaction, held_bytes: 0 })
     }
 
     /// In order of their keys, which spares redb searching.
@@ -134,6 +137,58 @@ impl<'a> Flush<'a> {
             .map_err(|e| storage(path, e))?;
         }
         Ok(())
+    }
+
+    pub fn put_all(&mut self, puts: &Puts) -> Result<()> {
+        puts.iter().try_for_each(|(table, rows)| {
+            self.put(table, rows.iter().map(|(key, put)| (key.as_slice(), put.as_deref())))
+        })
+    }
+
+    /// Rows of a transaction that goes on, and their bytes.
+    pub fn hold(&mut self, puts: &Puts, bytes: u64) -> Result<()> {
+        self.held_bytes += bytes;
+        self.put_all(puts)
+    }
+
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    pub fn get(&self, place: Place<'_>, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let open = self.transaction.open_table(Definition::new(table));
+        let open = open.map_err(|e| table_error(place.path, e))?;
+        let found = open.get(key).map_err(|e| storage(place.path, e))?;
+        let found =
+            found.map(|guard| unsealed(place, table, key, guard.value()).map(<[u8]>::to_vec));
+        found.transpose()
+    }
+
+    /// Rows with `from <= key < to` above which `puts` lie, at most `rows_max`.
+    pub fn rows<'r>(
+        &self,
+        place: Place<'_>,
+        (table, from, to, way): (&str, &[u8], &[u8], Way),
+        puts: impl DoubleEndedIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+        rows_max: usize,
+    ) -> Result<Vec<Row>> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let open = self.transaction.open_table(Definition::new(table));
+        let open = open.map_err(|e| table_error(place.path, e))?;
+        let range = open.range::<&[u8]>(stretch(from, to)).map_err(|e| storage(place.path, e))?;
+        let old = |row: std::result::Result<Guards<'_>, redb::StorageError>| {
+            let (key, value) = row.map_err(|e| storage(place.path, e))?;
+            let bytes = unsealed(place, table, key.value(), value.value())?.to_vec();
+            Ok((key.value().to_vec(), bytes))
+        };
+        match way {
+            Way::Up => Merged::new(puts, range.map(old), way).take(rows_max).collect(),
+            Way::Down => {
+                Merged::new(puts.rev(), range.rev().map(old), way).take(rows_max).collect()
+            }
+        }
     }
 
     pub fn commit(mut self, durability: Durability) -> Result<()> {
