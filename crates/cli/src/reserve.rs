@@ -1,6 +1,6 @@
 //! Room that is kept aside on the disk of a server's data, for what frees more of it: on a disk
 //! that is entirely full, deleting needs a little.
-//! Holds: nobody else's work is ever done with it.
+//! Holds: it is used for what frees room, and to let in who may do that.
 
 use anyhow::Result;
 use replica::ReplicaError;
@@ -26,6 +26,11 @@ impl Reserve {
     /// Sets it aside, if that was not done and there is room.
     pub fn keep(&self) {
         self.0.take_back();
+    }
+
+    /// For the origin, which lets devices in with it, and removes what they remove.
+    pub fn shared(&self) -> Arc<dyn store::Reserve> {
+        self.0.clone()
     }
 
     /// Does what frees room: where there is none at all, with the reserve.

@@ -7,6 +7,7 @@ use crate::catalog::{self, Device, InvitationRow, VolumeInfo, VolumeRow, hex};
 use crate::deltas::Turns;
 use crate::error::{ReplicaError, Result};
 use crate::limits::Limits;
+use crate::reserved::Reserved;
 use crate::session::OriginSession;
 use crate::take::{Conflict, conflicts};
 use crate::upkeep::Upkeep;
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Blobs, Durability, Tables};
+use store::{Blobs, Durability, Reserve, Tables};
 use tracing::{error, info};
 use volume::whole::{self, VolumeId, Whole};
 use world::World;
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub upkeep: Upkeep,
     pub turns: Turns,
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
+    pub reserved: Reserved,
 }
 
 impl Origin {
@@ -61,6 +63,7 @@ impl Origin {
             upkeep: Upkeep::default(),
             turns: Turns::default(),
             volumes: Mutex::new(BTreeMap::new()),
+            reserved: Reserved::default(),
         };
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
         let rows = catalog::volumes(&*inner.tables.read()?)?;
@@ -70,6 +73,12 @@ impl Origin {
         }
         info!(volumes = rows.len(), "the origin is open");
         Ok(Origin(Arc::new(inner)))
+    }
+
+    /// What is kept aside on the disk, for clients that attach and for what is removed, from now
+    /// on. The first one stays.
+    pub fn use_reserve(&self, reserve: Arc<dyn Reserve>) {
+        self.0.reserved.give(reserve);
     }
 
     /// Makes a volume with nothing in it but a root directory that belongs to `root_uid`.
@@ -260,7 +269,7 @@ impl Inner {
             error!(volume = caller.volume, error = %error, "a device could not be looked up");
             TurnedAway::Busy("its store failed; the server's log says how".into())
         };
-        let admitted = self.look_up(caller).map_err(failed)?;
+        let admitted = self.reserved.used(|| self.look_up(caller)).map_err(failed)?;
         let Some(admitted) = admitted else {
             info!(volume = caller.volume, device = caller.name, "a caller was turned away");
             return Err(TurnedAway::NotInvited);

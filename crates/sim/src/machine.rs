@@ -122,8 +122,10 @@ impl OriginMachine {
     fn open(&self) -> Result<Origin, String> {
         let tables = Arc::new(self.disk.tables("origin"));
         let blobs = Arc::new(self.disk.blobs("chunks"));
-        Origin::open(tables, blobs, self.room.world(), self.limits.clone())
-            .map_err(|error| format!("the origin does not open: {error}"))
+        let origin = Origin::open(tables, blobs, self.room.world(), self.limits.clone())
+            .map_err(|error| format!("the origin does not open: {error}"))?;
+        origin.use_reserve(Arc::new(self.disk.reserve()));
+        Ok(origin)
     }
 
     fn listen(&mut self, origin: Origin) {

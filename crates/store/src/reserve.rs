@@ -4,7 +4,7 @@
 
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// With less than one part in so many of it, it is no reserve.
 const LEAST_ONE_IN: u64 = 4;
@@ -50,12 +50,16 @@ pub struct FileReserve {
     path: PathBuf,
     portion: Portion,
     kept: AtomicBool,
+    /// Bytes that were aside when it was last given up: so much may be set aside again, however
+    /// little is free.
+    lent: AtomicU64,
 }
 
 impl FileReserve {
     /// The reserve at `path`, for which nothing is set aside yet.
     pub fn at(path: &Path, portion: Portion) -> FileReserve {
-        FileReserve { path: path.to_path_buf(), portion, kept: AtomicBool::new(false) }
+        let (kept, lent) = (AtomicBool::new(false), AtomicU64::new(0));
+        FileReserve { path: path.to_path_buf(), portion, kept, lent }
     }
 
     /// The same, and sets it aside.
@@ -68,8 +72,10 @@ impl FileReserve {
     /// Makes room of it, however much there is besides. False: nothing was aside.
     pub fn give_up(&self) -> bool {
         self.kept.store(false, Ordering::Release);
+        let there = self.there();
         match std::fs::remove_file(&self.path) {
             Ok(()) => {
+                self.lent.store(there, Ordering::Release);
                 tracing::warn!(
                     path = %self.path.display(),
                     "the disk is full: what is kept aside is used"
@@ -84,14 +90,16 @@ impl FileReserve {
     }
 
     fn set_aside(&self) -> rustix::io::Result<bool> {
-        let there = rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs());
+        let there = self.there();
         let Portion { bytes, one_in } = self.portion;
         if there >= bytes {
             return Ok(true);
         }
         let enough = there >= bytes / LEAST_ONE_IN;
         let Some(free) = self.free()? else { return Ok(true) };
-        let wanted = bytes.min(there.saturating_add(free / one_in));
+        // Some of what was lent has been written.
+        let lent = self.lent.load(Ordering::Acquire).min(free.saturating_sub(free / one_in));
+        let wanted = bytes.min(there.saturating_add((free / one_in).max(lent)));
         if wanted <= there || wanted < bytes / LEAST_ONE_IN {
             return Ok(enough);
         }
@@ -102,6 +110,10 @@ impl FileReserve {
             Err(rustix::io::Errno::NOSPC) => Ok(enough),
             Err(errno) => Err(errno),
         }
+    }
+
+    fn there(&self) -> u64 {
+        rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs())
     }
 
     /// None: the file system does not count what it has.

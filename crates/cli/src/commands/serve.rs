@@ -143,6 +143,7 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
         (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
     let reserve = Reserve::of(&data.directory);
     reserve.keep();
+    data.origin.use_reserve(reserve.shared());
     let _control = control::serve(&data.directory, move |order: Order| {
         let (origin, place, reserve) = (origin.clone(), place.clone(), reserve.clone());
         async move {

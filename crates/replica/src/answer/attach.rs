@@ -50,11 +50,12 @@ pub(crate) fn attach(
     device: DeviceId,
     attach: &Attach,
 ) -> Result<Result<Attached, Refusal>> {
-    let (expected, writer) = identify(inner, volume, device, attach)?;
+    // Whoever has no place cannot remove anything either.
+    let (expected, writer) = inner.reserved.used(|| identify(inner, volume, device, attach))?;
     let replica = expected.place.replica;
     if attach.replica.is_some_and(|asked| asked != replica) {
         // The client keeps its cache, and holds it under the new id from now on.
-        leave_behind(inner, volume, device, attach)?;
+        inner.reserved.used(|| leave_behind(inner, volume, device, attach))?;
     }
     let is_new = attach.replica.is_none() && attach.seen == Seq::START;
     let begin = |tail: &Tail, upto: Seq, holders: &mut Holders| {

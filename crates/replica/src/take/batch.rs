@@ -26,6 +26,13 @@ pub(crate) struct Batch {
     pub _promise: Promise,
 }
 
+impl Batch {
+    /// It removes, and does nothing else.
+    pub fn frees(&self) -> bool {
+        self.updates.iter().all(|update| matches!(update.change, Change::Unlink { .. }))
+    }
+}
+
 /// What became of it.
 #[derive(Debug, Default)]
 pub(super) struct Taken {

@@ -80,10 +80,12 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let refuse = |error: crate::ReplicaError| error.refuse(&volume.name, "take updates");
     let outcomes = match commit(inner, volume, &batches) {
         Ok(outcomes) => outcomes,
-        Err(error) if batches.len() == 1 => vec![Err(refuse(error))],
+        Err(error) if batches.len() == 1 && !(error.is_full() && batches[0].frees()) => {
+            vec![Err(refuse(error))]
+        }
         Err(_) => batches
             .chunks(1)
-            .map(|one| match commit(inner, volume, one) {
+            .map(|one| match commit_one(inner, volume, one) {
                 Ok(mut outcomes) => outcomes.remove(0),
                 Err(error) => Err(refuse(error)),
             })
@@ -94,6 +96,14 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     for (sender, outcome) in senders.into_iter().zip(outcomes) {
         // An asker that is gone asks again, and is answered from the kept verdicts.
         let _ = sender.send(outcome);
+    }
+}
+
+/// A full disk keeps nobody from removing what has filled it.
+fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
+    match one.iter().all(Batch::frees) {
+        true => inner.reserved.used(|| commit(inner, volume, one)),
+        false => commit(inner, volume, one),
     }
 }
 

@@ -3,8 +3,10 @@
 use crate::party::{
     Device, EPOCH_SECS, Ears, Party, make_of, name, rename_over, store_of, unlink_of,
 };
-use model::{Change, FileId, Kind, ReplicaId, Stamp, Update};
-use protocol::{Attach, Refusal, Request, Response, Service, Session, Submit, Submitted, Verdict};
+use model::{Change, FileId, Kind, ReplicaId, Seq, Stamp, Update};
+use protocol::{
+    Access, Attach, Refusal, Request, Response, Service, Session, Submit, Submitted, Verdict,
+};
 use replica::{Limits, OriginSession};
 use std::sync::Arc;
 use store::faulty::Disk;
@@ -207,6 +209,29 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     disk.make_room();
     ada.submit_all(true, vec![store], None).await.unwrap();
     assert_eq!(party.tree(), "a: new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_lets_devices_in_and_has_files_removed_with_what_is_kept_aside() {
+    let disk = Disk::new(1);
+    let party = party_on(&disk, &World::simulated(EPOCH_SECS, 1));
+    party.origin.use_reserve(Arc::new(disk.reserve()));
+    party.origin.create_volume("v", 0, 0, protocol::Cutter::Gear).unwrap();
+    let mut ada = party.join("ada").await;
+    let (file, _) = ada.write_new(ROOT, "a", "old").await;
+    let invitation = party.origin.invite("v", Access::ReadWrite, None).unwrap();
+    let store = ada.storing(file, ada.stamp(), "new").await;
+    let store = ada.update(store);
+    disk.fill_after(0);
+    let refused = ada.submit_all(true, vec![store], None).await.unwrap_err();
+    assert_eq!(refused, Refusal::NoSpace, "this needs room");
+    // One that was never here, which writes more than one that is known.
+    let (session, ears) = party.admit("bob", Some(invitation)).await.unwrap();
+    let mut bob = Device::attached("bob", session, ears, None, 0, Seq::START).await;
+    let unlink = bob.update(unlink_of(ROOT, "a", file));
+    let verdicts = bob.submit_all(true, vec![unlink], None).await.unwrap().verdicts;
+    assert!(matches!(verdicts[..], [Verdict::Taken(_)]), "{verdicts:?}");
+    assert_eq!(party.tree(), "");
 }
 
 #[tokio::test(start_paused = true)]
