@@ -7,7 +7,7 @@ use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
 use crate::recipe::{Builder, Placed, Tree};
-use crate::sketch::{self, Looking};
+use crate::sketch::Looking;
 use model::{ChunkName, Piece};
 use protocol::Cutter;
 
@@ -47,61 +47,106 @@ pub fn describe<E: From<ChunksError>>(
     size: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<Described, E> {
-    let mut naming = Naming::new(secret);
-    let mut looking = (size <= FEATURES_BYTES_MAX).then(Looking::default);
-    let mut cutting = Cutting::new(cutter, size);
+    let mut growing = Growing::new(secret, cutter);
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(size).unwrap_or(READ_BYTES))];
-    let mut offset = 0;
-    while offset < size {
-        let wanted = buffer.len().min(usize::try_from(size - offset).unwrap_or(buffer.len()));
-        match read(offset, &mut buffer[..wanted])? {
+    while growing.pushed < size {
+        let left = size - growing.pushed;
+        let wanted = buffer.len().min(usize::try_from(left).unwrap_or(buffer.len()));
+        match read(growing.pushed, &mut buffer[..wanted])? {
             Found::Bytes(0) | Found::Hole(0) => break,
-            Found::Bytes(found) => {
-                let found = found.min(wanted);
-                cutting.push(&buffer[..found], &mut |cut| naming.take(cut));
-                if let Some(looking) = &mut looking {
-                    looking.push(&buffer[..found]);
-                }
-                offset += found as u64;
-            }
-            Found::Hole(zeros) => {
-                let zeros = zeros.min(size - offset);
-                cutting.push_zeros(zeros);
-                if let Some(looking) = &mut looking {
-                    looking.push_zeros(zeros);
-                }
-                offset += zeros;
-            }
+            Found::Bytes(found) => growing.push(&buffer[..found.min(wanted)], |_, _| ()),
+            Found::Hole(zeros) => growing.push_zeros(zeros.min(left)),
         }
     }
-    cutting.finish(&mut |cut| naming.take(cut))?;
-    let features = looking.map(|looking| looking.finish(secret)).unwrap_or_default();
-    Ok(naming.finish(features))
+    match growing.pushed == size {
+        true => Ok(growing.finish()),
+        false => Err(ChunksError::SizeChanged { stated: size, found: growing.pushed }.into()),
+    }
 }
 
 /// Describes contents that are in memory.
 pub fn describe_bytes(secret: &Secret, cutter: Cutter, bytes: &[u8]) -> Described {
-    let mut naming = Naming::new(secret);
-    let mut cutting = Cutting::new(cutter, bytes.len() as u64);
-    cutting.push(bytes, &mut |cut| naming.take(cut));
-    cutting.finish(&mut |cut| naming.take(cut)).expect("the size is that of the bytes pushed");
-    let features = match bytes.len() as u64 {
-        0..=FEATURES_BYTES_MAX => sketch::features(secret, bytes),
-        _ => Vec::new(),
-    };
-    naming.finish(features)
+    let mut growing = Growing::new(secret, cutter);
+    growing.push(bytes, |_, _| ());
+    growing.finish()
 }
 
-struct Naming<'s> {
-    secret: &'s Secret,
+/// A file that is cut and named while it grows.
+pub struct Growing {
+    naming: Naming,
+    cutting: Cutting,
+    /// None: it is larger than what has features.
+    looking: Option<Looking>,
+    pushed: u64,
+}
+
+impl Growing {
+    pub fn new(secret: &Secret, cutter: Cutter) -> Growing {
+        let (naming, cutting) = (Naming::new(secret), Cutting::growing(cutter));
+        Growing { naming, cutting, looking: Some(Looking::default()), pushed: 0 }
+    }
+
+    /// Bytes that have been pushed.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// The pieces that are complete: whatever comes, the file has them.
+    pub fn pieces(&self) -> &[Placed] {
+        &self.naming.pieces
+    }
+
+    /// The next bytes. `made` gets the name and the bytes of each chunk that is complete with them.
+    pub fn push(&mut self, bytes: &[u8], mut made: impl FnMut(&ChunkName, &[u8])) {
+        self.go_on(bytes.len() as u64);
+        if let Some(looking) = &mut self.looking {
+            looking.push(bytes);
+        }
+        let naming = &mut self.naming;
+        self.cutting.push(bytes, &mut |cut| {
+            naming.take(cut);
+            if let (Some(Piece::Chunk { name, .. }), Cut::Chunk(bytes)) = (naming.last(), cut) {
+                made(&name, bytes);
+            }
+        });
+    }
+
+    /// The next bytes are so many zeros.
+    pub fn push_zeros(&mut self, zeros: u64) {
+        self.go_on(zeros);
+        if let Some(looking) = &mut self.looking {
+            looking.push_zeros(zeros);
+        }
+        self.cutting.push_zeros(zeros);
+    }
+
+    /// The file ends here.
+    pub fn finish(self) -> Described {
+        let Growing { mut naming, cutting, looking, .. } = self;
+        cutting.finish(&mut |cut| naming.take(cut)).expect("no size was stated");
+        let features = looking.map(|looking| looking.finish(&naming.secret)).unwrap_or_default();
+        naming.finish(features)
+    }
+
+    fn go_on(&mut self, bytes: u64) {
+        self.pushed = self.pushed.saturating_add(bytes);
+        if self.pushed > FEATURES_BYTES_MAX {
+            self.looking = None;
+        }
+    }
+}
+
+struct Naming {
+    secret: Secret,
     builder: Builder,
     pieces: Vec<Placed>,
     offset: u64,
 }
 
-impl<'s> Naming<'s> {
-    fn new(secret: &'s Secret) -> Naming<'s> {
-        Naming { secret, builder: Builder::new(secret), pieces: Vec::new(), offset: 0 }
+impl Naming {
+    fn new(secret: &Secret) -> Naming {
+        let (secret, builder) = (secret.clone(), Builder::new(secret));
+        Naming { secret, builder, pieces: Vec::new(), offset: 0 }
     }
 
     fn take(&mut self, cut: Cut<'_>) {
@@ -114,6 +159,10 @@ impl<'s> Naming<'s> {
         self.keep(piece);
     }
 
+    fn last(&self) -> Option<Piece> {
+        self.pieces.last().map(|placed| placed.piece)
+    }
+
     /// A piece that is as it was.
     fn keep(&mut self, piece: Piece) {
         self.builder.push(piece);
@@ -123,5 +172,66 @@ impl<'s> Naming<'s> {
 
     fn finish(self, features: Vec<ChunkName>) -> Described {
         Described { tree: self.builder.finish(), pieces: self.pieces, features }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn noise(seed: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let key: [u8; 32] = std::array::from_fn(|at| seed.to_le_bytes()[at % 8]);
+        blake3::Hasher::new_keyed(&key).finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    fn stretches() -> impl Strategy<Value = Vec<u8>> {
+        let stretch = prop_oneof![
+            (any::<u64>(), 0..900_000usize).prop_map(|(seed, length)| noise(seed, length)),
+            (0..150_000usize).prop_map(|length| vec![0; length]),
+            (65_530..65_545usize).prop_map(|length| vec![0; length]),
+        ];
+        prop::collection::vec(stretch, 0..5).prop_map(|stretches| stretches.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn prop_what_is_complete_stays_whatever_comes_after_it(
+            bytes in stretches(),
+            steps in prop::collection::vec(1..400_000usize, 1..5),
+            rabin in any::<bool>(),
+        ) {
+            let cutter = if rabin { Cutter::Rabin } else { Cutter::Gear };
+            let secret = Secret::new([7; 32]);
+            let whole = describe(&secret, cutter, bytes.len() as u64, |offset, buffer| {
+                let rest = &bytes[usize::try_from(offset).expect("it is in memory")..];
+                let found = rest.len().min(buffer.len());
+                buffer[..found].copy_from_slice(&rest[..found]);
+                Ok::<_, ChunksError>(Found::Bytes(found))
+            }).expect("it fits");
+            let mut growing = Growing::new(&secret, cutter);
+            let (mut rest, mut made) = (&bytes[..], 0);
+            for step in steps.iter().cycle() {
+                let (some, later) = rest.split_at((*step).min(rest.len()));
+                growing.push(some, |name, bytes| {
+                    assert_eq!(*name, secret.name(bytes));
+                    made += 1;
+                });
+                rest = later;
+                let here = growing.pieces();
+                prop_assert_eq!(here, &whole.pieces[..here.len()]);
+                let chunks = |placed: &&Placed| matches!(placed.piece, Piece::Chunk { .. });
+                prop_assert_eq!(made, here.iter().filter(chunks).count());
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(growing.pushed(), bytes.len() as u64);
+            prop_assert_eq!(growing.finish(), whole);
+        }
     }
 }

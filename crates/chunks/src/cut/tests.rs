@@ -20,16 +20,16 @@ fn own(cut: Cut<'_>) -> Owned {
 }
 
 fn cut(cutter: Cutter, bytes: &[u8]) -> Vec<Owned> {
-    cut_as(cutter, bytes.len() as u64, bytes)
+    cut_from(cutter, 0, bytes)
 }
 
-/// As if the bytes were the beginning of a file of that size.
-fn cut_as(cutter: Cutter, file_bytes: u64, bytes: &[u8]) -> Vec<Owned> {
+/// As if the bytes came so far behind the beginning of a file, where a chunk begins.
+fn cut_from(cutter: Cutter, offset: u64, bytes: &[u8]) -> Vec<Owned> {
     let mut pieces = Vec::new();
-    let mut cutting = Cutting::new(cutter, file_bytes);
+    let length = bytes.len() as u64;
+    let mut cutting = Cutting::of_rest(cutter, offset + length, length);
     cutting.push(bytes, &mut |cut| pieces.push(own(cut)));
-    let finished = cutting.finish(&mut |cut| pieces.push(own(cut)));
-    assert_eq!(finished.is_ok(), file_bytes == bytes.len() as u64);
+    cutting.finish(&mut |cut| pieces.push(own(cut))).unwrap();
     pieces
 }
 
@@ -65,7 +65,7 @@ fn names(pieces: &[Owned]) -> Vec<ChunkName> {
 fn check(cutter: Cutter, bytes: &[u8]) {
     let pieces = cut(cutter, bytes);
     assert_eq!(join(&pieces), bytes);
-    let sizes = sizes(bytes.len() as u64);
+    let sizes = sizes(0);
     for (at, piece) in pieces.iter().enumerate() {
         let last = matches!(pieces.get(at + 1), None | Some(Owned::Zeros(_)));
         match piece {
@@ -91,10 +91,10 @@ fn the_average_is_what_the_sizes_say() {
 }
 
 #[test]
-fn larger_files_are_cut_more_coarsely() {
+fn what_lies_further_on_is_cut_more_coarsely() {
     let bytes = noise(2, 8 << 20);
-    for (file_bytes, average) in [(1 << 30, 32 * KIB), (1 << 40, 128 * KIB)] {
-        let pieces = cut_as(Cutter::Gear, file_bytes, &bytes);
+    for (offset, average) in [(1 << 30, 32 * KIB), (1 << 40, 128 * KIB)] {
+        let pieces = cut_from(Cutter::Gear, offset, &bytes);
         assert_eq!(join(&pieces), bytes);
         let found = bytes.len() / pieces.len();
         assert!(found.abs_diff(average) < average / 3, "{found} for {average}");
@@ -102,13 +102,46 @@ fn larger_files_are_cut_more_coarsely() {
 }
 
 #[test]
-fn sizes_change_just_above_the_bounds() {
+fn sizes_change_at_the_bounds() {
     assert_eq!(sizes(0).average, 8 * KIB);
-    assert_eq!(sizes(256 << 20).average, 8 * KIB);
-    assert_eq!(sizes((256 << 20) + 1).average, 32 * KIB);
-    assert_eq!(sizes(4 << 30).average, 32 * KIB);
-    assert_eq!(sizes((4 << 30) + 1).average, 128 * KIB);
+    assert_eq!(sizes((256 << 20) - 1).average, 8 * KIB);
+    assert_eq!(sizes(256 << 20).average, 32 * KIB);
+    assert_eq!(sizes((4 << 30) - 1).average, 32 * KIB);
+    assert_eq!(sizes(4 << 30).average, 128 * KIB);
     assert_eq!(sizes(u64::MAX).most, CHUNK_BYTES_MAX);
+}
+
+/// A cut does not depend on what comes after it, and behind a bound it is as if one began there.
+#[test]
+fn sizes_change_with_the_first_chunk_behind_a_bound() {
+    let bytes = noise(4, 4 << 20);
+    for cutter in BOTH {
+        let offset = (256 << 20) - (1 << 20);
+        let pieces = cut_from(cutter, offset, &bytes);
+        let mut at = offset;
+        let behind = pieces.iter().position(|piece| {
+            let is_behind = at >= 256 << 20;
+            at += join(std::slice::from_ref(piece)).len() as u64;
+            is_behind
+        });
+        let (fine, coarse) = pieces.split_at(behind.unwrap());
+        let begin = join(fine).len();
+        assert!(begin >= 1 << 20 && begin < (1 << 20) + 64 * KIB);
+        assert_eq!(fine, cut_from(cutter, 0, &bytes[..begin]));
+        assert_eq!(coarse, cut_from(cutter, 1 << 30, &bytes[begin..]));
+    }
+}
+
+#[test]
+fn zeros_lead_over_a_bound() {
+    let bytes = noise(5, 2 << 20);
+    let mut pieces = Vec::new();
+    let mut cutting = Cutting::growing(Cutter::Gear);
+    cutting.push_zeros(5 << 30);
+    cutting.push(&bytes, &mut |cut| pieces.push(own(cut)));
+    cutting.finish(&mut |cut| pieces.push(own(cut))).unwrap();
+    assert_eq!(pieces[0], Owned::Zeros(5 << 30));
+    assert_eq!(pieces[1..], cut_from(Cutter::Gear, 5 << 30, &bytes));
 }
 
 #[test]
@@ -135,7 +168,7 @@ fn the_cuts_of_known_bytes_are_pinned() {
 #[test]
 fn the_gear_rule_is_what_its_definition_says() {
     let bytes = noise(8, 500_000);
-    let Sizes { least, average, most } = sizes(bytes.len() as u64);
+    let Sizes { least, average, most } = sizes(0);
     let mut lengths = Vec::new();
     let mut rest = &bytes[..];
     while !rest.is_empty() {

@@ -6,7 +6,7 @@
 //! From: LBFS, "Dividing files into chunks": a change moves no cut but those near it.
 
 use super::{Described, FEATURES_BYTES_MAX, Found, Naming, describe};
-use crate::cut::{Cutting, sizes};
+use crate::cut::Cutting;
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
 use crate::recipe::Placed;
@@ -28,9 +28,8 @@ pub fn describe_again<E: From<ChunksError>>(
     changed: &[Range<u64>],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<(Described, Vec<Placed>), E> {
-    let size_before = before.last().map_or(0, Placed::end);
     // Small files are described by features too, which need every byte.
-    if size <= FEATURES_BYTES_MAX || sizes(size) != sizes(size_before) {
+    if size <= FEATURES_BYTES_MAX {
         let described = describe(secret, cutter, size, read)?;
         let pieces = described.pieces.clone();
         return Ok((described, pieces));
@@ -47,7 +46,7 @@ struct Stretch {
 }
 
 fn cut_again<E: From<ChunksError>>(
-    naming: &mut Naming<'_>,
+    naming: &mut Naming,
     cutter: Cutter,
     size: u64,
     before: &[Placed],
@@ -99,7 +98,7 @@ fn cut_again<E: From<ChunksError>>(
 
 /// Cuts what lies at `offset`. Gives back where to go on.
 fn step<E: From<ChunksError>>(
-    naming: &mut Naming<'_>,
+    naming: &mut Naming,
     cutting: &mut Cutting,
     offset: u64,
     size: u64,

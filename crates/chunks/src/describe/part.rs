@@ -6,7 +6,7 @@
 
 use super::again::joined;
 use super::{Described, Found};
-use crate::cut::{Cut, Cutting, sizes};
+use crate::cut::{Cut, Cutting};
 use crate::error::ChunksError;
 use crate::fingerprint::Secret;
 use crate::recipe::{Builder, Placed, cover, decode};
@@ -81,8 +81,7 @@ pub fn describe_part<E: From<ChunksError>>(
         let tree = crate::Tree { contents: *old, chunks: Vec::new() };
         return Ok(Described { tree, pieces: Vec::new(), features: Vec::new() });
     }
-    if sizes(size) != sizes(old.size) || old.size == 0 {
-        // It is cut in another way, everywhere.
+    if old.size == 0 {
         if part.here_until(0) < size {
             return Err(Short::bytes(0, old.size));
         }
