@@ -45,10 +45,19 @@ pub fn describe<E: From<ChunksError>>(
     secret: &Secret,
     cutter: Cutter,
     size: u64,
+    read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
+) -> Result<Described, E> {
+    describe_on(Growing::new(secret, cutter), size, read)
+}
+
+/// The same where a part of it has been cut and named.
+pub fn describe_on<E: From<ChunksError>>(
+    mut growing: Growing,
+    size: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<Described, E> {
-    let mut growing = Growing::new(secret, cutter);
-    let mut buffer = vec![0; READ_BYTES.min(usize::try_from(size).unwrap_or(READ_BYTES))];
+    let left = size.saturating_sub(growing.pushed);
+    let mut buffer = vec![0; READ_BYTES.min(usize::try_from(left).unwrap_or(READ_BYTES))];
     while growing.pushed < size {
         let left = size - growing.pushed;
         let wanted = buffer.len().min(usize::try_from(left).unwrap_or(buffer.len()));

@@ -24,7 +24,8 @@ pub use against::{
 };
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
 pub use describe::{
-    Described, Found, Growing, Lacks, PartOf, Short, describe, describe_again, describe_bytes, describe_part,
+    Described, Found, Growing, Lacks, PartOf, Short, describe, describe_again, describe_bytes,
+    describe_on, describe_part,
 };
 pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;

@@ -184,6 +184,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let uplink = Uplink::connect(config)?;
     let settings = Settings {
         whole_bytes_max: None,
+        early_bytes_min: None,
         mode: plan.mode.wanted(),
         durability: plan.durability.wanted(),
         cache_bytes_max: plan.cache_bytes_max,

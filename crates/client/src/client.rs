@@ -110,6 +110,14 @@ pub(crate) struct Inner<U, C: Containers> {
     /// Programs have gone on, and more may be fetched ahead.
     pub ahead_wanted: Notify,
     /// As `kin`.
+    pub onward: Mutex<crate::onward::Onward>,
+    /// Somebody reads a file on and on.
+    pub onward_wanted: Notify,
+    /// As `kin`.
+    pub early: Mutex<crate::early::Early>,
+    /// More was written of what may be sent before it is closed.
+    pub early_wanted: Notify,
+    /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
     /// The replica above has asked for what it has lost.
     pub giving_wanted: Notify,
@@ -221,6 +229,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 trash: Mutex::new(trash),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),
+                onward: Mutex::default(),
+                onward_wanted: Notify::new(),
+                early: Mutex::default(),
+                early_wanted: Notify::new(),
                 giving: Mutex::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),

@@ -4,7 +4,7 @@
 //! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
 
 use crate::client::{Client, Core, failed, log_failed};
-use crate::files::{Grip, Images, Since};
+use crate::files::{Front, Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
 use crate::plan::{Plan, describe_container, describe_container_again};
@@ -28,6 +28,7 @@ struct Written {
     used: i64,
     since: Option<Since>,
     images: Option<Images>,
+    front: Option<Front>,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -53,13 +54,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return self.store_upon(grip, uid, &written, (presence, described));
         }
         let (secret, cutter) = self.secret();
-        let outcome = match &written.since {
-            Some(since) => {
-                let Since { pieces, changed } = since;
+        let front = match &written.front {
+            Some(front) => self.describe_front(&grip.container, front)?,
+            None => None,
+        };
+        let outcome = match (&written.since, front) {
+            (Some(Since { pieces, changed }), _) => {
                 describe_container_again(&grip.container, &secret, cutter, pieces, changed)
                     .map(|(described, fresh)| (described, Some(fresh)))
             }
-            None => describe_container(&grip.container, &secret, cutter)
+            (None, Some(described)) => Ok((described, None)),
+            (None, None) => describe_container(&grip.container, &secret, cutter)
                 .map(|described| (described, None)),
         };
         let (described, fresh) = outcome.map_err(|error| Error::Failed(error.to_string()))?;
@@ -146,6 +151,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let images = written.images.clone().map(Arc::new);
         let mut plan = Plan::new(grip.file, grip.generation, described, kin);
         plan.images = images;
+        plan.early = written.front.as_ref().map(|front| front.work.clone());
+        plan.early = plan.early.filter(|work| work.has_sent());
         core.plans.insert(number, plan);
         Ok(done.wait)
     }
@@ -161,6 +168,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             used: open.presence.used,
             since: open.since.clone(),
             images: open.images.clone(),
+            front: open.front.clone(),
         }))
     }
 
@@ -182,6 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             here if here.ground.is_some() => here.stored(here.version, contents),
             here => whole(here.generation, (here.version, contents), here.used),
         };
+        open.front = None;
         let mut write = self.inner.tables.write().map_err(failed)?;
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)

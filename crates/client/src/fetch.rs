@@ -10,6 +10,7 @@ mod fill;
 use crate::asking::unexpected;
 use crate::base::Source;
 use crate::client::{Client, error_of};
+use crate::files::OpenFile;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::room::Wanted as WantedRoom;
 use crate::types::Error;
@@ -21,8 +22,9 @@ use protocol::{
     Base, CODED_BYTES_MAX, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use store::Containers;
+use store::{Container, Containers};
 
 /// Pieces of one window: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
@@ -51,6 +53,19 @@ pub(crate) struct Target<K> {
     pub secret: Secret,
 }
 
+impl<K: Container> Target<K> {
+    pub fn of(file: FileId, open: &OpenFile<K>, secret: Secret) -> Target<K> {
+        Target {
+            file,
+            generation: open.presence.generation,
+            version: open.presence.version,
+            container: open.container.clone(),
+            still: open.still.clone(),
+            secret,
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn fetch_now(
         &self,
@@ -62,15 +77,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.join_ahead(file).await;
         // A call without a handle, such as truncate(2), does not keep the file open while it waits.
         let _held = self.hold(file, generation)?;
-        let fetching = {
-            let files = self.files();
-            match files.get(file, generation) {
-                Some(open) => open.fetching.clone(),
-                // Another version is current by now: the call looks again.
-                None => return Ok(()),
-            }
+        // Another version is current by now: the call looks again.
+        let Some(fetching) = self.not_coming(file, generation, offset, length).await else {
+            return Ok(());
         };
-        let _alone = fetching.lock().await;
+        let _alone = fetching.write().await;
         if let Some(wanting) = self.wanted_of_ground(file, generation, offset, length) {
             return self.get_of_ground(file, generation, wanting).await;
         }
@@ -81,6 +92,51 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.make_room_aside(WantedRoom::Room(range.length), mine).await;
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
         self.note_miss(file);
+        self.fetch_range(&target, size, range).await
+    }
+
+    /// Waits as long as what is lacking is on its way unasked. None: it has come, or the version is
+    /// not open any more.
+    async fn not_coming(
+        &self,
+        file: FileId,
+        generation: u32,
+        offset: u64,
+        length: u64,
+    ) -> Option<Arc<tokio::sync::RwLock<()>>> {
+        let look = || -> Option<Result<Arc<tokio::sync::RwLock<()>>, Arc<tokio::sync::Notify>>> {
+            let files = self.files();
+            let open = files.get(file, generation)?;
+            if open.presence.has(offset, length) && open.presence.dirty.is_none() {
+                return None;
+            }
+            Some(match open.coming.brings(offset, length) {
+                Some(came) => Err(came),
+                None => Ok(open.fetching.clone()),
+            })
+        };
+        loop {
+            let came = match look()? {
+                Ok(fetching) => return Some(fetching),
+                Err(came) => came,
+            };
+            let some = came.notified();
+            tokio::pin!(some);
+            some.as_mut().enable();
+            if look()?.is_err() {
+                some.await;
+            }
+        }
+    }
+
+    /// Fetches what is lacking of a stretch.
+    pub(crate) async fn fetch_range(
+        &self,
+        target: &Target<C::Container>,
+        size: u64,
+        range: Range,
+    ) -> Result<(), Error> {
+        let file = target.file;
         let source = self.source_for_fetch(file, target.version)?;
         // Of a compressed container all may come for less than a part.
         let packed = match &source {
@@ -89,17 +145,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         if size > Portions::of(&self.inner.upstream.quality()).eager
             && !packed
-            && self.knows_recipe(&target)?
+            && self.knows_recipe(target)?
         {
-            let (contents, pieces) = self.pieces_by_difference(&target, size, range).await?;
+            let (contents, pieces) = self.pieces_by_difference(target, size, range).await?;
             self.note_arrival(file);
-            return self.take_pieces(&target, contents, pieces, (range, false), source).await;
+            return self.take_pieces(target, contents, pieces, (range, false), source).await;
         }
         let wide = if packed { whole(size) } else { range };
-        let fetched = self.ask_recipe(&target, size, wide, source.as_ref()).await?;
+        let fetched = self.ask_recipe(target, size, wide, source.as_ref()).await?;
         self.note_arrival(file);
         let Some(delta) = &fetched.delta else {
-            return self.take(&target, fetched, (range, packed), source).await;
+            return self.take(target, fetched, (range, packed), source).await;
         };
         let undone = match &source {
             Some(source) => self.undo_delta(source, delta)?,
@@ -108,11 +164,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match undone {
             Some(chunks) => {
                 self.note_coded(file, target.version, false, delta);
-                self.take_all(&target, &fetched, chunks)
+                self.take_all(target, &fetched, chunks)
             }
             None => {
-                let fetched = self.ask_recipe(&target, size, range, None).await?;
-                self.take(&target, fetched, (range, false), None).await
+                let fetched = self.ask_recipe(target, size, range, None).await?;
+                self.take(target, fetched, (range, false), None).await
             }
         }
     }
@@ -167,15 +223,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let window = open.widen(&portions, offset);
             Range { offset, length: length.max(window).min(size - offset) }
         };
-        let target = Target {
-            file,
-            generation,
-            version: open.presence.version,
-            container: open.container.clone(),
-            still: open.still.clone(),
-            secret,
-        };
-        Ok(Some((target, size, range)))
+        Ok(Some((Target::of(file, open, secret), size, range)))
     }
 
     async fn take(

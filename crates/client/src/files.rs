@@ -4,6 +4,7 @@
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
 mod bytes;
+mod front;
 mod holes;
 mod images;
 mod left;
@@ -13,11 +14,13 @@ mod renewed;
 mod since;
 
 pub(crate) use bytes::Altered;
+pub(crate) use front::Front;
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::Since;
 
+use crate::onward::Coming;
 use crate::part::Shelf;
 use crate::portions::Portions;
 use crate::presence::Presence;
@@ -128,6 +131,8 @@ pub(crate) struct OpenFile<K> {
     pub doubtful: bool,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
+    /// How it has been cut so far, if it is being written from its beginning.
+    pub front: Option<Front>,
     /// Of the recipe of the version that it is written upon, what has been fetched.
     pub shelf: Arc<Shelf>,
     /// What lay under what was written since the version that the next store is sent against.
@@ -140,8 +145,12 @@ pub(crate) struct OpenFile<K> {
     pub read_to: u64,
     /// Bytes that are fetched at once for a reader who goes on.
     pub window: u64,
-    /// One fetch of a version at a time.
-    pub fetching: Arc<tokio::sync::Mutex<()>>,
+    /// The last window was for a reader who went on.
+    pub goes_on: bool,
+    /// One fetch of a version at a time, but for those of `coming`, which are apart from each other.
+    pub fetching: Arc<tokio::sync::RwLock<()>>,
+    /// What is fetched for a reader who goes on before he asks for it.
+    pub coming: Coming,
     /// Where its holes are, as far as that was asked for.
     pub layout: holes::Layout,
     /// When its stretches were used.
@@ -175,13 +184,16 @@ impl<K> OpenFile<K> {
             overtook: false,
             doubtful: false,
             since: None,
+            front: None,
             images: None,
             shelf: Arc::default(),
             still: Arc::default(),
             opening: Arc::default(),
             read_to: 0,
             window: 0,
+            goes_on: false,
             fetching: Arc::default(),
+            coming: Coming::default(),
             layout: holes::Layout::default(),
             touched: Touched::default(),
             left: Arc::default(),
@@ -202,8 +214,8 @@ impl<K> OpenFile<K> {
     /// How much is fetched at once for who reads at `offset`: twice as much each time for who
     /// goes on.
     pub fn widen(&mut self, portions: &Portions, offset: u64) -> u64 {
-        let goes_on = self.read_to == offset;
-        let window = if goes_on { self.window * 2 } else { portions.window_least };
+        self.goes_on = self.read_to == offset && self.window > 0;
+        let window = if self.read_to == offset { self.window * 2 } else { portions.window_least };
         self.window = window.clamp(portions.window_least, portions.window_most);
         self.window
     }

@@ -155,7 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some(ground) = &open.presence.ground else { return Ok(()) };
             let reach = ground.reach;
             match altered {
-                Altered::Stretch(stretch) => {
+                Altered::Stretch(stretch) | Altered::Room(stretch) => {
                     let lacked = !open.presence.absent(stretch.start, stretch.end).is_empty();
                     if !lacked {
                         open.presence.write(stretch.start, stretch.end);
@@ -175,7 +175,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let (file, generation) = (grip.file, grip.generation);
             let record = match altered {
-                Altered::Stretch(stretch) => {
+                Altered::Stretch(stretch) | Altered::Room(stretch) => {
                     Record::Here { file, generation, from: stretch.start, to: stretch.end }
                 }
                 Altered::Length(reach) => Record::Reach { file, generation, reach: *reach },
@@ -185,7 +185,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             core.unsaved = true;
             match altered {
-                Altered::Stretch(stretch) => open.presence.write(stretch.start, stretch.end),
+                Altered::Stretch(stretch) | Altered::Room(stretch) => {
+                    open.presence.write(stretch.start, stretch.end)
+                }
                 Altered::Length(size) => open.presence.cut(*size),
             }
         }

@@ -4,8 +4,9 @@
 //! From: LBFS, "Update protocol".
 
 use crate::client::Client;
+use crate::early::Work;
 use crate::files::Images;
-use chunks::{ChunksError, Described, Found, Placed, Secret, describe, describe_again};
+use chunks::{ChunksError, Described, Found, Growing, Placed, Secret, describe_again, describe_on};
 use model::{ChunkName, FileId, Piece};
 use protocol::{BASE_BYTES_MAX, Cutter, Delta, Upstream};
 use std::collections::BTreeMap;
@@ -38,6 +39,10 @@ pub(crate) struct Plan {
     pub coded: Option<(Vec<ChunkName>, Option<Delta>)>,
     /// What lay under what was written over in the container since the version before.
     pub images: Option<Arc<Images>>,
+    /// What was sent of it before it was closed.
+    pub early: Option<Arc<Work>>,
+    /// Much of it was, and the rest may go without being asked for.
+    pub sends_on: bool,
     /// Chunks that were sent, and arrived.
     arrived: BTreeMap<ChunkName, Arrived>,
 }
@@ -74,7 +79,8 @@ impl Plan {
 
     pub fn empty(file: FileId, generation: u32) -> Plan {
         let (recipe, data, arrived) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Plan { file, generation, recipe, data, kin: None, coded: None, images: None, arrived }
+        let (kin, coded, images, early, sends_on) = (None, None, None, None, false);
+        Plan { file, generation, recipe, data, kin, coded, images, early, sends_on, arrived }
     }
 
     /// Every chunk's name, recipe chunks first.
@@ -265,8 +271,18 @@ pub(crate) fn describe_container(
     cutter: Cutter,
 ) -> Result<Described, ChunksError> {
     let size = container.length()?;
-    let mut data = container.data(0, size)?.into_iter().peekable();
-    describe(secret, cutter, size, |offset, buffer| {
+    described_to_the_end(container, Growing::new(secret, cutter), size)
+}
+
+/// The same where a part of it has been cut and named, up to its `size`.
+pub(crate) fn described_to_the_end(
+    container: &impl Container,
+    growing: Growing,
+    size: u64,
+) -> Result<Described, ChunksError> {
+    let from = growing.pushed();
+    let mut data = container.data(from, size.saturating_sub(from))?.into_iter().peekable();
+    describe_on(growing, size, |offset, buffer| {
         while data.next_if(|(start, length)| start + length <= offset).is_some() {}
         let Some((start, length)) = data.peek() else { return Ok(Found::Hole(size - offset)) };
         if *start > offset {
@@ -378,17 +394,7 @@ mod tests {
 
     fn plan_of(recipe_bytes: usize) -> Plan {
         let recipe = BTreeMap::from([(ChunkName([7; 24]), vec![0; recipe_bytes])]);
-        let data = BTreeMap::new();
-        Plan {
-            file: FileId(1),
-            generation: 0,
-            recipe,
-            data,
-            kin: None,
-            coded: None,
-            images: None,
-            arrived: BTreeMap::new(),
-        }
+        Plan { recipe, ..Plan::empty(FileId(1), 0) }
     }
 
     #[test]

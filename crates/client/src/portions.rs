@@ -16,6 +16,11 @@ const EAGER_FOR: Duration = Duration::from_secs(4);
 const WHOLE_FOR: Duration = Duration::from_secs(30);
 const WINDOW_FOR: Duration = Duration::from_secs(4);
 const REQUEST_FOR: Duration = Duration::from_secs(2);
+/// What nobody has asked for takes the link no longer than this. Where that is little, the link is
+/// not idle for long while a reader asks for the next window.
+const ONWARD_FOR: Duration = Duration::from_millis(250);
+const ONWARD_BYTES_MIN: u64 = KIB * KIB;
+const ONWARD_BYTES_MAX: u64 = 16 * KIB * KIB;
 
 /// Until something is known of the link.
 const RATE_GUESS: u64 = 8 * KIB;
@@ -41,6 +46,9 @@ pub(crate) struct Portions {
     pub window_most: u64,
     /// What one request may bring.
     pub request: u64,
+    /// A reader who goes on gets so many bytes before he asks for them; none if that is not worth
+    /// while.
+    pub onward: u64,
 }
 
 impl Portions {
@@ -56,6 +64,10 @@ impl Portions {
             window_least,
             window_most: brings(WINDOW_FOR / 2).clamp(window_least, 8 * KIB * KIB),
             request: brings(REQUEST_FOR).clamp(4 * KIB, PAYLOAD_BYTES_MAX as u64),
+            onward: match brings(ONWARD_FOR).min(ONWARD_BYTES_MAX) {
+                little if little < ONWARD_BYTES_MIN => 0,
+                much => much,
+            },
         }
     }
 }
@@ -65,7 +77,12 @@ impl Portions {
     pub fn within(self, bytes_max: u64) -> Portions {
         let window_most = self.window_most.min(bytes_max);
         let window_least = self.window_least.min(window_most);
-        Portions { whole: self.whole.min(bytes_max), window_least, window_most, ..self }
+        let onward = match self.onward.min(bytes_max) {
+            little if little < ONWARD_BYTES_MIN => 0,
+            much => much,
+        };
+        let whole = self.whole.min(bytes_max);
+        Portions { whole, window_least, window_most, onward, ..self }
     }
 }
 
@@ -145,6 +162,18 @@ mod tests {
         assert_eq!(most.whole, KIB * KIB);
         assert_eq!((most.window_least, most.window_most), (128 * KIB, 8 * KIB * KIB));
         assert_eq!(Portions::of(&link(None, 1)), most);
+    }
+
+    #[test]
+    fn unasked_comes_what_a_fast_link_brings_in_a_moment() {
+        let onward = |rate| Portions::of(&link(rate, 1)).onward;
+        assert_eq!((onward(Some(187_500)), onward(Some(3_000_000))), (0, 0));
+        assert_eq!(onward(Some(12_500_000)), 3_125_000);
+        assert_eq!(onward(Some(125_000_000)), ONWARD_BYTES_MAX);
+        let small = Portions::of(&link(Some(125_000_000), 1));
+        assert_eq!(small.within(ONWARD_BYTES_MIN).onward, ONWARD_BYTES_MIN);
+        assert_eq!(small.within(ONWARD_BYTES_MIN - 1).onward, 0);
+        assert_eq!(Portions::of(&link(None, 300)).onward, 0);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The bytes by which the cache would be too large with so many more.
-    fn room_lacks(&self, more: u64) -> Result<u64, Error> {
+    pub(crate) fn room_lacks(&self, more: u64) -> Result<u64, Error> {
         let written = self.files().written_bytes().map_err(error_of)?;
         let held = self.inner.room.bytes() + self.trash().bytes() + written;
         Ok(held.saturating_add(more).saturating_sub(self.inner.settings.cache_bytes_max))

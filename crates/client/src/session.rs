@@ -40,6 +40,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_room(),
             self.run_watch(),
             self.run_ahead(),
+            self.run_onward(),
+            self.run_early(),
             self.run_giving(),
             self.run_locks(),
         );

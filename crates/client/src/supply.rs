@@ -3,6 +3,8 @@
 
 mod puts;
 
+pub(crate) use puts::under_way_most;
+
 use crate::client::{Client, error_of};
 use crate::files::has_length;
 use crate::plan::{Opened, Plan, describe_container, is_home};
@@ -165,6 +167,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         Ok(coded)
+    }
+
+    /// All chunks of a store that the origin may lack.
+    pub(crate) fn lacking_of(&self, update: &Update) -> Result<Vec<ChunkName>, Error> {
+        let number = update.stamp.number;
+        let Some(plan) = self.core().plans.remove(number) else { return Ok(Vec::new()) };
+        let lacking = self.lacking_at_home(&plan, &BTreeSet::new());
+        self.core().plans.insert(number, plan);
+        let (recipe, data) = lacking?;
+        Ok(recipe.into_iter().chain(data).collect())
     }
 
     /// Recipe chunks and data chunks, these in their order in the file, that the origin may lack.

@@ -213,6 +213,9 @@ pub struct Settings {
     /// Updates that are pending and kept in memory; the others are read from the log when it is
     /// their turn.
     pub pending_near_max: usize,
+    /// Files of so many bytes are sent while they are written, whatever the link. None: large ones,
+    /// where the link is fast.
+    pub early_bytes_min: Option<u64>,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
     /// For `status` alone.

@@ -341,3 +341,49 @@ fn over_an_emulated_link_between_two_networks_work_goes_on_through_a_cut() {
     server.signal(Signal::TERM);
     assert!(server.ends_within(20 * SECOND).success());
 }
+
+/// Bytes that went up, as the relay has counted them.
+fn sent(mount: &Mount) -> u64 {
+    mount.relay.traffic().up
+}
+
+#[test]
+fn what_is_written_to_a_large_file_is_at_the_server_before_it_is_closed() {
+    use std::io::Write;
+    let world = World::alone(Duration::from_secs(150));
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let (bytes, length) = (noise(1, 16 << 20), 16 << 20);
+    let before = sent(&mount);
+    let mut file = fs::File::create(mount.path("large")).unwrap();
+    file.write_all(&bytes).unwrap();
+    eventually(BACK, "most of it is at the server", || sent(&mount) - before > length / 10 * 8);
+    // What the server has of it is nobody's file yet.
+    let mut other = world.mount(&server, "other", "partial");
+    assert_eq!(fs::read(other.path("large")).unwrap(), b"");
+    other.unmount(&[]);
+    drop(file);
+    mount.wait();
+    let all = sent(&mount) - before;
+    assert!(all < length / 10 * 12, "{all} bytes were sent");
+    let reader = world.mount(&server, "reader", "partial");
+    assert!(fs::read(reader.path("large")).unwrap() == bytes);
+}
+
+#[test]
+fn a_large_file_that_is_removed_again_costs_a_slow_link_nothing() {
+    use std::io::Write;
+    let world = World::alone(Duration::from_secs(150));
+    let server = world.server();
+    let slow = Lane::new(1_000_000, 10 * MS);
+    let wanted = Wanted { mode: "partial", up: Some(slow), ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    let before = sent(&mount);
+    let mut file = fs::File::create(mount.path("large")).unwrap();
+    file.write_all(&noise(1, 16 << 20)).unwrap();
+    fs::remove_file(mount.path("large")).unwrap();
+    drop(file);
+    mount.wait();
+    let all = sent(&mount) - before;
+    assert!(all < 50_000, "{all} bytes were sent");
+}

@@ -90,6 +90,11 @@ pub(crate) fn shared_part() -> Path {
     Path::new("shared")
 }
 
+/// From so many bytes on files are sent while they are written.
+pub(crate) fn early_bytes_min(chance: &Entropy) -> Option<u64> {
+    (chance.below(2) == 0).then_some(4_000)
+}
+
 pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
     room.network.spoil_deltas(DELTA_SPOILED_ONE_IN);
@@ -101,6 +106,7 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
         let mut machine = ClientMachine::new(room, side, origin.invite()?, conditions, mode);
         // What is not all there is written to as it is.
         machine.whole_bytes_max = side.is_multiple_of(2).then_some(0);
+        machine.early_bytes_min = early_bytes_min(&room.chance);
         let chance = Entropy::seeded(room.chance.number());
         actors.push(Actor::new(room, side, machine, plan.clone(), board.clone(), chance));
     }

@@ -31,6 +31,7 @@ pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String
         let mut machine =
             ClientMachine::new(room, number, origin.invite()?, Conditions::NEAR, mode);
         machine.whole_bytes_max = number.is_multiple_of(2).then_some(0);
+        machine.early_bytes_min = crate::crowd::early_bytes_min(&room.chance);
         machine.start().await?;
         machines.push(machine);
     }

@@ -185,6 +185,8 @@ pub struct ClientMachine {
     pub pending_near_max: usize,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
+    /// Files of so many bytes are sent while they are written.
+    pub early_bytes_min: Option<u64>,
     process: Option<Process>,
 }
 
@@ -223,6 +225,7 @@ impl ClientMachine {
             cache_bytes_max,
             pending_near_max: if number.is_multiple_of(2) { NEAR_FEW } else { PENDING_NEAR_MAX },
             whole_bytes_max: None,
+            early_bytes_min: None,
             process: None,
         }
     }
@@ -264,6 +267,7 @@ impl ClientMachine {
         };
         let settings = Settings {
             whole_bytes_max: self.whole_bytes_max,
+            early_bytes_min: self.early_bytes_min,
             mode: self.mode,
             durability: self.durability,
             cache_bytes_max: self.cache_bytes_max,

@@ -376,7 +376,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             (target, open.fetching.clone())
         };
-        let Ok(_alone) = fetching.try_lock() else { return Ok(false) };
+        let Ok(_alone) = fetching.try_write() else { return Ok(false) };
         self.take_whole(&target, contents, bytes)?;
         Ok(true)
     }

@@ -33,6 +33,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         mode: WantedMode::Auto,
         durability: Durability::Prompt,
         whole_bytes_max: None,
+        early_bytes_min: None,
         cache_bytes_max,
         pending_near_max: crate::PENDING_NEAR_MAX,
         answer_within: Duration::from_secs(30),

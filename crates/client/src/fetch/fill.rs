@@ -201,6 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 open.presence.add(placed.offset, placed.piece.length());
                 self.touch(open, placed.offset, placed.piece.length());
             }
+            open.coming.some_came();
             let mut write = self.inner.tables.write().map_err(error_of)?;
             besides(&mut *write).map_err(error_of)?;
             open.presence.save(&mut *write, target.file).map_err(error_of)?;

@@ -32,6 +32,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !open.presence.has(offset, length as u64) {
                 return Err(Stop::Need(need(&grip, offset, length as u64)));
             }
+            self.note_reader(open, offset, (grip.file, grip.generation));
             open.read_to = offset + length as u64;
             self.touch(open, offset, length as u64);
             let left = grip.left.load(Ordering::Acquire);
@@ -103,7 +104,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             // Of what it makes longer, the end tells.
-            Ok(Altered::Stretch(offset..end))
+            Ok(Altered::Room(offset..end))
         })
     }
 
@@ -257,6 +258,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.note_altered(&grip, &container, &altered)?;
             Ok(altered)
         });
+        let work = outcome.as_ref().ok().and_then(|altered| self.work_for(altered));
         let now = self.inner.world.clock.time();
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation);
@@ -265,24 +267,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(stop) => {
                 // Some of it may have been written.
                 if let Some(open) = open {
-                    open.since = None;
+                    (open.since, open.front) = (None, None);
                     open.presence.doubt();
                 }
                 return Err(stop);
             }
         };
+        let mut more = false;
         if let Some(open) = open {
-            open.since = open.since.take().and_then(|mut since| {
-                let known = match altered {
-                    Altered::Stretch(stretch) => since.note(stretch),
-                    Altered::Length(_) => false,
-                };
-                known.then_some(since)
-            });
+            more = open.note_change(&altered, work, self.steps().step);
             open.written = true;
             open.only_cut = false;
             open.turned_down = false;
             open.note_changed(now);
+        }
+        drop(files);
+        if more {
+            self.more_is_written(grip.file, grip.generation);
         }
         Ok(())
     }
@@ -470,8 +471,11 @@ enum Extent {
 }
 
 /// What was changed of a container.
+#[derive(Clone, Debug)]
 pub(crate) enum Altered {
     Stretch(Range<u64>),
+    /// Of this stretch room was set aside, or it reads as zeros now.
+    Room(Range<u64>),
     /// It has so many bytes now.
     Length(u64),
 }

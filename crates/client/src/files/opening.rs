@@ -363,6 +363,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.only_cut = false;
             open.turned_down = false;
             open.images = None;
+            open.front = None;
             open.since = match &presence.ground {
                 Some(_) => None,
                 None => Since::stored(pieces),

@@ -73,7 +73,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(open) => open.fetching.clone(),
             None => return Ok(()),
         };
-        let _alone = fetching.lock().await;
+        let _alone = fetching.write().await;
         self.get_of_ground(file, generation, wanting).await
     }
 

@@ -16,7 +16,7 @@ use protocol::Upstream;
 use std::sync::atomic::Ordering;
 use store::container::Key;
 use store::{Container, Containers, Durability};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::OwnedRwLockWriteGuard;
 use volume::partial::Tree;
 
 /// Stretches that are about to leave. Nobody else fills the file meanwhile.
@@ -24,7 +24,7 @@ struct Leaving<'a, U: Upstream, C: Containers> {
     file: FileId,
     generation: u32,
     stretches: Stretches,
-    _alone: Option<OwnedMutexGuard<()>>,
+    _alone: Option<OwnedRwLockWriteGuard<()>>,
     _held: Held<'a, U, C>,
 }
 
@@ -184,7 +184,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             None
         } else {
             let fetching = self.files().get(file, generation).map(|open| open.fetching.clone());
-            let Some(Ok(alone)) = fetching.map(|fetching| fetching.try_lock_owned()) else {
+            let Some(Ok(alone)) = fetching.map(|fetching| fetching.try_write_owned()) else {
                 return Ok(None);
             };
             Some(alone)

@@ -33,7 +33,7 @@ pub(super) struct Supply {
 
 /// Messages that may be under way at once, by the bytes a second that the link carries: while the
 /// other side takes in one of them, the link should have the next.
-fn under_way_most(rate: Option<u64>) -> usize {
+pub(crate) fn under_way_most(rate: Option<u64>) -> usize {
     let messages = carried(rate.unwrap_or(0), UNDER_WAY_FOR) / PAYLOAD_BYTES_MAX as u64;
     usize::try_from(messages).unwrap_or(usize::MAX).clamp(1, UNDER_WAY_MAX)
 }
@@ -46,6 +46,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         missing: &[ChunkName],
         class: Class,
     ) -> Result<(), Setback> {
+        if !self.put_found(updates, missing, class).await?
+            && !self.ground_is_lacking(updates).await?
+        {
+            self.look_again(updates)?;
+        }
+        Ok(())
+    }
+
+    /// The same, as far as they are found here. Says whether any was.
+    pub(crate) async fn put_found(
+        &self,
+        updates: &[Update],
+        missing: &[ChunkName],
+        class: Class,
+    ) -> Result<bool, Setback> {
         let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
         let most = carried(rate, PUT_FOR).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
         let mut found_any = false;
@@ -73,10 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while !under_way.is_empty() {
             arrived(under_way.join_next().await)?;
         }
-        if !found_any && !self.ground_is_lacking(&updates).await? {
-            self.look_again(&updates)?;
-        }
-        Ok(())
+        Ok(found_any)
     }
 
     /// What is to be sent next of the missing chunks from `at` on, and where to go on after it.

@@ -167,6 +167,7 @@ impl Farm {
         let mountpoint = folder.path().to_path_buf();
         let settings = Settings {
             whole_bytes_max: None,
+            early_bytes_min: None,
             mode: WantedMode::Auto,
             durability: Durability::Prompt,
             cache_bytes_max: 1 << 30,

@@ -1,0 +1,239 @@
+//! Large files are sent while a program writes them, where the link is fast: by the time they are
+//! closed most of them is at the replica above, as chunks that nothing names yet.
+//! Holds: what is sent is chunks and nothing else, so a crash, a cut link, or a file that is removed
+//! again costs what was sent; where that would take the link longer than a moment, nothing is sent.
+//! From: LBFS, "Update protocol": TMPWRITE of chunks before COMMITTMP; the trash keeps them.
+
+mod send;
+
+use crate::portions::carried;
+use chunks::{Growing, Secret};
+use model::{ChunkName, FileId};
+use protocol::{Cutter, LinkQuality, PAYLOAD_BYTES_MAX};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use world::Moment;
+
+/// Smaller files are sent when they are closed: that takes a fast link no time.
+const FILE_BYTES_MIN: u64 = 4 << 20;
+/// What may have been sent for nothing takes the link so long.
+const LOSS_FOR: Duration = Duration::from_secs(1);
+/// From so many bytes a second on, a link brings what a program writes about as it is written. What
+/// is slower is not given more of a file than it carries in `LOSS_FOR`.
+const FAST_RATE: u64 = 32 << 20;
+/// Of one file, before it is closed. The disk of the replica above has to have room for it.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+/// Half of what was sent for nothing is forgotten in this time.
+const LOSS_HALVES_IN: Duration = Duration::from_secs(300);
+
+/// So many bytes of a file are cut at once. A file is sent if it has `least`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steps {
+    pub least: u64,
+    pub step: u64,
+}
+
+impl Steps {
+    /// `bytes_min`: what the settings say.
+    pub fn of(bytes_min: Option<u64>) -> Steps {
+        let least = bytes_min.unwrap_or(FILE_BYTES_MIN).max(1);
+        Steps { least, step: least.min(PAYLOAD_BYTES_MAX as u64) }
+    }
+}
+
+/// How many bytes of a file may be sent before it is closed, over a link as it was measured, where
+/// `lost` bytes were lately sent for nothing.
+pub(crate) fn most_early(link: &LinkQuality, lost: u64) -> u64 {
+    let moment = carried(link.rate_up.unwrap_or(0), LOSS_FOR);
+    // A message goes out whole.
+    if moment < PAYLOAD_BYTES_MAX as u64 || lost >= moment {
+        return 0;
+    }
+    match link.rate_up {
+        Some(rate) if rate >= FAST_RATE => FILE_BYTES_MAX,
+        _ => moment,
+    }
+}
+
+/// The work on one file, which may go on for a moment after it was closed.
+pub(crate) struct Work {
+    pub secret: Secret,
+    /// None: the file was stored, or has to be cut anew.
+    growing: Mutex<Option<Growing>>,
+    sent: Mutex<Sent>,
+    landed: Notify,
+    losses: Arc<Losses>,
+}
+
+#[derive(Default)]
+struct Sent {
+    /// Chunks that have arrived, and their lengths.
+    arrived: BTreeMap<ChunkName, u32>,
+    under_way: usize,
+    bytes: u64,
+    /// No more of this file before it is closed.
+    stopped: bool,
+    /// Bytes of what was sent that the file has.
+    used: u64,
+}
+
+impl Work {
+    pub fn new(secret: &Secret, cutter: Cutter, losses: Arc<Losses>) -> Work {
+        let growing = Mutex::new(Some(Growing::new(secret, cutter)));
+        let (sent, landed) = (Mutex::default(), Notify::new());
+        Work { secret: secret.clone(), growing, sent, landed, losses }
+    }
+
+    #[cfg(test)]
+    pub fn idle() -> Work {
+        Work::new(&Secret::new([0; 32]), Cutter::Gear, Arc::default())
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn growing(&self) -> MutexGuard<'_, Option<Growing>> {
+        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was cut so far, for whoever stores the file; waits for a step that is being taken.
+    pub fn close(&self) -> Option<Growing> {
+        self.growing().take()
+    }
+
+    /// Whether anything of it has left, or is about to.
+    pub fn has_sent(&self) -> bool {
+        let sent = self.sent();
+        sent.bytes > 0 || sent.under_way > 0
+    }
+
+    /// What has arrived, once nothing is under way.
+    pub fn arrived(&self) -> Option<Vec<ChunkName>> {
+        let sent = self.sent();
+        (sent.under_way == 0).then(|| sent.arrived.keys().copied().collect())
+    }
+
+    /// The file was stored, and has chunks for which `has` says so.
+    pub fn used(&self, has: impl Fn(&ChunkName) -> bool) {
+        let mut sent = self.sent();
+        let used = sent.arrived.iter().filter(|(name, _)| has(name));
+        sent.used = used.map(|(_, length)| u64::from(*length)).sum();
+    }
+}
+
+impl Drop for Work {
+    /// Nobody needs it any more: what the file does not have was sent for nothing.
+    fn drop(&mut self) {
+        let (bytes, used) = {
+            let sent = self.sent();
+            (sent.bytes, sent.used)
+        };
+        self.losses.0.fetch_add(bytes.saturating_sub(used), Ordering::Relaxed);
+    }
+}
+
+/// Bytes that were sent for nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(AtomicU64);
+
+/// Files whose turn it is to be cut and sent.
+#[derive(Default)]
+pub(crate) struct Early {
+    queue: VecDeque<(FileId, u32)>,
+    pub losses: Arc<Losses>,
+    halved_at: Option<Moment>,
+}
+
+impl Early {
+    pub fn push(&mut self, file: FileId, generation: u32) {
+        self.queue.push_back((file, generation));
+    }
+
+    /// What was lost lately.
+    fn lost(&mut self, now: Moment) -> u64 {
+        let since = *self.halved_at.get_or_insert(now);
+        let lost = self.losses.0.load(Ordering::Relaxed);
+        if now.since(since) < LOSS_HALVES_IN {
+            return lost;
+        }
+        self.halved_at = Some(now);
+        self.losses.0.fetch_sub(lost - lost / 2, Ordering::Relaxed);
+        lost / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use world::World;
+
+    fn most(rate_up: Option<u64>, lost: u64) -> u64 {
+        most_early(&LinkQuality { rate_up, ..LinkQuality::default() }, lost)
+    }
+
+    #[test]
+    fn over_a_slow_or_unknown_link_nothing_is_sent_before_the_close() {
+        for rate in [None, Some(0), Some(1_200), Some(43_500), Some(1_000_000)] {
+            assert_eq!(most(rate, 0), 0, "{rate:?}");
+        }
+    }
+
+    #[test]
+    fn a_fast_link_is_given_what_is_written() {
+        assert_eq!(most(Some(118_000_000), 0), FILE_BYTES_MAX);
+        assert_eq!(most(Some(118_000_000), 100_000_000), FILE_BYTES_MAX);
+    }
+
+    #[test]
+    fn whose_files_are_removed_again_stops_being_given_them() {
+        assert_eq!(most(Some(118_000_000), 118_000_000), 0);
+    }
+
+    proptest! {
+        /// Unless it is fast, no link works for longer than a moment for what may be for nothing.
+        #[test]
+        fn prop_what_may_be_lost_takes_a_moment(rate in 0..FAST_RATE, lost in 0..FAST_RATE) {
+            let most = most(Some(rate), lost);
+            prop_assert!(most <= carried(rate, LOSS_FOR));
+            prop_assert!(lost < carried(rate, LOSS_FOR) || most == 0);
+        }
+    }
+
+    #[test]
+    fn what_was_lost_is_forgotten_in_time() {
+        let now = World::simulated(0, 1).clock.moment();
+        let mut early = Early::default();
+        early.losses.0.store(1000, Ordering::Relaxed);
+        assert_eq!(early.lost(now), 1000);
+        assert_eq!(early.lost(now + LOSS_HALVES_IN / 2), 1000);
+        assert_eq!(early.lost(now + LOSS_HALVES_IN), 500);
+        assert_eq!(early.lost(now + LOSS_HALVES_IN), 500);
+    }
+
+    #[test]
+    fn what_no_file_has_in_the_end_was_lost() {
+        let losses = Arc::<Losses>::default();
+        let work = Work::new(&Secret::new([0; 32]), Cutter::Gear, losses.clone());
+        let (one, other) = (ChunkName([1; 24]), ChunkName([2; 24]));
+        {
+            let mut sent = work.sent();
+            sent.arrived = BTreeMap::from([(one, 10), (other, 20)]);
+            sent.bytes = 35;
+        }
+        work.used(|name| *name == other);
+        drop(work);
+        assert_eq!(losses.0.load(Ordering::Relaxed), 15);
+    }
+
+    #[test]
+    fn small_files_are_not_cut_before_they_are_closed() {
+        let usual = Steps::of(None);
+        assert!(usual.least >= 4 << 20 && usual.step <= PAYLOAD_BYTES_MAX as u64);
+        assert_eq!(Steps::of(Some(0)), Steps { least: 1, step: 1 });
+    }
+}
