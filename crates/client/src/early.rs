@@ -19,6 +19,10 @@ use world::Moment;
 
 /// Smaller files are sent when they are closed: that takes a fast link no time.
 const FILE_BYTES_MIN: u64 = 4 << 20;
+const MESSAGE_BYTES: u64 = PAYLOAD_BYTES_MAX as u64;
+/// A round trip in which no slow link brings even one packet: it is measured with one message, as
+/// little may have gone over it.
+const NEAR: Duration = Duration::from_millis(2);
 /// What may have been sent for nothing takes the link so long.
 const LOSS_FOR: Duration = Duration::from_secs(1);
 /// From so many bytes a second on, a link brings what a program writes about as it is written. What
@@ -26,6 +30,8 @@ const LOSS_FOR: Duration = Duration::from_secs(1);
 const FAST_RATE: u64 = 32 << 20;
 /// Of one file, before it is closed. The disk of the replica above has to have room for it.
 const FILE_BYTES_MAX: u64 = 4 << 30;
+/// If one in so many chunks of a message was there before, the rest of the file is asked about.
+const KNOWN_ONE_IN: u64 = 4;
 /// Half of what was sent for nothing is forgotten in this time.
 const LOSS_HALVES_IN: Duration = Duration::from_secs(300);
 
@@ -47,9 +53,11 @@ impl Steps {
 /// How many bytes of a file may be sent before it is closed, over a link as it was measured, where
 /// `lost` bytes were lately sent for nothing.
 pub(crate) fn most_early(link: &LinkQuality, lost: u64) -> u64 {
-    let moment = carried(link.rate_up.unwrap_or(0), LOSS_FOR);
+    let measured = carried(link.rate_up.unwrap_or(0), LOSS_FOR);
+    let is_near = link.round_trip_min.is_some_and(|trip| trip <= NEAR);
+    let moment = measured.max(if is_near { MESSAGE_BYTES } else { 0 });
     // A message goes out whole.
-    if moment < PAYLOAD_BYTES_MAX as u64 || lost >= moment {
+    if moment < MESSAGE_BYTES || lost >= moment {
         return 0;
     }
     match link.rate_up {
@@ -78,6 +86,15 @@ struct Sent {
     stopped: bool,
     /// Bytes of what was sent that the file has.
     used: u64,
+}
+
+impl Sent {
+    /// These have arrived, and so many of them need not have been sent. Where many were there the
+    /// rest of the file may be, too, and it is better to ask.
+    fn land(&mut self, names: Vec<(ChunkName, u32)>, known: u32) {
+        self.stopped |= u64::from(known) * KNOWN_ONE_IN >= names.len() as u64;
+        self.arrived.extend(names);
+    }
 }
 
 impl Work {
@@ -109,6 +126,11 @@ impl Work {
     pub fn has_sent(&self) -> bool {
         let sent = self.sent();
         sent.bytes > 0 || sent.under_way > 0
+    }
+
+    /// Nothing speaks against sending more of it.
+    pub fn goes_well(&self) -> bool {
+        !self.sent().stopped
     }
 
     /// What has arrived, once nothing is under way.
@@ -173,7 +195,20 @@ mod tests {
     use world::World;
 
     fn most(rate_up: Option<u64>, lost: u64) -> u64 {
-        most_early(&LinkQuality { rate_up, ..LinkQuality::default() }, lost)
+        at(rate_up, Duration::from_millis(20), lost)
+    }
+
+    fn at(rate_up: Option<u64>, trip: Duration, lost: u64) -> u64 {
+        let round_trip_min = Some(trip);
+        most_early(&LinkQuality { rate_up, round_trip_min, ..LinkQuality::default() }, lost)
+    }
+
+    #[test]
+    fn a_near_link_over_which_little_went_is_measured_with_a_message() {
+        let near = |lost| at(Some(400_000), NEAR, lost);
+        assert_eq!((near(0), near(MESSAGE_BYTES)), (MESSAGE_BYTES, 0));
+        assert_eq!(at(Some(400_000), NEAR * 2, 0), 0);
+        assert_eq!(at(None, NEAR, 0), MESSAGE_BYTES);
     }
 
     #[test]
@@ -228,6 +263,16 @@ mod tests {
         work.used(|name| *name == other);
         drop(work);
         assert_eq!(losses.0.load(Ordering::Relaxed), 15);
+    }
+
+    #[test]
+    fn of_a_file_that_is_there_by_another_name_no_more_is_sent() {
+        let names = |from: u8| (from..from + 8).map(|n| (ChunkName([n; 24]), 10)).collect();
+        let mut sent = Sent::default();
+        sent.land(names(0), 1);
+        assert!(!sent.stopped && sent.arrived.len() == 8);
+        sent.land(names(8), 2);
+        assert!(sent.stopped && sent.arrived.len() == 16);
     }
 
     #[test]

@@ -195,6 +195,9 @@ pub enum Response {
         /// Bases of deltas that cannot be used here: what was coded against them is not stored.
         #[n(0)]
         useless: Option<Vec<(FileId, Stamp)>>,
+        /// Of the chunks that came by themselves, so many were here before; absent if none was.
+        #[n(1)]
+        known: Option<u32>,
     },
     #[n(7)]
     Submitted(#[n(0)] Submitted),

@@ -94,19 +94,19 @@ fn lacking(
     }
 }
 
-/// Keeps the chunks of a payload.
+/// Keeps the chunks of a payload. Says how many of them were here before.
 pub(crate) fn put_payload(
     inner: &Inner,
     volume: &Volume,
     payload: &Payload,
-) -> Result<(), Refusal> {
+) -> Result<u32, Refusal> {
     let unpacked = Unpacked::of(payload, PAYLOAD_BYTES_MAX)
         .map_err(|error| Refusal::Malformed(error.to_string()))?;
     put_chunks(inner, volume, &unpacked.chunks())
 }
 
-/// Keeps chunks, under the names that their bytes give them.
-pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Result<(), Refusal> {
+/// Keeps chunks, under the names that their bytes give them. Says how many of them were here before.
+pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Result<u32, Refusal> {
     let more: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
         return Err(Refusal::NoSpace);
@@ -115,14 +115,16 @@ pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Re
     let names: Vec<ChunkName> = chunks.iter().map(|chunk| volume.secret.name(chunk)).collect();
     names.iter().for_each(|name| promise.note(volume.id, name));
     let blob_names: Vec<_> = names.iter().map(|name| volume.blob(name)).collect();
+    let refuse = |error| crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks");
+    let mut known = 0;
+    for name in &blob_names {
+        known += u32::from(inner.blobs.has(name).map_err(refuse)?);
+    }
     let blobs: Vec<(&[u8], &[u8])> =
         blob_names.iter().zip(chunks).map(|(name, chunk)| (&name[..], *chunk)).collect();
-    inner
-        .blobs
-        .put_all(&blobs)
-        .map_err(|error| crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks"))?;
+    inner.blobs.put_all(&blobs).map_err(refuse)?;
     if let Err(error) = inner.came_back(volume, &names) {
         tracing::warn!(volume = volume.name, %error, "what is back is still noted as missing");
     }
-    Ok(())
+    Ok(known)
 }

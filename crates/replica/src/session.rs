@@ -94,10 +94,11 @@ impl OriginSession {
                     return self.give_back(payload, deltas).await;
                 }
                 let put = move |inner: &Inner, volume: &Volume| {
-                    Ok(put_payload(inner, volume, &payload).and_then(|()| {
+                    Ok(put_payload(inner, volume, &payload).and_then(|known| {
                         let useless = put_deltas(inner, volume, &deltas.unwrap_or_default())?;
                         let useless = (!useless.is_empty()).then_some(useless);
-                        Ok(Response::Stored { useless })
+                        let known = (known > 0).then_some(known);
+                        Ok(Response::Stored { useless, known })
                     }))
                 };
                 self.run("keep chunks", put).await
@@ -156,7 +157,7 @@ impl OriginSession {
         }
         let put = move |inner: &Inner, volume: &Volume| Ok(inner.put_wanted(volume, &payload));
         self.run("keep chunks", put).await?;
-        Ok(Response::Stored { useless: None })
+        Ok(Response::Stored { useless: None, known: None })
     }
 
     /// Requests that only read.

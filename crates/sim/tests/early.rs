@@ -272,3 +272,28 @@ fn over_a_fast_link_a_large_file_is_sent_while_it_is_written_and_a_small_one_is_
         });
     }
 }
+
+#[test]
+fn of_what_the_origin_has_by_another_name_little_is_sent() {
+    play(Conditions::NEAR, (Mode::Partial, true), |mut scene| async move {
+        scene.all(&[create()]).await;
+        scene.write(LENGTH, 1).await;
+        scene.all(&[CLOSE]).await;
+        scene.is(&written(LENGTH, 1)).await;
+        // Another machine, which has never seen it, writes the same.
+        let mode = WantedMode::Fixed(Mode::Partial);
+        let mut other =
+            ClientMachine::invited(&scene.room, &scene.origin, 2, Conditions::NEAR, mode);
+        other.early_bytes_min = Some(PIECE as u64);
+        scene.machine = other;
+        scene.machine.start().await.unwrap();
+        let before = scene.sent();
+        let path = Path::new("copy");
+        scene.all(&[Operation::Create { path, mode: 0o644, slot: 0 }]).await;
+        scene.write(LENGTH, 1).await;
+        scene.all(&[CLOSE]).await;
+        scene.is(&written(LENGTH, 1)).await;
+        let all = scene.sent() - before;
+        assert!(all < LENGTH as u64 / 4, "{all} bytes were sent");
+    });
+}

@@ -166,8 +166,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         flight.0.sent().bytes += names.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
         let request = Request::Put { payload, deltas: None };
         match self.inner.upstream.ask(Class::Replay, request).await {
-            Ok(Response::Stored { .. }) => {
-                flight.0.sent().arrived.extend(names);
+            Ok(Response::Stored { known, .. }) => {
+                flight.0.sent().land(names, known.unwrap_or(0));
                 self.note_progress();
             }
             // A disk that is full, or anything else, is told when the file is closed.
@@ -232,7 +232,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for name in &arrived {
                 plan.note_arrived(name);
             }
-            plan.sends_on = !arrived.is_empty();
+            plan.sends_on = !arrived.is_empty() && work.goes_well();
         }
         None
     }

@@ -112,7 +112,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let payload = pack_all(&parcel.chunks, rate).unwrap_or_else(|| pack(&[]));
         let request = Request::Put { payload, deltas: parcel.deltas() };
         match self.inner.upstream.ask(class, request).await {
-            Ok(Response::Stored { useless }) => {
+            Ok(Response::Stored { useless, .. }) => {
                 self.note_useless(useless.as_ref());
                 self.note_arrived(&parcel, useless.as_ref());
                 Ok(())

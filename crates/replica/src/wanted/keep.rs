@@ -209,6 +209,6 @@ impl Inner {
                 return Err(Refusal::ReadOnly);
             }
         }
-        crate::examine::put_chunks(self, volume, &wanted)
+        crate::examine::put_chunks(self, volume, &wanted).map(drop)
     }
 }

@@ -129,11 +129,11 @@ async fn a_base_that_is_not_here_is_told_and_what_is_missing_too() {
         let payload = chunks::pack(&[]);
         let put = ada.ask(Request::Put { payload, deltas: Some(vec![delta]) }).await;
         let useless = Some(vec![(base.file, base.version)]);
-        assert_eq!(put, Response::Stored { useless });
+        assert_eq!(put, Response::Stored { useless, known: None });
     }
     let payload = chunks::pack(&[]);
     let put = ada.ask(Request::Put { payload, deltas: Some(vec![good]) }).await;
-    assert_eq!(put, Response::Stored { useless: None }, "nothing was spoiled by that");
+    assert_eq!(put, Response::Stored { useless: None, known: None }, "nothing was spoiled by that");
     assert!(matches!(ada.replay(store_of(file, before, contents)).await, Verdict::Taken(_)));
 }
 

@@ -112,7 +112,7 @@ async fn put(device: &Device, chunks: &[&[u8]]) -> Response {
     device.ask(Request::Put { payload: chunks::pack(chunks), deltas: None }).await
 }
 
-const STORED: Response = Response::Stored { useless: None };
+const STORED: Response = Response::Stored { useless: None, known: None };
 
 #[tokio::test(start_paused = true)]
 async fn what_is_met_missing_is_asked_for_and_forgotten_when_it_is_back() {

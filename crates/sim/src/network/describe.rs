@@ -84,7 +84,7 @@ pub(super) fn response(response: &Response) -> String {
                 format!(", {} in {} bytes as a sequel", sequel.lengths.len(), sequel.bytes.len())
             })
         ),
-        Response::Stored { useless } => format!("Stored{}", bases(useless)),
+        Response::Stored { useless, .. } => format!("Stored{}", bases(useless)),
         Response::Submitted(submitted) => format!(
             "Submitted [{}], {} chunks missing{}, {}",
             submitted.verdicts.iter().map(verdict).collect::<Vec<_>>().join(", "),
