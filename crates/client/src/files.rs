@@ -22,7 +22,6 @@ pub(crate) use since::Since;
 
 use crate::onward::Coming;
 use crate::part::Shelf;
-use crate::portions::Portions;
 use crate::presence::Presence;
 use crate::room::{Touched, taken};
 use crate::types::{Error, Handle, OpenFlags};
@@ -209,15 +208,6 @@ impl<K> OpenFile<K> {
     pub fn note_changed(&mut self, now: Time) {
         self.mtime = Some(now);
         self.changed = Some(now);
-    }
-
-    /// How much is fetched at once for who reads at `offset`: twice as much each time for who
-    /// goes on.
-    pub fn widen(&mut self, portions: &Portions, offset: u64) -> u64 {
-        self.goes_on = self.read_to == offset && self.window > 0;
-        let window = if self.read_to == offset { self.window * 2 } else { portions.window_least };
-        self.window = window.clamp(portions.window_least, portions.window_most);
-        self.window
     }
 
     /// It is a version that was stored, and nobody has begun to write to it; nor is it one that

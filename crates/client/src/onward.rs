@@ -73,6 +73,17 @@ fn next(here: &Presence, coming: &[Stretch], (read_to, before): (u64, u64)) -> O
     is_whole.then_some(next)
 }
 
+impl<K> OpenFile<K> {
+    /// How much is fetched at once for who reads at `offset`: twice as much each time for who
+    /// goes on.
+    pub fn widen(&mut self, portions: &Portions, offset: u64) -> u64 {
+        self.goes_on = self.read_to == offset && self.window > 0;
+        let window = if self.read_to == offset { self.window * 2 } else { portions.window_least };
+        self.window = window.clamp(portions.window_least, portions.window_most);
+        self.window
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     fn onward(&self) -> MutexGuard<'_, Onward> {
         self.inner.onward.lock().unwrap_or_else(PoisonError::into_inner)

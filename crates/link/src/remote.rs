@@ -474,7 +474,11 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let answer = remote.ask(Class::Interactive, Request::Measure).await;
-        assert_eq!(answer, Ok(Response::Stored { useless: None, known: None }), "in the same session");
+        assert_eq!(
+            answer,
+            Ok(Response::Stored { useless: None, known: None }),
+            "in the same session"
+        );
         assert_eq!(listener.sessions(), 1);
         listener.close().await;
         serving.await.unwrap();
