@@ -344,7 +344,7 @@ fn over_an_emulated_link_between_two_networks_work_goes_on_through_a_cut() {
 
 /// Bytes that went up, as the relay has counted them.
 fn sent(mount: &Mount) -> u64 {
-    mount.relay.traffic().up
+    mount.relay.traffic().up.carried.bytes
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::plan::{describe_container_again, described_to_the_end, is_home};
 use crate::replay_log::{Setback, pack_all};
 use crate::supply::under_way_most;
 use crate::types::{Error, Step};
+use crate::undo::of_log;
 use chunks::Described;
 use model::{Change, ChunkName, FileId, Update};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
@@ -161,7 +162,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .into_iter()
             .map(|(name, bytes)| ((name, u32::try_from(bytes.len()).unwrap_or(u32::MAX)), bytes))
             .unzip();
-        let Some(payload) = pack_all(&chunks) else { return };
+        let rate = self.inner.upstream.quality().rate_up;
+        let Some(payload) = pack_all(&chunks, rate) else { return };
         drop(chunks);
         flight.0.sent().bytes += names.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
         let request = Request::Put { payload, deltas: None };
@@ -219,8 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Of the first pending stores notes what has arrived. Gives one of which more is under way.
     fn early_under_way(&self) -> Option<Arc<Work>> {
         let mut core = self.core();
-        let pending = core.log.pending().take(LOOKED_AT_MAX);
-        let numbers: Vec<u64> = pending.map(|update| update.stamp.number).collect();
+        let numbers: Vec<u64> = core.log.numbers_from(0).take(LOOKED_AT_MAX).collect();
         for number in numbers {
             let Some(plan) = core.plans.get_mut(number) else { continue };
             let Some(work) = plan.early.take() else { continue };
@@ -240,7 +241,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Of a store that is next, and of which much is there already, the rest goes the same way: the
     /// replica above was not known to have any of it. The disk here has the time to take it in.
     pub(crate) async fn send_on(&self) -> Result<(), Setback> {
-        let Some((update, awaited)) = self.next_to_send_on() else { return Ok(()) };
+        let Some((update, awaited)) = self.next_to_send_on()? else { return Ok(()) };
         let lacking = self.lacking_of(&update)?;
         if lacking.is_empty() {
             return Ok(());
@@ -259,14 +260,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         put.map(drop)
     }
 
-    fn next_to_send_on(&self) -> Option<(Update, bool)> {
+    fn next_to_send_on(&self) -> Result<Option<(Update, bool)>, Error> {
         let mut core = self.core();
-        let update = core.log.pending().next().cloned()?;
-        let awaited = core.waiters.is_awaited(update.stamp.number);
-        let plan = core.plans.get_mut(update.stamp.number)?;
-        let sends_on = std::mem::take(&mut plan.sends_on);
-        let is_store = matches!(update.change, Change::Store { .. });
-        (sends_on && is_store).then_some((update, awaited))
+        let Some(number) = core.log.first_number() else { return Ok(None) };
+        let Some(plan) = core.plans.get_mut(number) else { return Ok(None) };
+        if !std::mem::take(&mut plan.sends_on) {
+            return Ok(None);
+        }
+        let awaited = core.waiters.is_awaited(number);
+        let update = core.log.get(number).map_err(of_log)?;
+        let store = update.filter(|update| matches!(update.change, Change::Store { .. }));
+        Ok(store.map(|update| (update, awaited)))
     }
 }
 
