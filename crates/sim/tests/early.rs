@@ -253,7 +253,7 @@ fn over_a_slow_link_a_file_that_is_removed_again_costs_nothing() {
             scene.write(8 * LENGTH, 1).await;
             scene.all(&[Operation::Unlink { path: path() }, CLOSE]).await;
             let sent = scene.sent() - before;
-            assert!(sent < 10_000, "{sent} bytes were sent");
+            assert!(sent < 10_000, "{rate:?}: {sent} bytes were sent");
         });
     }
 }
