@@ -94,6 +94,22 @@ pub fn unpack_after(
     undo(secret, coded, before, bytes_max)
 }
 
+/// The chunks of a delta that was assembled from many parts, whose bytes are `reference`, one after
+/// another. As `unpack_against`.
+pub fn unpack_assembled(
+    secret: &Secret,
+    delta: &Delta,
+    reference: &[u8],
+    bytes_max: usize,
+) -> Result<Option<Vec<Vec<u8>>>> {
+    let total = total_of(&delta.lengths, bytes_max)?;
+    let Ok(target) = delta::make_assembled(reference, &delta.bytes, total) else { return Ok(None) };
+    if check_of(secret, &target) != delta.check {
+        return Ok(None);
+    }
+    split(&delta.lengths, total, &target).map(Some)
+}
+
 fn undo(
     secret: &Secret,
     (lengths, codec, bytes, check): (&[u32], u8, &[u8], u64),
@@ -109,7 +125,7 @@ fn undo(
     split(lengths, total, &target).map(Some)
 }
 
-fn check_of(secret: &Secret, target: &[u8]) -> u64 {
+pub(crate) fn check_of(secret: &Secret, target: &[u8]) -> u64 {
     let name = secret.name(target).0;
     u64::from_be_bytes(std::array::from_fn(|at| name[at]))
 }

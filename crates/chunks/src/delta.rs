@@ -5,6 +5,7 @@
 //! Never: is trusted. A delta makes bytes, and the receiver hashes them into chunks as any others.
 //! From: beyond LBFS, which sends a changed chunk whole.
 
+mod assembled;
 mod deflate;
 mod patch;
 mod prefix;
@@ -15,6 +16,13 @@ mod windows;
 use crate::error::{ChunksError, Result};
 use crate::payload;
 
+pub(crate) use assembled::decode as make_assembled;
+pub(crate) use assembled::encode as assemble;
+pub(crate) use assembled::{Given, INNER_BYTES_MAX, MADE_BYTES_MAX, RUNS_MAX, Run};
+pub use assembled::{PARTS_BYTES_MAX, PARTS_MAX, Part, parts_of};
+pub(crate) use deflate::{Block, Checkpoint, Part as StreamPart, WINDOW_BYTES};
+pub(crate) use deflate::{take_part_apart, walk};
+pub(crate) use unpacked::containers;
 pub use windows::{Common, WINDOW_BASE_BYTES_MAX, WINDOW_BYTES_MAX, Window, windows};
 
 /// Base and target of one delta have at most so many bytes each; what is larger is coded stretch
@@ -46,6 +54,8 @@ pub enum Codec {
     /// The plain bytes of compressed containers, coded in one of the other ways, and what packs
     /// them again.
     Unpacked = 3,
+    /// The plain bytes of containers, after parts of many versions and contents.
+    Assembled = 4,
 }
 
 impl Codec {
@@ -55,6 +65,7 @@ impl Codec {
             1 => Some(Codec::Prefix),
             2 => Some(Codec::Patch),
             3 => Some(Codec::Unpacked),
+            4 => Some(Codec::Assembled),
             _ => None,
         }
     }
@@ -230,6 +241,7 @@ pub fn decode(codec: Codec, base: &[u8], bytes: &[u8], target_len: usize) -> Res
         Codec::Prefix => prefix::decode(base, bytes, target_len),
         Codec::Patch => patch::decode(base, bytes, target_len),
         Codec::Unpacked => unpacked::decode(base, bytes, target_len),
+        Codec::Assembled => Err(bad("parts in place of a base")),
     }
 }
 

@@ -145,7 +145,7 @@ impl Growing {
     }
 }
 
-struct Naming {
+pub(crate) struct Naming {
     secret: Secret,
     builder: Builder,
     pieces: Vec<Placed>,
@@ -153,12 +153,12 @@ struct Naming {
 }
 
 impl Naming {
-    fn new(secret: &Secret) -> Naming {
+    pub(crate) fn new(secret: &Secret) -> Naming {
         let (secret, builder) = (secret.clone(), Builder::new(secret));
         Naming { secret, builder, pieces: Vec::new(), offset: 0 }
     }
 
-    fn take(&mut self, cut: Cut<'_>) {
+    pub(crate) fn take(&mut self, cut: Cut<'_>) {
         let piece = match cut {
             Cut::Chunk(bytes) => {
                 Piece::Chunk { name: self.secret.name(bytes), length: bytes.len() as u64 }
@@ -179,7 +179,7 @@ impl Naming {
         self.offset += piece.length();
     }
 
-    fn finish(self, features: Vec<ChunkName>) -> Described {
+    pub(crate) fn finish(self, features: Vec<ChunkName>) -> Described {
         Described { tree: self.builder.finish(), pieces: self.pieces, features }
     }
 }

@@ -1,12 +1,12 @@
 //! Entry points for a fuzzer, one for each decoder: arbitrary bytes in, no panic, and what was
 //! accepted is what would have been written.
 
-use crate::against::{pack_against, unpack_after, unpack_against};
+use crate::against::{pack_against, unpack_after, unpack_against, unpack_assembled};
 use crate::cut::Cut;
 use crate::delta::{self, Codec, Effort};
 use crate::describe::describe_bytes;
 use crate::fingerprint::Secret;
-use crate::{index, payload, recipe};
+use crate::{index, inside, payload, recipe};
 use model::{Contents, FileId, Root, Stamp};
 use protocol::{Base, Cutter, Delta, Payload, Range, Sequel};
 
@@ -106,6 +106,47 @@ pub fn fuzz_against(bytes: &[u8]) {
     if let Some(delta) = pack_against(&secret, (of, base), &[rest], Effort::Usual) {
         let made = unpack_against(&secret, &delta, base, rest.len());
         assert_eq!(made.expect("it makes sense"), Some(vec![rest.to_vec()]));
+    }
+}
+
+/// Two bytes of the reference's length, two of the target's, the reference, and the rest as a delta
+/// that is assembled; and the bytes as a container, of which every stretch comes back.
+pub fn fuzz_assembled(bytes: &[u8]) {
+    const BYTES_MAX: usize = 1 << 16;
+    let secret = Secret::new(KEY);
+    if let [r1, r0, t1, t0, rest @ ..] = bytes {
+        let split = rest.len().min(usize::from(u16::from_be_bytes([*r1, *r0])));
+        let (reference, rest) = rest.split_at(split);
+        let stretch = Range { offset: 0, length: 0 };
+        let base = Base { file: FileId(1), version: Stamp::default(), stretch };
+        let lengths = vec![u32::from(u16::from_be_bytes([*t1, *t0]))];
+        let delta = Delta { base, lengths, codec: 4, bytes: rest.to_vec().into(), check: 0 };
+        if let Ok(parts) = delta::parts_of(rest) {
+            assert!(parts.len() <= delta::PARTS_MAX);
+        }
+        if let Ok(Some(chunks)) = unpack_assembled(&secret, &delta, reference, BYTES_MAX) {
+            assert!(chunks.iter().map(Vec::len).sum::<usize>() <= BYTES_MAX);
+        }
+    }
+    let size = bytes.len() as u64;
+    let mut read = |offset: u64, length: usize| {
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        Ok(rest[..rest.len().min(length)].to_vec())
+    };
+    let region = inside::region_of(size, 0);
+    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
+    let Ok(Ok(found)) = looked else { return };
+    for range in [0..size, size / 3..size - size / 3] {
+        let Ok(Some(segment)) = found.segment(&range, &mut read) else { continue };
+        let target = &bytes[range.start as usize..range.end as usize];
+        let lengths = vec![target.len() as u32];
+        let stretch = Range { offset: 0, length: 0 };
+        let base = Base { file: FileId(1), version: Stamp::default(), stretch };
+        let delta = segment.assemble(&secret, base, (target, lengths), &[]);
+        if let Some(delta) = delta.filter(|_| !target.is_empty()) {
+            let made = unpack_assembled(&secret, &delta, &[], target.len());
+            assert_eq!(made.expect("it makes sense"), Some(vec![target.to_vec()]));
+        }
     }
 }
 

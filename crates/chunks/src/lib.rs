@@ -14,6 +14,7 @@ mod error;
 mod fingerprint;
 mod fuzz;
 pub mod index;
+pub mod inside;
 pub mod payload;
 pub mod recipe;
 pub mod sketch;
@@ -21,6 +22,7 @@ pub mod transfer;
 
 pub use against::{
     pack_after, pack_against, stretch_of, target_bytes, unpack_after, unpack_against,
+    unpack_assembled,
 };
 pub use cut::{CHUNK_BYTES_MAX, Cut, Cutting};
 pub use describe::{
@@ -30,8 +32,8 @@ pub use describe::{
 pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;
 pub use fuzz::{
-    fuzz_against, fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta, fuzz_delta_encode, fuzz_index,
-    fuzz_payload, fuzz_recipe,
+    fuzz_against, fuzz_assembled, fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta,
+    fuzz_delta_encode, fuzz_index, fuzz_payload, fuzz_recipe,
 };
 pub use payload::{Squeeze, Unpacked, pack, pack_for, unpack};
 pub use recipe::{

@@ -132,7 +132,17 @@ pub enum Request {
     /// Locks of a file. Only where `Attached` says that they are known there.
     #[n(11)]
     Lock(#[n(0)] Locking),
+    /// Which of these chunks are there, recipe chunks and others: at most `FIND_NAMES_MAX`. Only
+    /// where `Attached` says that deltas are assembled.
+    #[n(12)]
+    Find {
+        #[n(0)]
+        names: Vec<ChunkName>,
+    },
 }
+
+/// Names in one question, at most.
+pub const FIND_NAMES_MAX: usize = 1 << 14;
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Attach {
@@ -215,6 +225,9 @@ pub enum Response {
     Gathered(#[n(0)] Gathered),
     #[n(13)]
     Locked(#[n(0)] Locked),
+    /// A bit for each name, the lowest of a byte first: whether the chunk was there.
+    #[n(14)]
+    Found(#[n(0)] ByteVec),
 }
 
 /// Why a request cannot be done.
@@ -281,6 +294,10 @@ pub struct Attached {
     /// Files of which locks that were claimed are lost. None: the replica above knows no locks.
     #[n(9)]
     pub locks_lost: Option<Vec<FileId>>,
+    /// Deltas that are assembled of many parts are understood. None: the replica above does not
+    /// know them.
+    #[n(10)]
+    pub assembles: Option<bool>,
 }
 
 /// How a volume's contents are cut.

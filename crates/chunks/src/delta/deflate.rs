@@ -10,15 +10,18 @@ mod bits;
 mod blocks;
 mod predict;
 mod trees;
+mod walk;
 
 use super::bad;
 use super::varint::{self, Numbers};
-use crate::error::Result;
+use crate::error::{ChunksError, Result};
 use bits::{BitReader, BitWriter};
 use blocks::{Blocks, Kind, MATCH_MAX, MATCH_MIN, TOKENS_MAX, Token, write_tokens};
 use predict::{LEVELS, Manner, Predictor};
 use std::ops::Range;
 use trees::{DISTANCES, END_OF_BLOCK, LITERALS, Lengths};
+
+pub(crate) use walk::{Block, Checkpoint, WINDOW_BYTES, walk};
 
 /// Tokens by which the compressor's manner is found out.
 const SAMPLE_TOKENS: usize = 1 << 14;
@@ -32,6 +35,54 @@ const CORRECTIONS_FREE: usize = 256;
 
 /// Blocks that `rebuild` makes for so many bytes of the stream, at most: a block takes ten bits.
 const BLOCKS_PER_BYTE: usize = 1;
+
+/// A manner that fails once in so many guesses at most is not compared with others.
+const HINT_MISSES_ONE_IN: usize = 64;
+
+/// Whole blocks are made, and may have so many bytes more than were asked for.
+const BEYOND_BYTES_MAX: usize = 1 << 20;
+
+/// Blocks of a stream, one after another.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    /// From the byte in which the first of them begins.
+    pub(crate) packed: &'a [u8],
+    /// So many bits of that byte belong to what is before.
+    pub(crate) bit: u32,
+    /// Their plain bytes, and before them those of the stream that they may refer to.
+    pub(crate) plain: &'a [u8],
+    /// So many of the plain bytes are before them.
+    pub(crate) dictionary: usize,
+    /// How many they are; none: all up to the end.
+    pub(crate) blocks: Option<usize>,
+}
+
+impl<'a> Part<'a> {
+    fn whole(packed: &'a [u8], plain: &'a [u8]) -> Part<'a> {
+        Part { packed, bit: 0, plain, dictionary: 0, blocks: None }
+    }
+
+    fn stream(&self) -> Option<Blocks<'a>> {
+        let before = self.plain.get(..self.dictionary)?;
+        Blocks::at(self.packed, self.bit, before.to_vec(), self.plain.len())
+    }
+
+    fn predictor(&self, manner: Manner) -> Predictor<'a> {
+        Predictor::behind(self.dictionary, self.plain, manner)
+    }
+}
+
+/// How blocks that are made begin and end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ends {
+    /// Plain bytes that are before them.
+    pub(super) dictionary: usize,
+    /// So many bits of the first byte are what is before, and these they are.
+    pub(super) bit: u32,
+    pub(super) bits: u8,
+    /// The last of them is the last of the stream.
+    pub(super) last: bool,
+}
 
 /// A stream, taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,16 +106,32 @@ pub(super) fn inflate(packed: &[u8], plain_max: usize) -> Option<(Vec<u8>, usize
 
 /// Takes a stream apart whose plain bytes are known; none if it would not pay.
 pub(super) fn take_apart(packed: &[u8], plain: Vec<u8>) -> Option<Apart> {
-    let manner = manner(packed, &plain)?;
+    let part = Part::whole(packed, &plain);
+    let (corrections, _) = corrections(&part, manner(&part, None)?)?;
+    Some(Apart { plain, corrections })
+}
+
+/// What makes blocks of a stream again, and whether the last of them ends it; none if it would not
+/// pay. `hint` is the number of the manner of others in the same file, and becomes theirs.
+pub(crate) fn take_part_apart(part: &Part<'_>, hint: &mut Option<u8>) -> Option<(Vec<u8>, bool)> {
+    let manner = manner(part, hint.and_then(Manner::from_number))?;
+    let apart = corrections(part, manner)?;
+    *hint = Some(manner.number());
+    Some(apart)
+}
+
+fn corrections(part: &Part<'_>, manner: Manner) -> Option<(Vec<u8>, bool)> {
+    let Part { packed, plain, .. } = *part;
     let room = packed.len() / CORRECTIONS_ONE_IN + CORRECTIONS_FREE;
-    let mut predictor = Predictor::new(&plain, manner);
-    let mut stream = Blocks::new(packed, plain.len());
+    let mut predictor = part.predictor(manner);
+    let mut stream = part.stream()?;
     // Whatever is odd about the stream, it is used only if its tokens make the same bits. That
     // they can be guessed again needs no trial: guesses follow from what is the same here.
     let mut again = BitWriter::new(packed.len());
+    again.put(u32::from(*packed.first()?) & ((1 << part.bit) - 1), part.bit)?;
     let (mut heads, mut misses, mut right) = (Vec::new(), Vec::new(), 0);
     let (mut count, mut tokens) = (0, Vec::new());
-    while !stream.ended() {
+    while !stream.ended() && part.blocks.is_none_or(|blocks| count < blocks) {
         tokens.clear();
         let kind = stream.next(&mut tokens)?;
         count += 1;
@@ -93,17 +160,57 @@ pub(super) fn take_apart(packed: &[u8], plain: Vec<u8>) -> Option<Apart> {
         }
     }
     let mut corrections = vec![manner.number()];
-    varint::put(&mut corrections, count);
+    varint::put(&mut corrections, count as u64);
     varint::put(&mut corrections, heads.len() as u64);
     corrections.extend([heads, misses].concat());
-    let whole = predictor.position() == plain.len() && again.finish()? == packed;
-    whole.then_some(Apart { plain, corrections })
+    let whole_bytes = again.position() / 8;
+    let (made, ended) = (again.finish()?, stream.ended());
+    let same = match ended {
+        true => made == packed,
+        // The rest of the last byte belongs to the block behind.
+        false => made.get(..whole_bytes) == packed.get(..whole_bytes),
+    };
+    (same && predictor.position() == plain.len()).then_some((corrections, ended))
 }
 
 /// The stream of these plain bytes, which has `packed_len` bytes.
 /// Errors: `BadDelta`.
 pub(super) fn rebuild(plain: &[u8], corrections: &[u8], packed_len: usize) -> Result<Vec<u8>> {
-    let wrong = || bad("the plain bytes do not make the stream");
+    let ends = Ends { last: true, ..Ends::default() };
+    let packed = rebuild_blocks(&ends, plain, corrections, packed_len)?;
+    if packed.len() == packed_len { Ok(packed) } else { Err(wrong()) }
+}
+
+/// The first `packed_len` bytes of blocks of a stream.
+/// Errors: `BadDelta`.
+pub(super) fn rebuild_part(
+    ends: &Ends,
+    plain: &[u8],
+    corrections: &[u8],
+    packed_len: usize,
+) -> Result<Vec<u8>> {
+    if ends.dictionary > plain.len() || ends.bit >= u8::BITS {
+        return Err(wrong());
+    }
+    let most = packed_len.saturating_add(BEYOND_BYTES_MAX);
+    let mut packed = rebuild_blocks(ends, plain, corrections, most)?;
+    if packed.len() < packed_len {
+        return Err(wrong());
+    }
+    packed.truncate(packed_len);
+    Ok(packed)
+}
+
+fn wrong() -> ChunksError {
+    bad("the plain bytes do not make the stream")
+}
+
+fn rebuild_blocks(
+    ends: &Ends,
+    plain: &[u8],
+    corrections: &[u8],
+    packed_len: usize,
+) -> Result<Vec<u8>> {
     let mut numbers = Numbers { rest: corrections };
     let manner = numbers.count(usize::from(u8::MAX))? as u8;
     let manner = Manner::from_number(manner).ok_or_else(wrong)?;
@@ -111,12 +218,14 @@ pub(super) fn rebuild(plain: &[u8], corrections: &[u8], packed_len: usize) -> Re
     let heads = numbers.count(corrections.len())?;
     let mut heads = Numbers { rest: numbers.bytes(heads)? };
     let mut misses = Misses::new(numbers.rest)?;
-    let mut predictor = Predictor::new(plain, manner);
+    let mut predictor = Predictor::behind(ends.dictionary, plain, manner);
     let mut bits = BitWriter::new(packed_len);
+    let before = u32::from(ends.bits) & ((1 << ends.bit) - 1);
+    bits.put(before, ends.bit).ok_or_else(wrong)?;
     let mut tokens = Vec::new();
     for n in 1..=count {
         let head = Head::read(&mut heads)?;
-        bits.put(u32::from(n == count), 1).ok_or_else(wrong)?;
+        bits.put(u32::from(ends.last && n == count), 1).ok_or_else(wrong)?;
         let start = predictor.position();
         if let Head::Stored { length } = head {
             predictor.pass(length).ok_or_else(wrong)?;
@@ -137,17 +246,18 @@ pub(super) fn rebuild(plain: &[u8], corrections: &[u8], packed_len: usize) -> Re
         write_tokens(&mut bits, &lengths, &tokens, &plain[start..]).ok_or_else(wrong)?;
     }
     let packed = bits.finish().ok_or_else(wrong)?;
-    let whole = predictor.position() == plain.len() && packed.len() == packed_len;
-    if whole { Ok(packed) } else { Err(wrong()) }
+    if predictor.position() == plain.len() { Ok(packed) } else { Err(wrong()) }
 }
 
 /// The manner in which a stream was compressed, as far as its beginning tells; none if zlib would
 /// have said most of it in another way.
-fn manner(packed: &[u8], plain: &[u8]) -> Option<Manner> {
-    let mut stream = Blocks::new(packed, plain.len());
-    let mut tokens = Vec::new();
+fn manner(part: &Part<'_>, hint: Option<Manner>) -> Option<Manner> {
+    let mut stream = part.stream()?;
+    let (mut tokens, mut seen) = (Vec::new(), 0);
     let mut stored = false;
-    while !stream.ended() && tokens.len() < SAMPLE_TOKENS {
+    let more = |seen| part.blocks.is_none_or(|blocks| seen < blocks);
+    while !stream.ended() && more(seen) && tokens.len() < SAMPLE_TOKENS {
+        seen += 1;
         // Tokens in front of stored bytes cannot be told apart from those behind them.
         stored |= matches!(stream.next(&mut tokens)?, Kind::Stored { length: 1.. });
         if stored {
@@ -160,7 +270,7 @@ fn manner(packed: &[u8], plain: &[u8]) -> Option<Manner> {
     }
     tokens.truncate(SAMPLE_TOKENS);
     let missed = |manner: Manner| {
-        let mut predictor = Predictor::new(plain, manner);
+        let mut predictor = part.predictor(manner);
         let mut missed = 0;
         for token in &tokens {
             let guessed = predictor.guess();
@@ -169,6 +279,11 @@ fn manner(packed: &[u8], plain: &[u8]) -> Option<Manner> {
         }
         Some(missed)
     };
+    if let Some(hint) = hint
+        && missed(hint)? <= tokens.len() / HINT_MISSES_ONE_IN
+    {
+        return Some(hint);
+    }
     let mut best = (missed(usual)?, usual);
     let consider = |best: &mut (usize, Manner), manner: Manner| {
         if best.0 > 0 {

@@ -4,7 +4,7 @@
 //! Holds: only what came out bit for bit here is sent so; decoding unpacks and packs no more bytes
 //! than a delta may have.
 
-mod containers;
+pub(crate) mod containers;
 
 use super::varint::{self, Numbers};
 use super::{Codec, DELTA_BYTES_MAX, bad, deflate, patch, prefix};

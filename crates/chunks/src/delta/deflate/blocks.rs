@@ -113,12 +113,39 @@ pub(super) struct Blocks<'a> {
     pub(super) plain: Vec<u8>,
     plain_max: usize,
     seen: usize,
+    drained: usize,
     ended: bool,
 }
 
 impl<'a> Blocks<'a> {
     pub(super) fn new(packed: &'a [u8], plain_max: usize) -> Blocks<'a> {
-        Blocks { bits: BitReader::new(packed), plain: Vec::new(), plain_max, seen: 0, ended: false }
+        let bits = BitReader::new(packed);
+        Blocks { bits, plain: Vec::new(), plain_max, seen: 0, drained: 0, ended: false }
+    }
+
+    /// From a block on that begins so many bits into the bytes, behind these plain bytes.
+    pub(super) fn at(
+        packed: &'a [u8],
+        bit: u32,
+        before: Vec<u8>,
+        plain_max: usize,
+    ) -> Option<Blocks<'a>> {
+        let mut blocks = Blocks { plain: before, ..Blocks::new(packed, plain_max) };
+        blocks.bits.take(bit)?;
+        Some(blocks)
+    }
+
+    /// Where the next block begins, in bits.
+    pub(super) fn position(&self) -> usize {
+        self.bits.position()
+    }
+
+    /// Forgets the plain bytes but the last `keep` of them; the next block may have `block_max`.
+    pub(super) fn drain(&mut self, keep: usize, block_max: usize) {
+        let gone = self.plain.len().saturating_sub(keep);
+        self.plain.drain(..gone);
+        self.drained += gone;
+        self.plain_max = self.plain.len().saturating_add(block_max);
     }
 
     /// Whether the last block has been read.
@@ -136,7 +163,8 @@ impl<'a> Blocks<'a> {
     /// goes beyond what is allowed.
     pub(super) fn next(&mut self, tokens: &mut Vec<Token>) -> Option<Kind> {
         self.seen += 1;
-        if self.seen > BLOCKS_FREE + self.plain.len() / BLOCK_PLAIN_BYTES {
+        let made = self.drained + self.plain.len();
+        if self.seen > BLOCKS_FREE + made / BLOCK_PLAIN_BYTES {
             return None;
         }
         self.ended = self.bits.take(1)? == 1;

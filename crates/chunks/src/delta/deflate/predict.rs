@@ -117,6 +117,16 @@ impl<'a> Predictor<'a> {
         }
     }
 
+    /// For what comes behind the first `dictionary` of the plain bytes, which were said before.
+    pub(super) fn behind(dictionary: usize, plain: &'a [u8], manner: Manner) -> Predictor<'a> {
+        let mut predictor = Predictor::new(plain, manner);
+        if dictionary > 0 {
+            predictor.remember(dictionary - 1);
+            predictor.at = dictionary;
+        }
+        predictor
+    }
+
     pub(super) fn position(&self) -> usize {
         self.at
     }

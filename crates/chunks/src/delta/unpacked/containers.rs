@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 /// Streams of one file that are looked for, at most.
-pub(super) const STREAMS_MAX: usize = 4096;
+pub(crate) const STREAMS_MAX: usize = 4096;
 
 /// Pieces of one stream, at most.
-pub(super) const PIECES_MAX: usize = 4096;
+pub(crate) const PIECES_MAX: usize = 4096;
 
 const ZIP_MEMBER: &[u8] = b"PK\x03\x04";
 const ZIP_HEAD_BYTES: usize = 30;
@@ -20,21 +20,29 @@ const PDF: &[u8] = b"%PDF-";
 const PDF_STREAM: &[u8] = b"stream";
 
 /// Whether a file begins as one of these kinds does.
-pub(super) fn is_known(file: &[u8]) -> bool {
+pub(crate) fn is_known(file: &[u8]) -> bool {
     [ZIP_MEMBER, PNG, PDF, GZIP].iter().any(|magic| file.starts_with(magic))
+}
+
+pub(crate) fn is_zip(file: &[u8]) -> bool {
+    file.starts_with(ZIP_MEMBER)
+}
+
+pub(crate) fn is_gzip(file: &[u8]) -> bool {
+    file.starts_with(GZIP)
 }
 
 /// Where a stream may be: its pieces one after the other, and perhaps more behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) pieces: Vec<Range<usize>>,
+pub(crate) struct Place {
+    pub(crate) pieces: Vec<Range<usize>>,
     /// The container says that the stream ends where the pieces do.
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
 }
 
 /// The places at which a file of a known kind may have streams. Of a gzip file it is the first
 /// only: where the next is shows when that is inflated.
-pub(super) fn places(file: &[u8]) -> Vec<Place> {
+pub(crate) fn places(file: &[u8]) -> Vec<Place> {
     if file.starts_with(ZIP_MEMBER) {
         zip(file)
     } else if file.starts_with(PNG) {
@@ -47,7 +55,7 @@ pub(super) fn places(file: &[u8]) -> Vec<Place> {
 }
 
 /// The stream of a gzip member that begins here.
-pub(super) fn gzip(file: &[u8], at: usize) -> Option<Place> {
+pub(crate) fn gzip(file: &[u8], at: usize) -> Option<Place> {
     let member = file.get(at..)?;
     if !member.starts_with(GZIP) {
         return None;

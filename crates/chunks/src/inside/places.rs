@@ -1,0 +1,175 @@
+//! Where the streams of a large container are, read piece by piece: of a zip by its directory.
+//! Holds: what is named lies inside the file, in order; nothing here is believed, whether there is
+//! a stream shows when it is unpacked.
+
+use super::{Left, Reader};
+use crate::delta::containers;
+use crate::error::Result;
+use std::ops::Range;
+
+/// Streams of one region, at most.
+const SPOTS_MAX: usize = 1 << 16;
+
+/// Bytes in which a directory's end is looked for, and that the directory has at most.
+const TAIL_BYTES: u64 = 66 << 10;
+const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
+const DIRECTORY_END: &[u8] = b"PK\x05\x06";
+const DIRECTORY_END_BYTES: usize = 22;
+const ENTRY: &[u8] = b"PK\x01\x02";
+const ENTRY_BYTES: usize = 46;
+const MEMBER_BYTES: usize = 30;
+
+/// A head of gzip's is looked for in so many bytes.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// Files without a directory are read as a whole to find streams, up to so many bytes.
+const WHOLE_BYTES_MAX: u64 = 16 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// A member as it is.
+    Stored,
+    Deflated,
+    /// The same, and others may follow behind it.
+    Gzip,
+}
+
+/// Where a stream may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) start: u64,
+    pub(super) method: Method,
+    /// Its lengths, as far as the container says them.
+    pub(super) packed: Option<u64>,
+    pub(super) plain: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Spots {
+    pub(super) spots: Vec<Spot>,
+    pub(super) encrypted: usize,
+    /// Packed in a way that is not known here.
+    pub(super) odd: usize,
+}
+
+/// The spots of a region, in order. Errors: those of `read`.
+pub(super) fn spots(
+    size: u64,
+    region: &Range<u64>,
+    read: &mut Reader<'_>,
+) -> Result<std::result::Result<Spots, Left>> {
+    let head = read(0, HEAD_BYTES)?;
+    if !containers::is_known(&head) {
+        return Ok(Err(Left::Unknown));
+    }
+    if containers::is_gzip(&head) {
+        if region.end - region.start < size {
+            return Ok(Err(Left::TooLarge));
+        }
+        let spots = gzip_at(size, 0, read)?.into_iter().collect();
+        return Ok(Ok(Spots { spots, ..Spots::default() }));
+    }
+    if containers::is_zip(&head)
+        && let Some(found) = by_directory(size, region, read)?
+    {
+        return Ok(Ok(found));
+    }
+    if size > WHOLE_BYTES_MAX {
+        return Ok(Err(Left::TooLarge));
+    }
+    let file = read(0, size as usize)?;
+    let place = |place: containers::Place| match &place.pieces[..] {
+        [piece] => Some(Spot {
+            start: piece.start as u64,
+            method: Method::Deflated,
+            packed: place.exact.then_some(piece.len() as u64),
+            plain: None,
+        }),
+        _ => None,
+    };
+    let spots = containers::places(&file).into_iter().filter_map(place).collect();
+    Ok(Ok(Spots { spots, ..Spots::default() }))
+}
+
+/// Another member of a gzip file, behind the checksum and the length of the one that ends here.
+pub(super) fn gzip_behind(size: u64, end: u64, read: &mut Reader<'_>) -> Result<Option<Spot>> {
+    const CHECK_BYTES: u64 = 8;
+    gzip_at(size, end + CHECK_BYTES, read)
+}
+
+fn gzip_at(size: u64, at: u64, read: &mut Reader<'_>) -> Result<Option<Spot>> {
+    if at >= size {
+        return Ok(None);
+    }
+    let head = read(at, HEAD_BYTES)?;
+    let start = containers::gzip(&head, 0).and_then(|place| Some(place.pieces.first()?.start));
+    let spot = |start: usize| Spot {
+        start: at + start as u64,
+        method: Method::Gzip,
+        packed: None,
+        plain: None,
+    };
+    Ok(start.map(spot).filter(|spot| spot.start < size))
+}
+
+/// By a zip's directory; none where there is none that makes sense.
+fn by_directory(size: u64, region: &Range<u64>, read: &mut Reader<'_>) -> Result<Option<Spots>> {
+    let from = size.saturating_sub(TAIL_BYTES);
+    let tail = read(from, (size - from) as usize)?;
+    let end = (0..tail.len().saturating_sub(DIRECTORY_END_BYTES - 1))
+        .rev()
+        .find(|at| tail[*at..].starts_with(DIRECTORY_END));
+    let Some(end) = end else { return Ok(None) };
+    let tail = &tail[end..];
+    let (length, start) = (long(tail, 12), long(tail, 16));
+    if start.checked_add(length).is_none_or(|end| end > size) || length > DIRECTORY_BYTES_MAX {
+        return Ok(None);
+    }
+    let directory = read(start, length as usize)?;
+    let mut found = Spots::default();
+    let mut rest = &directory[..];
+    let mut entries = Vec::new();
+    while rest.starts_with(ENTRY) && rest.len() >= ENTRY_BYTES {
+        let behind = [28, 30, 32].iter().map(|at| short(rest, *at) as usize).sum::<usize>();
+        let (packed, plain, head) = (long(rest, 20), long(rest, 24), long(rest, 42));
+        // With more than 4 GiB these stand elsewhere.
+        let large = [packed, plain, head].contains(&u64::from(u32::MAX));
+        let near = head < region.end
+            && region.start < head.saturating_add(packed).saturating_add(MEMBER_BYTES as u64);
+        match (short(rest, 10), short(rest, 8) & 1) {
+            _ if large || !near || packed == 0 => {}
+            (_, 1) => found.encrypted += 1,
+            (0, _) => entries.push((head, Method::Stored, packed, plain)),
+            (8, _) => entries.push((head, Method::Deflated, packed, plain)),
+            _ => found.odd += 1,
+        }
+        rest = rest.get(ENTRY_BYTES + behind..).unwrap_or_default();
+    }
+    entries.sort_unstable_by_key(|(head, ..)| *head);
+    entries.truncate(SPOTS_MAX);
+    for (head, method, packed, plain) in entries {
+        // What stands behind a member's name is not the same as in the directory.
+        let member = read(head, MEMBER_BYTES)?;
+        if member.len() < MEMBER_BYTES || !containers::is_zip(&member) {
+            found.odd += 1;
+            continue;
+        }
+        let names = u64::from(short(&member, 26)) + u64::from(short(&member, 28));
+        let start = head + MEMBER_BYTES as u64 + names;
+        if start.checked_add(packed).is_some_and(|end| end <= size) {
+            let (packed, plain) = (Some(packed), Some(plain));
+            found.spots.push(Spot { start, method, packed, plain });
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Numbers with the lowest byte first, of bytes that are there.
+fn short(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_le_bytes(*bytes))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
+}

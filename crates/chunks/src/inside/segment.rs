@@ -1,0 +1,264 @@
+//! A stretch of a container with the plain bytes of its streams in their place, and where in these
+//! the contents are that others may have.
+//! Holds: what it says makes exactly the stretch again; it takes memory for the stretch alone,
+//! however long the streams are that it cuts through.
+
+use super::{Inside, Reader, Stream, chunks_of};
+use crate::against::check_of;
+use crate::delta::{
+    self, Block, Checkpoint, Given, INNER_BYTES_MAX, MADE_BYTES_MAX, Part, RUNS_MAX, Run,
+    StreamPart, WINDOW_BYTES, take_part_apart, walk,
+};
+use crate::error::Result;
+use crate::fingerprint::Secret;
+use model::{Contents, Root};
+use protocol::{Base, Delta};
+use std::ops::{ControlFlow, Range};
+
+/// Contents that stand in a segment as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// A whole member, or one chunk of it.
+    pub contents: Contents,
+    /// Where, in the segment's bytes.
+    pub at: Range<usize>,
+    /// Whether it is all of a member; its chunks follow.
+    pub is_member: bool,
+}
+
+/// A stretch of a container, unpacked.
+pub struct Segment {
+    skip: usize,
+    length: usize,
+    inner: Vec<u8>,
+    runs: Vec<Run>,
+    /// In order; each whole member in front of its chunks.
+    pub held: Vec<Held>,
+    /// Members that it has something of.
+    pub members: usize,
+}
+
+impl Segment {
+    /// The bytes in which `held` stands.
+    pub fn bytes(&self) -> &[u8] {
+        &self.inner
+    }
+
+    /// How many streams of it are unpacked.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Bytes that stand as they are, in front of any stream and behind any: for contents that are
+    /// no container.
+    pub fn of_bytes(bytes: Vec<u8>) -> Segment {
+        let length = bytes.len();
+        let (runs, held) = (Vec::new(), Vec::new());
+        Segment { skip: 0, length, inner: bytes, runs, held, members: 0 }
+    }
+
+    /// The delta for a receiver that has these parts, each with its bytes. The chunks have the
+    /// lengths that are given, one after the other, and `base` is what the delta is called by if
+    /// nothing comes of it. None where it cannot be one.
+    pub fn assemble(
+        &self,
+        secret: &Secret,
+        base: Base,
+        (target, lengths): (&[u8], Vec<u32>),
+        parts: &[(Part, &[u8])],
+    ) -> Option<Delta> {
+        debug_assert_eq!(target.len(), self.length, "the segment is of these bytes");
+        let given = Given { skip: self.skip, inner: &self.inner, runs: &self.runs };
+        let bytes = delta::assemble(&given, parts)?;
+        let codec = delta::Codec::Assembled.number();
+        Some(Delta { base, lengths, codec, bytes: bytes.into(), check: check_of(secret, target) })
+    }
+}
+
+impl Inside {
+    /// The segment of a stretch of the region. None where it would be too large.
+    /// Errors: those of `read`.
+    pub fn segment(&self, range: &Range<u64>, read: &mut Reader<'_>) -> Result<Option<Segment>> {
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        if length > MADE_BYTES_MAX / 2 {
+            return Ok(None);
+        }
+        let mut making = Making { at: range.start, gap: 0, hint: None, segment: Segment::empty() };
+        making.segment.length = length;
+        for stream in &self.streams {
+            let (from, to) = (range.start.max(stream.start), range.end.min(stream.end()));
+            if from >= to {
+                continue;
+            }
+            making.as_it_is(from, read)?;
+            if !stream.deflated {
+                making.stored(stream, to, read)?;
+            } else if making.segment.runs.len() < RUNS_MAX {
+                making.run(stream, to, read)?;
+            }
+        }
+        making.as_it_is(range.end, read)?;
+        let segment = making.segment;
+        Ok((segment.inner.len() <= INNER_BYTES_MAX).then_some(segment))
+    }
+}
+
+impl Segment {
+    fn empty() -> Segment {
+        Segment::of_bytes(Vec::new())
+    }
+
+    /// What stands here of a stream's members, whose plain bytes from `from` on are in the last
+    /// bytes of the segment.
+    fn note_held(&mut self, stream: &Stream, from: u64, length: usize) {
+        let begins = self.inner.len() - length;
+        let within = |offset: u64, length: u64| {
+            let start = usize::try_from(offset.checked_sub(from)?).ok()? + begins;
+            let end = start.checked_add(usize::try_from(length).ok()?)?;
+            (end <= self.inner.len()).then_some(start..end)
+        };
+        let to = from + length as u64;
+        for member in &stream.members {
+            let end = member.offset + member.contents.size;
+            if member.offset >= to || end <= from {
+                continue;
+            }
+            self.members += 1;
+            if let Some(at) = within(member.offset, member.contents.size)
+                && member.contents.root.is_some()
+            {
+                let contents = Contents { holes: None, ..member.contents };
+                self.held.push(Held { contents, at, is_member: true });
+            }
+            for (offset, name, length) in chunks_of(member) {
+                if let Some(at) = within(member.offset + offset, length) {
+                    let root = Some(Root { name, depth: 0 });
+                    let contents = Contents { size: length, root, holes: None };
+                    self.held.push(Held { contents, at, is_member: false });
+                }
+            }
+        }
+    }
+}
+
+struct Making {
+    /// Up to where the file has been gone through.
+    at: u64,
+    /// Bytes of the segment since the last run.
+    gap: usize,
+    /// In what manner the last stream was packed.
+    hint: Option<u8>,
+    segment: Segment,
+}
+
+/// Blocks of a stream that were gone through.
+#[derive(Default)]
+struct Blocks {
+    /// The first of them: where it begins.
+    bit: u64,
+    offset: u64,
+    dictionary: Vec<u8>,
+    plain: Vec<u8>,
+    count: usize,
+    end: u64,
+    too_large: bool,
+}
+
+impl Making {
+    /// The file as it is, up to here.
+    fn as_it_is(&mut self, to: u64, read: &mut Reader<'_>) -> Result<()> {
+        if self.at < to {
+            let some = read(self.at, (to - self.at) as usize)?;
+            self.gap += some.len();
+            self.segment.inner.extend(some);
+            self.at = to;
+        }
+        Ok(())
+    }
+
+    fn stored(&mut self, stream: &Stream, to: u64, read: &mut Reader<'_>) -> Result<()> {
+        let from = self.at;
+        self.as_it_is(to, read)?;
+        self.segment.note_held(stream, from - stream.start, (to - from) as usize);
+        Ok(())
+    }
+
+    /// The blocks of a stream that have the bytes from where one is up to `to`. Where they cannot
+    /// be made again they are left as they are.
+    fn run(&mut self, stream: &Stream, to: u64, read: &mut Reader<'_>) -> Result<()> {
+        let (from, to_bit) = (self.at - stream.start, (to - stream.start) * 8);
+        let room = INNER_BYTES_MAX.saturating_sub(self.segment.inner.len());
+        let Some(blocks) = blocks(stream, (from * 8, to_bit), room, read)? else { return Ok(()) };
+        let first = blocks.bit / 8;
+        // In front of the first run nothing has been taken yet, or it begins with its stream.
+        let skip = (from - first) as usize;
+        if skip > 0 && (self.segment.skip > 0 || !self.segment.inner.is_empty()) {
+            return Ok(());
+        }
+        if skip + (to_bit / 8 - from) as usize > MADE_BYTES_MAX / 2 {
+            return Ok(());
+        }
+        let packed_len = (blocks.end.div_ceil(8) - first) as usize;
+        let packed = read(stream.start + first, packed_len)?;
+        let bit = (blocks.bit % 8) as u32;
+        let dictionary = blocks.dictionary.len();
+        let plain = [blocks.dictionary, blocks.plain].concat();
+        let part = StreamPart {
+            packed: &packed,
+            bit,
+            plain: &plain,
+            dictionary,
+            blocks: Some(blocks.count),
+        };
+        let Some((corrections, last)) = take_part_apart(&part, &mut self.hint) else {
+            return Ok(());
+        };
+        self.segment.skip += skip;
+        self.segment.runs.push(Run {
+            gap: std::mem::take(&mut self.gap),
+            plain: plain.len(),
+            dictionary,
+            bit,
+            bits: packed.first().map_or(0, |byte| byte & ((1 << bit) - 1)),
+            last,
+            packed: (to_bit / 8 - first) as usize,
+            corrections,
+        });
+        self.segment.inner.extend_from_slice(&plain);
+        self.segment.note_held(stream, blocks.offset - dictionary as u64, plain.len());
+        self.at = to;
+        Ok(())
+    }
+}
+
+/// The blocks of a stream that have these bits; none where it is no stream any more, or where they
+/// unpack to too many bytes.
+fn blocks(
+    stream: &Stream,
+    (from, to): (u64, u64),
+    room: usize,
+    read: &mut Reader<'_>,
+) -> Result<Option<Blocks>> {
+    let begin: Checkpoint = stream.checkpoint(from / 8);
+    let mut found = Blocks::default();
+    let end = walk(read, stream.start, &begin, &mut |block: &Block<'_>| {
+        if block.bits.end <= from {
+            return ControlFlow::Continue(());
+        }
+        if found.count == 0 {
+            let window = block.window;
+            (found.bit, found.offset) = (block.bits.start, block.offset);
+            found.dictionary = window[window.len().saturating_sub(WINDOW_BYTES)..].to_vec();
+        }
+        found.count += 1;
+        found.plain.extend_from_slice(block.plain);
+        found.end = block.bits.end;
+        found.too_large = found.dictionary.len() + found.plain.len() > room;
+        match found.end >= to || found.too_large {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    let whole = end.is_some() && !found.too_large && found.count > 0 && found.end >= to;
+    Ok(whole.then_some(found))
+}
