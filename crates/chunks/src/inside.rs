@@ -5,6 +5,7 @@
 //! Never: opens a container within a container.
 //! From: beyond LBFS, which finds chunks in files as they are.
 
+pub mod index;
 mod places;
 mod segment;
 mod tar;
@@ -224,12 +225,15 @@ pub fn plain_of(
         for (range, found) in wanted.iter().zip(&mut found) {
             let (first, last) = (range.start.max(from), range.end.min(to));
             if first < last {
-                found.extend_from_slice(&block.plain[(first - from) as usize..(last - from) as usize]);
+                found.extend_from_slice(
+                    &block.plain[(first - from) as usize..(last - from) as usize],
+                );
             }
         }
         if to >= end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let whole = |(range, found): (&Range<u64>, &Vec<u8>)| range.end - range.start == found.len() as u64;
+    let whole =
+        |(range, found): (&Range<u64>, &Vec<u8>)| range.end - range.start == found.len() as u64;
     Ok((!spent && wanted.iter().zip(&found).all(whole)).then_some(found))
 }
 

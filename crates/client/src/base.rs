@@ -7,6 +7,7 @@ use crate::client::{Client, error_of};
 use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
+use crate::replay_log::coded_bytes;
 use crate::types::Error;
 use crate::worth;
 use chunks::delta::{Effort, is_packed};
@@ -33,6 +34,22 @@ const SMALL_ONE_IN: u64 = 4;
 const WHOLE_ONE_IN: usize = 2;
 /// By so many bytes a compressed container is known.
 const KIND_BYTES: u64 = 16;
+
+/// Nothing better is looked for than a delta of one byte for so many.
+const ENOUGH_ONE_IN: u64 = 16;
+
+/// Whether a delta has at most one byte for so many that it stands for.
+fn is_small(delta: &Delta, one_in: u64) -> bool {
+    (delta.bytes.len() as u64).saturating_mul(one_in) <= coded_bytes(delta)
+}
+
+/// Whether the first takes less for what it stands for.
+fn is_better(one: &Delta, other: &Delta) -> bool {
+    let takes = |of: &Delta, for_each: &Delta| {
+        u128::from(of.bytes.len() as u64) * u128::from(coded_bytes(for_each))
+    };
+    takes(one, other) <= takes(other, one)
+}
 
 /// What a delta is made of.
 struct Coded<'a, K> {
@@ -90,6 +107,15 @@ impl<K: Container> Source<K> {
         let begins = Range { offset: 0, length: self.size.min(KIND_BYTES) };
         let whole = self.has(Range { offset: 0, length: self.size });
         Ok(whole && self.read(begins)?.is_some_and(|bytes| is_packed(&bytes)))
+    }
+
+    /// So many bytes from an offset on, or as many as it has.
+    pub fn read_some(&self, offset: u64, length: usize) -> chunks::Result<Vec<u8>> {
+        let mut bytes = self.container.read(offset, length)?;
+        if let Some(images) = &self.images {
+            images.restore(offset, &mut bytes);
+        }
+        Ok(bytes)
     }
 
     /// The bytes of a stretch; none if they are not all here.
@@ -163,7 +189,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What the replica above has that the contents of a pending store may be like: the version
     /// that it replaces, or else the file whose place this one took, or the one that has most of
     /// its chunks.
-    fn source_for_store(
+    pub(crate) fn source_for_store(
         &self,
         update: &Update,
         plan: &Plan,
@@ -258,6 +284,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(None)
     }
 
+    /// What is here of a version, all of it, if the replica above has it too.
+    pub(crate) fn settled_version(
+        &self,
+        file: FileId,
+        version: Stamp,
+    ) -> Result<Option<Source<C::Container>>, Error> {
+        let source = self.source(file, Some(version))?;
+        let whole = |source: &Source<_>| source.has(Range { offset: 0, length: source.size });
+        Ok(source.filter(|source| self.is_settled(source.version) && whole(source)))
+    }
+
     /// What is here of a file, if the replica above has it too.
     fn settled_source(&self, file: FileId) -> Result<Option<Source<C::Container>>, Error> {
         let source = self.source(file, None)?;
@@ -328,8 +365,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Some(votes)
     }
 
-    /// Chunks of a pending store as a delta; none where they are better sent by themselves. Of a
-    /// compressed container it may be all chunks, and not only these.
+    /// Chunks of a pending store as a delta; none where they are better sent by themselves. It may
+    /// stand for others than these, as `covered` tells.
     pub(crate) fn delta_for(
         &self,
         update: &Update,
@@ -339,6 +376,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if plan.is_left_alone(names) {
             return Ok(None);
         }
+        let usual = self.delta_of_version(update, plan, names)?;
+        if usual.as_ref().is_some_and(|delta| is_small(delta, ENOUGH_ONE_IN)) {
+            return Ok(usual);
+        }
+        let assembled = self.assembled_for(update, plan, names)?;
+        Ok(match (usual, assembled) {
+            (Some(usual), Some(assembled)) if is_better(&usual, &assembled) => Some(usual),
+            (usual, assembled) => assembled.or(usual),
+        })
+    }
+
+    /// The same against one version. Of a compressed container it may be all chunks, and not only
+    /// these.
+    fn delta_of_version(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
         // Packed bytes that no chunk has in common have nothing in common, and these are too many
         // to be unpacked.
         let size = match &update.change {
@@ -371,7 +427,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.delta_of_chunks(&coded, names, PAYLOAD_BYTES_MAX, effort)
     }
 
-    fn is_packed(&self, plan: &Plan) -> Result<bool, Error> {
+    pub(crate) fn is_packed(&self, plan: &Plan) -> Result<bool, Error> {
         let first = plan.data.iter().find(|(_, (offset, _))| *offset == 0);
         let Some((name, _)) = first else { return Ok(false) };
         let chunk = self.chunk_of(plan, &self.secret().0, name).map_err(error_of)?;

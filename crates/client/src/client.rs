@@ -103,6 +103,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub unsynced: crate::durable::Unsynced,
     /// Taken after the other locks, and let go before another is taken.
     pub kin: Mutex<crate::kin::Kin>,
+    /// What was last seen inside containers.
+    pub looked: crate::inside::Looked,
     /// As `kin`.
     pub trash: Mutex<crate::trash::Trash>,
     /// As `kin`.
@@ -226,6 +228,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 room: Default::default(),
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
+                looked: crate::inside::Looked::default(),
                 trash: Mutex::new(trash),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),

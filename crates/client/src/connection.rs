@@ -15,6 +15,8 @@ pub(crate) struct Connection {
     pub attached: bool,
     /// The replica above answers `Gather`.
     pub gathers: bool,
+    /// The replica above understands deltas that are assembled of many parts.
+    pub assembles: bool,
     /// The replica above leases locks. None: it has not been asked yet.
     pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
@@ -55,6 +57,7 @@ impl Connection {
             volume_known,
             attached: false,
             gathers: false,
+            assembles: false,
             leases_locks: None,
             sessions: 0,
             up: false,

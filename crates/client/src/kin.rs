@@ -45,6 +45,27 @@ impl<K: Ord + Clone, V> Recent<K, V> {
     }
 }
 
+/// What a version was assembled of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Assembly {
+    /// Members that it has something of.
+    pub members: u64,
+    /// Parts that the other side has as contents of their own, and parts inside other containers.
+    pub files: u64,
+    pub within: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Assembly {
+    pub fn add(&mut self, more: &Assembly) {
+        self.members += more.members;
+        self.files += more.files;
+        self.within += more.within;
+        self.bytes += more.bytes;
+    }
+}
+
 /// How the contents of a file last travelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
@@ -58,6 +79,10 @@ pub(crate) struct Transfer {
     pub coded_bytes: u64,
     /// Bytes of the contents that travelled by themselves, before compression.
     pub plain: u64,
+    /// What of it was assembled of what is inside containers.
+    pub assembly: Assembly,
+    /// Why it was not, as far as it was not.
+    pub left: Option<&'static str>,
 }
 
 #[derive(Default)]
@@ -158,7 +183,8 @@ impl Kin {
         let is_this = |transfer: &Transfer| transfer.version == version && transfer.sent == sent;
         if !self.transfers.get(&file).is_some_and(is_this) {
             let (base, coded, coded_bytes, plain) = (None, 0, 0, 0);
-            let fresh = Transfer { version, sent, base, coded, coded_bytes, plain };
+            let (assembly, left) = (Assembly::default(), None);
+            let fresh = Transfer { version, sent, base, coded, coded_bytes, plain, assembly, left };
             self.transfers.insert(file, fresh);
         }
         self.transfers.get_mut(&file).expect("it is there, or was just put there")

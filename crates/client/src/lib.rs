@@ -8,6 +8,7 @@
 mod ahead;
 mod alike;
 mod asking;
+mod assemble;
 mod away;
 mod base;
 mod client;
@@ -22,6 +23,7 @@ mod fetch;
 mod files;
 mod fuzz;
 mod give;
+mod inside;
 mod kin;
 mod known;
 mod locking;

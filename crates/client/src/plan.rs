@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::early::Work;
 use crate::files::Images;
+use chunks::delta::Codec;
 use chunks::{ChunksError, Described, Found, Growing, Placed, Secret, describe_again, describe_on};
 use model::{ChunkName, FileId, Piece};
 use protocol::{BASE_BYTES_MAX, Cutter, Delta, Upstream};
@@ -124,6 +125,20 @@ impl Plan {
         names.iter().filter_map(|name| self.length(name)).sum()
     }
 
+    /// Up to where its last chunk goes: of a container the size.
+    pub fn size(&self) -> u64 {
+        let ends = self.data.values().map(|(offset, length)| offset + u64::from(*length));
+        ends.max().unwrap_or(0)
+    }
+
+    /// Data chunks that begin in a stretch, in order, with where each begins and its length.
+    pub fn chunks_in(&self, range: &Range<u64>) -> Vec<(ChunkName, u64, u32)> {
+        let all = self.data.iter().map(|(name, (offset, length))| (*name, *offset, *length));
+        let mut chunks: Vec<_> = all.filter(|(_, offset, _)| range.contains(offset)).collect();
+        chunks.sort_unstable_by_key(|(_, offset, _)| *offset);
+        chunks
+    }
+
     /// Whether a delta stands for all data chunks.
     pub fn is_whole(&self, delta: &Delta) -> bool {
         delta.lengths.len() == self.data.len()
@@ -131,6 +146,11 @@ impl Plan {
 
     /// What a delta stands for that was made for these chunks.
     pub fn covered(&self, names: &[ChunkName], delta: &Delta) -> Vec<ChunkName> {
+        if delta.codec == Codec::Assembled.number() {
+            let protocol::Range { offset, length } = delta.base.stretch;
+            let within = self.chunks_in(&(offset..offset.saturating_add(length)));
+            return within.into_iter().map(|(name, ..)| name).collect();
+        }
         match delta.lengths.len() > names.len() {
             true => self.data_in_order(),
             false => names.iter().take(delta.lengths.len()).copied().collect(),

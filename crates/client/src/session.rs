@@ -200,6 +200,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut connection = self.connection();
             connection.attached = true;
             connection.gathers = attached.gathers == Some(true);
+            connection.assembles = attached.assembles == Some(true);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;

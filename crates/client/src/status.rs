@@ -1,7 +1,7 @@
 //! What people and programs are shown of a client.
 
 use crate::client::Client;
-use crate::kin::Transfer;
+use crate::kin::{Assembly, Transfer};
 use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Update};
@@ -218,7 +218,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 fn tell(transfer: &Transfer) -> String {
     let way = if transfer.sent { "sent to" } else { "fetched from" };
     let mut text = format!("Version {} was last {way} the origin", transfer.version);
-    if let Some((file, version, codec)) = transfer.base {
+    if transfer.assembly != Assembly::default() {
+        tell_assembly(transfer, &mut text);
+    } else if let Some((file, version, codec)) = transfer.base {
         let codec = match chunks::delta::Codec::from_number(codec) {
             Some(codec) => format!("{codec:?}").to_lowercase(),
             None => format!("codec {codec}"),
@@ -236,7 +238,21 @@ fn tell(transfer: &Transfer) -> String {
         (None, _) => text.push_str(&format!(": {plain} bytes of it, before compression")),
     }
     text.push('.');
+    if let Some(why) = transfer.left {
+        text.push_str(&format!(" Not all of it was assembled from what it holds: {why}."));
+    }
     text
+}
+
+/// What a container was assembled of.
+fn tell_assembly(transfer: &Transfer, text: &mut String) {
+    let Assembly { members, files, within, bytes } = transfer.assembly;
+    text.push_str(&format!(
+        ": {} bytes of it assembled from {} bytes: it has {members} members, and {bytes} bytes of \
+         what they hold were there, {files} parts as contents of their own and {within} in other \
+         containers",
+        transfer.coded, transfer.coded_bytes
+    ));
 }
 
 fn name_of(mode: Mode) -> &'static str {

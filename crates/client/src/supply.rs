@@ -155,15 +155,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut coded = Coded { deltas: Vec::new(), alone: Vec::new() };
         let mut bytes = 0;
         for group in plan.groups(names) {
-            let delta = self.coded(update, plan, group)?;
-            let more = delta.as_ref().map_or(0, coded_bytes);
-            let number = coded.deltas.len() + 1;
-            match delta.filter(|_| eager.has_room_for_all(number, bytes + more)) {
-                Some(delta) => {
-                    bytes += more;
-                    coded.deltas.push((group.to_vec(), delta));
+            let mut rest = group.to_vec();
+            while !rest.is_empty() {
+                let delta = self.coded(update, plan, &rest)?;
+                let more = delta.as_ref().map_or(0, coded_bytes);
+                let number = coded.deltas.len() + 1;
+                let Some(delta) = delta.filter(|_| eager.has_room_for_all(number, bytes + more))
+                else {
+                    coded.alone.append(&mut rest);
+                    break;
+                };
+                bytes += more;
+                let covered: BTreeSet<ChunkName> =
+                    plan.covered(&rest, &delta).into_iter().collect();
+                let (group, left): (Vec<_>, Vec<_>) =
+                    rest.iter().partition(|name| covered.contains(*name));
+                if group.is_empty() {
+                    coded.alone.append(&mut rest);
+                    break;
                 }
-                None => coded.alone.extend(group),
+                coded.deltas.push((group, delta));
+                rest = left;
             }
         }
         Ok(coded)
@@ -256,16 +268,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.note_coded(*file, update.stamp, true, &delta);
                 }
                 bytes += delta.bytes.len() as u64;
-                at += match delta.lengths.len() {
-                    // All chunks of the file, with those that are missing behind these.
-                    all if all > names.len() => self.count_of_run(update, &missing[at..]),
-                    some => some,
-                };
                 let number = update.stamp.number;
                 let covered = match self.core().plans.get(number) {
                     Some(plan) => plan.covered(names, &delta),
                     None => Vec::new(),
                 };
+                at += run_in(&covered, &missing[at..]);
                 parcel.add(number, covered, delta);
                 continue;
             }
@@ -314,14 +322,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let count = missing.iter().take(BATCH_MAX).take_while(fits).count();
         (count > 0).then(|| (update, &missing[..count]))
-    }
-
-    /// How many of these chunks, from the first on, are data of the store.
-    fn count_of_run(&self, update: &Update, missing: &[ChunkName]) -> usize {
-        let core = self.core();
-        let plan = core.plans.get(update.stamp.number);
-        let is_its = |name: &&ChunkName| plan.is_some_and(|plan| plan.data.contains_key(*name));
-        missing.iter().take_while(is_its).count().max(1)
     }
 
     /// These chunks, or as many of the first of them as do not take the link for too long, as a
@@ -413,6 +413,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(stored) = store else { return Ok(None) };
         Ok(self.chunk_here(&secret, name)?.map(|bytes| (stored, bytes)))
     }
+}
+
+/// How many of the chunks that are missing, from the first on, a delta stands for: one at least.
+fn run_in(covered: &[ChunkName], missing: &[ChunkName]) -> usize {
+    let covered: BTreeSet<&ChunkName> = covered.iter().collect();
+    missing.iter().take_while(|name| covered.contains(*name)).count().max(1)
 }
 
 /// A version of a file, and the bytes of one of its chunks.

@@ -4,13 +4,14 @@
 //! worked on at a time, each with a base and a target of bounded length.
 //! From: beyond LBFS, which sends a changed chunk whole.
 
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use crate::examine::put_chunks;
 use crate::origin::Inner;
+use crate::parts::assembled;
 use crate::volumes::{Volume, locked};
-use chunks::delta::Effort;
+use chunks::delta::{Codec, Effort};
 use chunks::{ChunksError, pack_after, pack_against, target_bytes, unpack_against};
-use model::{ChunkName, FileId, Piece, Stamp};
+use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
     BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, GATHERED_FILES_MAX, Range, Refusal,
     Sequel,
@@ -22,26 +23,35 @@ use volume::whole::Whole;
 const TURNS: usize = 4;
 /// Bytes of bases that one message may name, all its deltas together.
 pub(crate) const BASES_BYTES_MAX: u64 = 16 * BASE_BYTES_MAX;
-/// Pieces of one base: chunks of 2 KiB at the least.
-const BASE_PIECES_MAX: usize = 2 * (BASE_BYTES_MAX as usize / 2048);
+/// No file is cut into smaller chunks, but for its last one.
+const CHUNK_BYTES_LEAST: usize = 2048;
 
 /// Who works on a delta has one of these.
 #[derive(Debug, Default)]
-pub(crate) struct Turns([Mutex<()>; TURNS]);
+pub(crate) struct Turns {
+    usual: [Mutex<()>; TURNS],
+    /// Who assembles has this one, and nobody else does.
+    large: Mutex<()>,
+}
 
 impl Turns {
     /// One that is free.
     fn free(&self) -> Option<MutexGuard<'_, ()>> {
-        self.0.iter().find_map(|turn| match turn.try_lock() {
+        self.usual.iter().find_map(|turn| match turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         })
     }
 
+    /// The one for what takes more memory, when it is free.
+    pub(crate) fn large(&self) -> MutexGuard<'_, ()> {
+        locked(&self.large)
+    }
+
     /// One that is free, or will be.
     fn wait(&self) -> MutexGuard<'_, ()> {
-        self.free().unwrap_or_else(|| locked(&self.0[0]))
+        self.free().unwrap_or_else(|| locked(&self.usual[0]))
     }
 }
 
@@ -54,13 +64,21 @@ pub(crate) fn put_deltas(
     check_sizes(deltas)?;
     let mut useless = Vec::new();
     for delta in deltas {
-        let _turn = inner.turns.wait();
-        let base = base_bytes(inner, volume, &delta.base)
-            .map_err(|error| error.refuse(&volume.name, "read what a delta is against"))?;
-        let chunks = match base {
-            Some(base) => unpack_against(&volume.secret, delta, &base, CODED_BYTES_MAX)
-                .map_err(|error| Refusal::Malformed(error.to_string()))?,
-            None => None,
+        let reading =
+            |error: ReplicaError| error.refuse(&volume.name, "read what a delta is against");
+        let chunks = match Codec::from_number(delta.codec) {
+            Some(Codec::Assembled) => {
+                let _turn = inner.turns.large();
+                assembled(inner, volume, delta).map_err(reading)?
+            }
+            _ => {
+                let _turn = inner.turns.wait();
+                match base_bytes(inner, volume, &delta.base).map_err(reading)? {
+                    Some(base) => unpack_against(&volume.secret, delta, &base, CODED_BYTES_MAX)
+                        .map_err(|error| Refusal::Malformed(error.to_string()))?,
+                    None => None,
+                }
+            }
         };
         match chunks {
             Some(chunks) => {
@@ -143,8 +161,7 @@ pub(crate) fn sequel_of(
 /// The bytes of a stretch of a version; none if it is not all here, or there is no such stretch.
 /// They are not hashed: who uses them checks what comes of it.
 fn base_bytes(inner: &Inner, volume: &Volume, base: &Base) -> Result<Option<Vec<u8>>> {
-    let (from, length) = (base.stretch.offset, base.stretch.length);
-    if !(1..=BASE_BYTES_MAX).contains(&length) {
+    if !(1..=BASE_BYTES_MAX).contains(&base.stretch.length) {
         return Ok(None);
     }
     let contents = {
@@ -152,12 +169,28 @@ fn base_bytes(inner: &Inner, volume: &Volume, base: &Base) -> Result<Option<Vec<
         Whole::now(&*tables, volume.id).contents(base.file, base.version)?
     };
     let Some((contents, _)) = contents else { return Ok(None) };
+    bytes_of(inner, volume, &contents, base.stretch, BASE_BYTES_MAX)
+}
+
+/// The bytes of a stretch of contents, of at most so many; none if it is not all here, or there is
+/// no such stretch.
+pub(crate) fn bytes_of(
+    inner: &Inner,
+    volume: &Volume,
+    contents: &Contents,
+    stretch: Range,
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>> {
+    let Range { offset: from, length } = stretch;
+    if !(1..=bytes_max).contains(&length) {
+        return Ok(None);
+    }
     let Some(to) = from.checked_add(length).filter(|to| *to <= contents.size) else {
         return Ok(None);
     };
+    let pieces_max = 2 * (bytes_max as usize / CHUNK_BYTES_LEAST);
     let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
-    let cover = match chunks::cover(&volume.secret, &contents, base.stretch, BASE_PIECES_MAX, fetch)
-    {
+    let cover = match chunks::cover(&volume.secret, contents, stretch, pieces_max, fetch) {
         Ok(cover) => cover,
         Err(ChunksError::Store(error)) => return Err(error.into()),
         // A recipe that makes no sense is as good as none.

@@ -15,6 +15,7 @@ mod examine;
 mod limits;
 mod locks;
 mod origin;
+mod parts;
 mod reserved;
 mod row;
 mod session;

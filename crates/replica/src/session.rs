@@ -7,6 +7,7 @@ use crate::deltas::put_deltas;
 use crate::error::Result;
 use crate::examine::put_payload;
 use crate::origin::Inner;
+use crate::parts;
 use crate::take::{Submitter, submit};
 use crate::tree::Ask;
 use crate::upkeep::Counted;
@@ -202,6 +203,7 @@ impl OriginSession {
             gathers: Some(true),
             wanted: self.asked().await,
             locks_lost: Some(attached.locks_lost),
+            assembles: Some(true),
         })
     }
 
@@ -282,6 +284,9 @@ fn answer_reading(
             let wanted =
                 GatherWanted { files, bytes_max, sought, held: held.unwrap_or_default(), squeeze };
             answer::gather(inner, volume, &wanted)?.map(Response::Gathered)
+        }
+        Request::Find { names } => {
+            parts::find(inner, volume, &names)?.map(|bits| Response::Found(bits.into()))
         }
         Request::Lock(asked) => answer::lock(inner, volume, place, &asked)?.map(Response::Locked),
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),

@@ -17,7 +17,7 @@ fn noise(seed: u32, length: usize) -> Vec<u8> {
 }
 
 /// Lines that deflate to about a third.
-fn text(seed: u32, length: usize) -> Vec<u8> {
+pub(super) fn text(seed: u32, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 40);
     for pair in noise(seed, length).chunks(3) {
         let number = pair.iter().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte));
@@ -76,7 +76,7 @@ fn tar(files: &[Vec<u8>]) -> Vec<u8> {
     tar
 }
 
-fn gzip(plain: &[u8], level: u32) -> Vec<u8> {
+pub(super) fn gzip(plain: &[u8], level: u32) -> Vec<u8> {
     let head = b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name\0";
     [head, &deflated(plain, level)[..], &noise(1, 4), &(plain.len() as u32).to_le_bytes()].concat()
 }
@@ -88,7 +88,7 @@ fn reader(file: &[u8]) -> impl FnMut(u64, usize) -> Result<Vec<u8>> + '_ {
     }
 }
 
-fn look_at(file: &[u8]) -> std::result::Result<Inside, Left> {
+pub(super) fn look_at(file: &[u8]) -> std::result::Result<Inside, Left> {
     let size = file.len() as u64;
     let region = region_of(size, 0);
     look(&secret(), Cutter::Gear, (size, region), &mut reader(file)).unwrap()

@@ -67,6 +67,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut supply = Supply { most, hopeless: BTreeSet::new() };
         let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
             (updates.into(), missing.into());
+        self.ask_what_is_above(&updates, &missing).await?;
         let mut at = 0;
         let mut under_way = JoinSet::new();
         while at < missing.len() {

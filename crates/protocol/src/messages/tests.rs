@@ -152,12 +152,25 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         gathers: None,
         wanted: None,
         locks_lost: None,
+        assembles: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
     assert_eq!(minicbor::decode::<Attached>(&older).unwrap(), attached);
     let newer = minicbor::to_vec(Attached { gathers: Some(true), ..attached }).unwrap();
     assert_eq!(minicbor::decode::<Attached>(&newer).unwrap().gathers, Some(true));
+}
+
+#[test]
+fn golden_bytes_of_what_is_looked_for_still_read() {
+    let find = Request::Find { names: vec![ChunkName([7; 24])] };
+    let golden = [&[0x82, 12, 0x81, 0x81, 0x58, 24][..], &[7; 24]].concat();
+    assert_eq!(minicbor::to_vec(&find).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), find);
+    let found = Response::Found(vec![5].into());
+    let golden = [0x82, 14, 0x81, 0x41, 5];
+    assert_eq!(minicbor::to_vec(&found).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), found);
 }
 
 /// The bytes of a message never change their meaning, and who knows no locks reads the rest.

@@ -37,6 +37,7 @@ pub(super) fn request(request: &Request) -> String {
             let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
             format!("Gather {sought:?} of {}", files.join(" "))
         }
+        Request::Find { names } => format!("Find {} chunks", names.len()),
         Request::Lock(locking) => format!(
             "Lock {}: holds {:?}, wishes {:?}",
             locking.held.file, locking.held.locks, locking.wished
@@ -93,6 +94,10 @@ pub(super) fn response(response: &Response) -> String {
             states(&submitted.states)
         ),
         Response::Measured(_) => "Measured".into(),
+        Response::Found(bits) => {
+            let there: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
+            format!("Found {there} chunks")
+        }
         Response::Locked(locked) => format!("Locked: {:?}", locked.outcome),
         Response::Left => "Left".into(),
         Response::Refused(refusal) => format!("Refused: {refusal}"),

@@ -1,0 +1,260 @@
+//! What is inside the containers that are here, and asking for what of it is above.
+//! Holds: what is remembered of containers is bounded; a place in the index is hashed before it is
+//! used, and forgotten when it is wrong.
+//! From: beyond LBFS, which finds chunks in files as they are.
+
+use crate::base::Source;
+use crate::client::{Client, error_of};
+use crate::plan::{Plan, is_home, note_home};
+use crate::types::Error;
+use chunks::inside::index::{self, Place};
+use chunks::inside::{self, Inside, Left, Reader, chunks_of, region_of};
+use model::{ChunkName, FileId, Stamp, Update};
+use protocol::{Class, FIND_NAMES_MAX, Request, Response, Upstream};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::container::Key;
+use store::{Container, Containers, Durability};
+
+/// Containers, or regions of such, that were looked at last: so many, and so many bytes of what is
+/// known of them.
+const LOOKED_MAX: usize = 8;
+const LOOKED_BYTES_MAX: usize = 16 << 20;
+
+/// Plain bytes that are unpacked for parts of one delta, at most.
+pub(crate) const UNPACKED_BYTES_MAX: u64 = 512 << 20;
+
+/// It is asked what is there where that takes at most one part in so many of what it may save.
+const ASK_ONE_IN: u64 = 4;
+/// What a name takes in a question, about.
+const NAME_BYTES: u64 = 26;
+
+type Which = (FileId, Stamp, u64);
+type Outcome = Arc<Result<Inside, Left>>;
+
+/// What was looked at last.
+#[derive(Default)]
+pub(crate) struct Looked(Mutex<VecDeque<(Which, Outcome)>>);
+
+impl Looked {
+    fn rows(&self) -> MutexGuard<'_, VecDeque<(Which, Outcome)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, which: Which) -> Option<Outcome> {
+        let mut rows = self.rows();
+        let at = rows.iter().position(|(known, _)| *known == which)?;
+        let row = rows.remove(at)?;
+        let found = row.1.clone();
+        rows.push_front(row);
+        Some(found)
+    }
+
+    fn keep(&self, which: Which, outcome: Outcome) {
+        let mut rows = self.rows();
+        rows.push_front((which, outcome));
+        let bytes = |outcome: &Outcome| outcome.as_ref().as_ref().map_or(0, Inside::bytes);
+        let too_much = |rows: &VecDeque<(Which, Outcome)>| {
+            let all: usize = rows.iter().map(|(_, outcome)| bytes(outcome)).sum();
+            rows.len() > LOOKED_MAX || all > LOOKED_BYTES_MAX
+        };
+        while rows.len() > 1 && too_much(&rows) {
+            rows.pop_back();
+        }
+    }
+}
+
+/// Reads a container for `chunks`.
+pub(crate) fn reader<K: Container>(
+    container: &K,
+) -> impl FnMut(u64, usize) -> chunks::Result<Vec<u8>> + '_ {
+    |offset, length| Ok(container.read(offset, length)?)
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What is inside a version at an offset of its container, and notes where it was seen.
+    pub(crate) fn look_inside(
+        &self,
+        (file, version): (FileId, Stamp),
+        (size, offset): (u64, u64),
+        read: &mut Reader<'_>,
+    ) -> Result<Outcome, Error> {
+        let region = region_of(size, offset);
+        let which = (file, version, region.start);
+        if let Some(found) = self.inner.looked.find(which) {
+            return Ok(found);
+        }
+        let (secret, cutter) = self.secret();
+        let looked = inside::look(&secret, cutter, (size, region), read);
+        let looked = looked.map_err(|error| Error::Failed(error.to_string()))?;
+        if let Ok(inside) = &looked {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            index::note(&mut *write, (file, version), inside).map_err(error_of)?;
+            write.commit(Durability::Later).map_err(error_of)?;
+        }
+        let outcome = Arc::new(looked);
+        self.inner.looked.keep(which, outcome.clone());
+        Ok(outcome)
+    }
+
+    /// What is inside a pending store at an offset.
+    pub(crate) fn look_inside_plan(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        (size, offset): (u64, u64),
+    ) -> Result<Option<Outcome>, Error> {
+        let key = Key { file: plan.file.0, generation: plan.generation };
+        let container = self.inner.containers.open(key, false).map_err(error_of)?;
+        let Some(container) = container else { return Ok(None) };
+        let version = (plan.file, update.stamp);
+        self.look_inside(version, (size, offset), &mut reader(&container)).map(Some)
+    }
+
+    /// What is inside a source is noted, so that it is found.
+    pub(crate) fn note_inside(
+        &self,
+        source: &Source<C::Container>,
+        offset: u64,
+    ) -> Result<(), Error> {
+        if source.is_packed()? {
+            let mut read = |offset, length| source.read_some(offset, length);
+            let which = (source.file, source.version);
+            self.look_inside(which, (source.size, offset), &mut read)?;
+        }
+        Ok(())
+    }
+
+    /// Where a chunk is inside a container that the replica above has too, by what is noted.
+    pub(crate) fn places_inside(&self, name: &ChunkName) -> Result<Vec<Place>, Error> {
+        let places = {
+            let read = self.inner.tables.read().map_err(error_of)?;
+            index::find(&*read, name).map_err(error_of)?
+        };
+        Ok(places)
+    }
+
+    /// Of missing stretches of containers it is asked which of what is inside is above: what they
+    /// hold may be there as files of which nothing is known here.
+    pub(crate) async fn ask_what_is_above(
+        &self,
+        updates: &Arc<[Update]>,
+        missing: &Arc<[ChunkName]>,
+    ) -> Result<(), Error> {
+        if !self.connection().assembles {
+            return Ok(());
+        }
+        let (client, of, lacking) = (self.clone(), updates.clone(), missing.clone());
+        let names = self.off_the_runtime(move || Ok(client.unknown_inside(&of, &lacking))).await;
+        let names = names.map_err(error_of)??;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let request = Request::Find { names: names.clone() };
+        let bits = match self.inner.upstream.ask(Class::Replay, request).await {
+            Ok(Response::Found(bits)) => bits,
+            // Whoever does not say has nothing of it.
+            _ => return Ok(()),
+        };
+        let there = |at: usize| bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (at, name) in names.iter().enumerate().filter(|(at, _)| there(*at)) {
+            tracing::trace!(at, %name, "this is above");
+            note_home(&mut *write, name).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)?;
+        // What was said to be worth no delta may be worth one now.
+        let mut core = self.core();
+        for update in updates.iter() {
+            if let Some(plan) = core.plans.get_mut(update.stamp.number) {
+                plan.coded = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of what is inside the missing stretches, as far as it is worth to ask for them.
+    fn unknown_inside(
+        &self,
+        updates: &[Update],
+        missing: &[ChunkName],
+    ) -> Result<Vec<ChunkName>, Error> {
+        let mut names = Vec::new();
+        let mut known = BTreeSet::new();
+        for update in updates {
+            let number = update.stamp.number;
+            let Some(plan) = self.core().plans.remove(number) else { continue };
+            let found = self.unknown_of_plan(update, &plan, missing, &mut known);
+            self.core().plans.insert(number, plan);
+            names.extend(found?);
+            if names.len() >= FIND_NAMES_MAX {
+                break;
+            }
+        }
+        names.truncate(FIND_NAMES_MAX);
+        Ok(names)
+    }
+
+    fn unknown_of_plan(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        missing: &[ChunkName],
+        known: &mut BTreeSet<ChunkName>,
+    ) -> Result<Vec<ChunkName>, Error> {
+        let lacking: Vec<ChunkName> =
+            missing.iter().filter(|name| plan.data.contains_key(*name)).copied().collect();
+        let bytes = plan.bytes_of(&lacking);
+        let size = plan.size();
+        if !self.is_worth_unpacking(bytes) || !self.is_packed(plan)? {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for stretch in stretches(plan, &lacking) {
+            let looked = self.look_inside_plan(update, plan, (size, stretch.start))?;
+            let Some(Ok(inside)) = looked.as_deref() else { continue };
+            let read = self.inner.tables.read().map_err(error_of)?;
+            for member in inside.members_near(&stretch) {
+                let root = member.contents.root.filter(|root| root.depth > 0);
+                let all = root.map(|root| root.name).into_iter();
+                for name in all.chain(chunks_of(member).map(|(_, name, _)| name)) {
+                    let is_new = known.insert(name) && !is_home(&*read, &name).map_err(error_of)?;
+                    if is_new && index::find(&*read, &name).map_err(error_of)?.is_empty() {
+                        names.push(name);
+                    }
+                }
+            }
+            if names.len() >= FIND_NAMES_MAX {
+                break;
+            }
+        }
+        let asking = names.len() as u64 * NAME_BYTES;
+        let quality = self.inner.upstream.quality();
+        let idle = quality.rate_up.zip(quality.round_trip).map_or(0, |(rate, trip)| {
+            u64::try_from(u128::from(rate) * trip.as_millis() / 1000).unwrap_or(u64::MAX)
+        });
+        let cheap = asking.saturating_add(idle).saturating_mul(ASK_ONE_IN) <= bytes;
+        Ok(if cheap { names } else { Vec::new() })
+    }
+}
+
+/// Where these chunks of a plan are, near ones together.
+fn stretches(plan: &Plan, names: &[ChunkName]) -> Vec<Range<u64>> {
+    const APART: u64 = 64 << 10;
+    let mut places: Vec<(u64, u32)> =
+        names.iter().filter_map(|name| plan.data.get(name).copied()).collect();
+    places.sort_unstable();
+    let mut stretches: Vec<Range<u64>> = Vec::new();
+    for (offset, length) in places {
+        let end = offset + u64::from(length);
+        let region = inside::REGION_BYTES;
+        match stretches.last_mut() {
+            Some(last) if offset <= last.end + APART && last.start / region == offset / region => {
+                last.end = end;
+            }
+            _ => stretches.push(offset..end),
+        }
+    }
+    stretches
+}
