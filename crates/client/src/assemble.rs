@@ -5,7 +5,7 @@
 //! From: beyond LBFS, which finds chunks in files as they are.
 
 use crate::client::{Client, error_of};
-use crate::inside::{UNPACKED_BYTES_MAX, reader};
+use crate::inside::{UNPACKED_BYTES_MAX, is_seen, reader};
 use crate::kin::Assembly;
 use crate::plan::{Plan, is_home};
 use crate::types::Error;
@@ -125,14 +125,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (stretch, target): (Stretch, Vec<u8>),
     ) -> Result<Option<Delta>, Error> {
         let (mut held, mut found) = (Vec::new(), 0);
+        let read = self.inner.tables.read().map_err(error_of)?;
         for (name, offset, length) in plan.chunks_in(&stretch.range) {
             let start = (offset - stretch.range.start) as usize;
             let root = Some(Root { name, depth: 0 });
             let contents = Contents { size: u64::from(length), root, holes: None };
             let at = start..start + length as usize;
-            found += self.places_inside(&name)?.first().map_or(0, |_| u64::from(length));
+            found +=
+                if is_seen(&*read, &name, own).map_err(error_of)? { u64::from(length) } else { 0 };
             held.push(Held { contents, at, is_member: false });
         }
+        drop(read);
         if found < (stretch.range.end - stretch.range.start) / FOUND_ONE_IN || found == 0 {
             return Ok(None);
         }
@@ -202,11 +205,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut found = 0;
         for (_, name, length) in chunks_of(member) {
-            let there = is_home(read, &name).map_err(error_of)? || {
-                let places = index::find(read, &name).map_err(error_of)?;
-                places.iter().any(|place| (place.file, place.version) != own)
-            };
-            found += if there { length } else { 0 };
+            found += if is_seen(read, &name, own).map_err(error_of)? { length } else { 0 };
         }
         Ok(found)
     }

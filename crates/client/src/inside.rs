@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::container::Key;
-use store::{Container, Containers, Durability};
+use store::{Container, Containers, Durability, Read, StoreError};
 
 /// Containers, or regions of such, that were looked at last: so many, and so many bytes of what is
 /// known of them.
@@ -126,15 +126,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// Where a chunk is inside a container that the replica above has too, by what is noted.
-    pub(crate) fn places_inside(&self, name: &ChunkName) -> Result<Vec<Place>, Error> {
-        let places = {
-            let read = self.inner.tables.read().map_err(error_of)?;
-            index::find(&*read, name).map_err(error_of)?
-        };
-        Ok(places)
-    }
-
     /// Of missing stretches of containers it is asked which of what is inside is above: what they
     /// hold may be there as files of which nothing is known here.
     pub(crate) async fn ask_what_is_above(
@@ -219,8 +210,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let root = member.contents.root.filter(|root| root.depth > 0);
                 let all = root.map(|root| root.name).into_iter();
                 for name in all.chain(chunks_of(member).map(|(_, name, _)| name)) {
-                    let is_new = known.insert(name) && !is_home(&*read, &name).map_err(error_of)?;
-                    if is_new && index::find(&*read, &name).map_err(error_of)?.is_empty() {
+                    let own = (plan.file, update.stamp);
+                    if known.insert(name) && !is_seen(&*read, &name, own).map_err(error_of)? {
                         names.push(name);
                     }
                 }
@@ -237,6 +228,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let cheap = asking.saturating_add(idle).saturating_mul(ASK_ONE_IN) <= bytes;
         Ok(if cheap { names } else { Vec::new() })
     }
+}
+
+/// Whether a chunk is known to be above, or was seen inside another version.
+pub(crate) fn is_seen(
+    read: &dyn Read,
+    name: &ChunkName,
+    own: (FileId, Stamp),
+) -> Result<bool, StoreError> {
+    let another = |place: &Place| (place.file, place.version) != own;
+    Ok(is_home(read, name)? || index::find(read, name)?.iter().any(another))
 }
 
 /// Where these chunks of a plan are, near ones together.
