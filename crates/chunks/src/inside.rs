@@ -6,6 +6,7 @@
 //! From: beyond LBFS, which finds chunks in files as they are.
 
 pub mod index;
+mod looked;
 mod places;
 mod segment;
 mod tar;
@@ -19,9 +20,11 @@ use crate::recipe::Placed;
 use model::{ChunkName, Contents, Piece};
 use places::{Method, Spot};
 use protocol::Cutter;
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use tar::Members;
 
+pub use looked::{Looked, Outcome};
 pub use segment::{Held, Segment};
 
 /// Reads so many bytes of a file from an offset on, fewer at its end.
@@ -141,6 +144,15 @@ impl Inside {
             }
         }
         members
+    }
+
+    /// Names of chunks of which a stretch of the container may have something, each once, in an
+    /// order that follows from what is inside: as many as `names_max`.
+    pub fn names_near(&self, range: &Range<u64>, names_max: usize) -> Vec<ChunkName> {
+        let mut seen = HashSet::new();
+        let members = self.members_near(range).into_iter();
+        let names = members.flat_map(chunks_of).map(|(_, name, _)| name);
+        names.filter(|name| seen.insert(*name)).take(names_max).collect()
     }
 
     pub fn members(&self) -> usize {

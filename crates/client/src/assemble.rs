@@ -5,7 +5,7 @@
 //! From: beyond LBFS, which finds chunks in files as they are.
 
 use crate::client::{Client, error_of};
-use crate::inside::{UNPACKED_BYTES_MAX, is_seen, reader};
+use crate::inside::{Within, is_seen, reader};
 use crate::kin::Assembly;
 use crate::plan::{Plan, is_home};
 use crate::types::Error;
@@ -13,13 +13,13 @@ use crate::worth;
 use chunks::Secret;
 use chunks::delta::{Effort, PARTS_BYTES_MAX, PARTS_MAX, Part};
 use chunks::inside::index::{self, Place};
-use chunks::inside::{self, Held, Inside, Left, Member, Segment, chunks_of};
+use chunks::inside::{Held, Inside, Left, Member, Segment, chunks_of};
 use model::{ChunkName, Contents, FileId, Root, Stamp, Update};
 use protocol::{Base, Delta, PAYLOAD_BYTES_MAX, Upstream};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use store::container::Key;
-use store::{Container, Containers, Durability, Read};
+use store::{Container, Containers, Read};
 
 /// A stretch for one delta has at most so many bytes.
 const STRETCH_BYTES_MAX: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
@@ -32,10 +32,6 @@ const PLAIN_TIMES: u64 = 4;
 
 /// One byte in so many must be found somewhere, or taking apart is not worth it.
 const FOUND_ONE_IN: u64 = 16;
-
-/// Places in one stream that lie no farther apart are one part: what stood between them is like
-/// what stands there now.
-const JOIN_BYTES: u64 = 64 << 10;
 
 /// A delta with more than one byte for so many of the chunks is none.
 const SMALL_NUMERATOR: usize = 7;
@@ -246,50 +242,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(parts)
     }
 
-    /// Parts of containers in which chunks were seen: of each chunk the first place that is right.
+    /// Parts of containers in which chunks were seen, as far as they are right.
     fn add_parts_within(
         &self,
         secret: &Secret,
         hits: Vec<(ChunkName, Place)>,
         (parts, mut room): (&mut Vec<Found>, u64),
     ) -> Result<(), Error> {
-        let mut got = BTreeSet::new();
-        let mut unpacked = UNPACKED_BYTES_MAX;
-        let mut streams: BTreeMap<Stream, Vec<(ChunkName, Place)>> = BTreeMap::new();
-        for (name, place) in hits {
-            if got.insert(name) {
-                streams.entry(stream_of(&place)).or_default().push((name, place));
-            }
-        }
-        for (stream, mut hits) in streams {
-            hits.sort_unstable_by_key(|(_, place)| place.offset);
-            let ranges = joined(&hits);
-            let source = self.settled_version(stream.0, stream.1)?;
-            let found = match source {
-                Some(source) => {
-                    let mut read = |offset, length| source.read_some(offset, length);
-                    let first = hits[0].1;
-                    match first.stream() {
-                        Some(base) => {
-                            let packed = base.stretch.offset..base.stretch.offset + first.packed;
-                            inside::plain_of(packed, &ranges, &mut unpacked, &mut read)
-                        }
-                        None => ranges
-                            .iter()
-                            .map(|range| read(first.start + range.start, length_of(range)))
-                            .collect::<Result<Vec<_>, _>>()
-                            .map(Some),
-                    }
-                }
-                None => Ok(None),
-            };
-            let found = found.map_err(|error| Error::Failed(error.to_string()))?;
-            let found = found.filter(|found| is_right(secret, &hits, &ranges, found));
-            let Some(found) = found else {
-                self.forget_inside(&hits)?;
-                continue;
-            };
-            for (range, bytes) in ranges.into_iter().zip(found) {
+        for Within { hits, ranges, bytes } in self.read_within(secret, hits, true)? {
+            for (range, bytes) in ranges.into_iter().zip(bytes) {
                 let length = range.end - range.start;
                 if length <= room && parts.len() < PARTS_MAX {
                     room -= length;
@@ -298,14 +259,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         Ok(())
-    }
-
-    fn forget_inside(&self, hits: &[(ChunkName, Place)]) -> Result<(), Error> {
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        for (name, place) in hits {
-            index::forget(&mut *write, name, (place.file, place.version)).map_err(error_of)?;
-        }
-        write.commit(Durability::Later).map_err(error_of)
     }
 
     /// For `explain`: why a version was not taken apart.
@@ -322,17 +275,6 @@ fn why(left: Left) -> &'static str {
     }
 }
 
-/// File, version, where the stream begins, and how many bytes it has.
-type Stream = (FileId, Stamp, u64, u64);
-
-fn stream_of(place: &Place) -> Stream {
-    (place.file, place.version, place.start, place.packed)
-}
-
-fn length_of(range: &Range<u64>) -> usize {
-    usize::try_from(range.end - range.start).unwrap_or(usize::MAX)
-}
-
 fn part_of(place: &Place, range: &Range<u64>) -> Part {
     let (offset, length) = (range.start, range.end - range.start);
     match place.stream() {
@@ -342,38 +284,6 @@ fn part_of(place: &Place, range: &Range<u64>) -> Part {
             Part::Bytes(Base { file: place.file, version: place.version, stretch })
         }
     }
-}
-
-/// Places in one stream, in order, as stretches of it.
-fn joined(hits: &[(ChunkName, Place)]) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for (_, place) in hits {
-        let end = place.offset.saturating_add(u64::from(place.length));
-        match ranges.last_mut() {
-            Some(last) if place.offset <= last.end.saturating_add(JOIN_BYTES) => {
-                last.end = last.end.max(end);
-            }
-            _ => ranges.push(place.offset..end),
-        }
-    }
-    ranges
-}
-
-/// Whether all chunks are where they were said to be.
-fn is_right(
-    secret: &Secret,
-    hits: &[(ChunkName, Place)],
-    ranges: &[Range<u64>],
-    found: &[Vec<u8>],
-) -> bool {
-    hits.iter().all(|(name, place)| {
-        let within = ranges.iter().zip(found).find(|(range, _)| range.contains(&place.offset));
-        within.is_some_and(|(range, bytes)| {
-            let start = (place.offset - range.start) as usize;
-            let chunk = bytes.get(start..start + place.length as usize);
-            chunk.is_some_and(|chunk| secret.check(name, chunk).is_ok())
-        })
-    })
 }
 
 /// The stretch of the file that begins with the first of these chunks, whole chunks one after

@@ -284,15 +284,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(None)
     }
 
-    /// What is here of a version, all of it, if the replica above has it too.
-    pub(crate) fn settled_version(
+    /// What is here of a version, if all of it is; `settled`: and if the replica above has it too.
+    pub(crate) fn version_here(
         &self,
         file: FileId,
         version: Stamp,
+        settled: bool,
     ) -> Result<Option<Source<C::Container>>, Error> {
         let source = self.source(file, Some(version))?;
         let whole = |source: &Source<_>| source.has(Range { offset: 0, length: source.size });
-        Ok(source.filter(|source| self.is_settled(source.version) && whole(source)))
+        Ok(source.filter(|source| whole(source) && (!settled || self.is_settled(source.version))))
     }
 
     /// What is here of a file, if the replica above has it too.

@@ -104,7 +104,7 @@ pub(crate) struct Inner<U, C: Containers> {
     /// Taken after the other locks, and let go before another is taken.
     pub kin: Mutex<crate::kin::Kin>,
     /// What was last seen inside containers.
-    pub looked: crate::inside::Looked,
+    pub looked: crate::inside::Seen,
     /// As `kin`.
     pub trash: Mutex<crate::trash::Trash>,
     /// As `kin`.
@@ -228,7 +228,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 room: Default::default(),
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
-                looked: crate::inside::Looked::default(),
+                looked: Mutex::default(),
                 trash: Mutex::new(trash),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),

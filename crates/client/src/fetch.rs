@@ -6,6 +6,7 @@
 
 mod difference;
 mod fill;
+mod inside;
 
 use crate::asking::unexpected;
 use crate::base::Source;
@@ -17,9 +18,11 @@ use crate::types::Error;
 use crate::worth;
 use chunks::delta::Effort;
 use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
+use inside::is_assembled;
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
-    Base, CODED_BYTES_MAX, Fetched, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream,
+    Base, CODED_BYTES_MAX, Fetched, KnownInside, PAYLOAD_BYTES_MAX, Range, Request, Response,
+    Upstream,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -41,6 +44,23 @@ struct Asked {
     version: Stamp,
     base: Option<Base>,
     packed: bool,
+    inside: Option<KnownInside>,
+}
+
+/// What a reader waits for.
+#[derive(Clone, Copy)]
+struct Waits {
+    range: Range,
+    /// All of the version may come, as it is a container and so is what is here of it.
+    packed: bool,
+    /// The version is a container.
+    container: bool,
+}
+
+impl Waits {
+    fn for_stretch(range: Range) -> Waits {
+        Waits { range, packed: false, container: false }
+    }
 }
 
 /// One version, while it is being fetched.
@@ -149,13 +169,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let (contents, pieces) = self.pieces_by_difference(target, size, range).await?;
             self.note_arrival(file);
-            return self.take_pieces(target, contents, pieces, (range, false), source).await;
+            let waits = Waits::for_stretch(range);
+            return self.take_pieces(target, contents, pieces, waits, source).await;
         }
         let wide = if packed { whole(size) } else { range };
         let fetched = self.ask_recipe(target, size, wide, source.as_ref()).await?;
         self.note_arrival(file);
         let Some(delta) = &fetched.delta else {
-            return self.take(target, fetched, (range, packed), source).await;
+            let waits = Waits { packed, ..Waits::for_stretch(range) };
+            return self.take(target, fetched, waits, source).await;
         };
         let undone = match &source {
             Some(source) => self.undo_delta(source, delta)?,
@@ -168,7 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             None => {
                 let fetched = self.ask_recipe(target, size, range, None).await?;
-                self.take(target, fetched, (range, false), None).await
+                self.take(target, fetched, Waits::for_stretch(range), None).await
             }
         }
     }
@@ -230,7 +252,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         target: &Target<C::Container>,
         fetched: Fetched,
-        (range, packed): (Range, bool),
+        waits: Waits,
         source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
         let contents = fetched.contents;
@@ -240,10 +262,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.note_plain(target.file, target.version, false, bytes);
             return self.take_all(target, &fetched, chunks);
         }
-        let wide = if packed { whole(contents.size) } else { range };
+        let wide = if waits.packed { whole(contents.size) } else { waits.range };
         let pieces = pieces_of(target, &fetched, wide)?;
         self.keep_recipe(target, &fetched)?;
-        self.take_pieces(target, contents, pieces, (range, packed), source).await
+        let waits = Waits { container: fetched.packed == Some(true), ..waits };
+        self.take_pieces(target, contents, pieces, waits, source).await
     }
 
     /// Takes pieces from the cache, and the others from the replica above.
@@ -252,10 +275,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         target: &Target<C::Container>,
         contents: Contents,
         pieces: Vec<Placed>,
-        (range, mut packed): (Range, bool),
+        waits: Waits,
         source: Option<Source<C::Container>>,
     ) -> Result<(), Error> {
+        let Waits { range, mut packed, container } = waits;
         let missing = self.take_from_cache(target, &pieces)?;
+        let inside = match container && !packed {
+            true => self.known_inside(target, &pieces, &missing).await?,
+            false => None,
+        };
         let source = self.offered((target.file, contents.size), source, &pieces, &missing)?;
         let most = Portions::of(&self.inner.upstream.quality()).request;
         let mut waiting: VecDeque<Wish> =
@@ -270,7 +298,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     let wanted = if packed { whole(contents.size) } else { span(&ranges) };
                     source.base(contents.size, wanted)
                 });
-                let asked = Asked { file: target.file, version: target.version, base, packed };
+                let inside = inside.clone().filter(|_| as_delta);
+                let (file, version) = (target.file, target.version);
+                let asked = Asked { file, version, base, packed, inside };
                 under_way.spawn(self.clone().ask_ranges(asked, ranges));
             }
             match under_way.join_next().await {
@@ -283,6 +313,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 Some(Ok((Ok(Response::Delta(delta)), ranges))) => {
                     let undone = match &source {
+                        _ if is_assembled(&delta) => self.undo_assembled(target, &delta)?,
                         Some(source) => self.undo_delta(source, &delta)?,
                         None => return Err(unexpected("read", &Response::Delta(delta))),
                     };
@@ -313,10 +344,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         asked: Asked,
         ranges: Vec<Range>,
     ) -> (Result<Response, Error>, Vec<Range>) {
-        let Asked { file, version, base, packed } = asked;
+        let Asked { file, version, base, packed, inside } = asked;
         let bytes = ranges.iter().map(|range| range.length).sum();
         let packed = (packed && base.is_some()).then_some(true);
-        let request = Request::Read { file, version, ranges: ranges.clone(), base, packed };
+        let request = Request::Read { file, version, ranges: ranges.clone(), base, packed, inside };
         (self.ask_for(bytes, request).await, ranges)
     }
 

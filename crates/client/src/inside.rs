@@ -7,20 +7,20 @@ use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::plan::{Plan, is_home, note_home};
 use crate::types::Error;
+use chunks::Secret;
 use chunks::inside::index::{self, Place};
-use chunks::inside::{self, Inside, Left, Reader, chunks_of, region_of};
+use chunks::inside::{self, Looked, Outcome, Reader, chunks_of, region_of};
 use model::{ChunkName, FileId, Stamp, Update};
 use protocol::{Class, FIND_NAMES_MAX, Request, Response, Upstream};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError};
 
-/// Containers, or regions of such, that were looked at last: so many, and so many bytes of what is
-/// known of them.
-const LOOKED_MAX: usize = 8;
-const LOOKED_BYTES_MAX: usize = 16 << 20;
+/// Places in one stream that lie no farther apart are one part: what stood between them is like
+/// what stands there now.
+const JOIN_BYTES: u64 = 64 << 10;
 
 /// Plain bytes that are unpacked for parts of one delta, at most.
 pub(crate) const UNPACKED_BYTES_MAX: u64 = 512 << 20;
@@ -30,39 +30,15 @@ const ASK_ONE_IN: u64 = 4;
 /// What a name takes in a question, about.
 const NAME_BYTES: u64 = 26;
 
-type Which = (FileId, Stamp, u64);
-type Outcome = Arc<Result<Inside, Left>>;
+/// By file, version, and where the region begins.
+pub(crate) type Seen = Mutex<Looked<(FileId, Stamp, u64)>>;
 
-/// What was looked at last.
-#[derive(Default)]
-pub(crate) struct Looked(Mutex<VecDeque<(Which, Outcome)>>);
-
-impl Looked {
-    fn rows(&self) -> MutexGuard<'_, VecDeque<(Which, Outcome)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, which: Which) -> Option<Outcome> {
-        let mut rows = self.rows();
-        let at = rows.iter().position(|(known, _)| *known == which)?;
-        let row = rows.remove(at)?;
-        let found = row.1.clone();
-        rows.push_front(row);
-        Some(found)
-    }
-
-    fn keep(&self, which: Which, outcome: Outcome) {
-        let mut rows = self.rows();
-        rows.push_front((which, outcome));
-        let bytes = |outcome: &Outcome| outcome.as_ref().as_ref().map_or(0, Inside::bytes);
-        let too_much = |rows: &VecDeque<(Which, Outcome)>| {
-            let all: usize = rows.iter().map(|(_, outcome)| bytes(outcome)).sum();
-            rows.len() > LOOKED_MAX || all > LOOKED_BYTES_MAX
-        };
-        while rows.len() > 1 && too_much(&rows) {
-            rows.pop_back();
-        }
-    }
+/// Stretches of one stream of a container here, and chunks that are in them.
+pub(crate) struct Within {
+    pub hits: Vec<(ChunkName, Place)>,
+    /// Of the plain bytes.
+    pub ranges: Vec<Range<u64>>,
+    pub bytes: Vec<Vec<u8>>,
 }
 
 /// Reads a container for `chunks`.
@@ -73,6 +49,10 @@ pub(crate) fn reader<K: Container>(
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    fn looked(&self) -> MutexGuard<'_, Looked<(FileId, Stamp, u64)>> {
+        self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is inside a version at an offset of its container, and notes where it was seen.
     pub(crate) fn look_inside(
         &self,
@@ -82,7 +62,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Outcome, Error> {
         let region = region_of(size, offset);
         let which = (file, version, region.start);
-        if let Some(found) = self.inner.looked.find(which) {
+        if let Some(found) = self.looked().find(&which) {
             return Ok(found);
         }
         let (secret, cutter) = self.secret();
@@ -94,7 +74,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             write.commit(Durability::Later).map_err(error_of)?;
         }
         let outcome = Arc::new(looked);
-        self.inner.looked.keep(which, outcome.clone());
+        self.looked().keep(which, outcome.clone());
         Ok(outcome)
     }
 
@@ -124,6 +104,48 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.look_inside(which, (source.size, offset), &mut read)?;
         }
         Ok(())
+    }
+
+    /// Reads what was seen inside containers, as far as it is right; `settled`: only what the
+    /// replica above has too. What is not right is forgotten.
+    pub(crate) fn read_within(
+        &self,
+        secret: &Secret,
+        hits: Vec<(ChunkName, Place)>,
+        settled: bool,
+    ) -> Result<Vec<Within>, Error> {
+        let mut got = BTreeSet::new();
+        let mut unpacked = UNPACKED_BYTES_MAX;
+        let mut streams: BTreeMap<Stream, Vec<(ChunkName, Place)>> = BTreeMap::new();
+        for (name, place) in hits {
+            if got.insert(name) {
+                streams.entry(stream_of(&place)).or_default().push((name, place));
+            }
+        }
+        let mut within = Vec::new();
+        for (stream, mut hits) in streams {
+            hits.sort_unstable_by_key(|(_, place)| place.offset);
+            let ranges = joined(&hits);
+            let source = self.version_here(stream.0, stream.1, settled)?;
+            let found = match source {
+                Some(source) => read_ranges(&source, &hits[0].1, &ranges, &mut unpacked),
+                None => Ok(None),
+            };
+            let found = found.map_err(|error| Error::Failed(error.to_string()))?;
+            match found.filter(|found| is_right(secret, &hits, &ranges, found)) {
+                Some(bytes) => within.push(Within { hits, ranges, bytes }),
+                None => self.forget_inside(&hits)?,
+            }
+        }
+        Ok(within)
+    }
+
+    fn forget_inside(&self, hits: &[(ChunkName, Place)]) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (name, place) in hits {
+            index::forget(&mut *write, name, (place.file, place.version)).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)
     }
 
     /// Of missing stretches of containers it is asked which of what is inside is above: what they
@@ -228,6 +250,65 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let cheap = asking.saturating_add(idle).saturating_mul(ASK_ONE_IN) <= bytes;
         Ok(if cheap { names } else { Vec::new() })
     }
+}
+
+/// File, version, where the stream begins, and how many bytes it has.
+type Stream = (FileId, Stamp, u64, u64);
+
+fn stream_of(place: &Place) -> Stream {
+    (place.file, place.version, place.start, place.packed)
+}
+
+fn length_of(range: &Range<u64>) -> usize {
+    usize::try_from(range.end - range.start).unwrap_or(usize::MAX)
+}
+
+/// Places in one stream, in order, as stretches of it.
+fn joined(hits: &[(ChunkName, Place)]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for (_, place) in hits {
+        let end = place.offset.saturating_add(u64::from(place.length));
+        match ranges.last_mut() {
+            Some(last) if place.offset <= last.end.saturating_add(JOIN_BYTES) => {
+                last.end = last.end.max(end);
+            }
+            _ => ranges.push(place.offset..end),
+        }
+    }
+    ranges
+}
+
+/// Whether all chunks are where they were said to be.
+fn is_right(
+    secret: &Secret,
+    hits: &[(ChunkName, Place)],
+    ranges: &[Range<u64>],
+    found: &[Vec<u8>],
+) -> bool {
+    hits.iter().all(|(name, place)| {
+        let within = ranges.iter().zip(found).find(|(range, _)| range.contains(&place.offset));
+        within.is_some_and(|(range, bytes)| {
+            let start = (place.offset - range.start) as usize;
+            let chunk = bytes.get(start..start + place.length as usize);
+            chunk.is_some_and(|chunk| secret.check(name, chunk).is_ok())
+        })
+    })
+}
+
+/// Stretches of the plain bytes of the stream in which a place is.
+fn read_ranges<K: Container>(
+    source: &Source<K>,
+    place: &Place,
+    ranges: &[Range<u64>],
+    room: &mut u64,
+) -> chunks::Result<Option<Vec<Vec<u8>>>> {
+    let mut read = |offset, length| source.read_some(offset, length);
+    let start = place.start;
+    if place.packed > 0 {
+        return inside::plain_of(start..start + place.packed, ranges, room, &mut read);
+    }
+    let each = ranges.iter().map(|range| read(start + range.start, length_of(range)));
+    each.collect::<chunks::Result<Vec<_>>>().map(Some)
 }
 
 /// Whether a chunk is known to be above, or was seen inside another version.

@@ -117,7 +117,14 @@ async fn put(asker: &Asker, lengths: Vec<u32>, bytes: Vec<u8>) {
 }
 
 async fn read(asker: &Asker, file: FileId, version: Stamp, range: Range) {
-    let request = Request::Read { file, version, ranges: vec![range], base: None, packed: None };
+    let request = Request::Read {
+        file,
+        version,
+        ranges: vec![range],
+        base: None,
+        packed: None,
+        inside: None,
+    };
     match asker.remote.ask(Class::Demand, request).await {
         Ok(Response::Bytes(payload)) => assert_eq!(payload.bytes.len() as u64, range.length),
         other => panic!("it gives the bytes: {other:?}"),

@@ -18,7 +18,8 @@ pub use verdict::{Objection, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
 pub use carried::{
-    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, PAYLOAD_BYTES_MAX, Payload, Range,
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, KnownInside, PAYLOAD_BYTES_MAX,
+    Payload, Range,
 };
 
 /// What a client asks of the replica above it.
@@ -93,6 +94,10 @@ pub enum Request {
         /// in place of one of these, if they are at most `CODED_BYTES_MAX` together.
         #[n(4)]
         packed: Option<bool>,
+        /// What the client has of what is inside, by the answer to `Inside`: the chunks may come
+        /// assembled of it, with others that lie between them.
+        #[n(5)]
+        inside: Option<KnownInside>,
     },
     /// TMPWRITE: chunks that coming updates need, or that are wanted.
     #[n(6)]
@@ -138,6 +143,17 @@ pub enum Request {
     Find {
         #[n(0)]
         names: Vec<ChunkName>,
+    },
+    /// What stands inside a stretch of a version that is a compressed container. Only where
+    /// `Attached` says that deltas are assembled.
+    #[n(13)]
+    Inside {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        version: Stamp,
+        #[n(2)]
+        stretch: Range,
     },
 }
 
@@ -228,6 +244,10 @@ pub enum Response {
     /// A bit for each name, the lowest of a byte first: whether the chunk was there.
     #[n(14)]
     Found(#[n(0)] ByteVec),
+    /// Names of chunks, of 24 bytes each; none where it is no container. At most
+    /// `FIND_NAMES_MAX`.
+    #[n(15)]
+    Inside(#[n(0)] ByteVec),
 }
 
 /// Why a request cannot be done.
@@ -430,6 +450,10 @@ pub struct Fetched {
     /// All the contents, in place of `bytes`, where the client offered a base.
     #[n(4)]
     pub delta: Option<Delta>,
+    /// The version begins as a compressed container does: it is worth to ask what is inside. None:
+    /// it does not, or an older replica does not say.
+    #[n(5)]
+    pub packed: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]

@@ -7,6 +7,7 @@ use crate::catalog::{self, Device, InvitationRow, VolumeInfo, VolumeRow, hex};
 use crate::deltas::Turns;
 use crate::error::{ReplicaError, Result};
 use crate::limits::Limits;
+use crate::parts::Seen;
 use crate::reserved::Reserved;
 use crate::session::OriginSession;
 use crate::take::{Conflict, conflicts};
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub sessions: AtomicUsize,
     pub upkeep: Upkeep,
     pub turns: Turns,
+    pub seen: Seen,
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
     pub reserved: Reserved,
 }
@@ -62,6 +64,7 @@ impl Origin {
             sessions: AtomicUsize::new(0),
             upkeep: Upkeep::default(),
             turns: Turns::default(),
+            seen: Seen::default(),
             volumes: Mutex::new(BTreeMap::new()),
             reserved: Reserved::default(),
         };

@@ -7,18 +7,22 @@
 use crate::deltas::bytes_of;
 use crate::error::Result;
 use crate::origin::Inner;
-use crate::volumes::Volume;
-use chunks::delta::{PARTS_BYTES_MAX, Part, parts_of};
+use crate::volumes::{Volume, locked};
+use chunks::delta::{PARTS_BYTES_MAX, PARTS_MAX, Part, parts_of};
+use chunks::inside::{Looked, Outcome, Segment};
+use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use chunks::{ChunksError, Placed, inside, unpack_assembled};
-use model::{ChunkName, Contents, Piece};
-use protocol::{Base, CODED_BYTES_MAX, Delta, FIND_NAMES_MAX, Range, Refusal};
-use std::collections::BTreeMap;
-use volume::whole::Whole;
+use model::{ChunkName, Contents, FileId, Piece, Stamp};
+use protocol::{Base, CODED_BYTES_MAX, Delta, FIND_NAMES_MAX, KnownInside, Range, Refusal};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex};
+use volume::whole::{VolumeId, Whole};
 
 /// Plain bytes that are unpacked for one delta, at most.
 const UNPACKED_BYTES_MAX: u64 = 512 << 20;
-/// Pieces of one stream: chunks of 2 KiB at the least.
-const STREAM_PIECES_MAX: usize = 2 * (inside::STREAM_BYTES_MAX as usize / 2048);
+/// What is read of a version at once, and its pieces: chunks of 2 KiB at the least.
+const READ_BYTES_MAX: usize = 16 << 20;
+const PIECES_MAX: usize = 2 * (READ_BYTES_MAX / 2048);
 
 /// Which of these chunks are here, a bit for each. They stay for a while.
 pub(crate) fn find(
@@ -54,6 +58,106 @@ pub(crate) fn assembled(
         Err(ChunksError::BadPayload(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+type Which = (VolumeId, FileId, Stamp, u64);
+
+/// What was last seen inside versions.
+#[derive(Default)]
+pub(crate) struct Seen(Mutex<Looked<Which>>);
+
+/// Names of what stands inside a stretch of a version, one after another; none where it is no
+/// container.
+pub(crate) fn names_inside(
+    inner: &Inner,
+    volume: &Volume,
+    (file, version): (FileId, Stamp),
+    stretch: Range,
+) -> Result<std::result::Result<Vec<u8>, Refusal>> {
+    let _turn = inner.turns.large();
+    let contents = contents_of(inner, volume, &Base { file, version, stretch })?;
+    let Some(contents) = contents else { return Ok(Err(Refusal::NoVersion(file, version))) };
+    let looked = look(inner, volume, (file, version), &contents, stretch)?;
+    let names = match looked.as_ref() {
+        Ok(inside) => inside.names_near(&range_of(stretch), FIND_NAMES_MAX),
+        Err(_) => Vec::new(),
+    };
+    Ok(Ok(names.iter().flat_map(|name| name.0).collect()))
+}
+
+fn range_of(stretch: Range) -> std::ops::Range<u64> {
+    stretch.offset..stretch.offset.saturating_add(stretch.length)
+}
+
+fn look(
+    inner: &Inner,
+    volume: &Volume,
+    (file, version): (FileId, Stamp),
+    contents: &Contents,
+    stretch: Range,
+) -> Result<Outcome> {
+    let region = inside::region_of(contents.size, stretch.offset);
+    let which = (volume.id, file, version, region.start);
+    if let Some(found) = locked(&inner.seen.0).find(&which) {
+        return Ok(found);
+    }
+    let found = Version { inner, volume, contents: *contents };
+    let mut read = |from: u64, length: usize| found.read(from, length);
+    let looked = inside::look(&volume.secret, volume.cutter, (contents.size, region), &mut read)?;
+    let looked = Arc::new(looked);
+    locked(&inner.seen.0).keep(which, looked.clone());
+    Ok(looked)
+}
+
+/// All chunks from the first to the last of these stretches of a version, assembled for who has
+/// `known` of what is inside. None where they are better sent by themselves.
+pub(crate) fn assembled_for(
+    inner: &Inner,
+    volume: &Volume,
+    (file, version): (FileId, Stamp),
+    (contents, ranges): (&Contents, &[Range]),
+    known: &KnownInside,
+) -> Result<Option<Delta>> {
+    let _turn = inner.turns.large();
+    let start = ranges.iter().map(|range| range.offset).min().unwrap_or(0);
+    let ends = ranges.iter().map(|range| range.offset.saturating_add(range.length));
+    let end = ends.max().unwrap_or(start);
+    if end - start > CODED_BYTES_MAX as u64 / 2 {
+        return Ok(None);
+    }
+    let looked = look(inner, volume, (file, version), contents, known.stretch)?;
+    let Ok(inside) = looked.as_ref() else { return Ok(None) };
+    let names = inside.names_near(&range_of(known.stretch), FIND_NAMES_MAX);
+    let bit = |at: usize| known.bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+    let has: HashSet<&ChunkName> =
+        names.iter().enumerate().filter(|(at, _)| bit(*at)).map(|(_, name)| name).collect();
+    let stretch = Range { offset: start, length: end - start };
+    let found = Version { inner, volume, contents: *contents };
+    let Some(lengths) = found.lengths(stretch)? else { return Ok(None) };
+    let mut read = |from: u64, length: usize| found.read(from, length);
+    let Some(segment) = inside.segment(&(start..end), &mut read)? else { return Ok(None) };
+    let parts = parts_among(&segment, &has);
+    let target = found.read(start, (end - start) as usize)?;
+    if target.len() as u64 != end - start || parts.is_empty() {
+        return Ok(None);
+    }
+    let base = Base { file, version, stretch };
+    let delta = segment.assemble(&volume.secret, base, (&target, lengths), &parts);
+    Ok(delta.filter(|delta| delta.bytes.len() <= target.len() / 8 * 7))
+}
+
+/// The chunks of a segment that somebody has.
+fn parts_among<'s>(segment: &'s Segment, has: &HashSet<&ChunkName>) -> Vec<(Part, &'s [u8])> {
+    let (mut parts, mut seen, mut room) = (Vec::new(), HashSet::new(), PARTS_BYTES_MAX);
+    for held in segment.held.iter().filter(|held| !held.is_member) {
+        let Some(root) = held.contents.root else { continue };
+        let fits = held.contents.size <= room && parts.len() < PARTS_MAX;
+        if has.contains(&root.name) && fits && seen.insert(root.name) {
+            room -= held.contents.size;
+            parts.push((Part::Contents(held.contents), &segment.bytes()[held.at.clone()]));
+        }
+    }
+    parts
 }
 
 /// The bytes of all parts, one after another; none if one of them is not here.
@@ -130,46 +234,51 @@ fn plain_of(
     let Some(end) = offset.checked_add(length).filter(|end| *end <= contents.size) else {
         return Ok(None);
     };
-    let Some(version) = Version::of(inner, volume, &contents, stream.stretch)? else {
-        return Ok(None);
-    };
+    let version = Version { inner, volume, contents };
     let mut read = |from: u64, length: usize| version.read(from, length.min((end - from) as usize));
     Ok(inside::plain_of(offset..end, stretches, room, &mut read)?)
 }
 
-/// A stretch of a version, read piece by piece.
-pub(crate) struct Version<'a> {
+/// A version, read piece by piece.
+struct Version<'a> {
     inner: &'a Inner,
     volume: &'a Volume,
-    pieces: Vec<Placed>,
+    contents: Contents,
 }
 
-impl<'a> Version<'a> {
-    /// None where its recipe is not all here, or it has too many pieces.
-    pub(crate) fn of(
-        inner: &'a Inner,
-        volume: &'a Volume,
-        contents: &Contents,
-        stretch: Range,
-    ) -> Result<Option<Version<'a>>> {
-        let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
-        let found = chunks::cover(&volume.secret, contents, stretch, STREAM_PIECES_MAX, fetch);
-        match found {
-            Ok(cover) if cover.missing.is_empty() && cover.next.is_none() => {
-                Ok(Some(Version { inner, volume, pieces: cover.pieces }))
-            }
+impl Version<'_> {
+    /// The pieces that have a stretch; none where the recipe is not all here, or makes no sense.
+    fn pieces(&self, from: u64, length: u64) -> chunks::Result<Option<Vec<Placed>>> {
+        let stretch = Range { offset: from, length };
+        let fetch = |name: &ChunkName| self.inner.blobs.get(&self.volume.blob(name));
+        let (secret, most) = (&self.volume.secret, PIECES_MAX);
+        match chunks::cover(secret, &self.contents, stretch, most, fetch) {
+            Ok(cover) if cover.missing.is_empty() && cover.next.is_none() => Ok(Some(cover.pieces)),
             Err(ChunksError::Store(error)) => Err(error.into()),
-            // A recipe that makes no sense is as good as none.
             Ok(_) | Err(_) => Ok(None),
         }
     }
 
+    /// The lengths of the chunks of a stretch; none where it is not whole chunks alone.
+    fn lengths(&self, stretch: Range) -> chunks::Result<Option<Vec<u32>>> {
+        let Some(pieces) = self.pieces(stretch.offset, stretch.length)? else { return Ok(None) };
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
+        let length = |placed: &Placed| match placed.piece {
+            Piece::Chunk { length, .. } => u32::try_from(length).ok(),
+            Piece::Zeros { .. } => None,
+        };
+        let lengths = pieces.iter().map(length).collect::<Option<Vec<u32>>>();
+        let end = stretch.offset.saturating_add(stretch.length);
+        let whole = first.offset == stretch.offset && last.end() == end;
+        Ok(lengths.filter(|lengths| whole && lengths.len() <= PAYLOAD_CHUNKS_MAX))
+    }
+
     /// So many bytes from an offset of the file on, or as many as are here.
-    pub(crate) fn read(&self, from: u64, length: usize) -> chunks::Result<Vec<u8>> {
+    fn read(&self, from: u64, length: usize) -> chunks::Result<Vec<u8>> {
         let to = from.saturating_add(length as u64);
-        let first = self.pieces.partition_point(|placed| placed.end() <= from);
-        let mut bytes = Vec::with_capacity(length.min(4 << 20));
-        for placed in self.pieces.iter().skip(first).take_while(|placed| placed.offset < to) {
+        let pieces = self.pieces(from, length as u64)?.unwrap_or_default();
+        let mut bytes = Vec::with_capacity(length.min(READ_BYTES_MAX));
+        for placed in pieces {
             let start = from.saturating_sub(placed.offset) as usize;
             let end = (placed.end().min(to) - placed.offset) as usize;
             match placed.piece {

@@ -1,6 +1,6 @@
 //! One caller's session at an origin.
 
-use crate::answer::{self, GatherWanted, ReadWanted, RecipeWanted, Sent, Wanted};
+use crate::answer::{self, GatherWanted, Offered, ReadWanted, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Coming, Company, Place, Teller, deliver};
 use crate::catalog::Admitted;
 use crate::deltas::put_deltas;
@@ -266,15 +266,13 @@ fn answer_reading(
             let wanted = RecipeWanted { file, version, range, eager_bytes, base, squeeze };
             answer::recipe(inner, volume, &wanted)?.map(Response::Recipe)
         }
-        Request::Read { file, version, ranges, base, packed } => {
-            let wanted = ReadWanted {
-                file,
-                version,
-                ranges,
-                base,
-                packed: packed.unwrap_or(false),
-                squeeze,
-            };
+        Request::Inside { file, version, stretch } => {
+            parts::names_inside(inner, volume, (file, version), stretch)?
+                .map(|names| Response::Inside(names.into()))
+        }
+        Request::Read { file, version, ranges, base, packed, inside } => {
+            let offered = Offered { base, packed: packed.unwrap_or(false), inside };
+            let wanted = ReadWanted { file, version, ranges, offered, squeeze };
             answer::read(inner, volume, &wanted)?.map(|sent| match sent {
                 Sent::Plain(payload) => Response::Bytes(payload),
                 Sent::Delta(delta) => Response::Delta(delta),

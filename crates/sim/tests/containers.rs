@@ -24,6 +24,15 @@ fn text(number: u64, length: usize) -> Vec<u8> {
     text
 }
 
+fn noise(number: u64, length: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
 fn deflated(plain: &[u8], level: u32) -> Vec<u8> {
     let mut packed = Vec::with_capacity(plain.len() + 1000);
     let mut compress = Compress::new(Compression::new(level), false);
@@ -83,7 +92,7 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
 }
 
 struct Scene {
-    _room: Room,
+    room: Room,
     _origin: OriginMachine,
     machines: Vec<ClientMachine>,
 }
@@ -102,7 +111,7 @@ impl Scene {
             machine.start().await.unwrap();
             machines.push(machine);
         }
-        Scene { _room: room, _origin: origin, machines }
+        Scene { room, _origin: origin, machines }
     }
 
     fn client(&self, number: usize) -> SimClient {
@@ -252,7 +261,9 @@ async fn what_is_unpacked_beside_its_archive_costs_little() {
 #[tokio::test(start_paused = true)]
 async fn a_large_archive_with_a_change_in_one_member_costs_little() {
     let scene = Scene::new(2).await;
-    let mut files = files(12, 1_500_000);
+    // What does not deflate takes no time to.
+    let mut files: Vec<Vec<u8>> = (0..12).map(|number| noise(number, 500_000)).collect();
+    files[5] = text(5, 900_000);
     let old = zip(&files);
     assert!(old.len() > 5 << 20, "more than can be unpacked at once: {}", old.len());
     let client = scene.client(0);
@@ -261,4 +272,49 @@ async fn a_large_archive_with_a_change_in_one_member_costs_little() {
     let new = zip(&files);
     let sent = scene.costs(0, "all.zip", &new).await;
     assert!(sent < 30_000, "{sent} bytes of {}", new.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_an_archive_of_files_that_are_here_fetches_what_names_them() {
+    let scene = Scene::new(2).await;
+    let (writer, reader) = (scene.client(0), scene.client(1));
+    let files = files(30, 12_000);
+    store_all(&writer, &files).await;
+    for (number, bytes) in files.iter().enumerate() {
+        assert!(read(&reader, &format!("file-{number}")).await == *bytes);
+    }
+    for (name, packed) in [("all.zip", zip(&files)), ("all.tgz", gzip(&tar(&files)))] {
+        store(&writer, name, &packed).await;
+        let before = scene.traffic(1).1;
+        assert!(read(&reader, name).await == packed);
+        let received = scene.traffic(1).1 - before;
+        assert!(received < 12_000, "{name}: {received} bytes of {}", packed.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_files_of_an_archive_that_is_here_fetches_their_names() {
+    let scene = Scene::new(2).await;
+    let (writer, reader) = (scene.client(0), scene.client(1));
+    let files = files(4, 150_000);
+    let packed = gzip(&tar(&files));
+    store(&reader, "all.tgz", &packed).await;
+    store_all(&writer, &files).await;
+    let before = scene.traffic(1).1;
+    for (number, bytes) in files.iter().enumerate() {
+        assert!(read(&reader, &format!("file-{number}")).await == *bytes);
+    }
+    let received = scene.traffic(1).1 - before;
+    assert!(received < 15_000, "{received} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_assembled_there_travels_by_itself() {
+    let scene = Scene::new(2).await;
+    let files = files(20, 6_000);
+    store_all(&scene.client(0), &files).await;
+    scene.room.network.lose_deltas();
+    let packed = zip(&files);
+    let sent = scene.costs(0, "all.zip", &packed).await;
+    assert!(sent > packed.len() as u64, "{sent} bytes of {}", packed.len());
 }

@@ -26,7 +26,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         target: &Target<C::Container>,
         pieces: &[Placed],
     ) -> Result<BTreeSet<ChunkName>, Error> {
-        let mut missing = BTreeSet::new();
+        let mut missing = Vec::new();
         let mut found_here = Vec::new();
         let mut wrong: Vec<(ChunkName, Place)> = Vec::new();
         let mut containers = BTreeMap::new();
@@ -60,12 +60,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.fill(target, placed.offset, &bytes)?;
                     found_here.push((name, place_of(target, placed)));
                 }
-                None => {
-                    missing.insert(name);
-                }
+                None => missing.push((name, *placed)),
             }
         }
         drop(read);
+        let names: Vec<ChunkName> = missing.iter().map(|(name, _)| *name).collect();
+        let within = self.chunks_within(&target.secret, &names)?;
+        for (name, placed) in &missing {
+            if let Some(bytes) = within.get(name) {
+                self.fill(target, placed.offset, bytes)?;
+                found_here.push((*name, place_of(target, placed)));
+            }
+        }
+        let missing = names.into_iter().filter(|name| !within.contains_key(name)).collect();
         if !wrong.is_empty() || !found_here.is_empty() {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             for (name, place) in &wrong {

@@ -317,7 +317,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         ranges: Vec<Range>,
     ) -> Result<Response, Error> {
         let bytes = ranges.iter().map(|range| range.length).sum();
-        let request = Request::Read { file, version, ranges, base: None, packed: None };
+        let request =
+            Request::Read { file, version, ranges, base: None, packed: None, inside: None };
         self.ask_for(bytes, request).await
     }
 

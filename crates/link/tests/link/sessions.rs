@@ -25,6 +25,7 @@ pub fn read(bytes: usize) -> Request {
         ranges: vec![Range { offset: 0, length: bytes as u64 }],
         base: None,
         packed: None,
+        inside: None,
     }
 }
 

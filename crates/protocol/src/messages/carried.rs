@@ -71,3 +71,15 @@ pub struct Delta {
     #[n(4)]
     pub check: u64,
 }
+
+/// What the receiver has of what is inside a stretch of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct KnownInside {
+    /// The stretch that was asked about.
+    #[n(0)]
+    pub stretch: Range,
+    /// A bit for each name of the answer, the lowest of a byte first.
+    #[n(1)]
+    pub bits: ByteVec,
+}

@@ -107,6 +107,7 @@ fn golden_bytes_of_a_read_read_with_and_without_what_was_added() {
         ranges: vec![Range { offset: 0, length: 9 }],
         base: None,
         packed,
+        inside: None,
     };
     let before = [0x82, 5, 0x83, 5, 0x82, 3, 9, 0x81, 0x82, 0, 9];
     assert_eq!(minicbor::decode::<Request>(&before).unwrap(), read(None));
@@ -167,6 +168,11 @@ fn golden_bytes_of_what_is_looked_for_still_read() {
     let golden = [&[0x82, 12, 0x81, 0x81, 0x58, 24][..], &[7; 24]].concat();
     assert_eq!(minicbor::to_vec(&find).unwrap(), golden);
     assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), find);
+    let (file, version) = (FileId(5), Stamp::new(ReplicaId(1), 2));
+    let inside = Request::Inside { file, version, stretch: Range { offset: 3, length: 4 } };
+    let golden = [0x82, 13, 0x81, 0x83, 5, 0x82, 1, 2, 0x82, 3, 4];
+    let golden = [&golden[..2], &golden[3..]].concat();
+    assert_eq!(minicbor::to_vec(&inside).unwrap(), golden);
     let found = Response::Found(vec![5].into());
     let golden = [0x82, 14, 0x81, 0x41, 5];
     assert_eq!(minicbor::to_vec(&found).unwrap(), golden);

@@ -6,13 +6,16 @@
 use crate::deltas::delta_of;
 use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
+use crate::parts::assembled_for;
 use crate::volumes::Volume;
-use chunks::delta::Effort;
+use chunks::delta::{Effort, is_packed};
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
 use chunks::{ChunksError, Squeeze};
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
-use protocol::{Base, CODED_BYTES_MAX, Delta, Fetched, PAYLOAD_BYTES_MAX, Payload, Range, Refusal};
+use protocol::{
+    Base, CODED_BYTES_MAX, Delta, Fetched, KnownInside, PAYLOAD_BYTES_MAX, Payload, Range, Refusal,
+};
 use store::StoreError;
 use volume::whole::Whole;
 
@@ -40,9 +43,7 @@ pub(crate) struct ReadWanted {
     pub file: FileId,
     pub version: Stamp,
     pub ranges: Vec<Range>,
-    pub base: Option<Base>,
-    /// The base is a whole compressed container.
-    pub packed: bool,
+    pub offered: Offered,
     pub squeeze: Squeeze,
 }
 
@@ -89,17 +90,39 @@ fn fetch(
             Sent::Delta(sent) => delta = Some(sent),
         }
     }
-    Ok(Fetched { version, contents, recipe, bytes, delta })
+    let packed = begins_packed(inner, volume, &cover.pieces, range)?;
+    Ok(Fetched { version, contents, recipe, bytes, delta, packed })
+}
+
+/// Whether contents begin as a compressed container does, if the range is at their beginning.
+fn begins_packed(
+    inner: &Inner,
+    volume: &Volume,
+    pieces: &[chunks::Placed],
+    range: Range,
+) -> Result<Option<bool>> {
+    let first = pieces.first().filter(|placed| range.offset == 0 && placed.offset == 0);
+    let Some(Piece::Chunk { name, .. }) = first.map(|placed| placed.piece) else { return Ok(None) };
+    let chunk = inner.blobs.get(&volume.blob(&name))?;
+    Ok(chunk.is_some_and(|chunk| is_packed(&chunk)).then_some(true))
+}
+
+/// What somebody has who asks for stretches.
+pub(crate) struct Offered {
+    pub base: Option<Base>,
+    /// The base is all of a compressed container.
+    pub packed: bool,
+    pub inside: Option<KnownInside>,
 }
 
 /// The chunks of stretches of a version; or, for who has a base that is `packed`, all chunks of it
-/// as a delta, where that is smaller.
+/// as a delta, where that is smaller; or assembled of what the asker has of what is inside.
 pub(crate) fn read(
     inner: &Inner,
     volume: &Volume,
     wanted: &ReadWanted,
 ) -> Result<Result<Sent, Refusal>> {
-    let ReadWanted { file, version, ref ranges, base, packed, squeeze } = *wanted;
+    let ReadWanted { file, version, ref ranges, ref offered, squeeze } = *wanted;
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
     let contents = match version_of(&view, file, Some(version))? {
@@ -111,7 +134,14 @@ pub(crate) fn read(
             Ok(pieces) => pieces,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if packed && let Some(delta) = unpacked(inner, volume, &contents, base)? {
+        let Offered { base, packed, inside } = offered;
+        let (base, which) = (*base, (file, version));
+        if *packed && let Some(delta) = unpacked(inner, volume, &contents, base)? {
+            return Ok(Ok(Sent::Delta(delta)));
+        }
+        if let Some(known) = inside
+            && let Some(delta) = assembled_for(inner, volume, which, (&contents, ranges), known)?
+        {
             return Ok(Ok(Sent::Delta(delta)));
         }
         Ok(Ok(send(inner, volume, &pieces, (base, squeeze))?))

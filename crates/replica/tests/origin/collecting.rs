@@ -48,7 +48,10 @@ async fn reads(
     length: u64,
 ) -> Result<usize, Refusal> {
     let ranges = vec![Range { offset: 0, length }];
-    match device.ask(Request::Read { file, version, ranges, base: None, packed: None }).await {
+    match device
+        .ask(Request::Read { file, version, ranges, base: None, packed: None, inside: None })
+        .await
+    {
         Response::Bytes(payload) => Ok(payload.bytes.len()),
         Response::Refused(refusal) => Err(refusal),
         response => panic!("{response:?}"),

@@ -79,7 +79,8 @@ async fn ranges_of_whole_chunks_are_read_and_others_are_malformed() {
     let (a, b, z) = (pieces[1], pieces[2], pieces[pieces.len() - 1]);
     let two = Range { offset: a.offset, length: b.end() - a.offset };
     let last = Range { offset: z.offset, length: z.piece.length() };
-    let read = |ranges| Request::Read { file, version, ranges, base: None, packed: None };
+    let read =
+        |ranges| Request::Read { file, version, ranges, base: None, packed: None, inside: None };
     let response = ada.ask(read(vec![two, last])).await;
     let Response::Bytes(payload) = response else { panic!("{response:?}") };
     let chunks = chunks::unpack(&payload, PAYLOAD_BYTES_MAX).unwrap();
@@ -106,8 +107,14 @@ async fn an_older_version_is_read_after_a_newer_one_was_stored() {
     let store = ada.storing(file, old, "new text").await;
     ada.replay(store).await;
     let range = Range { offset: 0, length: 8 };
-    let read =
-        |version| Request::Read { file, version, ranges: vec![range], base: None, packed: None };
+    let read = |version| Request::Read {
+        file,
+        version,
+        ranges: vec![range],
+        base: None,
+        packed: None,
+        inside: None,
+    };
     let text = |payload: &Payload| chunks::unpack(payload, 100).unwrap().concat();
     let Response::Bytes(payload) = ada.ask(read(old)).await else { panic!() };
     assert_eq!(text(&payload), b"old text");
@@ -185,7 +192,14 @@ async fn a_chunk_of_another_length_than_its_recipe_says_is_not_sent() {
     ada.replay(store_of(file, ada.stamp(), lie)).await;
     let ranges = vec![Range { offset: 0, length: 10 }; 1000];
     let refused = ada
-        .ask(Request::Read { file, version: ada.stamp(), ranges, base: None, packed: None })
+        .ask(Request::Read {
+            file,
+            version: ada.stamp(),
+            ranges,
+            base: None,
+            packed: None,
+            inside: None,
+        })
         .await;
     assert!(matches!(refused, Response::Refused(Refusal::Failed(_))), "{refused:?}");
 }

@@ -59,7 +59,10 @@ async fn submit(
 
 async fn read(ada: &Device, file: FileId, version: Stamp, bytes: &[u8]) -> Vec<u8> {
     let ranges = vec![Range { offset: 0, length: bytes.len() as u64 }];
-    match ada.ask(Request::Read { file, version, ranges, base: None, packed: None }).await {
+    match ada
+        .ask(Request::Read { file, version, ranges, base: None, packed: None, inside: None })
+        .await
+    {
         Response::Bytes(payload) => chunks::unpack(&payload, PAYLOAD_BYTES_MAX).unwrap().concat(),
         response => panic!("{response:?}"),
     }
@@ -178,6 +181,7 @@ async fn a_reader_who_has_the_version_before_gets_the_difference() {
         ranges: ranges.clone(),
         base,
         packed,
+        inside: None,
     };
     // What is no container is not taken for one, whatever is said of it.
     for packed in [None, Some(true)] {

@@ -63,7 +63,14 @@ impl Lost {
         let (file, version) = (self.file, self.version);
         let recipe =
             Request::Recipe { file, version: Some(version), range, eager_bytes: 0, base: None };
-        let read = Request::Read { file, version, ranges: vec![range], base: None, packed: None };
+        let read = Request::Read {
+            file,
+            version,
+            ranges: vec![range],
+            base: None,
+            packed: None,
+            inside: None,
+        };
         match self.ada.ask(recipe).await {
             Response::Recipe(_) => {}
             Response::Refused(refusal) => return Err(refusal),

@@ -37,6 +37,9 @@ pub(super) fn request(request: &Request) -> String {
             let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
             format!("Gather {sought:?} of {}", files.join(" "))
         }
+        Request::Inside { file, version, stretch } => {
+            format!("Inside {file} at {version}, {} bytes", stretch.length)
+        }
         Request::Find { names } => format!("Find {} chunks", names.len()),
         Request::Lock(locking) => format!(
             "Lock {}: holds {:?}, wishes {:?}",
@@ -94,6 +97,7 @@ pub(super) fn response(response: &Response) -> String {
             states(&submitted.states)
         ),
         Response::Measured(_) => "Measured".into(),
+        Response::Inside(names) => format!("Inside, {} bytes of names", names.len()),
         Response::Found(bits) => {
             let there: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
             format!("Found {there} chunks")
