@@ -225,9 +225,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if is_home(&*read, &root.name).map_err(error_of)? {
                     done = held.at.end;
                     let fits = held.contents.size <= room && parts.len() < PARTS_MAX / 2;
-                    if fits && seen.insert(root.name) {
+                    let bytes = match held.is_whole() {
+                        true => Some(segment.bytes()[held.at.clone()].to_vec()),
+                        // The rest of it may be here elsewhere.
+                        false => self.chunk_here(secret, &root.name)?,
+                    };
+                    let bytes = bytes.filter(|bytes| bytes.len() as u64 == held.contents.size);
+                    if let Some(bytes) = bytes
+                        && fits
+                        && seen.insert(root.name)
+                    {
                         room -= held.contents.size;
-                        let bytes = segment.bytes()[held.at.clone()].to_vec();
                         parts.push((Part::Contents(held.contents), bytes));
                     }
                 } else if !held.is_member {

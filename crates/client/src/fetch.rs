@@ -18,7 +18,7 @@ use crate::types::Error;
 use crate::worth;
 use chunks::delta::Effort;
 use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
-use inside::is_assembled;
+use inside::{is_assembled, is_most};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
     Base, CODED_BYTES_MAX, Fetched, KnownInside, PAYLOAD_BYTES_MAX, Range, Request, Response,
@@ -285,7 +285,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             false => None,
         };
         let source = self.offered((target.file, contents.size), source, &pieces, &missing)?;
-        let most = Portions::of(&self.inner.upstream.quality()).request;
+        let most = match &inside {
+            // What comes is a small part of what is asked for.
+            Some(known) if is_most(known) => PAYLOAD_BYTES_MAX as u64,
+            _ => Portions::of(&self.inner.upstream.quality()).request,
+        };
         let mut waiting: VecDeque<Wish> =
             requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();

@@ -136,7 +136,9 @@ pub(crate) fn assembled_for(
     let Some(lengths) = found.lengths(stretch)? else { return Ok(None) };
     let mut read = |from: u64, length: usize| found.read(from, length);
     let Some(segment) = inside.segment(&(start..end), &mut read)? else { return Ok(None) };
-    let parts = parts_among(&segment, &has);
+    let parts = parts_among(inner, volume, &segment, &has)?;
+    let parts: Vec<(Part, &[u8])> =
+        parts.iter().map(|(part, bytes)| (*part, bytes.as_slice())).collect();
     let target = found.read(start, (end - start) as usize)?;
     if target.len() as u64 != end - start || parts.is_empty() {
         return Ok(None);
@@ -147,17 +149,30 @@ pub(crate) fn assembled_for(
 }
 
 /// The chunks of a segment that somebody has.
-fn parts_among<'s>(segment: &'s Segment, has: &HashSet<&ChunkName>) -> Vec<(Part, &'s [u8])> {
+fn parts_among(
+    inner: &Inner,
+    volume: &Volume,
+    segment: &Segment,
+    has: &HashSet<&ChunkName>,
+) -> Result<Vec<(Part, Vec<u8>)>> {
     let (mut parts, mut seen, mut room) = (Vec::new(), HashSet::new(), PARTS_BYTES_MAX);
     for held in segment.held.iter().filter(|held| !held.is_member) {
         let Some(root) = held.contents.root else { continue };
         let fits = held.contents.size <= room && parts.len() < PARTS_MAX;
-        if has.contains(&root.name) && fits && seen.insert(root.name) {
+        if !has.contains(&root.name) || !fits || !seen.insert(root.name) {
+            continue;
+        }
+        let bytes = match held.is_whole() {
+            true => Some(segment.bytes()[held.at.clone()].to_vec()),
+            // The rest of it may be here as a chunk of a file.
+            false => inner.sound(volume, &root.name)?,
+        };
+        if let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 == held.contents.size) {
             room -= held.contents.size;
-            parts.push((Part::Contents(held.contents), &segment.bytes()[held.at.clone()]));
+            parts.push((Part::Contents(held.contents), bytes));
         }
     }
-    parts
+    Ok(parts)
 }
 
 /// The bytes of all parts, one after another; none if one of them is not here.

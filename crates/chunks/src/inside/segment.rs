@@ -20,10 +20,18 @@ use std::ops::{ControlFlow, Range};
 pub struct Held {
     /// A whole member, or one chunk of it.
     pub contents: Contents,
-    /// Where, in the segment's bytes.
+    /// Where, in the segment's bytes; of a chunk that reaches beyond them, the part that stands
+    /// there.
     pub at: Range<usize>,
     /// Whether it is all of a member; its chunks follow.
     pub is_member: bool,
+}
+
+impl Held {
+    /// Whether all of it stands in the segment.
+    pub fn is_whole(&self) -> bool {
+        self.at.len() as u64 == self.contents.size
+    }
 }
 
 /// A stretch of a container, unpacked.
@@ -131,7 +139,11 @@ impl Segment {
                 self.held.push(Held { contents, at, is_member: true });
             }
             for (offset, name, length) in chunks_of(member) {
-                if let Some(at) = within(member.offset + offset, length) {
+                let (first, last) = (member.offset + offset, member.offset + offset + length);
+                let (start, end) = (first.max(from), last.min(to));
+                if start < end
+                    && let Some(at) = within(start, end - start)
+                {
                     let root = Some(Root { name, depth: 0 });
                     let contents = Contents { size: length, root, holes: None };
                     self.held.push(Held { contents, at, is_member: false });

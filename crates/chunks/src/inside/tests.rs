@@ -111,7 +111,7 @@ fn assembled(
     let mut parts: Vec<(delta::Part, &[u8])> = Vec::new();
     let mut done = 0;
     for held in &segment.held {
-        if held.at.start >= done && has(held) {
+        if held.at.start >= done && held.is_whole() && has(held) {
             let bytes = &segment.bytes()[held.at.clone()];
             parts.push((delta::Part::Contents(held.contents), bytes));
             done = held.at.end;

@@ -29,6 +29,12 @@ pub(super) fn is_assembled(delta: &Delta) -> bool {
     delta.codec == Codec::Assembled.number()
 }
 
+/// Whether so much of it is here that next to nothing has to come.
+pub(super) fn is_most(known: &KnownInside) -> bool {
+    let here: u32 = known.bits.iter().map(|byte| byte.count_ones()).sum();
+    here as usize >= known.bits.len() * 7
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is here of what is inside the missing pieces of a container, if it is worth to ask what
     /// that is.
