@@ -345,19 +345,19 @@ impl Looking<'_> {
 }
 
 /// Contents that are named while they go by.
-struct Describing<'s> {
+struct Describing {
     offset: u64,
     cutting: Cutting,
-    naming: Naming<'s>,
+    naming: Naming,
     names: usize,
 }
 
-impl<'s> Describing<'s> {
+impl Describing {
     /// Of `size` bytes, or of whatever comes.
-    fn new(secret: &'s Secret, cutter: Cutter, offset: u64, size: Option<u64>) -> Describing<'s> {
+    fn new(secret: &Secret, cutter: Cutter, offset: u64, size: Option<u64>) -> Describing {
         let cutting = match size {
             Some(size) => Cutting::new(cutter, size),
-            None => Cutting::of_whatever_comes(cutter),
+            None => Cutting::growing(cutter),
         };
         Describing { offset, cutting, naming: Naming::new(secret), names: 0 }
     }

@@ -13,7 +13,7 @@ pub(super) struct Members<'s> {
     secret: &'s Secret,
     cutter: Cutter,
     at: u64,
-    state: State<'s>,
+    state: State,
     found: Vec<Member>,
     names: usize,
 }
@@ -23,7 +23,7 @@ pub(super) struct Members<'s> {
 ///     |                  |
 ///     +--(none)--> Whole +--(nonsense)--> Over
 /// ```
-enum State<'s> {
+enum State {
     /// What it is shows in the first record.
     First(Vec<u8>),
     Head(Vec<u8>),
@@ -31,9 +31,9 @@ enum State<'s> {
     Body {
         left: u64,
         filling: u64,
-        member: Option<Describing<'s>>,
+        member: Option<Describing>,
     },
-    Whole(Describing<'s>),
+    Whole(Describing),
     Over,
 }
 
@@ -111,21 +111,21 @@ impl<'s> Members<'s> {
         }
     }
 
-    fn keep(&mut self, member: Option<Describing<'s>>) {
+    fn keep(&mut self, member: Option<Describing>) {
         if let Some(member) = member.and_then(Describing::finish) {
             self.names += 1 + member.pieces.len();
             self.found.push(member);
         }
     }
 
-    fn whole(&self, head: &[u8]) -> State<'s> {
+    fn whole(&self, head: &[u8]) -> State {
         let mut member = Describing::new(self.secret, self.cutter, 0, None);
         member.push(head);
         State::Whole(member)
     }
 
     /// What a head begins, of which the last `taken` bytes came just now.
-    fn entry(&self, head: &[u8], taken: usize) -> State<'s> {
+    fn entry(&self, head: &[u8], taken: usize) -> State {
         let Some(size) = size_of_entry(head).filter(|_| is_tar(head)) else { return State::Over };
         let behind = self.at + taken as u64;
         let filling = size.next_multiple_of(RECORD as u64) - size;
