@@ -164,6 +164,10 @@ fn words(directory: &Path, asker: Asker) -> Words {
         advice: format!(
             "do not remove it; {see}keep a copy of {shown}, and restore it from a backup"
         ),
+        missing: format!(
+            "if it was moved, put it back; otherwise keep a copy of {shown}, and restore all of it \
+             from a backup of one moment, with {TABLES_LOG}"
+        ),
         describe: replica::describe_row,
     }
 }

@@ -12,7 +12,7 @@ use store::{Reserve as _, StoreError};
 
 pub const NAME: &str = "reserve";
 /// The rows of many thousand chunks that go.
-const PORTION: Portion = Portion { bytes: 4 << 20, one_in: 8 };
+const PORTION: Portion = Portion { bytes: 4 << 20, one_in: 6 };
 
 /// The reserve of one data directory.
 #[derive(Clone, Debug)]

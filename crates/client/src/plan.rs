@@ -208,8 +208,9 @@ impl Plan {
 /// What the plans that are kept may take in memory, about. Those beyond are made again from the
 /// containers when it is their turn.
 const PLANS_BYTES_MAX: usize = 32 << 20;
-/// What a plan takes by itself, and what each chunk of it takes.
-const PLAN_BYTES: usize = 512;
+/// What a plan takes by itself, with nodes of its maps that have one row each, and what each chunk
+/// of it takes in full ones.
+const PLAN_BYTES: usize = 1536;
 const CHUNK_BYTES: usize = 64;
 
 /// Plans of pending stores, by number of the update.

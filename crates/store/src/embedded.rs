@@ -39,7 +39,7 @@ pub const CACHE_BYTES: usize = 64 << 20;
 
 /// A commit is refused when the disk has less than this, besides what the commit brings: redb
 /// gives up for good where a write fails, and takes with it what only memory has.
-const ROOM_BYTES_MIN: u64 = 2 << 20;
+const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 /// How much of the disk a byte that was put may take, with the pages around it.
 const ROOM_FACTOR: u64 = 4;

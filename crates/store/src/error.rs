@@ -13,6 +13,9 @@ pub enum StoreError {
     /// Bytes that are not what was written.
     #[error("{place} is damaged: {what}")]
     Damaged { place: String, what: String },
+    /// It was there, and something that is not kept elsewhere is in it.
+    #[error("{place} is missing, {what}")]
+    Missing { place: String, what: String },
     /// Another process has the store open.
     #[error("{0} is in use by another farfs process")]
     Busy(PathBuf),

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// With less than one part in so many of it, it is no reserve.
 const LEAST_ONE_IN: u64 = 4;
 
+/// Of what was lent, so much is left to the file system when the rest is set aside again.
+const LEFT_BYTES: u64 = 128 << 10;
+
 /// Room kept aside.
 pub trait Reserve: Send + Sync + 'static {
     /// Whether there is enough aside, after trying to set it aside where there is not. New work
@@ -98,7 +101,7 @@ impl FileReserve {
         let enough = there >= bytes / LEAST_ONE_IN;
         let Some(free) = self.free()? else { return Ok(true) };
         // Some of what was lent has been written.
-        let lent = self.lent.load(Ordering::Acquire).min(free.saturating_sub(free / one_in));
+        let lent = self.lent.load(Ordering::Acquire).min(free.saturating_sub(LEFT_BYTES));
         let wanted = bytes.min(there.saturating_add((free / one_in).max(lent)));
         if wanted <= there || wanted < bytes / LEAST_ONE_IN {
             return Ok(enough);
@@ -186,6 +189,22 @@ mod tests {
         wanted(3 << 20);
         let bytes = path.metadata().unwrap().len();
         assert!(((3 << 20) / LEAST_ONE_IN..3 << 20).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn what_was_lent_is_set_aside_again_however_little_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("reserve");
+        let disk = rustix::fs::statvfs(directory.path()).unwrap();
+        // Of what is free now one part in so many is what is wanted, and soon it is not.
+        let free = disk.f_bavail * disk.f_frsize;
+        let portion = Portion { bytes: 1 << 20, one_in: (free >> 20).max(1) };
+        let reserve = FileReserve::open(&path, portion);
+        let set_aside = path.metadata().map_or(0, |file| file.len());
+        reserve.give_up();
+        let reserve = FileReserve { portion: Portion { one_in: u64::MAX, ..portion }, ..reserve };
+        reserve.take_back();
+        assert_eq!(path.metadata().map_or(0, |file| file.len()), set_aside);
     }
 
     #[test]

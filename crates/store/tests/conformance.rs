@@ -8,7 +8,7 @@ use store::faulty::Disk;
 use store::journal::FileJournal;
 use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
 use store::packs::Packs;
-use store::{Result, conformance};
+use store::{Journal, Result, conformance};
 use tempfile::tempdir;
 
 #[test]
@@ -56,6 +56,30 @@ fn blobs_in_memory_conform() -> Result<()> {
 fn blobs_on_a_faulty_disk_conform() -> Result<()> {
     let disk = Disk::new(1);
     conformance::blobs(|| disk.blobs("blobs"))
+}
+
+#[test]
+fn a_journal_is_read_in_steps_of_any_size_and_none_is_left_out() -> Result<()> {
+    let directory = tempdir().unwrap();
+    let journal = FileJournal::open_with_segments(directory.path(), 70_000)?;
+    // Some longer than what is read at once.
+    let record = |number: u64| vec![number as u8; if number % 500 == 7 { 40_000 } else { 30 }];
+    for number in 1..=4000 {
+        assert_eq!(journal.append(&record(number))?, number);
+    }
+    for bytes_max in [0, 31, 1000, 20_000, 65_000, usize::MAX] {
+        let mut from = if bytes_max < 1000 { 3900 } else { 1 };
+        while from <= 4000 {
+            let read = journal.read(from, bytes_max)?;
+            assert!(!read.is_empty(), "{from} by {bytes_max}");
+            for (position, bytes) in read {
+                assert_eq!((position, &bytes), (from, &record(from)), "by {bytes_max}");
+                from += 1;
+            }
+        }
+    }
+    assert_eq!(journal.read(4001, 1000)?, []);
+    Ok(())
 }
 
 #[test]

@@ -620,6 +620,7 @@ fn a_damaged_row_is_named_with_what_to_do() {
     let words = Words {
         advice: "ask Ada".into(),
         describe: |table, key| (table == "rows").then(|| format!("number {}", key[3])),
+        ..Words::default()
     };
     let tables = Database::open_as(&path, Settings { words, ..Settings::default() }).unwrap();
     let said = tables.read().unwrap().get("rows", &[0, 0, 0, 77]).unwrap_err().to_string();

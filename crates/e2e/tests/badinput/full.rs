@@ -4,7 +4,7 @@
 use e2e::contents::{noise, tree, write_and_sync};
 use e2e::{Mount, Server, World, eventually, run};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -47,6 +47,13 @@ fn all_there(mount: &Mount, files: u64) {
     }
 }
 
+/// To the last byte.
+fn fill(place: &Path) {
+    let mut file = fs::File::options().append(true).create(true).open(place.join("rest")).unwrap();
+    let error = (0..).find_map(|number| file.write_all(&noise(number, 4096)).err());
+    assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::StorageFull));
+}
+
 fn on_a_small_server(world: &World) -> (PathBuf, Server) {
     let place = disk(world, "small", "16m");
     let server = world.server_at(&place.join("data"), "origin");
@@ -86,6 +93,26 @@ fn a_full_disk_at_the_server_is_an_errno_in_connected_mode() {
     });
     mount.wait();
     assert_eq!(fs::read(other.path("later")).unwrap(), noise(99, FILE_BYTES));
+}
+
+#[test]
+fn a_device_comes_to_a_server_without_a_byte_left_and_can_remove_what_is_there() {
+    let world = World::new();
+    let (place, server) = on_a_small_server(&world);
+    let mut mount = world.mount(&server, "mount", "connected");
+    let (acknowledged, _) = write_until_full(&mount, 40);
+    assert!(acknowledged > 2, "{acknowledged}");
+    fill(&place);
+    for name in ["file-0", "file-1"] {
+        // It has made changes since it last attached.
+        mount.unmount(&[]);
+        mount.again();
+        let error = write_and_sync(&mount.path("more"), &noise(98, FILE_BYTES)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        fs::remove_file(mount.path(name)).unwrap();
+        assert!(!mount.path(name).exists());
+        fill(&place);
+    }
 }
 
 #[test]

@@ -46,9 +46,9 @@ impl Log {
     /// `applied` is the last record that redb has; None: it was closed in order, and has all.
     pub fn open(directory: &Path, applied: Option<Position>) -> Result<Log> {
         if applied.is_some() && !directory.is_dir() {
-            return Err(StoreError::Damaged {
+            return Err(StoreError::Missing {
                 place: directory.display().to_string(),
-                what: "it is missing, and what was last committed is in it alone".to_owned(),
+                what: "and what was last committed to the tables is in it alone".to_owned(),
             });
         }
         let journal = match FileJournal::open(directory) {

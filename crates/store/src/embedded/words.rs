@@ -11,13 +11,19 @@ const KEY_BYTES_MAX: usize = 48;
 pub struct Words {
     /// What to do about it.
     pub advice: String,
+    /// What to do if the log is not there.
+    pub missing: String,
     /// What a row is about, by its table and its key.
     pub describe: fn(&str, &[u8]) -> Option<String>,
 }
 
 impl Default for Words {
     fn default() -> Words {
-        Words { advice: "check the disk that holds it".to_string(), describe: |_, _| None }
+        Words {
+            advice: "check the disk that holds it".to_string(),
+            missing: "put it back from where it was moved to".to_string(),
+            describe: |_, _| None,
+        }
     }
 }
 
@@ -27,6 +33,9 @@ impl Words {
         match error {
             StoreError::Damaged { place, what } => {
                 StoreError::Damaged { place, what: format!("{what}; {}", self.advice) }
+            }
+            StoreError::Missing { place, what } => {
+                StoreError::Missing { place, what: format!("{what}; {}", self.missing) }
             }
             other => other,
         }

@@ -137,7 +137,11 @@ impl Journal for FileJournal {
                 break;
             }
             from = from.max(segment.first);
-            left = left.saturating_sub(read_records(segment, from, left, &mut records)?);
+            let read = read_records(segment, from, left, &mut records)?;
+            if !read.to_the_end {
+                break;
+            }
+            left = left.saturating_sub(read.bytes);
             from = records.last().map_or(from, |(last, _)| last + 1);
         }
         Ok(records)

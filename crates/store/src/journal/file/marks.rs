@@ -31,15 +31,25 @@ impl Marks {
     }
 }
 
+/// What was read of a segment.
+pub struct Read {
+    /// Of records.
+    pub bytes: usize,
+    /// None of its records is behind those that were read.
+    pub to_the_end: bool,
+}
+
 /// Reads records of a segment from `from` on: about `bytes_max` bytes of them, and one at least if
-/// there is one. Says how many bytes there were.
+/// there is one.
 pub fn read_records(
     segment: &Segment,
     from: Position,
     bytes_max: usize,
     records: &mut Vec<(Position, Vec<u8>)>,
-) -> Result<usize> {
-    let Some(begin) = segment.marks.before(from) else { return Ok(0) };
+) -> Result<Read> {
+    let Some(begin) = segment.marks.before(from) else {
+        return Ok(Read { bytes: 0, to_the_end: true });
+    };
     let left = segment.bytes as usize - begin.offset;
     let mut window = left.min(bytes_max.saturating_add(MARK_BYTES as usize));
     let failed = |source: std::io::Error| match source.kind() {
@@ -51,11 +61,16 @@ pub fn read_records(
         let mut bytes = vec![0; window];
         file.read_exact_at(&mut bytes, begin.offset as u64).map_err(failed)?;
         let before = records.len();
-        let mut taken = 0;
+        let (mut taken, mut passed) = (0, false);
         let end = walk(&bytes, End { offset: 0, next: begin.next }, |position, record| {
-            if position >= from && (taken < bytes_max || taken == 0) {
+            if position < from {
+                return;
+            }
+            if taken < bytes_max || records.len() == before {
                 records.push((position, record.to_vec()));
                 taken += record.len();
+            } else {
+                passed = true;
             }
         });
         let is_all = window == left;
@@ -63,7 +78,7 @@ pub fn read_records(
             return Err(damaged(&segment.path, begin.offset + end.offset));
         }
         if is_all || records.len() > before {
-            return Ok(taken);
+            return Ok(Read { bytes: taken, to_the_end: is_all && !passed });
         }
         // A record that is longer than what was read.
         window = left.min(window.saturating_mul(2));
