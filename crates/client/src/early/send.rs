@@ -106,7 +106,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let may = {
             let sent = work.sent();
-            !sent.stopped && sent.bytes < most
+            !sent.stopped && sent.bytes.saturating_add(step) <= most
         };
         (enough && may).then_some(work)
     }
@@ -154,6 +154,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         // Before the file may be stored: whoever stores it waits for these.
+        work.sent().bytes += new.iter().map(|(_, chunk)| chunk.len() as u64).sum::<u64>();
         Ok(batches(new).into_iter().map(|batch| (Flight::of(work), batch)).collect())
     }
 
@@ -165,7 +166,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let rate = self.inner.upstream.quality().rate_up;
         let Some(payload) = pack_all(&chunks, rate) else { return };
         drop(chunks);
-        flight.0.sent().bytes += names.iter().map(|(_, length)| u64::from(*length)).sum::<u64>();
         let request = Request::Put { payload, deltas: None };
         match self.inner.upstream.ask(Class::Replay, request).await {
             Ok(Response::Stored { known, .. }) => {
