@@ -225,9 +225,10 @@ pub fn plain_of(
 ) -> Result<Option<Vec<Vec<u8>>>> {
     let mut found: Vec<Vec<u8>> = wanted.iter().map(|_| Vec::new()).collect();
     let end = wanted.iter().map(|range| range.end).max().unwrap_or(0);
-    let most = stream.end.saturating_sub(stream.start).min(STREAM_BYTES_MAX) * 8;
+    let length = stream.end.saturating_sub(stream.start).min(STREAM_BYTES_MAX);
+    let most = length * 8;
     let mut spent = false;
-    walk(read, stream.start, &Checkpoint::default(), &mut |block| {
+    walk(read, (stream.start, length), &Checkpoint::default(), &mut |block| {
         let (from, to) = (block.offset, block.offset + block.plain.len() as u64);
         spent = block.bits.end > most || *room < block.plain.len() as u64;
         *room = room.saturating_sub(block.plain.len() as u64);
@@ -317,7 +318,8 @@ impl Looking<'_> {
         }
         let (mut plain, mut last, mut broken) = (0, 0, false);
         let mut checkpoints: Vec<Checkpoint> = Vec::new();
-        let end = walk(read, start, &Checkpoint::default(), &mut |block| {
+        let within = (start, most.min(STREAM_BYTES_MAX + 1));
+        let end = walk(read, within, &Checkpoint::default(), &mut |block| {
             if block.bits.start >= last + CHECKPOINT_BYTES * 8 {
                 last = block.bits.start;
                 let window = block.window.to_vec();

@@ -6,7 +6,6 @@
 
 use crate::client::{Client, error_of};
 use crate::inside::{Within, is_seen, reader};
-use crate::kin::Assembly;
 use crate::plan::{Plan, is_home};
 use crate::types::Error;
 use crate::worth;
@@ -158,17 +157,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let delta = segment.assemble(secret, base, (&target, stretch.lengths), &parts);
         let small =
             |delta: &Delta| delta.bytes.len() <= target.len() / SMALL_DENOMINATOR * SMALL_NUMERATOR;
-        let delta = delta.filter(small);
-        if delta.is_some() {
-            let alone = |part: &Part| matches!(part, Part::Contents(_));
-            let files = found.iter().filter(|(part, _)| alone(part)).count() as u64;
-            let within = found.len() as u64 - files;
-            let bytes = found.iter().map(|(part, _)| part.length()).sum();
-            let members = segment.members as u64;
-            let assembly = Assembly { members, files, within, bytes };
-            self.kin().transfer_of(own.0, own.1, true).assembly.add(&assembly);
-        }
-        Ok(delta)
+        Ok(delta.filter(small))
     }
 
     /// Whether enough of what is near is above, as far as is known, to look closer.

@@ -10,7 +10,7 @@ use crate::presence::Presence;
 use crate::replay_log::coded_bytes;
 use crate::types::Error;
 use crate::worth;
-use chunks::delta::{Effort, is_packed};
+use chunks::delta::{Codec, Effort, is_packed, parts_of};
 use chunks::sketch::FEATURES;
 use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
@@ -499,6 +499,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         transfer.base = Some((delta.base.file, delta.base.version, delta.codec));
         transfer.coded += delta.lengths.iter().map(|length| u64::from(*length)).sum::<u64>();
         transfer.coded_bytes += delta.bytes.len() as u64;
+        if delta.codec == Codec::Assembled.number() {
+            transfer.assembly.add(&parts_of(&delta.bytes).unwrap_or_default());
+        }
     }
 
     /// For `explain`: chunks have travelled by themselves.

@@ -3,8 +3,9 @@
 //! Holds: these are guesses, and bounded. A wrong one costs a delta that is not made.
 //! From: beyond LBFS, which finds what is alike by its chunks alone.
 
+use chunks::delta::Part;
 use model::{Change, FileId, Kind, Name, Stamp, Update};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files, names and bases that are remembered.
 pub(crate) const REMEMBERED_MAX: usize = 4096;
@@ -48,21 +49,33 @@ impl<K: Ord + Clone, V> Recent<K, V> {
 /// What a version was assembled of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Assembly {
-    /// Members that it has something of.
-    pub members: u64,
-    /// Parts that the other side has as contents of their own, and parts inside other containers.
+    /// Parts that were there as contents of their own, and the bytes of all parts.
     pub files: u64,
-    pub within: u64,
-    /// Bytes of all of them.
     pub bytes: u64,
+    /// Parts that were inside other containers, and the first few of these.
+    pub within: u64,
+    pub containers: BTreeSet<FileId>,
 }
 
+/// Containers that are named.
+const CONTAINERS_MAX: usize = 4;
+
 impl Assembly {
-    pub fn add(&mut self, more: &Assembly) {
-        self.members += more.members;
-        self.files += more.files;
-        self.within += more.within;
-        self.bytes += more.bytes;
+    pub fn add(&mut self, parts: &[Part]) {
+        for part in parts {
+            self.bytes += part.length();
+            let container = match part {
+                Part::Contents(_) => {
+                    self.files += 1;
+                    continue;
+                }
+                Part::Bytes(base) | Part::Plain { stream: base, .. } => base.file,
+            };
+            self.within += 1;
+            if self.containers.len() < CONTAINERS_MAX {
+                self.containers.insert(container);
+            }
+        }
     }
 }
 

@@ -246,13 +246,17 @@ fn tell(transfer: &Transfer) -> String {
 
 /// What a container was assembled of.
 fn tell_assembly(transfer: &Transfer, text: &mut String) {
-    let Assembly { members, files, within, bytes } = transfer.assembly;
+    let Assembly { files, bytes, within, containers } = &transfer.assembly;
     text.push_str(&format!(
-        ": {} bytes of it assembled from {} bytes: it has {members} members, and {bytes} bytes of \
-         what they hold were there, {files} parts as contents of their own and {within} in other \
-         containers",
+        ": {} bytes of it assembled with {} bytes, as {bytes} bytes of what it holds were there: \
+         {files} parts of it as contents of their own, {within} in other containers",
         transfer.coded, transfer.coded_bytes
     ));
+    let named: Vec<String> = containers.iter().map(|file| format!("file {file}")).collect();
+    if !named.is_empty() {
+        text.push_str(&format!(" ({}", named.join(", ")));
+        text.push(')');
+    }
 }
 
 fn name_of(mode: Mode) -> &'static str {

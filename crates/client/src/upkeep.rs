@@ -6,7 +6,7 @@ use crate::client::{Client, error_of};
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
-use chunks::index;
+use chunks::{index, inside};
 use model::ChunkName;
 use protocol::{Class, Request, Upstream};
 use std::sync::atomic::Ordering;
@@ -91,6 +91,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) async fn run_upkeep(&self) {
         let (mut round, mut swept, mut keeping) = (0u32, None, Keeping::default());
+        let mut swept_inside = None;
         while !self.is_stopping() {
             tokio::select! {
                 biased;
@@ -119,6 +120,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Ok(next) => swept = next,
                     Err(error) => tracing::warn!(%error, "the index could not be swept"),
                 }
+                match self.sweep_inside(swept_inside.take()) {
+                    Ok(next) => swept_inside = next,
+                    Err(error) => tracing::warn!(%error, "the index of containers was not swept"),
+                }
             }
             round = round.wrapping_add(1);
         }
@@ -140,6 +145,31 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         })?;
+        match failed {
+            Some(error) => Err(error),
+            None => write.commit(Durability::Later).map(|()| next),
+        }
+    }
+
+    /// The same of what was seen inside versions that are gone.
+    fn sweep_inside(&self, from: Option<ChunkName>) -> Result<Option<ChunkName>, StoreError> {
+        let mut write = self.inner.tables.write()?;
+        let read = self.inner.tables.read()?;
+        let mut failed = None;
+        let next =
+            inside::index::sweep(
+                &mut *write,
+                from,
+                SWEPT_ROWS,
+                |file, version| match Presence::load(&*read, file) {
+                    Ok(Some(there)) if there.version == version => true,
+                    Ok(_) => self.trash().find(file, Some(version)).is_some(),
+                    Err(error) => {
+                        failed = Some(error);
+                        true
+                    }
+                },
+            )?;
         match failed {
             Some(error) => Err(error),
             None => write.commit(Durability::Later).map(|()| next),

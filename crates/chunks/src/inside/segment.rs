@@ -253,7 +253,8 @@ fn blocks(
 ) -> Result<Option<Blocks>> {
     let begin: Checkpoint = stream.checkpoint(from / 8);
     let mut found = Blocks::default();
-    let end = walk(read, stream.start, &begin, &mut |block: &Block<'_>| {
+    let within = (stream.start, stream.packed);
+    let end = walk(read, within, &begin, &mut |block: &Block<'_>| {
         if block.bits.end <= from {
             return ControlFlow::Continue(());
         }

@@ -8,9 +8,10 @@ use std::ops::{ControlFlow, Range};
 /// Plain bytes that a block may refer to.
 pub(crate) const WINDOW_BYTES: usize = 1 << 15;
 
-/// Packed bytes that are read at once, and that one block has at most.
+/// Packed bytes that are read at once: few at first, as most streams are short. What is left when
+/// the next are read is half of them at most, so a block may have half of the most.
+const FIRST_BYTES: usize = 32 << 10;
 const BUFFER_BYTES: usize = 2 << 20;
-const BLOCK_PACKED_MAX: usize = 1 << 20;
 /// Plain bytes of one block, at most.
 const BLOCK_PLAIN_MAX: usize = 8 << 20;
 
@@ -34,36 +35,43 @@ pub(crate) struct Block<'a> {
     pub(crate) plain: &'a [u8],
 }
 
-/// Reads a stream that begins at `start` in a file, from a checkpoint on, until it ends or `each`
-/// has enough. Gives where it ends, in bits, filled up to whole bytes; none if nobody has said
-/// that it is enough and it does not end, and for what is no stream or has blocks that are too
-/// large. `read` gives so many bytes of the file from an offset on, or those up to its end.
-/// Errors: those of `read`.
+/// Reads a stream of at most `most` bytes that begins at `start` in a file, from a checkpoint on,
+/// until it ends or `each` has enough. Gives where it ends, in bits, filled up to whole bytes; none
+/// if nobody has said that it is enough and it does not end, and for what is no stream or has
+/// blocks that are too large. `read` gives so many bytes of the file from an offset on, or those up
+/// to its end. Errors: those of `read`.
 pub(crate) fn walk(
     read: &mut dyn FnMut(u64, usize) -> Result<Vec<u8>>,
-    start: u64,
+    (start, most): (u64, u64),
     from: &Checkpoint,
     each: &mut dyn FnMut(&Block<'_>) -> ControlFlow<()>,
 ) -> Result<Option<u64>> {
     let (mut at, mut offset, mut window) = (from.bit, from.plain, from.window.clone());
     let mut tokens = Vec::new();
+    let mut buffer = FIRST_BYTES;
     loop {
         let first = at / 8;
-        let packed = read(start.saturating_add(first), BUFFER_BYTES)?;
-        let more = packed.len() >= BUFFER_BYTES;
+        let left = usize::try_from(most.saturating_sub(first)).unwrap_or(usize::MAX);
+        let packed = read(start.saturating_add(first), buffer.min(left))?;
+        let more = packed.len() == buffer && buffer < left;
         let Some(mut blocks) = Blocks::at(&packed, (at % 8) as u32, window, 0) else {
             return Ok(None);
         };
         loop {
             let begins = blocks.position();
-            if more && begins > (BUFFER_BYTES - BLOCK_PACKED_MAX) * 8 {
+            if more && begins > buffer / 2 * 8 {
                 break;
             }
             blocks.drain(WINDOW_BYTES, BLOCK_PLAIN_MAX);
             let before = blocks.plain.len();
             tokens.clear();
             if blocks.next(&mut tokens).is_none() {
-                return Ok(None);
+                if !more || buffer == BUFFER_BYTES {
+                    return Ok(None);
+                }
+                // It may be longer than what was read.
+                blocks.plain.truncate(before);
+                break;
             }
             let ended = blocks.ended();
             let ends = if ended { blocks.packed_len().map(|bytes| bytes * 8) } else { None };
@@ -83,5 +91,6 @@ pub(crate) fn walk(
         }
         let from = blocks.plain.len().saturating_sub(WINDOW_BYTES);
         window = blocks.plain.split_off(from);
+        buffer = BUFFER_BYTES;
     }
 }
