@@ -124,7 +124,9 @@ impl Board {
         // Of two that replaced the same, one was kept aside.
         let rivals = of_file().filter(|save| save.base == read).count();
         let overtaken = closed.iter().map(|save| &state.saves[*save]);
-        let mut overtaken = overtaken.filter(|save| save.file == file && save.base == read);
+        // A few bytes may be the same again.
+        let mut overtaken =
+            overtaken.filter(|save| save.file == file && save.base == read && save.saved != read);
         match overtaken.next() {
             Some(save) if rivals == 1 => Err(format!(
                 "{who} opened {file} after {} had closed {}, and read {}",
