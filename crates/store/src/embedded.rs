@@ -19,6 +19,7 @@ use access::{Reading, Writing};
 use base::{Base, Flush, Place, close_redb, open_redb};
 use errors::{guarded, open_error};
 use log::Log;
+use room::ROOM_BYTES_MIN;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -28,6 +29,7 @@ mod access;
 mod base;
 mod errors;
 mod log;
+mod room;
 mod words;
 mod young;
 
@@ -37,13 +39,6 @@ pub use words::Words;
 /// Pages kept in memory unless the caller says otherwise.
 pub const CACHE_BYTES: usize = 64 << 20;
 
-/// A commit is refused when the disk has less than this, besides what the commit brings: redb
-/// gives up for good where a write fails, and takes with it what only memory has.
-const ROOM_BYTES_MIN: u64 = 1 << 20;
-
-/// How much of the disk a byte that was put may take, with the pages around it.
-const ROOM_FACTOR: u64 = 4;
-
 /// The next commit after so many young rows, or bytes of them, writes them to redb first. Many
 /// at once cost a hundredth of what each by itself does; who commits waits for it for some
 /// milliseconds.
@@ -52,13 +47,6 @@ const YOUNG_BYTES_MAX: u64 = 512 << 10;
 
 /// A transaction that puts more gives it to redb before it is committed.
 const HELD_BYTES_MAX: u64 = 8 << 20;
-
-/// What memory alone has, with what it takes on the disk, is at most one part in so many of the
-/// room there: others fill the disk too, and what was committed must find its place.
-const UNDURABLE_ONE_IN: u64 = 4;
-
-/// So little may wait in any case: a disk that is nearly full is not made to sync each commit.
-const WAITING_BYTES_MIN: u64 = 64 << 10;
 
 /// How a database is opened.
 #[derive(Clone, Debug)]
@@ -274,38 +262,6 @@ impl Database {
         Ok(())
     }
 
-    /// Whether the disk has room for so many bytes more. What memory alone has goes there first,
-    /// where that is much beside the room that is left.
-    fn find_room(&self, state: &mut State, bytes: u64) -> Result<()> {
-        let waiting = state.undurable_bytes + self.level().young.bytes();
-        let free = files::free_bytes(&self.path)?;
-        let is_much =
-            taken_by(waiting) > (free / UNDURABLE_ONE_IN).max(taken_by(WAITING_BYTES_MIN));
-        let fits = has_room(free, bytes + waiting);
-        if fits && !is_much {
-            return Ok(());
-        }
-        if waiting > 0 && has_room(free, waiting) {
-            self.flush(state, &Puts::new(), Durability::Now)?;
-            if has_room(files::free_bytes(&self.path)?, bytes) {
-                return Ok(());
-            }
-        }
-        if fits { Ok(()) } else { Err(StoreError::Full(self.path.clone())) }
-    }
-
-    /// The same for one that goes on, of which redb's transaction holds so many bytes already.
-    fn find_room_held(&self, state: &mut State, bytes: u64, held: u64) -> Result<()> {
-        if held == 0 {
-            return self.find_room(state, bytes);
-        }
-        let waiting = state.undurable_bytes + self.level().young.bytes() + held;
-        match has_room(files::free_bytes(&self.path)?, waiting + bytes) {
-            true => Ok(()),
-            false => Err(StoreError::Full(self.path.clone())),
-        }
-    }
-
     fn commit_held(
         &self,
         state: &mut State,
@@ -501,26 +457,4 @@ fn record_of(puts: &Puts) -> Vec<u8> {
 fn bytes_of(puts: &Puts) -> u64 {
     let rows = puts.values().flatten();
     rows.map(|(key, put)| (key.len() + put.as_ref().map_or(0, Vec::len)) as u64).sum()
-}
-
-/// What so many bytes may take of the disk.
-fn taken_by(bytes: u64) -> u64 {
-    bytes.saturating_mul(ROOM_FACTOR)
-}
-
-fn has_room(free_bytes: u64, bytes: u64) -> bool {
-    free_bytes >= taken_by(bytes).saturating_add(ROOM_BYTES_MIN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_needs_room_for_what_it_brings_and_some_more() {
-        assert!(has_room(ROOM_BYTES_MIN, 0));
-        assert!(!has_room(ROOM_BYTES_MIN, 1));
-        assert!(!has_room(u64::MAX - 1, u64::MAX));
-        assert!(has_room(ROOM_BYTES_MIN + 4000, 1000));
-    }
 }
