@@ -126,7 +126,7 @@ fn sizes_change_with_the_first_chunk_behind_a_bound() {
         });
         let (fine, coarse) = pieces.split_at(behind.unwrap());
         let begin = join(fine).len();
-        assert!(begin >= 1 << 20 && begin < (1 << 20) + 64 * KIB);
+        assert!((1 << 20..(1 << 20) + 64 * KIB).contains(&begin));
         assert_eq!(fine, cut_from(cutter, 0, &bytes[..begin]));
         assert_eq!(coarse, cut_from(cutter, 1 << 30, &bytes[begin..]));
     }
