@@ -7,6 +7,7 @@
 use crate::client::{Client, error_of};
 use crate::inside::{Within, is_seen, reader};
 use crate::plan::{Plan, is_home};
+use crate::replay_log::coded_bytes;
 use crate::types::Error;
 use crate::worth;
 use chunks::Secret;
@@ -36,6 +37,22 @@ const FOUND_ONE_IN: u64 = 16;
 const SMALL_NUMERATOR: usize = 7;
 const SMALL_DENOMINATOR: usize = 8;
 
+/// Nothing better is looked for than a delta of one byte for so many.
+const ENOUGH_ONE_IN: u64 = 16;
+
+/// Whether a delta has at most one byte for so many that it stands for.
+fn is_small(delta: &Delta, one_in: u64) -> bool {
+    (delta.bytes.len() as u64).saturating_mul(one_in) <= coded_bytes(delta)
+}
+
+/// Whether the first takes less for what it stands for.
+fn is_better(one: &Delta, other: &Delta) -> bool {
+    let takes = |of: &Delta, for_each: &Delta| {
+        u128::from(of.bytes.len() as u64) * u128::from(coded_bytes(for_each))
+    };
+    takes(one, other) <= takes(other, one)
+}
+
 /// A part, and its bytes.
 type Found = (Part, Vec<u8>);
 
@@ -46,6 +63,28 @@ struct Stretch {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Chunks of a pending store as a delta; none where they are better sent by themselves. It may
+    /// stand for others than these, as `covered` tells.
+    pub(crate) fn delta_for(
+        &self,
+        update: &Update,
+        plan: &Plan,
+        names: &[ChunkName],
+    ) -> Result<Option<Delta>, Error> {
+        if plan.is_left_alone(names) {
+            return Ok(None);
+        }
+        let usual = self.delta_of_version(update, plan, names)?;
+        if usual.as_ref().is_some_and(|delta| is_small(delta, ENOUGH_ONE_IN)) {
+            return Ok(usual);
+        }
+        let assembled = self.assembled_for(update, plan, names)?;
+        Ok(match (usual, assembled) {
+            (Some(usual), Some(assembled)) if is_better(&usual, &assembled) => Some(usual),
+            (usual, assembled) => assembled.or(usual),
+        })
+    }
+
     /// Whether a processor unpacks faster than the link takes for so many bytes.
     pub(crate) fn is_worth_unpacking(&self, bytes: u64) -> bool {
         let rate = self.inner.upstream.quality().rate_up;

@@ -7,7 +7,6 @@ use crate::client::{Client, error_of};
 use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
-use crate::replay_log::coded_bytes;
 use crate::types::Error;
 use crate::worth;
 use chunks::delta::{Codec, Effort, is_packed, parts_of};
@@ -34,22 +33,6 @@ const SMALL_ONE_IN: u64 = 4;
 const WHOLE_ONE_IN: usize = 2;
 /// By so many bytes a compressed container is known.
 const KIND_BYTES: u64 = 16;
-
-/// Nothing better is looked for than a delta of one byte for so many.
-const ENOUGH_ONE_IN: u64 = 16;
-
-/// Whether a delta has at most one byte for so many that it stands for.
-fn is_small(delta: &Delta, one_in: u64) -> bool {
-    (delta.bytes.len() as u64).saturating_mul(one_in) <= coded_bytes(delta)
-}
-
-/// Whether the first takes less for what it stands for.
-fn is_better(one: &Delta, other: &Delta) -> bool {
-    let takes = |of: &Delta, for_each: &Delta| {
-        u128::from(of.bytes.len() as u64) * u128::from(coded_bytes(for_each))
-    };
-    takes(one, other) <= takes(other, one)
-}
 
 /// What a delta is made of.
 struct Coded<'a, K> {
@@ -366,31 +349,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Some(votes)
     }
 
-    /// Chunks of a pending store as a delta; none where they are better sent by themselves. It may
-    /// stand for others than these, as `covered` tells.
-    pub(crate) fn delta_for(
-        &self,
-        update: &Update,
-        plan: &Plan,
-        names: &[ChunkName],
-    ) -> Result<Option<Delta>, Error> {
-        if plan.is_left_alone(names) {
-            return Ok(None);
-        }
-        let usual = self.delta_of_version(update, plan, names)?;
-        if usual.as_ref().is_some_and(|delta| is_small(delta, ENOUGH_ONE_IN)) {
-            return Ok(usual);
-        }
-        let assembled = self.assembled_for(update, plan, names)?;
-        Ok(match (usual, assembled) {
-            (Some(usual), Some(assembled)) if is_better(&usual, &assembled) => Some(usual),
-            (usual, assembled) => assembled.or(usual),
-        })
-    }
-
-    /// The same against one version. Of a compressed container it may be all chunks, and not only
-    /// these.
-    fn delta_of_version(
+    /// Chunks of a pending store against one version; none where they are better sent by
+    /// themselves. Of a compressed container it may be all chunks, and not only these.
+    pub(crate) fn delta_of_version(
         &self,
         update: &Update,
         plan: &Plan,

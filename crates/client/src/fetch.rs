@@ -285,11 +285,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             false => None,
         };
         let source = self.offered((target.file, contents.size), source, &pieces, &missing)?;
-        let most = match &inside {
-            // What comes is a small part of what is asked for.
-            Some(known) if is_most(known) => PAYLOAD_BYTES_MAX as u64,
-            _ => Portions::of(&self.inner.upstream.quality()).request,
-        };
+        let most = self.request_bytes(inside.as_ref());
         let mut waiting: VecDeque<Wish> =
             requests(&pieces, &missing, most).into_iter().map(|ranges| (ranges, true)).collect();
         let mut under_way = tokio::task::JoinSet::new();
@@ -341,6 +337,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         self.note_present(target, contents, &left)
+    }
+
+    /// What one request may ask for.
+    fn request_bytes(&self, inside: Option<&KnownInside>) -> u64 {
+        match inside {
+            // What comes is a small part of what is asked for.
+            Some(known) if is_most(known) => PAYLOAD_BYTES_MAX as u64,
+            _ => Portions::of(&self.inner.upstream.quality()).request,
+        }
     }
 
     async fn ask_ranges(

@@ -4,7 +4,7 @@
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{ChunkName, Contents, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
+use model::{ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
 mod carried;
 mod gathered;
@@ -18,8 +18,8 @@ pub use verdict::{Objection, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
 pub use carried::{
-    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, KnownInside, PAYLOAD_BYTES_MAX,
-    Payload, Range,
+    BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, Fetched, KnownInside,
+    PAYLOAD_BYTES_MAX, Payload, Range,
 };
 
 /// What a client asks of the replica above it.
@@ -432,28 +432,6 @@ pub struct Listed {
     /// No entry comes after the last one.
     #[n(2)]
     pub complete: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Fetched {
-    #[n(0)]
-    pub version: Stamp,
-    #[n(1)]
-    pub contents: Contents,
-    /// Recipe chunks, encoded, the root first, parents before children. None where all the
-    /// contents come as chunks: who has them can make it.
-    #[n(2)]
-    pub recipe: Vec<ByteVec>,
-    /// All the contents, where they were few enough.
-    #[n(3)]
-    pub bytes: Option<Payload>,
-    /// All the contents, in place of `bytes`, where the client offered a base.
-    #[n(4)]
-    pub delta: Option<Delta>,
-    /// The version begins as a compressed container does: it is worth to ask what is inside. None:
-    /// it does not, or an older replica does not say.
-    #[n(5)]
-    pub packed: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]

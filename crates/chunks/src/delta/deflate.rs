@@ -8,6 +8,7 @@
 
 mod bits;
 mod blocks;
+mod part;
 mod predict;
 mod trees;
 mod walk;
@@ -21,6 +22,8 @@ use predict::{LEVELS, Manner, Predictor};
 use std::ops::Range;
 use trees::{DISTANCES, END_OF_BLOCK, LITERALS, Lengths};
 
+pub(super) use part::Ends;
+pub(crate) use part::Part;
 pub(crate) use walk::{Block, Checkpoint, WINDOW_BYTES, walk};
 
 /// Tokens by which the compressor's manner is found out.
@@ -41,48 +44,6 @@ const HINT_MISSES_ONE_IN: usize = 64;
 
 /// Whole blocks are made, and may have so many bytes more than were asked for.
 const BEYOND_BYTES_MAX: usize = 1 << 20;
-
-/// Blocks of a stream, one after another.
-#[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
-    /// From the byte in which the first of them begins.
-    pub(crate) packed: &'a [u8],
-    /// So many bits of that byte belong to what is before.
-    pub(crate) bit: u32,
-    /// Their plain bytes, and before them those of the stream that they may refer to.
-    pub(crate) plain: &'a [u8],
-    /// So many of the plain bytes are before them.
-    pub(crate) dictionary: usize,
-    /// How many they are; none: all up to the end.
-    pub(crate) blocks: Option<usize>,
-}
-
-impl<'a> Part<'a> {
-    fn whole(packed: &'a [u8], plain: &'a [u8]) -> Part<'a> {
-        Part { packed, bit: 0, plain, dictionary: 0, blocks: None }
-    }
-
-    fn stream(&self) -> Option<Blocks<'a>> {
-        let before = self.plain.get(..self.dictionary)?;
-        Blocks::at(self.packed, self.bit, before.to_vec(), self.plain.len())
-    }
-
-    fn predictor(&self, manner: Manner) -> Predictor<'a> {
-        Predictor::behind(self.dictionary, self.plain, manner)
-    }
-}
-
-/// How blocks that are made begin and end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ends {
-    /// Plain bytes that are before them.
-    pub(super) dictionary: usize,
-    /// So many bits of the first byte are what is before, and these they are.
-    pub(super) bit: u32,
-    pub(super) bits: u8,
-    /// The last of them is the last of the stream.
-    pub(super) last: bool,
-}
 
 /// A stream, taken apart.
 #[derive(Debug, PartialEq, Eq)]

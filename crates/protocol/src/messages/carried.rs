@@ -2,7 +2,7 @@
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{FileId, Stamp};
+use model::{Contents, FileId, Stamp};
 
 /// The most bytes of contents, before compression, in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
@@ -82,4 +82,26 @@ pub struct KnownInside {
     /// A bit for each name of the answer, the lowest of a byte first.
     #[n(1)]
     pub bits: ByteVec,
+}
+
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Fetched {
+    #[n(0)]
+    pub version: Stamp,
+    #[n(1)]
+    pub contents: Contents,
+    /// Recipe chunks, encoded, the root first, parents before children. None where all the
+    /// contents come as chunks: who has them can make it.
+    #[n(2)]
+    pub recipe: Vec<ByteVec>,
+    /// All the contents, where they were few enough.
+    #[n(3)]
+    pub bytes: Option<Payload>,
+    /// All the contents, in place of `bytes`, where the client offered a base.
+    #[n(4)]
+    pub delta: Option<Delta>,
+    /// The version begins as a compressed container does: it is worth to ask what is inside. None:
+    /// it does not, or an older replica does not say.
+    #[n(5)]
+    pub packed: Option<bool>,
 }
