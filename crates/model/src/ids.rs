@@ -3,14 +3,14 @@
 use minicbor::{Decode, Encode};
 use std::fmt;
 
-/// The highest replica id: 24 bits.
-pub const REPLICA_MAX: u32 = (1 << 24) - 1;
+/// The highest replica id: 24 bits, of which the highest is kept for the files of snapshots.
+pub const REPLICA_MAX: u32 = (1 << 23) - 1;
 /// The highest counter of files that one replica can make: 40 bits.
 pub const COUNTER_MAX: u64 = (1 << 40) - 1;
 
 /// A number that does not fit the bits that an id has for it.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("replica {replica} or counter {counter} is out of range (24 and 40 bits)")]
+#[error("replica {replica} or counter {counter} is out of range (23 and 40 bits)")]
 pub struct IdOutOfRange {
     pub replica: u32,
     pub counter: u64,

@@ -10,6 +10,7 @@ mod ids;
 mod judge;
 mod locks;
 mod name;
+mod past;
 mod update;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl};
@@ -19,4 +20,5 @@ pub use ids::{COUNTER_MAX, FileId, IdOutOfRange, REPLICA_MAX, ReplicaId, Seq, St
 pub use judge::{Effects, Problem, View, judge};
 pub use locks::{Lock, LockKind, LockTable, Locks, Waits};
 pub use name::{BadName, NAME_BYTES_MAX, Name};
+pub use past::{BadSnapshotName, Past, SnapshotId, control_name, snapshot_name, snapshots_name};
 pub use update::{AttributeChange, Change, Update};

@@ -15,6 +15,7 @@ mod keys;
 mod prune;
 mod purge;
 mod record;
+mod snapshots;
 mod times;
 mod view;
 mod writers;
@@ -29,6 +30,7 @@ pub use keys::VolumeId;
 pub use prune::{Holds, PruneAt, Version, contents_page, needed, prune};
 pub use purge::purge;
 pub use record::{decode, encode};
+pub use snapshots::{SNAPSHOTS_MAX, Snapshot, snapshot_positions, snapshots};
 pub use times::{forget_times, mark_time, position_at};
 pub use view::{EntryVersion, NodeVersion, Page, Whole};
 pub use writers::{KNOWN_MAX, Known, Writer};
@@ -45,8 +47,11 @@ mod table {
     pub const WRITERS: &str = "whole-writers";
     pub const VERDICTS: &str = "whole-verdicts";
     pub const TIMES: &str = "whole-times";
+    pub const SNAPSHOTS: &str = "whole-snapshots";
 
     /// All of them, for a volume that goes away.
-    pub const ALL: [&str; 10] =
-        [HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, TIMES, NODES, CONTENTS];
+    pub const ALL: [&str; 11] = [
+        HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, TIMES, SNAPSHOTS, NODES,
+        CONTENTS,
+    ];
 }

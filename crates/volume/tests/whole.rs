@@ -2,15 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a history that cannot be written is a failed test")]
 
 use model::{
-    AttributeChange, Change, Contents, Effects, FileId, Kind, Name, Node, ReplicaId, Seq, Stamp,
-    Time, Update, View, judge,
+    AttributeChange, Change, Contents, Effects, FileId, Kind, Name, Node, ReplicaId, Seq,
+    SnapshotId, Stamp, Time, Update, View, judge, snapshots_name,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use store::memory::MemoryTables;
 use store::{Durability, Tables};
-use volume::whole::{Committer, Holds, Touched, VolumeId, Whole, Writer, create, prune, purge};
+use volume::whole::{
+    Committer, Holds, Snapshot, Touched, VolumeId, Whole, Writer, check, create, prune, purge,
+    snapshot_positions, snapshots,
+};
 
 const VOLUME: VolumeId = VolumeId(7);
 const NEIGHBOURS: [VolumeId; 2] = [VolumeId(6), VolumeId(8)];
@@ -347,6 +350,141 @@ proptest! {
             prop_assert_eq!(Whole::now(&*read, volume).files().unwrap(), 1);
         }
     }
+}
+
+/// Plays the steps and makes a snapshot before those whose turn it is.
+fn play_with_snapshots(
+    tables: &MemoryTables,
+    steps: &[Step],
+    turns: &BTreeSet<usize>,
+) -> (Naive, Vec<(Snapshot, Naive)>) {
+    let (mut naive, mut taken) = (Naive::new(), Vec::new());
+    for (turn, step) in steps.iter().enumerate() {
+        let mut write = tables.write().unwrap();
+        let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+        if turns.contains(&turn) {
+            let name = Name::new(format!("s{turn}")).unwrap();
+            let (snapshot, made) =
+                committer.add_snapshot(name, Time::default(), (None, 0), turn as u64).unwrap();
+            assert_eq!(made.seq, snapshot.position.next());
+            taken.push((snapshot, naive.clone()));
+        }
+        let update = update(step, turn as u64 + 1, &naive);
+        if let Ok(effects) = judge(&update, &naive).unwrap() {
+            committer.apply(&update, &effects).unwrap();
+            naive.apply(&effects);
+        }
+        committer.finish().unwrap();
+        write.commit(Durability::Now).unwrap();
+    }
+    (naive, taken)
+}
+
+/// What the snapshot shows through the numbers of its own is what there was.
+fn assert_shows(view: &Whole<'_>, number: SnapshotId, then: &Naive) {
+    let past = |file: FileId| file.in_snapshot(number).unwrap();
+    for file in (0..FILES).map(id) {
+        let mut node = then.node(file).unwrap();
+        if let Some(node) = &mut node {
+            node.parent = match file {
+                FileId::ROOT => Some(FileId::SNAPSHOTS),
+                _ => node.parent.map(past),
+            };
+        }
+        assert_eq!(view.node(past(file)).unwrap(), node, "{file}");
+        let listed = then.listed(file).into_iter().map(|(name, file)| (name, past(file)));
+        let listed: Vec<_> = listed.collect();
+        let page = view.entries(past(file), None, 100).unwrap();
+        assert_eq!((&page.entries, page.complete), (&listed, true), "entries of {file}");
+        for (name, named) in listed {
+            assert_eq!(view.entry(past(file), &name).unwrap(), Some(named));
+        }
+        if let Some(node) = then.node(file).unwrap().filter(|node| node.kind == Kind::File) {
+            let found = view.contents(past(file), node.contents_stamp).unwrap();
+            assert_eq!(found.map(|(contents, _)| contents), Some(node.contents));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn prop_a_snapshot_shows_the_state_at_its_position_whatever_comes_after(
+        steps in prop::collection::vec(step(), 1..60),
+        turns in prop::collection::btree_set(0usize..60, 0..5),
+        gone in any::<u8>(),
+        rows_max in 1usize..12,
+    ) {
+        let tables = volume_with_neighbours();
+        let (naive, mut taken) = play_with_snapshots(&tables, &steps, &turns);
+        for (number, (snapshot, _)) in taken.iter().enumerate() {
+            if gone & (1 << number) != 0 {
+                let mut write = tables.write().unwrap();
+                let mut committer = Committer::begin(&mut *write, VOLUME).unwrap();
+                committer.remove_snapshot(snapshot, Time::default()).unwrap();
+                committer.finish().unwrap();
+                write.commit(Durability::Now).unwrap();
+            }
+        }
+        let all = taken.clone();
+        let mut number = 0;
+        taken.retain(|_| {
+            number += 1;
+            gone & (1 << (number - 1)) == 0
+        });
+        for pruned in [false, true] {
+            if pruned {
+                let read = tables.read().unwrap();
+                let last = Whole::now(&*read, VOLUME).position().unwrap();
+                let pins = snapshot_positions(&*read, VOLUME).unwrap();
+                drop(read);
+                let floors = Holds { floor: last, contents_floor: last, ..Holds::default() };
+                prune_all(&tables, &Holds { log_floor: last, pins, ..floors }, rows_max);
+            }
+            let read = tables.read().unwrap();
+            let now = Whole::now(&*read, VOLUME);
+            assert_same(&now, &naive);
+            assert_present(&now, &naive);
+            let names = now.entries(FileId::SNAPSHOTS, None, 100).unwrap().entries;
+            prop_assert_eq!(names.len(), taken.len());
+            prop_assert_eq!(snapshots(&*read, VOLUME).unwrap().len(), taken.len());
+            for (snapshot, then) in &taken {
+                assert_shows(&now, snapshot.number, then);
+            }
+            for (snapshot, _) in &all {
+                let root = FileId::ROOT.in_snapshot(snapshot.number).unwrap();
+                let is_left = taken.iter().any(|(left, _)| left == snapshot);
+                prop_assert_eq!(now.node(root).unwrap().is_some(), is_left);
+                prop_assert_eq!(names.contains(&(snapshot.name.clone(), root)), is_left);
+            }
+            let mut faults = Vec::new();
+            check(&*read, VOLUME, &mut |fault| faults.push(fault));
+            prop_assert_eq!(faults, vec![]);
+        }
+    }
+}
+
+#[test]
+fn snapshots_are_found_in_a_directory_that_no_listing_shows() {
+    let tables = volume_with_neighbours();
+    let turns = BTreeSet::from([0]);
+    let make = [Step::Make { parent: 0, name: 0, file: 1, directory: true }];
+    let (_, taken) = play_with_snapshots(&tables, &make, &turns);
+    let read = tables.read().unwrap();
+    let view = Whole::now(&*read, VOLUME);
+    let listed = view.entries(FileId::ROOT, None, 9).unwrap().entries;
+    assert_eq!(listed, [(name(0), id(1))]);
+    let within = view.entries(FileId::CONTROL, None, 9).unwrap().entries;
+    assert_eq!(within, [(snapshots_name(), FileId::SNAPSHOTS)]);
+    assert_eq!(view.node(FileId::CONTROL).unwrap().unwrap().parent, Some(FileId::ROOT));
+    let directory = view.node(FileId::SNAPSHOTS).unwrap().unwrap();
+    assert_eq!((directory.links, directory.mode), (3, 0o555));
+    let (snapshot, _) = &taken[0];
+    assert_eq!(view.snapshot_named(&snapshot.name).unwrap().as_ref(), Some(snapshot));
+    let touched = view.touched_after(Seq::START, 9, 9, |file| file == FileId::SNAPSHOTS).unwrap();
+    let entry = (FileId::SNAPSHOTS, snapshot.name.clone());
+    assert_eq!(touched.unwrap().entries, [entry].into());
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     check.decodes::<Verdict>(table::VERDICTS);
     check.decodes::<Seq>(table::TIMES);
     check.log(head.position);
+    check.snapshots(head.position);
     check.contents(head.position);
     check.entries(head.position);
     check.entries_now();
@@ -184,6 +185,12 @@ impl Check<'_> {
             None => self.fault(place, "its key is not one that is written"),
         }
         None
+    }
+
+    fn snapshots(&mut self, position: Seq) {
+        for (place, what) in super::snapshots::faults(self.read, self.volume, position) {
+            self.fault(place, what);
+        }
     }
 
     fn log(&mut self, position: Seq) {

@@ -4,7 +4,8 @@ use super::error::{Error, Result};
 use super::record::{ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, encode};
 use super::{VolumeId, Whole, keys, table};
 use model::{
-    COUNTER_MAX, Effects, FileId, Kind, Name, Node, REPLICA_MAX, ReplicaId, Seq, Update, View,
+    COUNTER_MAX, Effects, FileId, Kind, Name, Node, REPLICA_MAX, ReplicaId, Seq, SnapshotId,
+    Update, View,
 };
 use store::{Read, Write};
 
@@ -18,6 +19,7 @@ pub fn create(write: &mut dyn Write, volume: VolumeId, root: Node) -> Result<()>
         files: 1,
         next_replica: ReplicaId::ORIGIN.0 + 1,
         next_file: FileId::ROOT.counter() + 1,
+        next_snapshot: None,
     };
     write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
     Ok(())
@@ -88,6 +90,16 @@ impl<'a> Committer<'a> {
         Ok(file)
     }
 
+    /// A number that no snapshot of the volume ever had.
+    pub(super) fn fresh_snapshot(&mut self) -> Result<SnapshotId> {
+        let number = SnapshotId(self.head.next_snapshot.unwrap_or(1));
+        if FileId::ROOT.in_snapshot(number).is_none() {
+            return Err(Error::NoneLeft("numbers of snapshots"));
+        }
+        self.head.next_snapshot = Some(number.0 + 1);
+        Ok(number)
+    }
+
     /// Writes what the update does, as `model::judge` said, at the next position.
     pub fn apply(&mut self, update: &Update, effects: &Effects) -> Result<Made> {
         let seq = self.head.position.next();
@@ -97,19 +109,20 @@ impl<'a> Committer<'a> {
         for ((directory, name), file) in &effects.entries {
             self.put_entry(seq, *directory, name, *file)?;
         }
-        let made = Made {
-            seq,
+        self.log(LogRecord {
+            update: update.clone(),
             nodes: effects.nodes.keys().copied().collect(),
             entries: effects.entries.keys().cloned().collect(),
-        };
-        let record = LogRecord {
-            update: update.clone(),
-            nodes: made.nodes.clone(),
-            entries: made.entries.clone(),
-        };
+        })
+    }
+
+    /// Writes the record of the next position.
+    pub(super) fn log(&mut self, record: LogRecord) -> Result<Made> {
+        let seq = self.head.position.next();
         self.write.put(table::LOG, &keys::log(self.volume, seq), &encode(&record))?;
         self.head.position = seq;
-        Ok(made)
+        let LogRecord { nodes, entries, .. } = record;
+        Ok(Made { seq, nodes, entries })
     }
 
     /// Writes where the volume stands, if it moved.

@@ -31,6 +31,7 @@ pub fn describe(table: &str, key: &[u8]) -> Option<String> {
             let replica = ReplicaId(u32::from_be_bytes(*rest.first_chunk()?));
             format!("the verdict on update {}", Stamp::new(replica, keys::last_number(key)?))
         }
+        table::SNAPSHOTS => format!("snapshot {}", u32::from_be_bytes(*rest.first_chunk()?)),
         table::TIMES => "the position at a time".to_owned(),
         _ => return None,
     };

@@ -20,6 +20,9 @@ pub enum Error {
     /// Every id that there can be has been given away.
     #[error("the volume has no {0} left to give away")]
     NoneLeft(&'static str),
+    /// See `FileId::in_snapshot`.
+    #[error("file {0} has no number in {1}: there have been too many snapshots, devices and files")]
+    NoNumber(model::FileId, model::SnapshotId),
 }
 
 pub(super) type Result<T, E = Error> = std::result::Result<T, E>;

@@ -4,7 +4,7 @@
 use super::record::{
     ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, decode, encode, sealed,
 };
-use super::{Writer, keys};
+use super::{Snapshot, Writer, keys};
 use minicbor::{Decode, Encode};
 use protocol::Verdict;
 use std::fmt::Debug;
@@ -19,6 +19,7 @@ pub fn fuzz_records(bytes: &[u8]) {
         read_back::<ContentsRecord>(record);
         read_back::<LogRecord>(record);
         read_back::<Writer>(record);
+        read_back::<Snapshot>(record);
         read_back::<Verdict>(record);
     }
     let _ = keys::last_number(bytes);

@@ -1,7 +1,7 @@
 //! The keys of the tables: numbers big-endian, so that bytes sort as numbers do; a name ends
 //! with a NUL, which no name contains, so that names sort as names do.
 
-use model::{FileId, Name, ReplicaId, Seq, Stamp};
+use model::{FileId, Name, ReplicaId, Seq, SnapshotId, Stamp};
 use std::fmt;
 
 /// A volume of this store. Never used again for another one.
@@ -93,6 +93,12 @@ pub(super) fn writer(volume: VolumeId, replica: ReplicaId) -> Vec<u8> {
 
 pub(super) fn verdict(volume: VolumeId, stamp: Stamp) -> Vec<u8> {
     with_number(writer(volume, stamp.replica), stamp.number)
+}
+
+pub(super) fn snapshot(volume: VolumeId, number: SnapshotId) -> Vec<u8> {
+    let mut key = self::volume(volume);
+    key.extend(number.0.to_be_bytes());
+    key
 }
 
 /// Seconds since 1970, so that times before it sort first.

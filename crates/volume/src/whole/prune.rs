@@ -193,13 +193,14 @@ fn contents_unneeded(
             continue;
         }
         // Anything current after the floor and stored before it was current at the floor.
-        let held = holds.pins.range(since..).copied().chain([holds.contents_floor]);
+        let pins = holds.pins.range(since..holds.contents_floor).copied();
+        let held = pins.chain([holds.contents_floor]);
         let mut is_needed = false;
         for seq in held {
             let then = Whole::as_of(read, volume, seq).node_version(file)?;
-            let node = then.and_then(|version| version.node);
-            is_needed |= node.is_some_and(|node| node.contents_stamp == stamp);
-            if is_needed {
+            // What was replaced is not current again; what was removed may be.
+            if let Some(node) = then.and_then(|version| version.node) {
+                is_needed = node.contents_stamp == stamp;
                 break;
             }
         }

@@ -24,6 +24,9 @@ pub(super) struct Head {
     /// The counter of the file that the origin makes next.
     #[n(3)]
     pub next_file: u64,
+    /// The number of the next snapshot. None: there was none yet.
+    #[n(4)]
+    pub next_snapshot: Option<u32>,
 }
 
 /// One version of a node.
@@ -115,7 +118,7 @@ mod tests {
     use model::{Change, ChunkName, ReplicaId, Root, Stamp, Time};
 
     fn head() -> Head {
-        Head { position: Seq(7), files: 3, next_replica: 2, next_file: 5 }
+        Head { position: Seq(7), files: 3, next_replica: 2, next_file: 5, next_snapshot: None }
     }
 
     fn hex<T: Encode<()> + for<'b> Decode<'b, ()> + PartialEq + std::fmt::Debug>(

@@ -73,6 +73,10 @@ impl<'a> Whole<'a> {
     /// The last version of a node, a version without a node if it is gone; none if there never
     /// was one.
     pub fn node_version(&self, file: FileId) -> Result<Option<NodeVersion>> {
+        if let Some(seen) = self.seen(file)? {
+            let node = self.seen_node(&seen)?;
+            return Ok(node.map(|node| NodeVersion { seq: Seq::START, node: Some(node), was: None }));
+        }
         let from = keys::file(self.volume, file);
         let to = match self.as_of {
             Some(Seq(seq)) if seq < u64::MAX => keys::file_at(self.volume, file, Seq(seq + 1)),
@@ -99,6 +103,9 @@ impl<'a> Whole<'a> {
 
     /// The last version of a name; at the start and without a file if nothing ever bore it.
     pub fn entry_version(&self, directory: FileId, name: &Name) -> Result<EntryVersion> {
+        if let Some(seen) = self.seen(directory)? {
+            return Ok(EntryVersion { seq: Seq::START, file: self.seen_entry(&seen, name)? });
+        }
         let from = keys::entry(self.volume, directory, name);
         let to = match self.as_of {
             Some(Seq(seq)) if seq < u64::MAX => {
@@ -121,6 +128,9 @@ impl<'a> Whole<'a> {
         after: Option<&Name>,
         entries_max: usize,
     ) -> Result<Page> {
+        if let Some(seen) = self.seen(directory)? {
+            return self.seen_entries(&seen, after, entries_max);
+        }
         let from = match after {
             Some(name) => keys::after_entry(self.volume, directory, name),
             None => keys::file(self.volume, directory),
@@ -189,6 +199,9 @@ impl<'a> Whole<'a> {
 
     /// The contents that bear the stamp, and the update since which they do.
     pub fn contents(&self, file: FileId, version: Stamp) -> Result<Option<(Contents, Seq)>> {
+        if let Some(seen) = self.seen(file)? {
+            return self.seen_contents(&seen, version);
+        }
         let key = keys::contents(self.volume, file, version);
         let Some(bytes) = self.read.get(table::CONTENTS, &key)? else { return Ok(None) };
         let place = || format!("contents {version} of file {file} of {}", self.volume);
@@ -205,7 +218,7 @@ impl View for Whole<'_> {
     }
 
     fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>> {
-        if self.as_of.is_some() {
+        if self.as_of.is_some() || directory.is_past() {
             return Ok(self.entry_version(directory, name)?.file);
         }
         let key = keys::entry(self.volume, directory, name);
