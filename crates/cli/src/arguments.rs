@@ -2,7 +2,7 @@
 
 use crate::commands::{
     check, completions, conflicts, device, explain, gc, invite, man, mode, mount, mount_farfs,
-    serve, status, umount, volume, wait,
+    serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -42,6 +42,7 @@ enum Command {
     Wait(wait::Wait),
     Mode(mode::Mode),
     Explain(explain::Explain),
+    Snapshot(snapshot::Snapshot),
     Serve(serve::Serve),
     Invite(invite::Invite),
     Volume(volume::Volume),
@@ -70,6 +71,7 @@ impl Arguments {
             Command::Wait(command) => command.run(),
             Command::Mode(command) => command.run(),
             Command::Explain(command) => command.run(),
+            Command::Snapshot(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Invite(command) => command.run(),
             Command::Volume(command) => command.run(),

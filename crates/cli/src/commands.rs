@@ -12,6 +12,7 @@ pub mod mode;
 pub mod mount;
 pub mod mount_farfs;
 pub mod serve;
+pub mod snapshot;
 pub mod status;
 pub mod umount;
 pub mod volume;

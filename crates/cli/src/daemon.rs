@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit};
-use crate::{mounts, places, state};
+use crate::{mounts, past, places, state};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
 use link::{Identity, RemoteConfig};
@@ -333,11 +333,33 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.uplink.nudge();
             Ok(Reply::Done)
         }
+        Question::LookBack { asks } => {
+            let found = shared.volume.look_back(asks.read()?).await.map_err(looked_back)?;
+            Ok(past::reply(&found))
+        }
         Question::Leave { patience } => {
             *shared.patience.lock().unwrap_or_else(PoisonError::into_inner) = patience;
             Ok(Reply::Done)
         }
     }
+}
+
+/// Why the server was not asked, or did not answer.
+fn looked_back(error: client::Error) -> anyhow::Error {
+    let exit = match &error {
+        client::Error::Unreachable(_) | client::Error::TimedOut(_) | client::Error::Retry => {
+            Exit::Unreachable
+        }
+        _ => Exit::Failure,
+    };
+    let words = match &error {
+        client::Error::Unreachable(why) => format!("it takes a link to the server: {why}"),
+        client::Error::Objection(protocol::Objection::ReadOnly) => {
+            "this device may only read the volume".to_owned()
+        }
+        error => error.to_string(),
+    };
+    fail(exit, words)
 }
 
 /// Fetches what it lacks, a bounded number of times.

@@ -22,6 +22,7 @@ mod mounts;
 mod orders;
 mod output;
 mod owner;
+mod past;
 mod places;
 mod plan;
 mod processes;

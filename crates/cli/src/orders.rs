@@ -5,6 +5,7 @@ use crate::control;
 use crate::data::{self, Data};
 use crate::lock;
 use crate::output;
+use crate::past::Written;
 use crate::reserve::Reserve;
 use crate::tree_status::TreeStatus;
 use crate::units;
@@ -38,6 +39,7 @@ pub enum Order {
     Collect { dry_run: bool, empty_trash: bool },
     Check { repair: bool },
     ListTrees,
+    LookBack { volume: String, asks: Written, frees: bool },
 }
 
 /// How a volume's contents are cut, in the words of the command line.
@@ -72,6 +74,7 @@ impl Order {
         match self {
             Order::Collect { dry_run, .. } => !dry_run,
             Order::RemoveVolume { .. } | Order::KeepVersions { .. } => true,
+            Order::LookBack { frees, .. } => *frees,
             _ => false,
         }
     }
@@ -141,6 +144,10 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
         Order::ListTrees => {
             let trees = origin.trees()?.into_iter().map(TreeStatus::from);
             trees.map(|tree| Ok(serde_json::to_string(&tree)?)).collect()
+        }
+        Order::LookBack { volume, asks, .. } => {
+            let found = wait(origin.look_back(volume, asks.read()?))??;
+            Ok(vec![Written::of(&found).line()])
         }
         Order::Invite { volume, read_only, lasts } => {
             let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };

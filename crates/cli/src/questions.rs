@@ -3,10 +3,12 @@
 use crate::control;
 use crate::exit::{Exit, fail};
 use crate::mounts::Entry;
+use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
 use client::Explanation;
 use protocol::Status;
+use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use std::time::Duration;
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// The same for what may have to be fetched.
 const FETCHED_WITHIN: Duration = Duration::from_secs(40);
+/// The same for what the server may have much work with.
+const LOOKED_BACK_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -30,6 +34,10 @@ pub enum Question {
     },
     /// Tries to connect now.
     Hurry,
+    /// Something of earlier states.
+    LookBack {
+        asks: Written,
+    },
     /// The mount is about to go: how long to go on sending then.
     Leave {
         patience: Duration,
@@ -41,12 +49,14 @@ pub enum Question {
 pub enum Reply {
     Status(Box<Status>),
     Explanation(Box<Explanation>),
+    Found(Written),
     Done,
 }
 
 fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
     let within = match question {
         Question::Explain { .. } => FETCHED_WITHIN,
+        Question::LookBack { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
     let answer = control::ask(&mount.state_directory, question, within);
@@ -96,6 +106,14 @@ pub fn status(mount: &Entry) -> Result<Status> {
 pub fn explain(mount: &Entry, file: u64, path: String) -> Result<Explanation> {
     match ask(mount, &Question::Explain { file, path })? {
         Reply::Explanation(explanation) => Ok(*explanation),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// Asks the server, through the mount, of earlier states.
+pub fn look_back(mount: &Entry, past: &Past) -> Result<Found> {
+    match ask(mount, &Question::look_back(past))? {
+        Reply::Found(found) => found.read(),
         _ => Err(unexpected(mount)),
     }
 }

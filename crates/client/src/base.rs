@@ -4,6 +4,7 @@
 //! From: beyond LBFS, which sends a changed chunk whole.
 
 use crate::client::{Client, error_of};
+use crate::fetch::now_of;
 use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
@@ -243,7 +244,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         version: Stamp,
     ) -> Result<Option<Source<C::Container>>, Error> {
         let before = self.kin().before(file);
-        for file in [Some(file), before].into_iter().flatten() {
+        for file in [Some(file), now_of(file), before].into_iter().flatten() {
             match self.source(file, None)? {
                 Some(source) if source.version != version => return Ok(Some(source)),
                 _ => {}

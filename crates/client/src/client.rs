@@ -339,6 +339,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             change,
         };
         let tree = Tree::new(&*write as &dyn Read, epoch);
+        if let Some(objection) = crate::past::objection(&update, &tree).map_err(stop)? {
+            return Err(Error::Objection(objection).into());
+        }
         let effects = effects_here(&update, &tree)
             .map_err(stop)?
             .map_err(|problem| Error::Objection(objection(&problem)))?;

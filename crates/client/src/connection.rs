@@ -17,6 +17,8 @@ pub(crate) struct Connection {
     pub gathers: bool,
     /// The replica above understands deltas that are assembled of many parts.
     pub assembles: bool,
+    /// The replica above answers `Past`.
+    pub looks_back: bool,
     /// The replica above leases locks. None: it has not been asked yet.
     pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
@@ -58,6 +60,7 @@ impl Connection {
             attached: false,
             gathers: false,
             assembles: false,
+            looks_back: false,
             leases_locks: None,
             sessions: 0,
             up: false,

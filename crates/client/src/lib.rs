@@ -36,6 +36,7 @@ mod needs;
 mod onward;
 mod pace;
 mod part;
+mod past;
 mod plan;
 mod portions;
 mod presence;

@@ -6,6 +6,7 @@ pub(crate) use listing::{Listings, cookie};
 
 use crate::client::Client;
 use crate::files::Files;
+use crate::past::entry_or_past;
 use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
     Setting, Step, Stop, XattrFlag,
@@ -75,10 +76,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // What is found here cannot go before it is noted that the kernel has it.
         let mut known = self.known();
         let found = self.view(|tree| {
-            let Some(file) = tree.entry(parent, name)? else { return Ok(None) };
+            let Some(file) = entry_or_past(tree, parent, name)? else { return Ok(None) };
             Ok(Some((file, tree.node(file)?)))
         })?;
-        let Some((file, node)) = found else { return Ok(None) };
+        // An older replica above knows no snapshots.
+        let unknown = |found: &(FileId, Option<Node>)| found.0 == FileId::CONTROL && found.1.is_none();
+        let Some((file, node)) = found.filter(|found| !unknown(found)) else { return Ok(None) };
         if whom == For::Kernel {
             known.tell(file);
         }
@@ -199,6 +202,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         directory: bool,
     ) -> Step<Done<()>> {
         let mut before = None;
+        self.may_move(parent, name)?;
         let done = self.change(
             caller.uid,
             |tree, _| {
@@ -229,6 +233,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         flag: RenameFlag,
     ) -> Step<Done<()>> {
         let mut replaced = None;
+        self.may_move(from, from_name)?;
         let done = self.change(
             caller.uid,
             |tree, _| {

@@ -201,6 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.attached = true;
             connection.gathers = attached.gathers == Some(true);
             connection.assembles = attached.assembles == Some(true);
+            connection.looks_back = attached.looks_back == Some(true);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;

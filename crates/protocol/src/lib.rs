@@ -14,7 +14,7 @@ pub use messages::{
     Held, KnownInside, LOCKS_TOLD_MAX, Listed, Listing, LockAim, LockOutcome, Locked, Locking,
     NodeState, Notice, Objection, PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request,
     Response, Sequel, Sought, States, Submit, Submitted, Tail, Totals, Verdict, WANTED_CHUNKS_MAX,
-    Wanted, WantedOf, Wish,
+    Wanted, WantedOf, Wish, past,
 };
 pub use status::{
     CacheStatus, ClassBytes, Damage, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status,

@@ -9,6 +9,7 @@ use model::{ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 mod carried;
 mod gathered;
 mod locking;
+pub mod past;
 mod verdict;
 mod wanted;
 
@@ -155,6 +156,9 @@ pub enum Request {
         #[n(2)]
         stretch: Range,
     },
+    /// Earlier states. Only where `Attached` says that they are known there.
+    #[n(14)]
+    Past(#[n(0)] past::Past),
 }
 
 /// Names in one question, at most.
@@ -248,6 +252,8 @@ pub enum Response {
     /// `FIND_NAMES_MAX`.
     #[n(15)]
     Inside(#[n(0)] ByteVec),
+    #[n(16)]
+    Past(#[n(0)] past::Found),
 }
 
 /// Why a request cannot be done.
@@ -318,6 +324,9 @@ pub struct Attached {
     /// know them.
     #[n(10)]
     pub assembles: Option<bool>,
+    /// `Past` is answered, and files of snapshots have numbers. None: the replica above knows none.
+    #[n(11)]
+    pub looks_back: Option<bool>,
 }
 
 /// How a volume's contents are cut.

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use crate::weight;
-use model::{FileId, Seq, View};
+use model::{FileId, Past, Seq, View};
 use protocol::{EntryState, NodeState, Refusal, States, Totals};
 use volume::whole::{Touched, Whole};
 
@@ -105,7 +105,7 @@ pub(crate) fn show<T>(
         let mut holders = volume.holders();
         if !holders.has_published_beyond(at) {
             return Ok(shows.map(|shows| {
-                holders.show(place, shows.files, inner.limits.shown_max);
+                holders.show(place, changing(shows.files), inner.limits.shown_max);
                 shows.answer
             }));
         }
@@ -114,9 +114,15 @@ pub(crate) fn show<T>(
     let mut holders = volume.holders();
     let (shows, _) = reading()?;
     Ok(shows.map(|shows| {
-        holders.show(place, shows.files, inner.limits.shown_max);
+        holders.show(place, changing(shows.files), inner.limits.shown_max);
         shows.answer
     }))
+}
+
+/// Of what a snapshot shows there never is news.
+fn changing(mut files: Vec<FileId>) -> Vec<FileId> {
+    files.retain(|file| !matches!(file.past(), Some(Past::Of(..))));
+    files
 }
 
 /// What `statfs` shows of a volume. What is free is the least of what the origin may keep and

@@ -16,6 +16,7 @@ mod limits;
 mod locks;
 mod origin;
 mod parts;
+mod past;
 mod reserved;
 mod row;
 mod session;

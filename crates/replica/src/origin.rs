@@ -245,7 +245,7 @@ impl Inner {
         Ok(Volume::new(row, position, Grace::new(unknown, until), wanted))
     }
 
-    fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {
+    pub fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {
         catalog::volume(read, name)?.ok_or_else(|| ReplicaError::NoVolume(name.to_owned()))
     }
 

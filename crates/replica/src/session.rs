@@ -8,12 +8,14 @@ use crate::error::Result;
 use crate::examine::put_payload;
 use crate::origin::Inner;
 use crate::parts;
-use crate::take::{Submitter, submit};
+use crate::past;
+use crate::take::{Submitter, await_holders, submit};
 use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Round;
 use chunks::Squeeze;
+use protocol::past::{Found, Past};
 use protocol::{
     Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
     TurnedAway,
@@ -129,6 +131,7 @@ impl OriginSession {
                 self.volume.look_for_one_alone(&self.inner.world.clock);
                 Ok(Response::Renewed { tail, wanted: self.asked().await })
             }
+            Request::Past(past) => self.look_back(past).await.map(Response::Past),
             request => self.show(self.place()?, request).await,
         }
     }
@@ -176,6 +179,22 @@ impl OriginSession {
         .await
     }
 
+    /// What is asked of earlier states; others have heard of what was changed when it is answered.
+    async fn look_back(&self, past: Past) -> Result<Found, Refusal> {
+        let place = self.place()?;
+        if self.caller.access == Access::ReadOnly && past::changes(&past) {
+            return Err(Refusal::ReadOnly);
+        }
+        let _stirring = self.stir(&place).await;
+        let device = Some(self.caller.name.clone());
+        let (found, told) = past::answer(&self.inner, &self.volume, past, device).await?;
+        if let Some((waits, upto)) = told {
+            await_holders(&self.inner, &self.volume, waits, upto).await;
+            self.volume.grace.over(&self.inner.world.clock).await;
+        }
+        Ok(found)
+    }
+
     async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
         let (coming, told) = Coming::begin(&self.volume, attach.replica);
         self.await_company(&told).await;
@@ -204,6 +223,7 @@ impl OriginSession {
             wanted: self.asked().await,
             locks_lost: Some(attached.locks_lost),
             assembles: Some(true),
+            looks_back: Some(true),
         })
     }
 
@@ -292,6 +312,7 @@ fn answer_reading(
         | Request::Renew { .. }
         | Request::Put { .. }
         | Request::Submit(_)
+        | Request::Past(_)
         | Request::Leave => Err(Refusal::Malformed("a request that changes something".into())),
     };
     Ok(done)

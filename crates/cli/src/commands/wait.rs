@@ -35,17 +35,25 @@ impl Wait {
     pub fn run(self) -> Result<()> {
         let path = self.path.as_deref().map(mounts::absolute).transpose()?;
         let mount = mounts::meant(path.as_deref())?;
-        questions::tell(&mount, &Question::Hurry)?;
-        let until = Instant::now() + self.timeout.0;
-        loop {
-            let Some(pending) = pending(&mount, path.as_deref())? else {
-                return tell_of_damage(&mount, path.as_deref());
-            };
-            if Instant::now() >= until {
-                return Err(fail(Exit::Pending, format!("not yet at the server: {pending}")));
-            }
-            std::thread::sleep(LOOK_EVERY);
+        sent(&mount, path.as_deref(), self.timeout.0)?;
+        tell_of_damage(&mount, path.as_deref())
+    }
+}
+
+/// Waits until nothing of the mount is pending.
+pub fn until_sent(mount: &Entry, within: Duration) -> Result<()> {
+    sent(mount, None, within)
+}
+
+fn sent(mount: &Entry, path: Option<&Path>, within: Duration) -> Result<()> {
+    questions::tell(mount, &Question::Hurry)?;
+    let until = Instant::now() + within;
+    loop {
+        let Some(pending) = pending(mount, path)? else { return Ok(()) };
+        if Instant::now() >= until {
+            return Err(fail(Exit::Pending, format!("not yet at the server: {pending}")));
         }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

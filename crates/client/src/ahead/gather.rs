@@ -11,7 +11,7 @@ use super::{Ahead, Look, Seen};
 use crate::asking::unexpected;
 use crate::base::Source;
 use crate::client::{Client, error_of};
-use crate::fetch::Target;
+use crate::fetch::{Target, is_here, now_of};
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::Error;
@@ -177,6 +177,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (1..=small).contains(&node.contents.size)
                 && self.ahead().is_wanted(file, node.contents_stamp)
                 && presence(file).is_ok_and(|row| row.is_none_or(|row| lacks_all(&row, node)))
+                && !is_here_now(presence, file, node)
         };
         let plan = walk::after(tree, (directory, file), walk, order, &wanted)?;
         tracing::trace!(%directory, ?walk, ?order, files = plan.files.len(), "planned ahead");
@@ -399,6 +400,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 /// Nothing of the version is here, nor anything that was written.
+/// Of what a snapshot shows, whether it is here as the file is now.
+fn is_here_now(
+    presence: &dyn Fn(FileId) -> Result<Option<Presence>, StoreError>,
+    file: FileId,
+    node: &Node,
+) -> bool {
+    let row = now_of(file).and_then(|now| presence(now).ok().flatten());
+    row.is_some_and(|row| is_here(&row, node.contents_stamp) && row.is_whole())
+}
+
 fn lacks_all(row: &Presence, node: &Node) -> bool {
     let nothing = row.ranges.is_empty() && row.ground.is_none();
     row.dirty.is_none() && (row.version != node.contents_stamp || nothing)

@@ -22,6 +22,9 @@ const USED_GRAIN_SECS: i64 = 30;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        if file.is_past() && (flags.write || flags.truncate) {
+            return Err(Objection::ReadOnly.into());
+        }
         if flags.truncate && !flags.write {
             // Linux cuts it all the same, and some programs clear files so.
             let wait = self.truncate(caller, file, None, 0)?;

@@ -1,5 +1,6 @@
 use super::*;
-use model::{AttributeChange, Change, Lock, LockKind, Time};
+use expect_test::expect;
+use model::{AttributeChange, Change, Kind, Lock, LockKind, SnapshotId, Time};
 use proptest::prelude::*;
 use std::fmt::Debug;
 
@@ -154,6 +155,7 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         wanted: None,
         locks_lost: None,
         assembles: None,
+        looks_back: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
@@ -289,4 +291,69 @@ proptest! {
         read_back::<Request>(&request);
         read_back::<Response>(&response);
     }
+}
+
+/// The bytes of a message never change their meaning.
+#[test]
+fn golden_bytes_of_earlier_states_still_read() {
+    use past::{Changed, Found, History, Looks, NotFound, Past, Restore, Restored, SnapshotInfo};
+    use past::{Then, Version};
+    let name = |text: &[u8]| Name::new(text).unwrap();
+    let at = Time { secs: 1, nanos: 2 };
+    let snapshot = Past::Snapshot { name: "a".into(), uid: 3, token: 9 };
+    let restore = Past::Restore(Restore {
+        path: vec![name(b"d"), name(b"f")],
+        then: Then::Version(Seq(7)),
+        to: None,
+        uid: 3,
+        gid: 4,
+    });
+    let history = Past::History { path: vec![name(b"f")], before: None, versions_max: 5 };
+    let info = SnapshotInfo {
+        number: SnapshotId(1),
+        name: name(b"a"),
+        position: Seq(7),
+        at,
+        device: None,
+        uid: 3,
+    };
+    let looks = Looks {
+        kind: Kind::File,
+        size: 8,
+        mode: 0o644,
+        uid: 3,
+        gid: 4,
+        mtime: at,
+        pruned: false,
+    };
+    let version = Version {
+        since: Seq(6),
+        at,
+        by: ReplicaId(2),
+        device: Some("ada".into()),
+        changes: vec![Changed::Contents, Changed::Moved(vec![name(b"e")])],
+        looks: Some(looks),
+    };
+    let found = Found::History(History { versions: vec![version], more: true });
+    let requests = [Past::Snapshots, snapshot, restore, history].map(|past| {
+        let bytes = minicbor::to_vec(Request::Past(past.clone())).unwrap();
+        assert_eq!(minicbor::decode::<Request>(&bytes).unwrap(), Request::Past(past));
+        hex(&bytes)
+    });
+    let answers = [
+        Found::Snapshot(info),
+        found,
+        Found::Restored(Restored { made: 1, changed: 2, same: 3 }),
+        Found::Not(NotFound::TooEarly),
+    ]
+    .map(|found| {
+        let bytes = minicbor::to_vec(Response::Past(found.clone())).unwrap();
+        assert_eq!(minicbor::decode::<Response>(&bytes).unwrap(), Response::Past(found));
+        hex(&bytes)
+    });
+    expect![[r#""#]].assert_eq(&[requests, answers].concat().join("\n"));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

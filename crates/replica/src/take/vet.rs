@@ -16,6 +16,10 @@ const NANOS_PER_SEC: u32 = 1_000_000_000;
 /// What is wrong with the update, whatever it finds.
 pub(super) fn vet(update: &Update) -> Result<(), Objection> {
     check(is_time(update.at))?;
+    // Nothing that a snapshot shows is changed.
+    if update.touches().into_iter().any(FileId::is_past) {
+        return Err(Objection::ReadOnly);
+    }
     match &update.change {
         Change::Make { file, kind, mode, target, rdev, .. } => {
             check(*file != FileId::ROOT && is_mode(*mode))?;

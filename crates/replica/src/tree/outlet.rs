@@ -64,7 +64,10 @@ impl Keeper {
         self.new |= first.seq > self.upto.next();
         self.upto = last.seq;
         let more = records.len() == RECORDS_MAX;
-        for record in records {
+        for mut record in records {
+            // Snapshots are not in the tree.
+            record.entries.retain(|(directory, _)| !directory.is_past());
+            record.nodes.retain(|file| !file.is_past());
             record.entries.into_iter().for_each(|at| self.behind.entry(at));
             self.behind.nodes.extend(record.nodes);
         }

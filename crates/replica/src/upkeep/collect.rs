@@ -16,7 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Durability, Read};
-use volume::whole::{Holds, PruneAt, VolumeId, Whole, forget_times, mark_time, position_at, prune};
+use volume::whole::{
+    Holds, PruneAt, VolumeId, Whole, forget_times, mark_time, position_at, prune,
+    snapshot_positions,
+};
 
 /// Rows in one transaction, and chunks that are looked at in one turn.
 const ROWS_MAX: usize = 1000;
@@ -397,8 +400,8 @@ impl Inner {
             floor,
             contents_floor,
             log_floor: contents_floor.min(Seq(log)),
+            pins: snapshot_positions(read, volume)?,
             contents: contents_of_conflicts(read, volume)?,
-            ..Holds::default()
         })
     }
 

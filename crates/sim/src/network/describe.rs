@@ -45,6 +45,7 @@ pub(super) fn request(request: &Request) -> String {
             "Lock {}: holds {:?}, wishes {:?}",
             locking.held.file, locking.held.locks, locking.wished
         ),
+        Request::Past(past) => format!("Past {past:?}"),
     }
 }
 
@@ -103,6 +104,7 @@ pub(super) fn response(response: &Response) -> String {
             format!("Found {there} chunks")
         }
         Response::Locked(locked) => format!("Locked: {:?}", locked.outcome),
+        Response::Past(found) => format!("Past: {found:?}"),
         Response::Left => "Left".into(),
         Response::Refused(refusal) => format!("Refused: {refusal}"),
     }
