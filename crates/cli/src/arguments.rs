@@ -1,8 +1,8 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    check, completions, conflicts, device, explain, gc, invite, man, mode, mount, mount_farfs,
-    serve, snapshot, status, umount, volume, wait,
+    check, completions, conflicts, device, explain, gc, history, invite, man, mode, mount,
+    mount_farfs, restore, serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -43,6 +43,8 @@ enum Command {
     Mode(mode::Mode),
     Explain(explain::Explain),
     Snapshot(snapshot::Snapshot),
+    History(history::History),
+    Restore(restore::Restore),
     Serve(serve::Serve),
     Invite(invite::Invite),
     Volume(volume::Volume),
@@ -72,6 +74,8 @@ impl Arguments {
             Command::Mode(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Snapshot(command) => command.run(),
+            Command::History(command) => command.run(),
+            Command::Restore(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Invite(command) => command.run(),
             Command::Volume(command) => command.run(),

@@ -92,7 +92,8 @@ impl Asked {
         let below = match self {
             Asked::Mount(mount) => {
                 let path = mounts::absolute(path)?;
-                let outside = || format!("{} is not in {}", path.display(), mount.mountpoint.display());
+                let outside =
+                    || format!("{} is not in {}", path.display(), mount.mountpoint.display());
                 let below = path.strip_prefix(&mount.mountpoint);
                 below.map(Path::to_path_buf).or_exit(Exit::NotFound, outside())?
             }
@@ -117,7 +118,8 @@ fn names_of(path: &Path) -> Result<Vec<Name>> {
             }
         }
     }
-    let in_snapshot = names.first() == Some(&control_name()) && names.get(1) == Some(&snapshots_name());
+    let in_snapshot =
+        names.first() == Some(&control_name()) && names.get(1) == Some(&snapshots_name());
     Ok(if in_snapshot { names.split_off(names.len().min(3)) } else { names })
 }
 

@@ -129,6 +129,32 @@ fn date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day_of_month)
 }
 
+/// A time in UTC: `2026-11-20`, and after a `T` or a blank hours, minutes, and seconds if wanted.
+/// A day alone is its beginning.
+pub fn time(text: &str) -> Option<model::Time> {
+    let text = text.trim_end_matches('Z');
+    let (day, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+    let numbers = |text: &str, by: char| -> Option<Vec<i64>> {
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        text.split(by).map(|part| digits(part).then(|| part.parse().ok())?).collect()
+    };
+    let [year, month, day] = numbers(day, '-')?[..] else { return None };
+    let (hour, minute, second) = match numbers(clock, ':')?[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    let is_day = (1970..=9999).contains(&year) && (1..=12).contains(&month);
+    if !is_day || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // The day that has these numbers, found among those about where it must be.
+    let about = (year - 1970) * 365 + (month - 1) * 28 + day - 1;
+    let days = (about..about + 2100).find(|days| date(*days) == (year, month, day))?;
+    let secs = days * 86_400 + hour * 3_600 + minute * 60 + second;
+    Some(model::Time { secs, nanos: 0 })
+}
+
 /// One thing, or many: "1 update", "2 updates".
 pub fn count(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
@@ -168,6 +194,24 @@ mod tests {
         assert_eq!(shown(4_107_542_399), "2100-02-28 23:59:59 UTC");
         assert_eq!(shown(4_107_542_400), "2100-03-01 00:00:00 UTC");
         assert_eq!(shown(-1), "1969-12-31 23:59:59 UTC");
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        let secs = |text: &str| time(text).map(|time| time.secs);
+        assert_eq!(secs("1970-01-01"), Some(0));
+        assert_eq!(secs("2000-02-29"), Some(951_782_400));
+        assert_eq!(secs("2100-02-28T23:59:59Z"), Some(4_107_542_399));
+        assert_eq!(secs("2026-11-20 10:00"), Some(1_795_168_800));
+        for each in (0..40_000).step_by(37) {
+            let shown = show_time(model::Time { secs: each * 86_400 + 61, nanos: 0 });
+            assert_eq!(secs(shown.trim_end_matches(" UTC")), Some(each * 86_400 + 61), "{shown}");
+        }
+        for bad in
+            ["", "weekly", "2026-13-01", "2026-02-30", "2026-11-20T24:00", "1-2-3T", "-1-1-1"]
+        {
+            assert_eq!(secs(bad), None, "{bad}");
+        }
     }
 
     #[test]

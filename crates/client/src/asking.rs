@@ -22,7 +22,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.ask_within(Class::Demand, request, within).await
     }
 
-    async fn ask_within(
+    pub(crate) async fn ask_within(
         &self,
         class: Class,
         request: Request,

@@ -80,7 +80,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(Some((file, tree.node(file)?)))
         })?;
         // An older replica above knows no snapshots.
-        let unknown = |found: &(FileId, Option<Node>)| found.0 == FileId::CONTROL && found.1.is_none();
+        let unknown =
+            |found: &(FileId, Option<Node>)| found.0 == FileId::CONTROL && found.1.is_none();
         let Some((file, node)) = found.filter(|found| !unknown(found)) else { return Ok(None) };
         if whom == For::Kernel {
             known.tell(file);

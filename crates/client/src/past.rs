@@ -7,11 +7,14 @@ use crate::types::{Error, Step};
 use model::{Change, FileId, Name, Update, View, control_name};
 use protocol::past::{Found, Past};
 use protocol::{Class, Objection, Request, Response, Upstream};
+use std::time::Duration;
 use store::Containers;
 use volume::partial::{Missing, Tree};
 
 /// How often something is asked again of which the link was lost before the answer came.
 const TRIES_MAX: usize = 4;
+/// A tree of many files is much work for the replica above.
+const RESTORED_WITHIN: Duration = Duration::from_secs(9 * 60);
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What the replica above says of earlier states, or does about them.
@@ -23,7 +26,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     "the server is an older one, which knows no snapshots",
                 ));
             }
-            match self.ask(Class::Interactive, Request::Past(past.clone())).await {
+            let request = Request::Past(past.clone());
+            let asked = match past {
+                Past::Restore(_) => {
+                    self.ask_within(Class::Interactive, request, RESTORED_WITHIN).await
+                }
+                _ => self.ask(Class::Interactive, request).await,
+            };
+            match asked {
                 Ok(Response::Past(found)) => return Ok(found),
                 Ok(other) => return Err(unexpected("looking back", &other)),
                 Err(Error::Retry) => self.attached().await?,
@@ -36,7 +46,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// The name by which snapshots are found is not taken away, nor is anything put in its place;
     /// unless the volume has a file of that name, which an older program has made.
     pub(crate) fn may_move(&self, directory: FileId, name: &Name) -> Step<()> {
-        match leads_back(directory, name) && self.view(|tree| tree.entry(directory, name))?.is_none()
+        match leads_back(directory, name)
+            && self.view(|tree| tree.entry(directory, name))?.is_none()
         {
             true => Err(Objection::ReadOnly.into()),
             false => Ok(()),

@@ -25,6 +25,9 @@ pub enum ReplicaError {
     /// It was here when the update that names it was taken.
     #[error("chunk {1} of {0} is damaged or missing")]
     Lost(VolumeId, ChunkName),
+    /// Why is in the log, if it is the server's trouble.
+    #[error("{0}")]
+    Refused(Refusal),
     #[error("the server is going down")]
     GoingDown,
     #[error("the directory {0} cannot be kept in step: {1}")]

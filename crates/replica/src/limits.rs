@@ -2,6 +2,7 @@
 
 use crate::blocking::Blocking;
 use std::time::Duration;
+use volume::whole::SNAPSHOTS_MAX;
 
 /// The bounds of an origin. `Default` is for a server, `simulated` for one thread of simulation.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Limits {
     /// How often the store is tidied, and how long after the start for the first time.
     pub collect_every: Duration,
     pub collect_first: Duration,
+    /// Snapshots of one volume, at most `volume::whole::SNAPSHOTS_MAX`.
+    pub snapshots_max: usize,
     /// Bytes of a tree's large file that are read before what else happened is looked at.
     pub tree_read_bytes: u64,
 }
@@ -64,6 +67,7 @@ impl Default for Limits {
             mark_every: HOUR,
             collect_every: DAY,
             collect_first: HOUR,
+            snapshots_max: SNAPSHOTS_MAX,
             tree_read_bytes: 8 << 20,
         }
     }

@@ -2,6 +2,8 @@
 //! Holds: what changes something is committed before it is answered, and told as any update is.
 //! From: DESIGN, "Updates": the origin can answer as of any position that is still needed.
 
+mod history;
+mod restore;
 mod snapshots;
 
 use crate::answer::states;
@@ -11,10 +13,13 @@ use crate::origin::{Inner, Origin};
 use crate::volumes::{Volume, locked};
 use model::{ReplicaId, Seq};
 use protocol::Refusal;
-use protocol::past::{Found, NotFound, Past};
+use protocol::past::{Found, Past, Restore};
 use std::sync::Arc;
 use store::Durability;
 use volume::whole::{Committer, Touched, VolumeId};
+
+/// For the log.
+const DOING: &str = "look back";
 
 /// Whom an answer waits for, and what they are told up to.
 pub(crate) type Told = (Vec<Wait>, Seq);
@@ -34,10 +39,13 @@ pub(crate) async fn answer(
     past: Past,
     device: Option<String>,
 ) -> Result<(Found, Option<Told>), Refusal> {
+    if let Past::Restore(asked) = past {
+        return restore(inner, volume, asked).await;
+    }
     let (for_inner, for_volume) = (inner.clone(), volume.clone());
     let work = move || {
-        let answered = answer_at_once(&for_inner, &for_volume, past, device);
-        answered.map_err(|error| error.refuse(&for_volume.name, "look back"))
+        let answered = answer_at_once(&for_inner, &for_volume, &past, device);
+        answered.map_err(|error| error.refuse(&for_volume.name, DOING))
     };
     inner.limits.blocking.run(work).await?
 }
@@ -45,16 +53,55 @@ pub(crate) async fn answer(
 fn answer_at_once(
     inner: &Inner,
     volume: &Volume,
-    past: Past,
+    past: &Past,
     device: Option<String>,
 ) -> Result<(Found, Option<Told>)> {
     match past {
         Past::Snapshots => Ok((snapshots::list(inner, volume)?, None)),
         Past::Snapshot { name, uid, token } => {
-            snapshots::make(inner, volume, &name, (device, uid), token)
+            snapshots::make(inner, volume, name, (device, *uid), *token)
         }
-        Past::Forget { name, .. } => snapshots::forget(inner, volume, &name),
-        Past::History { .. } | Past::Restore(_) => Ok((Found::Not(NotFound::TooEarly), None)),
+        Past::Forget { name, .. } => snapshots::forget(inner, volume, name),
+        Past::History { path, before, versions_max } => {
+            Ok((history::history(inner, volume, path, *before, *versions_max)?, None))
+        }
+        Past::Restore(_) => unreachable!("it is answered a piece at a time, by `restore`"),
+    }
+}
+
+/// Nothing is tidied meanwhile: what the later pieces go by is still there.
+async fn restore(
+    inner: &Arc<Inner>,
+    volume: &Arc<Volume>,
+    asked: Restore,
+) -> Result<(Found, Option<Told>), Refusal> {
+    let _alone = inner.upkeep.alone().await;
+    let (for_inner, for_volume) = (inner.clone(), volume.clone());
+    let begin = move || {
+        let begun = restore::begin(&for_inner, &for_volume, &asked);
+        begun.map_err(|error| error.refuse(&for_volume.name, DOING))
+    };
+    let mut restoring = match inner.limits.blocking.run(begin).await?? {
+        Ok(restoring) => restoring,
+        Err(why) => return Ok((Found::Not(why), None)),
+    };
+    let mut waits: Option<Told> = None;
+    loop {
+        let (for_inner, for_volume) = (inner.clone(), volume.clone());
+        let turn = move || {
+            let turned = restoring.turn(&for_inner, &for_volume);
+            (restoring, turned.map_err(|error| error.refuse(&for_volume.name, DOING)))
+        };
+        let (back, turned) = inner.limits.blocking.run(turn).await?;
+        restoring = back;
+        let (more, told) = turned?;
+        // Whoever has taken in the last notice has taken in those before.
+        waits = told.or(waits);
+        match more {
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => return Ok((Found::Restored(restoring.done()), waits)),
+            Err(why) => return Ok((Found::Not(why), waits)),
+        }
     }
 }
 
@@ -66,13 +113,9 @@ impl Origin {
             self.0.row(&*read, volume)?
         };
         let volume = locked(&self.0.volumes).get(&VolumeId(row.id)).cloned();
-        let volume = volume.ok_or_else(|| crate::ReplicaError::NoVolume(row.name))?;
-        let inner = self.0.clone();
-        let work = move || answer_at_once(&inner, &volume, past, None);
-        match self.0.limits.blocking.run(work).await {
-            Ok(answered) => Ok(answered?.0),
-            Err(_) => Err(crate::ReplicaError::GoingDown),
-        }
+        let volume = volume.ok_or(crate::ReplicaError::NoVolume(row.name))?;
+        let answered = answer(&self.0, &volume, past, None).await;
+        answered.map(|(found, _)| found).map_err(crate::ReplicaError::Refused)
     }
 }
 

@@ -172,12 +172,7 @@ fn enqueue(inner: &Arc<Inner>, volume: &Arc<Volume>, batch: Batch) -> Result<Ans
 }
 
 /// Every other holder has taken in the notice, or believes nothing any more.
-pub(crate) async fn await_holders(
-    inner: &Inner,
-    volume: &Volume,
-    waits: Vec<Wait>,
-    upto: Seq,
-) {
+pub(crate) async fn await_holders(inner: &Inner, volume: &Volume, waits: Vec<Wait>, upto: Seq) {
     let clock = &inner.world.clock;
     for wait in waits {
         let left = wait.until.since(clock.moment());

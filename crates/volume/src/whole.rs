@@ -51,7 +51,16 @@ mod table {
 
     /// All of them, for a volume that goes away.
     pub const ALL: [&str; 11] = [
-        HEAD, ENTRIES, ENTRIES_NOW, NAMES_NOW, LOG, WRITERS, VERDICTS, TIMES, SNAPSHOTS, NODES,
+        HEAD,
+        ENTRIES,
+        ENTRIES_NOW,
+        NAMES_NOW,
+        LOG,
+        WRITERS,
+        VERDICTS,
+        TIMES,
+        SNAPSHOTS,
+        NODES,
         CONTENTS,
     ];
 }

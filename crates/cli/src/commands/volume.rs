@@ -16,7 +16,7 @@ use std::time::Duration;
     "farfs volume create --data /srv/farfs docs
      farfs volume create --data /srv/farfs --owner 1000:1000 ann
      farfs volume list --data /srv/farfs
-     farfs volume set --data /srv/farfs --keep-versions 90d docs
+     farfs volume set --data /srv/farfs --retention 90d docs
      farfs volume remove --data /srv/farfs --yes docs",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
@@ -52,8 +52,8 @@ enum Command {
         /// The server's data directory
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// How long, such as 7d; 0 keeps none; `default` is 30d
-        #[arg(long, value_name = "TIME", value_parser = kept)]
+        /// How long, such as 7d; 0 keeps none but what snapshots show; `default` is 30d
+        #[arg(long, visible_alias = "retention", value_name = "TIME", value_parser = kept)]
         keep_versions: Kept,
         /// The volume
         name: String,

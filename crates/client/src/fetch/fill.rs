@@ -139,7 +139,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Writes checked bytes, unless somebody has begun to change the file.
-    pub(super) fn fill(&self, target: &Target<C::Container>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn fill(
+        &self,
+        target: &Target<C::Container>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
         self.fill_still(target, &[(offset, bytes)]).map(drop)
     }

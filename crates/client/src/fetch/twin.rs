@@ -66,9 +66,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         let whole = Piece::Zeros { length: range.length };
-        self.note_checked(target, found.contents, &[Placed { offset: range.offset, piece: whole }], |_| {
-            Ok(())
-        })?;
+        self.note_checked(
+            target,
+            found.contents,
+            &[Placed { offset: range.offset, piece: whole }],
+            |_| Ok(()),
+        )?;
         Ok(true)
     }
 }

@@ -317,15 +317,8 @@ fn golden_bytes_of_earlier_states_still_read() {
         device: None,
         uid: 3,
     };
-    let looks = Looks {
-        kind: Kind::File,
-        size: 8,
-        mode: 0o644,
-        uid: 3,
-        gid: 4,
-        mtime: at,
-        pruned: false,
-    };
+    let looks =
+        Looks { kind: Kind::File, size: 8, mode: 0o644, uid: 3, gid: 4, mtime: at, pruned: false };
     let version = Version {
         since: Seq(6),
         at,
@@ -351,7 +344,16 @@ fn golden_bytes_of_earlier_states_still_read() {
         assert_eq!(minicbor::decode::<Response>(&bytes).unwrap(), Response::Past(found));
         hex(&bytes)
     });
-    expect![[r#""#]].assert_eq(&[requests, answers].concat().join("\n"));
+    expect![[r#"
+        820c81820080
+        820c8182018361610309
+        820c8182048185824164416682008107f60304
+        820c81820383814166f605
+        820e818201818601416107820102f603
+        820e81820281828186068201020263616461828201808207818141658700081901a40304820102f4f5
+        820e8182038183010203
+        820e81820481820a80"#]]
+    .assert_eq(&[requests, answers].concat().join("\n"));
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -35,7 +35,7 @@ pub(super) fn make(
                 false => not(NotFound::Exists(name.to_owned())),
             };
         }
-        if there.len() >= SNAPSHOTS_MAX {
+        if there.len() >= inner.limits.snapshots_max.min(SNAPSHOTS_MAX) {
             return not(NotFound::TooMany(there.len() as u64));
         }
         let (snapshot, made) = committer.add_snapshot(checked, at, (device, uid), token)?;
@@ -44,11 +44,7 @@ pub(super) fn make(
     })
 }
 
-pub(super) fn forget(
-    inner: &Inner,
-    volume: &Volume,
-    name: &str,
-) -> Result<(Found, Option<Told>)> {
+pub(super) fn forget(inner: &Inner, volume: &Volume, name: &str) -> Result<(Found, Option<Told>)> {
     let at = inner.world.clock.time();
     commit(inner, volume, |committer| {
         let named = |snapshot: &Snapshot| snapshot.name.as_bytes() == name.as_bytes();

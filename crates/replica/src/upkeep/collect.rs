@@ -383,7 +383,8 @@ impl Inner {
         Ok(())
     }
 
-    fn holds(&self, read: &dyn Read, row: &VolumeRow) -> Result<Holds> {
+    /// What somebody may still ask for.
+    pub fn holds(&self, read: &dyn Read, row: &VolumeRow) -> Result<Holds> {
         let volume = VolumeId(row.id);
         let now = self.world.clock.time().secs;
         let position = Whole::now(read, volume).position()?;

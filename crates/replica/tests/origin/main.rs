@@ -16,6 +16,7 @@ mod full;
 mod gathering;
 mod ground;
 mod party;
+mod past;
 mod restart;
 mod sessions;
 mod taking;

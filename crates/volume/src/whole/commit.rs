@@ -20,6 +20,7 @@ pub fn create(write: &mut dyn Write, volume: VolumeId, root: Node) -> Result<()>
         next_replica: ReplicaId::ORIGIN.0 + 1,
         next_file: FileId::ROOT.counter() + 1,
         next_snapshot: None,
+        pruned: None,
     };
     write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
     Ok(())

@@ -54,6 +54,25 @@ impl Whole<'_> {
             .collect()
     }
 
+    /// The update of one position, if it is in the log.
+    pub fn logged(&self, seq: Seq) -> Result<Option<Logged>> {
+        let records = self.log(Seq(seq.0.saturating_sub(1)), 1)?;
+        Ok(records.into_iter().next().filter(|record| record.seq == seq))
+    }
+
+    /// Whether all that was current at a position is kept. None: nothing was ever pruned as far as
+    /// is known.
+    pub fn is_kept(&self, position: Seq) -> Result<Option<bool>> {
+        let head = self.head()?;
+        if position > head.position {
+            return Ok(Some(false));
+        }
+        if super::snapshot_positions(self.read, self.volume)?.contains(&position) {
+            return Ok(Some(true));
+        }
+        Ok(head.pruned.map(|pruned| position >= pruned))
+    }
+
     /// The keys of everything that was touched after a position and that `wanted` wants; none if
     /// that is more than `keys_max`, lies more than `records_max` updates back, or is not in the
     /// log any more.

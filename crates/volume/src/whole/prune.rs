@@ -6,7 +6,7 @@
 //! From: DESIGN, "Updates": what nobody needs is pruned.
 
 use super::error::{Error, Result};
-use super::record::{ContentsRecord, EntryRecord, NodeRecord, decode};
+use super::record::{ContentsRecord, EntryRecord, Head, NodeRecord, decode, encode};
 use super::{VolumeId, Whole, keys, table};
 use model::{Contents, FileId, Seq, Stamp};
 use std::collections::BTreeSet;
@@ -73,6 +73,9 @@ pub fn prune(
     rows_max: usize,
 ) -> Result<(u64, Option<PruneAt>)> {
     let rows_max = rows_max.max(2);
+    if at.is_none() {
+        note_floor(write, volume, holds.floor.max(holds.contents_floor))?;
+    }
     let (first, end) = volume.range();
     let at = at.unwrap_or(PruneAt { stage: 0, from: first.clone() });
     let Some(name) = STAGES.get(at.stage).copied() else { return Ok((0, None)) };
@@ -90,6 +93,16 @@ pub fn prune(
         None => None,
     };
     Ok((removed, next))
+}
+
+/// From now on not everything before the floor is kept.
+fn note_floor(write: &mut dyn Write, volume: VolumeId, floor: Seq) -> Result<()> {
+    let head = Whole::now(&*write, volume).head()?;
+    if head.pruned.is_none_or(|pruned| pruned < floor) {
+        let head = Head { pruned: Some(floor), ..head };
+        write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
+    }
+    Ok(())
 }
 
 /// Contents that are needed, of up to `rows_max` rows, and where to go on; none when all has been

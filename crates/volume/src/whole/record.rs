@@ -27,6 +27,10 @@ pub(super) struct Head {
     /// The number of the next snapshot. None: there was none yet.
     #[n(4)]
     pub next_snapshot: Option<u32>,
+    /// Before this position not everything is kept, but where a snapshot holds it. None: nothing
+    /// was pruned since this is noted.
+    #[n(5)]
+    pub pruned: Option<Seq>,
 }
 
 /// One version of a node.
@@ -118,7 +122,14 @@ mod tests {
     use model::{Change, ChunkName, ReplicaId, Root, Stamp, Time};
 
     fn head() -> Head {
-        Head { position: Seq(7), files: 3, next_replica: 2, next_file: 5, next_snapshot: None }
+        Head {
+            position: Seq(7),
+            files: 3,
+            next_replica: 2,
+            next_file: 5,
+            next_snapshot: None,
+            pruned: None,
+        }
     }
 
     fn hex<T: Encode<()> + for<'b> Decode<'b, ()> + PartialEq + std::fmt::Debug>(

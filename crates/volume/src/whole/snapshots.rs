@@ -122,7 +122,7 @@ impl<'a> Whole<'a> {
 
     /// The volume as the snapshot shows it.
     pub fn at_snapshot(&self, snapshot: &Snapshot) -> Whole<'a> {
-        Whole::as_of(self.read, self.volume, snapshot.position)
+        self.at_position(snapshot.position)
     }
 
     /// None: it is a file of the volume itself.

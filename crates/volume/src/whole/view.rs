@@ -50,6 +50,11 @@ impl<'a> Whole<'a> {
         Whole { read, volume, as_of: Some(seq) }
     }
 
+    /// The same volume as it was when `seq` was its last update.
+    pub fn at_position(&self, seq: Seq) -> Whole<'a> {
+        Whole { as_of: Some(seq), ..*self }
+    }
+
     pub fn volume(&self) -> VolumeId {
         self.volume
     }
@@ -75,7 +80,11 @@ impl<'a> Whole<'a> {
     pub fn node_version(&self, file: FileId) -> Result<Option<NodeVersion>> {
         if let Some(seen) = self.seen(file)? {
             let node = self.seen_node(&seen)?;
-            return Ok(node.map(|node| NodeVersion { seq: Seq::START, node: Some(node), was: None }));
+            return Ok(node.map(|node| NodeVersion {
+                seq: Seq::START,
+                node: Some(node),
+                was: None,
+            }));
         }
         let from = keys::file(self.volume, file);
         let to = match self.as_of {
@@ -87,9 +96,41 @@ impl<'a> Whole<'a> {
 
     /// The last node that a file had before it went away.
     pub fn node_before(&self, file: FileId, seq: Seq) -> Result<Option<Node>> {
+        Ok(self.node_version_before(file, seq)?.and_then(|version| version.node))
+    }
+
+    /// The last version of a node before a position.
+    pub fn node_version_before(&self, file: FileId, before: Seq) -> Result<Option<NodeVersion>> {
         let from = keys::file(self.volume, file);
-        let to = keys::file_at(self.volume, file, seq);
-        Ok(self.last_node(file, &from, &to)?.and_then(|version| version.node))
+        let to = keys::file_at(self.volume, file, before);
+        self.last_node(file, &from, &to)
+    }
+
+    /// The last version of a name before a position; none if none is kept.
+    pub fn entry_version_before(
+        &self,
+        directory: FileId,
+        name: &Name,
+        before: Seq,
+    ) -> Result<Option<EntryVersion>> {
+        let from = keys::entry(self.volume, directory, name);
+        let to = keys::entry_at(self.volume, directory, name, before);
+        self.last_entry(directory, name, &from, &to)
+    }
+
+    fn last_entry(
+        &self,
+        directory: FileId,
+        name: &Name,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<EntryVersion>> {
+        let Some((key, bytes)) = self.read.last(table::ENTRIES, from, to)? else {
+            return Ok(None);
+        };
+        let place = || format!("entry {name} in {directory} of {}", self.volume);
+        let EntryRecord { file } = decode(place, &bytes)?;
+        Ok(Some(EntryVersion { seq: seq_of(&key, place)?, file }))
     }
 
     fn last_node(&self, file: FileId, from: &[u8], to: &[u8]) -> Result<Option<NodeVersion>> {
@@ -113,12 +154,8 @@ impl<'a> Whole<'a> {
             }
             _ => keys::after_entry(self.volume, directory, name),
         };
-        let Some((key, bytes)) = self.read.last(table::ENTRIES, &from, &to)? else {
-            return Ok(EntryVersion { seq: Seq::START, file: None });
-        };
-        let place = || format!("entry {name} in {directory} of {}", self.volume);
-        let EntryRecord { file } = decode(place, &bytes)?;
-        Ok(EntryVersion { seq: seq_of(&key, place)?, file })
+        let last = self.last_entry(directory, name, &from, &to)?;
+        Ok(last.unwrap_or(EntryVersion { seq: Seq::START, file: None }))
     }
 
     /// Entries that come after `after`, at most `entries_max`.

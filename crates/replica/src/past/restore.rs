@@ -1,0 +1,435 @@
+//! Bringing an earlier state back: what was is made again, or becomes the newest version.
+//! Holds: contents are named and do not travel; what is replaced stays among the versions; a
+//! directory is brought back a bounded number of updates at a time, and what came into it since
+//! stays. Asked for once more after it was interrupted, it does the rest.
+
+use super::history::{Walk, shown};
+use super::{Told, commit};
+use crate::error::Result;
+use crate::origin::Inner;
+use crate::volumes::Volume;
+use model::{
+    AttributeChange, Change, FileId, Kind, Name, Node, ReplicaId, Seq, Stamp, Time, Update, View,
+    judge,
+};
+use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then, VERSIONS_TOLD_MAX};
+use std::collections::BTreeMap;
+use volume::whole::{Committer, Touched, Whole, position_at};
+
+/// Files in one transaction, about.
+const FILES_MAX: usize = 500;
+/// Entries of a directory that are read at once.
+const ENTRIES_MAX: usize = 500;
+/// Records of the log that are looked through at once.
+const RECORDS_MAX: usize = 1000;
+/// Files with more than one name that are remembered, so that they have them again.
+const LINKED_MAX: usize = 1_000_000;
+
+/// A restoration under way.
+pub(super) struct Restoring {
+    /// The position that it goes by.
+    then: Seq,
+    uid: u32,
+    gid: u32,
+    now: Time,
+    left: Vec<Item>,
+    /// What files with several names were made as.
+    linked: BTreeMap<FileId, FileId>,
+    done: Restored,
+    touched: Touched,
+}
+
+enum Item {
+    /// A file of then, and where it is to be.
+    Put { file: FileId, node: Node, to: (FileId, Name), path: Vec<Name> },
+    /// What was in a directory, after a name.
+    Within { file: FileId, now: FileId, after: Option<Name>, path: Vec<Name> },
+    /// The attributes of a directory, when all is in it.
+    Seal { node: Node, now: FileId, path: Vec<Name> },
+}
+
+/// Why a piece of work ended without being done.
+enum Stop {
+    Not(NotFound),
+    Failed(crate::ReplicaError),
+}
+
+impl<E: Into<crate::ReplicaError>> From<E> for Stop {
+    fn from(error: E) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+type Step<T> = std::result::Result<T, Stop>;
+
+fn not<T>(why: NotFound) -> Step<T> {
+    Err(Stop::Not(why))
+}
+
+/// What an outcome is to whoever asked.
+fn told<T>(outcome: Step<T>) -> Result<std::result::Result<T, NotFound>> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(Stop::Not(why)) => Ok(Err(why)),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// Finds what is meant. Changes nothing.
+pub(super) fn begin(
+    inner: &Inner,
+    volume: &Volume,
+    asked: &Restore,
+) -> Result<std::result::Result<Restoring, NotFound>> {
+    told(find(inner, volume, asked))
+}
+
+fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
+    let read = inner.tables.read()?;
+    let view = Whole::now(&*read, volume.id);
+    let to = asked.to.as_ref().unwrap_or(&asked.path);
+    if to.len().max(asked.path.len()) > PATH_NAMES_MAX {
+        return not(NotFound::NoPath(shown(to)));
+    }
+    let then = match &asked.then {
+        Then::Version(seq) => *seq,
+        Then::Snapshot(name) => {
+            let named = Name::new(name.as_bytes()).ok();
+            let found = named.map(|name| view.snapshot_named(&name)).transpose()?.flatten();
+            match found {
+                Some(snapshot) => snapshot.position,
+                None => return not(NotFound::NoSnapshot(name.clone())),
+            }
+        }
+        Then::Time(time) => position_of(&view, &*read, volume, *time)?,
+    };
+    let is_kept = match view.is_kept(then)? {
+        Some(is_kept) => is_kept,
+        None => {
+            let row = inner.row(&*read, &volume.name)?;
+            then >= inner.holds(&*read, &row)?.contents_floor
+        }
+    };
+    let (file, node) = match &asked.then {
+        Then::Version(seq) => match version_of(view, &asked.path, *seq)? {
+            Some(found) => found,
+            None if is_kept => file_then(&view, then, &asked.path)?,
+            None => return not(NotFound::NotThen(shown(&asked.path))),
+        },
+        _ if !is_kept => return not(NotFound::TooEarly),
+        _ => file_then(&view, then, &asked.path)?,
+    };
+    if node.kind == Kind::Directory && !is_kept {
+        return not(NotFound::TooEarly);
+    }
+    let now = inner.world.clock.time();
+    let mut restoring = Restoring {
+        then,
+        uid: asked.uid,
+        gid: asked.gid,
+        now,
+        left: Vec::new(),
+        linked: BTreeMap::new(),
+        done: Restored::default(),
+        touched: Touched::default(),
+    };
+    let Some((name, above)) = to.split_last() else {
+        restoring.owns(&node, to)?;
+        restoring.left.push(Item::Seal { node, now: FileId::ROOT, path: Vec::new() });
+        let (now, after, path) = (FileId::ROOT, None, Vec::new());
+        restoring.left.push(Item::Within { file, now, after, path });
+        return Ok(restoring);
+    };
+    let directory = match file_then(&view, Seq(u64::MAX), above) {
+        Ok((directory, node)) if node.kind == Kind::Directory => {
+            restoring.may_write(&node, above)?;
+            directory
+        }
+        Ok(_) | Err(Stop::Not(_)) => return not(NotFound::NoDirectory(shown(to))),
+        Err(failed) => return Err(failed),
+    };
+    let (to, path) = ((directory, name.clone()), to.clone());
+    restoring.left.push(Item::Put { file, node, to, path });
+    Ok(restoring)
+}
+
+/// What a path led to at a position.
+fn file_then(view: &Whole<'_>, then: Seq, path: &[Name]) -> Step<(FileId, Node)> {
+    let then = view.at_position(then);
+    let mut file = FileId::ROOT;
+    for name in path {
+        match then.entry(file, name)? {
+            Some(below) => file = below,
+            None => return not(NotFound::NotThen(shown(path))),
+        }
+    }
+    match then.node(file)? {
+        Some(node) => Ok((file, node)),
+        None => not(NotFound::NotThen(shown(path))),
+    }
+}
+
+/// The version of a path that `farfs history` tells of by this position.
+fn version_of(view: Whole<'_>, path: &[Name], seq: Seq) -> Step<Option<(FileId, Node)>> {
+    let Some(walk) = Walk::of(view, path, Some(seq.next()))? else { return Ok(None) };
+    let items = walk.collect_up_to(VERSIONS_TOLD_MAX as usize)?;
+    Ok(items.into_iter().find(|item| item.since == seq).and_then(|item| item.was))
+}
+
+/// Where the volume stood at a time: by the marks of the origin's clock, and between two of them by
+/// the clocks of those who made the updates.
+fn position_of(view: &Whole<'_>, read: &dyn store::Read, volume: &Volume, time: Time) -> Step<Seq> {
+    let mut at = position_at(read, volume.id, time.secs)?;
+    loop {
+        let records = view.log(at, RECORDS_MAX)?;
+        let is_last = records.len() < RECORDS_MAX;
+        for record in records {
+            if record.seq != at.next() || record.update.at > time {
+                return Ok(at);
+            }
+            at = record.seq;
+        }
+        if is_last {
+            return Ok(at);
+        }
+    }
+}
+
+impl Restoring {
+    /// A piece of the work, in a transaction. True: there is more.
+    pub fn turn(
+        &mut self,
+        inner: &Inner,
+        volume: &Volume,
+    ) -> Result<(std::result::Result<bool, NotFound>, Option<Told>)> {
+        let mut why = None;
+        let (_, told) = commit(inner, volume, |committer| {
+            let mut files = 0;
+            while files < FILES_MAX {
+                let Some(item) = self.left.pop() else { break };
+                match told(self.work(committer, item))? {
+                    Ok(()) => files += 1,
+                    Err(not) => {
+                        why = Some(not);
+                        break;
+                    }
+                }
+            }
+            // What was found to be impossible leaves nothing of this piece behind.
+            let touched = std::mem::take(&mut self.touched);
+            let touched = if why.is_some() { Touched::default() } else { touched };
+            Ok((Found::Restored(self.done), touched))
+        })?;
+        Ok((why.map_or(Ok(!self.left.is_empty()), Err), told))
+    }
+
+    pub fn done(&self) -> Restored {
+        self.done
+    }
+
+    fn work(&mut self, committer: &mut Committer<'_>, item: Item) -> Step<()> {
+        match item {
+            Item::Put { file, node, to, path } => self.put(committer, file, node, to, path),
+            Item::Within { file, now, after, path } => {
+                let then = committer.view().at_position(self.then);
+                let page = then.entries(file, after.as_ref(), ENTRIES_MAX)?;
+                if let (false, Some((last, _))) = (page.complete, page.entries.last()) {
+                    let (after, path) = (Some(last.clone()), path.clone());
+                    self.left.push(Item::Within { file, now, after, path });
+                }
+                for (name, file) in page.entries {
+                    let node = committer.view().at_position(self.then).node(file)?;
+                    let Some(node) = node else { continue };
+                    let path = [&path[..], std::slice::from_ref(&name)].concat();
+                    self.left.push(Item::Put { file, node, to: (now, name), path });
+                }
+                Ok(())
+            }
+            Item::Seal { node, now, path } => {
+                let changed = self.attributes(committer, now, &node, &path)?;
+                self.count(false, changed);
+                Ok(())
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        committer: &mut Committer<'_>,
+        file: FileId,
+        node: Node,
+        to: (FileId, Name),
+        path: Vec<Name>,
+    ) -> Step<()> {
+        self.owns(&node, &path)?;
+        let there = committer.view().entry(to.0, &to.1)?;
+        let there = match there {
+            Some(there) => committer.view().node(there)?.map(|node| (there, node)),
+            None => None,
+        };
+        if let Some((_, present)) = &there {
+            self.owns(present, &path)?;
+            if present.kind != node.kind {
+                return not(NotFound::OtherKind(shown(&path)));
+            }
+        }
+        let kept = node.kind != Kind::File || {
+            committer.view().contents(file, node.contents_stamp)?.is_some()
+        };
+        if !kept {
+            return not(NotFound::Pruned(shown(&path)));
+        }
+        if node.kind == Kind::Directory {
+            let made = there.is_none();
+            let now = match there {
+                Some((now, _)) => now,
+                None => self.make(committer, &node, to)?,
+            };
+            self.done.made += u64::from(made);
+            let (path_within, after) = (path.clone(), None);
+            self.left.push(Item::Seal { node, now, path });
+            self.left.push(Item::Within { file, now, after, path: path_within });
+            return Ok(());
+        }
+        let is_same_special =
+            |present: &Node| (&present.target, present.rdev) == (&node.target, node.rdev);
+        let (now, made) = match there {
+            Some((now, present)) if is_same_special(&present) => (now, false),
+            Some((now, _)) => {
+                let (parent, name) = to.clone();
+                self.apply(committer, Change::Unlink { parent, name, file: now })?;
+                (self.make(committer, &node, to)?, true)
+            }
+            None => match self.linked.get(&file).copied() {
+                Some(linked) => {
+                    let (parent, name) = to;
+                    self.apply(committer, Change::Link { parent, name, file: linked })?;
+                    self.count(true, false);
+                    return Ok(());
+                }
+                None => (self.make(committer, &node, to)?, true),
+            },
+        };
+        if node.links > 1 && self.linked.len() < LINKED_MAX {
+            self.linked.insert(file, now);
+        }
+        let stored = self.contents(committer, now, &node)?;
+        let changed = self.attributes(committer, now, &node, &path)?;
+        self.count(made, stored || changed);
+        Ok(())
+    }
+
+    fn count(&mut self, made: bool, changed: bool) {
+        let counter = match (made, changed) {
+            (true, _) => &mut self.done.made,
+            (false, true) => &mut self.done.changed,
+            (false, false) => &mut self.done.same,
+        };
+        *counter += 1;
+    }
+
+    fn make(
+        &mut self,
+        committer: &mut Committer<'_>,
+        node: &Node,
+        (parent, name): (FileId, Name),
+    ) -> Step<FileId> {
+        let file = committer.fresh_file()?;
+        let Node { kind, mode, uid, gid, rdev, .. } = *node;
+        let target = node.target.clone();
+        let change = Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev };
+        self.apply(committer, change)?;
+        Ok(file)
+    }
+
+    /// True: they are other ones than before.
+    fn contents(&mut self, committer: &mut Committer<'_>, now: FileId, node: &Node) -> Step<bool> {
+        let present = committer.view().node(now)?;
+        let Some(present) = present.filter(|present| present.kind == Kind::File) else {
+            return Ok(false);
+        };
+        if present.contents == node.contents {
+            return Ok(false);
+        }
+        let (expects, contents, mtime) = (present.contents_stamp, node.contents, node.mtime);
+        self.apply(committer, Change::Store { file: now, expects, contents, mtime })?;
+        Ok(true)
+    }
+
+    /// True: some were others before.
+    fn attributes(
+        &mut self,
+        committer: &mut Committer<'_>,
+        now: FileId,
+        node: &Node,
+        path: &[Name],
+    ) -> Step<bool> {
+        let there = |committer: &Committer<'_>| -> Step<Node> {
+            match committer.view().node(now)? {
+                Some(node) => Ok(node),
+                None => not(NotFound::NotThen(shown(path))),
+            }
+        };
+        let present = there(committer)?;
+        let (wanted, found) =
+            (node.xattrs.clone().unwrap_or_default(), present.xattrs.unwrap_or_default());
+        let mut changed = false;
+        for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
+            self.apply(committer, Change::RemoveXattr { file: now, name: name.clone() })?;
+            changed = true;
+        }
+        for (name, value) in wanted.iter().filter(|(name, value)| found.get(*name) != Some(*value))
+        {
+            let (name, value) = (name.clone(), value.clone());
+            self.apply(committer, Change::SetXattr { file: now, name, value })?;
+            changed = true;
+        }
+        let present = there(committer)?;
+        let looks = |node: &Node| (node.mode, node.uid, node.gid, node.mtime);
+        if looks(&present) != looks(node) {
+            let set = AttributeChange {
+                mode: Some(node.mode),
+                uid: Some(node.uid),
+                gid: Some(node.gid),
+                atime: None,
+                mtime: Some(node.mtime),
+            };
+            let expects = present.attributes_stamp;
+            self.apply(committer, Change::SetAttributes { file: now, expects, set })?;
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// An update of the origin's own: its number is its position, which no other one has.
+    fn apply(&mut self, committer: &mut Committer<'_>, change: Change) -> Step<()> {
+        let stamp = Stamp::new(ReplicaId::ORIGIN, committer.position().next().0);
+        let update = Update { stamp, uid: self.uid, at: self.now, change };
+        match judge(&update, &committer.view())? {
+            Ok(effects) => {
+                let made = committer.apply(&update, &effects)?;
+                self.touched.nodes.extend(made.nodes);
+                self.touched.entries.extend(made.entries);
+                Ok(())
+            }
+            Err(problem) => not(NotFound::Refused(problem.to_string())),
+        }
+    }
+
+    /// Who is not root brings back only what is the own.
+    fn owns(&self, node: &Node, path: &[Name]) -> Step<()> {
+        match self.uid == 0 || self.uid == node.uid {
+            true => Ok(()),
+            false => not(NotFound::NotYours(shown(path))),
+        }
+    }
+
+    fn may_write(&self, directory: &Node, path: &[Name]) -> Step<()> {
+        let mode = directory.mode;
+        let may = self.uid == 0
+            || (directory.uid == self.uid && mode & 0o200 != 0)
+            || (directory.gid == self.gid && mode & 0o020 != 0)
+            || mode & 0o002 != 0;
+        if may { Ok(()) } else { not(NotFound::NotYours(shown(path))) }
+    }
+}

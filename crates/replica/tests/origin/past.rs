@@ -1,0 +1,460 @@
+//! Earlier states: snapshots, the versions of a file, and bringing one back.
+#![allow(clippy::disallowed_methods, reason = "the test sees what the server's programs would see")]
+
+use crate::ground::{Ground, Place};
+use crate::party::{
+    Device, EPOCH_SECS, LEASE, Party, VOLUME, mode_of, name, noise, rename_of, rename_over,
+    store_of, unlink_of,
+};
+use model::{FileId, Kind, Name, Node, Seq, SnapshotId, Stamp, Time};
+use protocol::past::{
+    Changed, Found, NotFound, Past, Restore, Restored, SnapshotInfo, Then, Version,
+};
+use protocol::{Access, Objection, Refusal, Request, Response, Verdict};
+use replica::{Keeper, Limits, Repair, Wish};
+use std::time::Duration;
+
+const ROOT: FileId = FileId::ROOT;
+const HOUR: Duration = Duration::from_secs(3600);
+const EVERYTHING: Wish = Wish { dry_run: false, empty_trash: true, thorough: true };
+
+/// Nothing old is kept but what is held.
+fn forgetful() -> Party {
+    let limits = Limits {
+        lease: LEASE,
+        versions_kept: Duration::ZERO,
+        names_kept: Duration::ZERO,
+        trash_bytes_min: 0,
+        trash_percent: 0,
+        trash_kept: HOUR,
+        promise: HOUR,
+        ..Limits::simulated()
+    };
+    Party::with(limits)
+}
+
+async fn ask(device: &Device, past: Past) -> Found {
+    match device.ask(Request::Past(past)).await {
+        Response::Past(found) => found,
+        response => panic!("{response:?}"),
+    }
+}
+
+async fn snapshot(device: &Device, name: &str) -> SnapshotInfo {
+    let token = u64::from(name.as_bytes()[0]);
+    match ask(device, Past::Snapshot { name: name.into(), uid: 7, token }).await {
+        Found::Snapshot(info) => info,
+        found => panic!("{found:?}"),
+    }
+}
+
+async fn forget(device: &Device, name: &str) -> Found {
+    ask(device, Past::Forget { name: name.into(), uid: 7 }).await
+}
+
+fn path(text: &str) -> Vec<Name> {
+    text.split('/').filter(|part| !part.is_empty()).map(name).collect()
+}
+
+async fn history(device: &Device, text: &str) -> Vec<Version> {
+    let past = Past::History { path: path(text), before: None, versions_max: 100 };
+    match ask(device, past).await {
+        Found::History(history) => history.versions,
+        found => panic!("{found:?}"),
+    }
+}
+
+fn changes(versions: &[Version]) -> Vec<Vec<Changed>> {
+    versions.iter().map(|version| version.changes.clone()).collect()
+}
+
+async fn restore(device: &Device, text: &str, then: Then, to: Option<&str>) -> Found {
+    let to = to.map(path);
+    let asked = Restore { path: path(text), then, to, uid: 1000, gid: 1000 };
+    ask(device, Past::Restore(asked)).await
+}
+
+/// All chunks that nobody needs go.
+async fn tidy(party: &Party) {
+    for _ in 0..4 {
+        party.world.clock.sleep(HOUR).await;
+        party.origin.collect(EVERYTHING).await.unwrap();
+    }
+}
+
+async fn check(party: &Party) {
+    let checked = party.origin.check(Repair::No).await.unwrap();
+    assert_eq!(checked.problems, []);
+}
+
+async fn node(device: &Device, file: FileId) -> Node {
+    device.node(file).await.unwrap()
+}
+
+async fn past_text(device: &Device, file: FileId, then: &SnapshotInfo) -> String {
+    let file = file.in_snapshot(then.number).unwrap();
+    let range = protocol::Range { offset: 0, length: 1 };
+    let version = Some(node(device, file).await.contents_stamp);
+    let recipe = Request::Recipe { file, version, range, eager_bytes: 1000, base: None };
+    match device.ask(recipe).await {
+        Response::Recipe(fetched) => {
+            let chunks = chunks::unpack(&fetched.bytes.unwrap(), 1000).unwrap();
+            String::from_utf8(chunks.concat()).unwrap()
+        }
+        response => panic!("{response:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_holds_what_it_shows_until_it_is_removed() {
+    let party = forgetful();
+    let mut ada = party.join("ada").await;
+    let docs = ada.make_directory(ROOT, "docs").await;
+    let (file, first) = ada.write_new(docs, "a", "first").await;
+    let one = snapshot(&ada, "one").await;
+    assert_eq!((one.number, one.uid, one.device.as_deref()), (SnapshotId(1), 7, Some("ada")));
+    let store = ada.storing(file, first, "second").await;
+    ada.replay(store).await;
+    ada.replay(unlink_of(docs, "a", file)).await;
+    ada.replay(unlink_of(ROOT, "docs", docs)).await;
+    tidy(&party).await;
+    let party = party.without_power();
+    let ada = party.rejoin(&ada).await;
+    tidy(&party).await;
+    let ada = party.rejoin(&ada).await;
+    check(&party).await;
+    let root = ROOT.in_snapshot(one.number).unwrap();
+    let listing = ada.list_as(root, None, 100, true).await;
+    let names: Vec<_> = listing.directories.iter().flat_map(|listed| &listed.entries).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(past_text(&ada, file, &one).await, "first");
+    assert_eq!(party.blobs.list(&[], 10).unwrap().len(), 1);
+    assert!(matches!(forget(&ada, "one").await, Found::Snapshot(_)));
+    assert_eq!(forget(&ada, "one").await, Found::Not(NotFound::NoSnapshot("one".into())));
+    assert_eq!(ada.node(root).await, None);
+    tidy(&party).await;
+    assert_eq!(party.blobs.list(&[], 10).unwrap().len(), 0, "nothing holds it any more");
+    check(&party).await;
+    let ada = party.rejoin(&ada).await;
+    assert_eq!(snapshot(&ada, "two").await.number, SnapshotId(2), "no number comes again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_asked_for_twice_and_made_once_and_others_hear_of_it() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let eve = party.join("eve").await;
+    assert_eq!(eve.attached.looks_back, Some(true));
+    eve.list(FileId::SNAPSHOTS).await;
+    let one = snapshot(&ada, "one").await;
+    assert_eq!(eve.heard(), ["one"], "before it was answered");
+    assert_eq!(snapshot(&ada, "one").await, one);
+    let by_eve = Past::Snapshot { name: "one".into(), uid: 7, token: 1 };
+    assert_eq!(ask(&eve, by_eve).await, Found::Not(NotFound::Exists("one".into())));
+    for bad in ["", "a/b", "v1"] {
+        let past = Past::Snapshot { name: bad.into(), uid: 7, token: 1 };
+        assert!(matches!(ask(&ada, past).await, Found::Not(NotFound::BadName(..))), "{bad}");
+    }
+    forget(&ada, "one").await;
+    assert_eq!(eve.heard(), ["one", "-one"]);
+    let reader = party.join_as("reader", Access::ReadOnly).await;
+    let past = Past::Snapshot { name: "two".into(), uid: 7, token: 1 };
+    let refused = reader.ask(Request::Past(past)).await;
+    assert_eq!(refused, Response::Refused(Refusal::ReadOnly));
+    assert_eq!(ask(&reader, Past::Snapshots).await, Found::Snapshots(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_snapshot_shows_takes_no_update() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let one = snapshot(&ada, "one").await;
+    let past = |file: FileId| file.in_snapshot(one.number).unwrap();
+    let (root, there) = (past(ROOT), past(file));
+    let contents = ada.describe(b"other").tree.contents;
+    let (_, make) = ada.making(root, "b", Kind::File);
+    let tries = [
+        make,
+        ada.storing(there, first, "other").await,
+        store_of(there, first, contents),
+        mode_of(there, first, 0o600),
+        unlink_of(root, "a", there),
+        unlink_of(FileId::SNAPSHOTS, "one", root),
+        rename_of((root, "a"), (ROOT, "b"), there),
+        rename_of((ROOT, "a"), (root, "b"), file),
+    ];
+    for change in tries {
+        let said = ada.strict(change.clone()).await;
+        assert_eq!(said, Verdict::Refused(Objection::ReadOnly), "{change:?}");
+    }
+    assert_eq!(past_text(&ada, file, &one).await, "first");
+    check(&party).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_an_end_to_the_number_of_snapshots() {
+    let party = Party::with(Limits { lease: LEASE, snapshots_max: 20, ..Limits::simulated() });
+    let ada = party.join("ada").await;
+    for number in 0..20 {
+        snapshot(&ada, &format!("s{number}")).await;
+    }
+    let more = Past::Snapshot { name: "more".into(), uid: 7, token: 1 };
+    assert_eq!(ask(&ada, more).await, Found::Not(NotFound::TooMany(20)));
+    forget(&ada, "s5").await;
+    snapshot(&ada, "more").await;
+    let Found::Snapshots(all) = ask(&ada, Past::Snapshots).await else { panic!() };
+    assert_eq!(all.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_follows_names_and_files() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let store = ada.storing(file, first, "second!").await;
+    ada.replay(store).await;
+    ada.replay(rename_of((ROOT, "a"), (ROOT, "b"), file)).await;
+    let (other, _) = ada.write_new(ROOT, "new", "third").await;
+    ada.replay(rename_over((ROOT, "new"), (ROOT, "b"), other, Some(file))).await;
+    ada.replay(unlink_of(ROOT, "b", other)).await;
+    let told = history(&ada, "b").await;
+    let expected = [
+        vec![Changed::Removed],
+        vec![Changed::Replaced, Changed::Moved(path("new"))],
+        vec![Changed::Moved(path("a"))],
+        vec![Changed::Contents],
+        vec![Changed::Contents],
+        vec![Changed::Made],
+    ];
+    assert_eq!(changes(&told), expected);
+    let sizes: Vec<_> = told.iter().map(|v| v.looks.as_ref().map(|looks| looks.size)).collect();
+    assert_eq!(sizes, [None, Some(5), Some(7), Some(7), Some(5), Some(0)]);
+    assert!(told.iter().all(|version| version.device.as_deref() == Some("ada")));
+    assert!(told.iter().all(|version| version.at.secs == EPOCH_SECS && version.by == ada.replica));
+    // A page goes on where the one before stopped.
+    let page = Past::History { path: path("b"), before: Some(told[1].since), versions_max: 3 };
+    let Found::History(page) = ask(&ada, page).await else { panic!() };
+    assert_eq!((page.versions, page.more), (told[2..5].to_vec(), true));
+    let nothing = Past::History { path: path("no/such"), before: None, versions_max: 9 };
+    assert_eq!(ask(&ada, nothing).await, Found::Not(NotFound::NoPath("/no/such".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_becomes_the_newest_and_what_it_replaced_stays_one() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let eve = party.join("eve").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    eve.list(ROOT).await;
+    let store = ada.storing(file, first, "second").await;
+    ada.replay(store).await;
+    let before = history(&ada, "a").await;
+    let wanted = Then::Version(before[1].since);
+    let done = |made, changed, same| Found::Restored(Restored { made, changed, same });
+    assert_eq!(restore(&ada, "a", wanted.clone(), None).await, done(0, 1, 0));
+    assert_eq!(party.tree(), "a: first");
+    assert!(eve.ears.heard.lock().unwrap().iter().any(|notice| !notice.states.is_empty()));
+    assert_eq!(restore(&ada, "a", wanted.clone(), None).await, done(0, 0, 1));
+    assert_eq!(restore(&ada, "a", wanted, Some("copy")).await, done(1, 0, 0));
+    let after = history(&ada, "a").await;
+    assert!(after.len() > before.len());
+    assert_eq!(after[after.len() - before.len()..], before);
+    let again = Then::Version(before[0].since);
+    assert_eq!(restore(&ada, "a", again, None).await, done(0, 1, 0));
+    assert_eq!(party.tree(), "a: second\ncopy: first");
+    let never = Then::Version(Seq(999));
+    assert_eq!(restore(&ada, "a", never, None).await, Found::Not(NotFound::NotThen("/a".into())));
+    check(&party).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_tree_comes_back_as_of_a_snapshot_or_a_time() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let docs = ada.make_directory(ROOT, "docs").await;
+    let deep = ada.make_directory(docs, "deep").await;
+    let (a, _) = ada.write_new(docs, "a", "first").await;
+    let (b, _) = ada.write_new(deep, "b", "below").await;
+    ada.replay(model::Change::Link { parent: deep, name: name("a too"), file: a }).await;
+    snapshot(&ada, "one").await;
+    party.world.clock.sleep(HOUR).await;
+    let mut ada = party.rejoin(&ada).await;
+    let before = party.tree();
+    for (parent, text, file) in [
+        (deep, "b", b),
+        (deep, "a too", a),
+        (docs, "a", a),
+        (docs, "deep", deep),
+        (ROOT, "docs", docs),
+    ] {
+        let mut update = ada.update(unlink_of(parent, text, file));
+        update.at = party.world.clock.time();
+        let submitted = ada.submit_all(false, vec![update], None).await.unwrap();
+        assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]), "{submitted:?}");
+    }
+    assert_eq!(party.tree(), "");
+    let snapshot = Then::Snapshot("one".into());
+    let made = Found::Restored(Restored { made: 5, changed: 2, same: 0 });
+    assert_eq!(restore(&ada, "docs", snapshot.clone(), None).await, made);
+    assert_eq!(party.tree(), before);
+    let then = Time { secs: EPOCH_SECS + 1800, nanos: 0 };
+    let to = Some("then");
+    assert_eq!(restore(&ada, "docs", Then::Time(then), to).await, made);
+    assert_eq!(party.tree(), format!("{before}\n{}", before.replace("docs", "then")));
+    let links = |listing: protocol::Listing| {
+        listing.nodes.into_iter().filter_map(|state| state.node).map(|node| node.links).max()
+    };
+    let listed = ada.list(ROOT).await;
+    let then = listed.directories[0].entries.iter().find(|(text, _)| *text == name("then"));
+    assert_eq!(links(ada.list(then.unwrap().1).await), Some(3));
+    let into_nothing = restore(&ada, "docs", snapshot.clone(), Some("x/y")).await;
+    assert_eq!(into_nothing, Found::Not(NotFound::NoDirectory("/x/y".into())));
+    let over_a_file = restore(&ada, "docs", snapshot, Some("docs/a")).await;
+    assert_eq!(over_a_file, Found::Not(NotFound::OtherKind("/docs/a".into())));
+    let long_ago = Then::Time(Time { secs: 5, nanos: 0 });
+    assert_eq!(
+        restore(&ada, "docs", long_ago, None).await,
+        Found::Not(NotFound::NotThen("/docs".into()))
+    );
+    check(&party).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_pruned_is_not_made_up() {
+    let party = forgetful();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let told = history(&ada, "a").await;
+    let store = ada.storing(file, first, "second").await;
+    ada.replay(store).await;
+    tidy(&party).await;
+    let ada = party.rejoin(&ada).await;
+    // A longer time does not bring back what is gone.
+    party.origin.keep_versions(VOLUME, Some(HOUR * 1000)).unwrap();
+    let gone = restore(&ada, "a", Then::Version(told[0].since), None).await;
+    assert_eq!(gone, Found::Not(NotFound::NotThen("/a".into())));
+    let early = Then::Time(Time { secs: EPOCH_SECS - 1, nanos: 0 });
+    assert_eq!(restore(&ada, "a", early, None).await, Found::Not(NotFound::TooEarly));
+    assert_eq!(changes(&history(&ada, "a").await), [[Changed::Kept]]);
+    assert_eq!(party.tree(), "a: second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_but_root_brings_back_what_is_anothers() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let store = ada.storing(file, first, "second").await;
+    ada.replay(store).await;
+    let then = Then::Version(history(&ada, "a").await[1].since);
+    let asked = |uid| Restore { path: path("a"), then: then.clone(), to: None, uid, gid: uid };
+    let by = |uid| Past::Restore(asked(uid));
+    assert!(matches!(ask(&ada, by(5)).await, Found::Not(NotFound::NotYours(_))));
+    assert_eq!(party.tree(), "a: second");
+    assert!(matches!(ask(&ada, by(0)).await, Found::Restored(_)));
+    assert_eq!(party.tree(), "a: first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_tree_comes_back_in_pieces_and_goes_on_after_a_crash() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let docs = ada.make_directory(ROOT, "docs").await;
+    let mut files = Vec::new();
+    for number in 0..1300 {
+        files.push(ada.write_new(docs, &format!("f{number:04}"), &number.to_string()).await.0);
+    }
+    snapshot(&ada, "one").await;
+    let before = party.tree();
+    for (number, file) in files.into_iter().enumerate() {
+        ada.replay(unlink_of(docs, &format!("f{number:04}"), file)).await;
+    }
+    let asked = Restore {
+        path: path("docs"),
+        then: Then::Snapshot("one".into()),
+        to: None,
+        uid: 0,
+        gid: 0,
+    };
+    // Whoever asks is gone before the last piece.
+    let request = Request::Past(Past::Restore(asked.clone()));
+    {
+        let asking = ada.ask(request);
+        tokio::pin!(asking);
+        tokio::select! {
+            biased;
+            _ = &mut asking => panic!("it is too much for one piece"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let half = party.tree();
+    assert!(half.len() > "docs/".len() && half.len() < before.len());
+    let party = party.killed();
+    let ada = party.rejoin(&ada).await;
+    assert_eq!(party.tree(), half);
+    let found = ask(&ada, Past::Restore(asked)).await;
+    let Found::Restored(done) = found else { panic!("{found:?}") };
+    assert!(done.made > 0 && done.same > 0 && done.made + done.same + done.changed == 1301);
+    assert_eq!(party.tree(), before);
+    check(&party).await;
+}
+
+fn settle(keeper: &mut Keeper) {
+    for _ in 0..20 {
+        keeper.round().unwrap();
+        if keeper.is_settled() {
+            return;
+        }
+    }
+    panic!("it does not come to rest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_restored_goes_out_into_a_tree_and_snapshots_do_not() {
+    let ground = Ground::new(Limits { lease: LEASE, ..Limits::simulated() }, Place::Beside).await;
+    let Ground { party, folder, mut keeper, mut ada, .. } = ground;
+    let (file, _) = ada.write_new(ROOT, "a", "first").await;
+    settle(&mut keeper);
+    snapshot(&ada, "one").await;
+    ada.replay(unlink_of(ROOT, "a", file)).await;
+    settle(&mut keeper);
+    assert!(!folder.path().join("a").exists());
+    let then = Then::Snapshot("one".into());
+    let asked = Restore { path: path("a"), then, to: None, uid: 0, gid: 0 };
+    let found = ask(&ada, Past::Restore(asked)).await;
+    assert!(matches!(found, Found::Restored(Restored { made: 1, .. })), "{found:?}");
+    settle(&mut keeper);
+    assert_eq!(std::fs::read_to_string(folder.path().join("a")).unwrap(), "first");
+    assert!(!folder.path().join(".farfs").exists());
+    check(&party).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn contents_of_a_snapshot_come_as_a_delta_over_what_the_file_is_now() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let mut bytes = noise(60_000, 1);
+    let (file, first) = ada.stored("a", &bytes).await;
+    let one = snapshot(&ada, "one").await;
+    bytes[30_000] ^= 1;
+    let described = ada.describe(&bytes);
+    for (_, chunk) in crate::party::all_chunks(&described, &bytes) {
+        ada.put(&[&chunk]).await;
+    }
+    ada.replay(store_of(file, first, described.tree.contents)).await;
+    let second = ada.stamp();
+    let stretch = protocol::Range { offset: 0, length: 60_000 };
+    let recipe = Request::Recipe {
+        file: file.in_snapshot(one.number).unwrap(),
+        version: Some(first),
+        range: stretch,
+        eager_bytes: 100_000,
+        base: Some(protocol::Base { file, version: second, stretch }),
+    };
+    let Response::Recipe(fetched) = ada.ask(recipe).await else { panic!() };
+    let delta = fetched.delta.unwrap();
+    assert!(delta.bytes.len() < 3000, "{} bytes", delta.bytes.len());
+    assert_eq!(fetched.version, first);
+    assert_ne!(first, Stamp::default());
+}
