@@ -1,6 +1,6 @@
 use super::*;
 use expect_test::expect;
-use model::{AttributeChange, Change, Kind, Lock, LockKind, SnapshotId, Time};
+use model::{AttributeChange, Change, Contents, Kind, Lock, LockKind, SnapshotId, Time};
 use proptest::prelude::*;
 use std::fmt::Debug;
 
