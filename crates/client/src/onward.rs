@@ -205,26 +205,30 @@ mod tests {
         here
     }
 
+    fn one(stretch: Stretch) -> Vec<Stretch> {
+        std::iter::once(stretch).collect()
+    }
+
     #[test]
     fn what_comes_next_is_asked_for_stretch_by_stretch_and_two_at_a_time() {
         let here = here(1000, &[(0, 100)]);
         assert_eq!(next(&here, &[], (40, 200)), Some(100..150));
-        assert_eq!(next(&here, &[100..150], (40, 200)), Some(150..200));
+        assert_eq!(next(&here, &one(100..150), (40, 200)), Some(150..200));
         assert_eq!(next(&here, &[100..150, 150..200], (40, 200)), None);
-        assert_eq!(next(&here, &[150..200], (40, 200)), None, "that would be too far");
+        assert_eq!(next(&here, &one(150..200), (40, 200)), None, "that would be too far");
         assert_eq!(next(&here, &[], (40, 0)), None, "the link is slow");
     }
 
     #[test]
     fn what_is_left_at_the_end_is_asked_for_however_little_it_is() {
         assert_eq!(next(&here(110, &[(0, 100)]), &[], (50, 200)), Some(100..110));
-        assert_eq!(next(&here(110, &[(0, 100)]), &[100..110], (50, 200)), None);
+        assert_eq!(next(&here(110, &[(0, 100)]), &one(100..110), (50, 200)), None);
         assert_eq!(next(&here(300, &[(0, 240)]), &[], (50, 200)), None, "it waits for more");
     }
 
     #[test]
     fn who_lacks_what_is_coming_may_wait_for_it() {
-        let coming = Coming { ranges: vec![100..200], ..Coming::default() };
+        let coming = Coming { ranges: one(100..200), ..Coming::default() };
         let brings = |offset, length| coming.brings(offset, length).is_some();
         assert!(brings(199, 10) && brings(90, 11) && !brings(200, 10) && !brings(90, 10));
     }
