@@ -13,6 +13,9 @@ pub(crate) struct Connection {
     pub volume_known: bool,
     /// Requests may be sent.
     pub attached: bool,
+    /// A session is up, and the replica above has been asked to attach this client: it may wait for
+    /// others first.
+    pub attaching: bool,
     /// The replica above answers `Gather`.
     pub gathers: bool,
     /// The replica above understands deltas that are assembled of many parts.
@@ -58,6 +61,7 @@ impl Connection {
             mode,
             volume_known,
             attached: false,
+            attaching: false,
             gathers: false,
             assembles: false,
             looks_back: false,

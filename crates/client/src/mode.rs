@@ -20,6 +20,8 @@ pub const LINK_GRACE: Duration = Duration::from_secs(5);
 pub struct LinkView {
     /// How long there has been no session; none: there is one.
     pub down_for: Option<Duration>,
+    /// There is one again, and the replica above lets whoever changed something come first.
+    pub attaching: bool,
     pub round_trip_min: Option<Duration>,
     /// Nobody else uses the volume.
     pub alone: bool,
@@ -27,7 +29,8 @@ pub struct LinkView {
 
 /// The mode to work in, given the one before.
 pub fn choose(wanted: WantedMode, link: LinkView, before: Mode) -> Mode {
-    let gone = link.down_for.is_some_and(|down_for| down_for >= LINK_GRACE);
+    // What was done meanwhile by who is asked to wait for others would not know of theirs.
+    let gone = link.down_for.is_some_and(|down_for| down_for >= LINK_GRACE) && !link.attaching;
     match wanted {
         // To wait for the replica above is what was asked for.
         WantedMode::Fixed(Mode::Connected) => return Mode::Connected,
@@ -106,6 +109,17 @@ mod tests {
         assert_eq!(auto(down(1), Mode::Connected), Mode::Connected);
         assert_eq!(auto(down(10), Mode::Connected), Mode::Disconnected);
         assert_eq!(auto(trip(1), Mode::Disconnected), Mode::Connected);
+    }
+
+    #[test]
+    fn who_is_being_attached_is_not_without_a_link_however_long_that_takes() {
+        let down_for = Some(Duration::from_secs(9));
+        let coming = LinkView { down_for, attaching: true, ..trip(1) };
+        assert_eq!(auto(coming, Mode::Connected), Mode::Connected);
+        let again = LinkView { attaching: false, ..coming };
+        assert_eq!(auto(again, Mode::Connected), Mode::Disconnected);
+        // It stays without one until it is attached.
+        assert_eq!(auto(coming, Mode::Disconnected), Mode::Disconnected);
     }
 
     #[test]

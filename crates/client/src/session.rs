@@ -90,8 +90,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if away {
             return;
         }
+        self.connection().attaching = true;
         let outcome = self.attach().await;
-        self.connection().obstacle = outcome.as_ref().err().map(ToString::to_string);
+        {
+            let mut connection = self.connection();
+            connection.attaching = false;
+            connection.obstacle = outcome.as_ref().err().map(ToString::to_string);
+        }
         match outcome {
             Ok(()) => {
                 // It is known now whether it had been stored.
@@ -124,6 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut connection = self.connection();
             (connection.attached, connection.alone) = (false, false);
+            connection.attaching = false;
             (connection.up, connection.left) = (false, false);
             if connection.down_since.is_none() {
                 connection.down_since = Some(now);
@@ -366,6 +372,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut connection = self.connection();
         let link = LinkView {
             down_for: connection.down_for(now),
+            attaching: connection.attaching,
             round_trip_min: quality.round_trip_min,
             // Who is alone learns only here that there is no room: at the call, where it waits.
             alone: connection.alone && !connection.full,

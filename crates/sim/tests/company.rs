@@ -199,3 +199,33 @@ fn a_mode_set_while_a_file_is_written_that_meets_another_is_refused_at_its_close
         }
     });
 }
+
+#[test]
+fn who_comes_back_while_a_dead_one_is_waited_for_does_not_go_on_without_a_link() {
+    play(|scene| async move {
+        let mut ada = scene.comes(0).await;
+        let mut bob = scene.comes(1).await;
+        ada.save("f", 1).await;
+        assert_eq!(bob.read("f").await, contents(1));
+        bob.client.shut_down(SECOND * 5).await;
+        bob.machine.stop(sim::machine::End::Killed, SECOND);
+        scene.pass(SECOND).await;
+        assert_eq!(ada.mode(), Mode::Partial);
+        let path = Path::new("f");
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        ada.done(Operation::Open { path, slot: 0, flags }).await;
+        ada.done(Operation::Write { slot: 0, offset: 0, length: LENGTH, version: 2 }).await;
+        ada.done(Operation::Close { slot: 0 }).await;
+        scene.pass(SECOND * 2).await;
+        assert_eq!(ada.pending(), 0);
+        ada.machine.stop(sim::machine::End::Killed, 60 * SECOND);
+        // The origin cannot know yet that she is not there any more, and waits for her.
+        bob.client = bob.machine.start().await.unwrap();
+        bob.programs = Programs::default();
+        for _ in 0..200 {
+            assert_ne!(bob.mode(), Mode::Disconnected);
+            scene.pass(SECOND / 10).await;
+        }
+        assert_eq!(bob.read("f").await, contents(2));
+    });
+}
