@@ -113,9 +113,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let mine = Some((file, generation));
         self.make_room_aside(WantedRoom::Room(range.length), mine).await;
-        if self.take_from_twin(&target, range)? {
-            return Ok(());
-        }
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
         self.note_miss(file);
         self.fetch_range(&target, size, range).await

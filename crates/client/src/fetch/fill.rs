@@ -139,12 +139,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Writes checked bytes, unless somebody has begun to change the file.
-    pub(super) fn fill(
-        &self,
-        target: &Target<C::Container>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
+    fn fill(&self, target: &Target<C::Container>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
         self.fill_still(target, &[(offset, bytes)]).map(drop)
     }
@@ -195,7 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The pieces are in the container, and are what they should be; `besides` goes with it.
-    pub(super) fn note_checked(
+    fn note_checked(
         &self,
         target: &Target<C::Container>,
         contents: Contents,
