@@ -40,7 +40,7 @@ const SETTLING: Duration = Duration::from_secs(8);
 const TRIES_MAX: usize = 8;
 /// Room that is kept aside on the disk here: what it takes to write down that pending changes were
 /// undone.
-const RESERVE: Portion = Portion { bytes: 1 << 20, one_in: 2 };
+const RESERVE: Portion = Portion { bytes: 4 << 20, one_in: 2 };
 
 /// What the parts of a running mount share.
 #[derive(Clone)]

@@ -304,8 +304,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
         let mut core = self.core();
-        let done = self.change_under(&mut core, epoch, uid, build, also)?;
+        let done = self.change_under(&mut core, epoch, uid, build, also);
         drop(core);
+        let done = self.or_makes_room(done)?;
         self.after_change()?;
         Ok(done)
     }

@@ -324,8 +324,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
         let mut core = self.core();
-        let mut done =
-            self.change_under(&mut core, epoch, caller.uid, |tree, _| build(tree), |_, _| Ok(()))?;
+        let done =
+            self.change_under(&mut core, epoch, caller.uid, |tree, _| build(tree), |_, _| Ok(()));
+        let mut done = match done {
+            Ok(done) => done,
+            Err(stop) => {
+                drop(core);
+                return self.or_makes_room(Err(stop));
+            }
+        };
         let is_being_written = self.files().is_being_written(file);
         if let (Some(number), true) = (done.wait, is_being_written) {
             let until = self.inner.world.clock.moment() + HELD_BACK;

@@ -13,7 +13,7 @@ pub(crate) use stretches::Touched;
 
 use crate::client::{Client, error_of};
 use crate::presence::Presence;
-use crate::types::Error;
+use crate::types::{Error, Step, Stop};
 use awaited::Awaited;
 use choose::{Closed, choose};
 use model::{FileId, Time, View};
@@ -207,6 +207,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// What found the disk full has failed; for what comes next, the cache makes room.
+    pub(crate) fn or_makes_room<T>(&self, outcome: Step<T>) -> Step<T> {
+        outcome.map_err(|stop| match stop {
+            Stop::Error(error) => Stop::Error(self.made_room(error)),
+            need => need,
+        })
+    }
+
+    /// The same for an error.
+    pub(crate) fn made_room(&self, error: Error) -> Error {
+        if matches!(error, Error::DiskFull) {
+            match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
+                Ok(made) => tracing::debug!(made, "the disk is full, and room was looked for"),
+                Err(error) => tracing::debug!(%error, "nothing can leave the cache"),
+            }
+        }
+        error
+    }
+
     /// The bytes by which the cache would be too large with so many more.
     pub(crate) fn room_lacks(&self, more: u64) -> Result<u64, Error> {
         let written = self.files().written_bytes().map_err(error_of)?;
@@ -234,6 +253,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn make_room(&self, wanted: Wanted, mine: Option<Mine>) -> Result<bool, Error> {
         let room = &self.inner.room;
         let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // On a disk without a byte left it could not be written down what leaves.
+        let _pressed = matches!(wanted, Wanted::Disk(_)).then(|| self.pressed());
         let mut to_leave = self.to_leave(wanted)?;
         if to_leave == 0 {
             return Ok(false);

@@ -103,7 +103,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
             let outcome = if fetched || self.core().unsaved {
-                self.off_the_runtime(move || Ok(client.checkpoint())).await.unwrap_or(Ok(()))
+                let work = move || Ok(client.checkpoint().map_err(|error| client.made_room(error)));
+                self.off_the_runtime(work).await.unwrap_or(Ok(()))
             } else {
                 Ok(())
             };

@@ -22,6 +22,10 @@ const USED_GRAIN_SECS: i64 = 30;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        self.or_makes_room(self.open_here(caller, file, flags))
+    }
+
+    fn open_here(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
         if file.is_past() && (flags.write || flags.truncate) {
             return Err(Objection::ReadOnly.into());
         }
@@ -29,7 +33,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Linux cuts it all the same, and some programs clear files so.
             let wait = self.truncate(caller, file, None, 0)?;
             let cut = OpenFlags { truncate: false, ..flags };
-            let Done { value, wait: later } = self.open_file(caller, file, cut)?;
+            let Done { value, wait: later } = self.open_here(caller, file, cut)?;
             return Ok(Done { value, wait: later.or(wait) });
         }
         // Read under the lock: beside an older one, what was stored and closed since would look

@@ -94,6 +94,29 @@ fn on_a_disk_smaller_than_the_cache_may_be_what_can_be_fetched_again_makes_room(
 }
 
 #[test]
+fn a_disk_that_another_program_has_filled_gets_room_from_the_cache() {
+    let world = World::new();
+    let server = world.server();
+    let author = mounted(&world, &server, "author", &[]);
+    fs::write(author.path("cached"), noise(1, 20 * MIB)).unwrap();
+    fs::write(author.path("other"), b"other").unwrap();
+    author.wait();
+    let disk = disk(&world, "small.state", "60m");
+    let small = mounted(&world, &server, "small", &["--cache-size", "10G"]);
+    assert!(fs::read(small.path("cached")).unwrap() == noise(1, 20 * MIB));
+    let filler = disk.join("filler");
+    assert!(fs::write(&filler, vec![1; 70 * MIB]).is_err(), "to the last byte");
+    // What comes first may find it full; then there is room.
+    eventually(20 * SECOND, "room is made", || fs::read(small.path("other")).is_ok());
+    write_and_sync(&small.path("new"), b"new").unwrap();
+    fs::remove_file(small.path("cached")).unwrap();
+    small.wait();
+    assert_eq!(fs::read(author.path("new")).unwrap(), b"new");
+    assert!(!author.path("cached").exists());
+    assert!(filler.exists());
+}
+
+#[test]
 fn a_file_larger_than_the_cache_is_written_and_leaves_it_when_it_is_at_the_server() {
     let world = World::new();
     let server = world.server();
@@ -104,7 +127,8 @@ fn a_file_larger_than_the_cache_is_written_and_leaves_it_when_it_is_at_the_serve
     eventually(5 * SECOND, "the cache is as small as was asked", || {
         held(&mount) <= 16 * MIB as u64
     });
-    assert!(bytes_below(&mount.state) < 30 * MIB as u64);
+    // With the tables, the journal, and what is kept aside.
+    assert!(bytes_below(&mount.state) < 33 * MIB as u64);
     let (sum, _) = read_through(&mount, "large");
     assert!(sum == checksum(&bytes));
 }
