@@ -384,7 +384,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let bytes: u64 = missing().map(|placed| placed.piece.length()).sum();
         let from = missing().map(|placed| placed.offset).min().unwrap_or(0);
         let to = missing().map(Placed::end).max().unwrap_or(from);
-        let rate = self.inner.upstream.quality().rate_down;
+        let rate = self.inner.upstream.quality().likely_down();
         Ok(source.filter(|source| {
             let base = source.base(size, Range { offset: from, length: to - from });
             let both = bytes.saturating_add(base.map_or(0, |base| base.stretch.length));

@@ -176,7 +176,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_before_sending(&sending).await?;
         }
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
-        let rate = self.inner.upstream.quality().rate_up;
+        let rate = self.inner.upstream.quality().likely_up();
         let payload = pack_all(&sending.eager.chunks, rate);
         let submit = Submit {
             settled: sending.settled,

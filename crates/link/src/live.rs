@@ -171,6 +171,7 @@ impl Live {
         let opened = self.wire.connection.open_bi().await;
         let (send, mut receive) = opened.map_err(|_| Unreachable::Lost)?;
         self.wire.counters.sent(class, sealed.message_bytes);
+        let asked = self.clock.moment();
         match self.wire.send(Outgoing::new(send, class), class, sealed.frame).await {
             // A server that stops reading has said why in its answer.
             Ok(()) | Err(WriteError::Stopped(_)) => {}
@@ -181,6 +182,8 @@ impl Live {
             Err(NotReceived::Lost) => return Err(Unreachable::Lost),
             Err(error) => return Ok(unreadable(&error)),
         };
+        let (bytes, after) = (frame.len() as u64, self.clock.moment().since(asked));
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).answered(bytes, after);
         Ok(self.read_response(&frame).unwrap_or_else(|error| unreadable(&error)))
     }
 

@@ -137,7 +137,8 @@ impl Downstream for Teller {
 
     fn rate(&self) -> Option<u64> {
         let state = self.outbox.state();
-        state.connection.as_ref().and_then(|connection| measured(connection).rate)
+        let measured = measured(state.connection.as_ref()?);
+        protocol::likely_rate(measured.rate, measured.round_trip_least)
     }
 }
 

@@ -62,11 +62,14 @@ fn wire(connection: &quinn::Connection) -> (u64, u64) {
 }
 
 /// How fast the other side sends, at its best lately. It may have had little to send, so a low
-/// stretch says nothing, and the best of several counts.
+/// stretch says nothing, and the best of several counts. An answer came at least as fast as its
+/// bytes in the time since it was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     began: Moment,
     bytes_at_beginning: u64,
+    /// Bytes a second of the quickest answer of this stretch.
+    answered: u64,
     /// Bytes a second in the last stretches, newest first.
     best: [u64; Arrivals::STRETCHES],
 }
@@ -77,9 +80,16 @@ impl Arrivals {
     const STRETCH_LEAST: Duration = Duration::from_millis(250);
     /// A stretch in which less has come says nothing about the link.
     const STRETCH_BYTES_LEAST: u64 = 2_400;
+    /// Fewer may come at once where a link lets bursts through.
+    const ANSWER_BYTES_LEAST: u64 = 16 << 10;
 
     pub(crate) fn begin(bytes: u64, now: Moment) -> Arrivals {
-        Arrivals { began: now, bytes_at_beginning: bytes, best: [0; Arrivals::STRETCHES] }
+        Arrivals {
+            began: now,
+            bytes_at_beginning: bytes,
+            answered: 0,
+            best: [0; Arrivals::STRETCHES],
+        }
     }
 
     /// The time before was idle.
@@ -97,14 +107,22 @@ impl Arrivals {
         let came = bytes.saturating_sub(self.bytes_at_beginning);
         if came >= Arrivals::STRETCH_BYTES_LEAST {
             self.best.rotate_right(1);
-            self.best[0] = (came as f64 / long.as_secs_f64()) as u64;
+            self.best[0] = ((came as f64 / long.as_secs_f64()) as u64).max(self.answered);
+            self.answered = 0;
         }
         self.began = now;
         self.bytes_at_beginning = bytes;
     }
 
+    /// An answer of so many bytes came so long after it was asked for.
+    pub(crate) fn answered(&mut self, bytes: u64, after: Duration) {
+        if bytes >= Arrivals::ANSWER_BYTES_LEAST && !after.is_zero() {
+            self.answered = self.answered.max((bytes as f64 / after.as_secs_f64()) as u64);
+        }
+    }
+
     pub(crate) fn rate(&self) -> Option<u64> {
-        self.best.into_iter().max().filter(|rate| *rate > 0)
+        self.best.into_iter().chain([self.answered]).max().filter(|rate| *rate > 0)
     }
 }
 
@@ -172,6 +190,27 @@ mod tests {
             second(10_000, &mut arrivals).await;
         }
         assert_eq!(arrivals.rate(), Some(10_000), "the link has become slower");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_says_more_than_the_stretch_that_it_came_in() {
+        let clock = Clock::simulated(0);
+        let mut arrivals = Arrivals::begin(0, clock.moment());
+        arrivals.answered(1_000, Duration::from_micros(10));
+        assert_eq!(arrivals.rate(), None, "a burst may be that quick anywhere");
+        arrivals.answered(100_000, Duration::from_millis(10));
+        arrivals.answered(100_000, Duration::from_millis(100));
+        assert_eq!(arrivals.rate(), Some(10_000_000));
+        let mut bytes = 0;
+        for _ in 0..Arrivals::STRETCHES {
+            assert_eq!(arrivals.rate(), Some(10_000_000));
+            clock.sleep(Duration::from_secs(1)).await;
+            bytes += 200_000;
+            arrivals.look(bytes, clock.moment(), Duration::from_millis(20));
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+        arrivals.look(bytes + 200_000, clock.moment(), Duration::from_millis(20));
+        assert_eq!(arrivals.rate(), Some(200_000), "it is as old as its stretch");
     }
 
     #[tokio::test(start_paused = true)]

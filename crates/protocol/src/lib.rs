@@ -22,6 +22,6 @@ pub use status::{
 };
 pub use upstream::{
     Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,
-    Upstream,
+    Upstream, likely_rate,
 };
 pub use version::{VERSION_MAX, VERSION_MIN, Version, Versions};

@@ -55,6 +55,30 @@ pub struct LinkQuality {
     pub rate_down: Option<u64>,
 }
 
+/// Within a house a round trip takes no longer, and over a slow link it takes longer.
+const HOUSE: Duration = Duration::from_millis(5);
+/// What a link within a house carries in a second, at least nearly always.
+const HOUSE_RATE: u64 = 2 << 20;
+
+/// The rate of a link as it was measured or, before that, as its round trip lets one expect. None:
+/// nothing speaks for one rate or another.
+pub fn likely_rate(measured: Option<u64>, round_trip_min: Option<Duration>) -> Option<u64> {
+    let in_house = round_trip_min.is_some_and(|trip| trip <= HOUSE);
+    measured.or(in_house.then_some(HOUSE_RATE))
+}
+
+impl LinkQuality {
+    /// Bytes a second towards us, measured or as is likely.
+    pub fn likely_down(&self) -> Option<u64> {
+        likely_rate(self.rate_down, self.round_trip_min)
+    }
+
+    /// Bytes a second from us, measured or as is likely.
+    pub fn likely_up(&self) -> Option<u64> {
+        likely_rate(self.rate_up, self.round_trip_min)
+    }
+}
+
 /// Bytes sent and received by class, as messages; and on the wire, all told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -133,4 +157,18 @@ pub trait Service: Send + Sync + 'static {
 /// One caller's session. Dropped when the link is gone.
 pub trait Session: Send + Sync + 'static {
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_anything_is_measured_the_round_trip_tells_a_house_from_what_is_far() {
+        let trip = |micros| Some(Duration::from_micros(micros));
+        assert_eq!(likely_rate(None, trip(300)), Some(HOUSE_RATE));
+        assert_eq!(likely_rate(None, trip(30_000)), None);
+        assert_eq!(likely_rate(None, None), None);
+        assert_eq!(likely_rate(Some(1_200), trip(300)), Some(1_200), "a measurement counts more");
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub fn of(link: &LinkQuality, settings: &Settings) -> Bounds {
-        let rate = link.rate_down.unwrap_or(RATE_GUESS);
+        let rate = link.likely_down().unwrap_or(RATE_GUESS);
         let batch = carried(rate, BATCH_FOR).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
         let cache = settings.cache_bytes_max / CACHE_ONE_IN;
         Bounds {
@@ -69,14 +69,14 @@ fn held_max(link: &LinkQuality, rate_down: u64) -> usize {
     if rate_down > HELD_RATE_MAX {
         return 0;
     }
-    let named = carried(link.rate_up.unwrap_or(RATE_GUESS), NAMING_FOR) / NAME_BYTES;
+    let named = carried(link.likely_up().unwrap_or(RATE_GUESS), NAMING_FOR) / NAME_BYTES;
     usize::try_from(named).unwrap_or(usize::MAX).min(GATHERED_FILES_MAX)
 }
 
 /// How long who lacks something that is under way waits for it: as long as all that is under way
 /// should take, and a while more. Then it is asked for again, as something that is waited for.
 pub(crate) fn patience(link: &LinkQuality, bytes_under_way: u64) -> Duration {
-    let rate = link.rate_down.unwrap_or(RATE_GUESS).max(1);
+    let rate = link.likely_down().unwrap_or(RATE_GUESS).max(1);
     let takes = Duration::from_millis(bytes_under_way.saturating_mul(1000) / rate);
     let trip = link.round_trip.unwrap_or_default();
     ((takes + trip) * PATIENCE_TIMES).clamp(PATIENCE_MIN, PATIENCE_MAX)

@@ -126,6 +126,10 @@ fn what_is_out_at_once_follows_the_link_and_the_cache() {
     assert!(of(&slow).batch < bounds().batch && bounds().batch < of(&fast).batch);
     assert!(of(&slow).held_max < bounds().held_max, "names take the link too");
     assert_eq!(of(&fast).held_max, 0, "coding would be slower than the link");
+    let unknown = LinkQuality { rate_up: None, rate_down: None, ..adsl() };
+    let near = LinkQuality { round_trip_min: Some(Duration::from_millis(1)), ..unknown };
+    assert!(of(&near).held_max == 0 && of(&near).batch > of(&unknown).batch, "within a house");
+    assert!(of(&unknown).held_max > 0, "bytes count");
     let secs = bounds().batch as f64 / 187_500.0;
     assert!(secs <= 0.5, "{secs} s until the first file of an answer can be read");
     let tight = Bounds::of(&adsl(), &settings(160_000));

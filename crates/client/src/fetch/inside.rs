@@ -54,7 +54,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .map(|placed| Range { offset: placed.offset, length: placed.piece.length() })
             .collect();
         let bytes: u64 = lacking.iter().map(|range| range.length).sum();
-        let rate = self.inner.upstream.quality().rate_down;
+        let rate = self.inner.upstream.quality().likely_down();
         let pays = worth::effort(rate, bytes, bytes.saturating_mul(PLAIN_TIMES));
         if !self.connection().assembles || bytes < ASKED_BYTES_MIN || pays != Some(Effort::Usual) {
             return Ok(None);
