@@ -1,5 +1,6 @@
 //! The thread that carries the packets of one direction, as its `Shape` decides.
 
+use super::run;
 use super::shape::Shape;
 use crate::error::Error;
 use crate::{Result, profile::Lane};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The longest packet of the devices.
-const PACKET_BYTES_MAX: usize = 2048;
+/// The longest run of the devices, with what stands before it.
+const PACKET_BYTES_MAX: usize = 1 << 17;
 /// How many packets may be taken in before those that are due go out.
 const BATCH_MAX: usize = 32;
 /// Nothing to do: look again after this long.
@@ -84,8 +85,9 @@ impl Shared {
     fn carry(&self, from: &File, to: &File) {
         // By default the kernel may round waits up by 50 us: at 1 Gb/s, four packets' time.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
         while !self.stop.load(Ordering::Acquire) {
-            let next = self.step(from, to);
+            let next = self.step(&mut buffer, from, to);
             let now = self.start.elapsed();
             let wait = next.map_or(IDLE, |at| at.saturating_sub(now).min(IDLE));
             if !wait.is_zero() {
@@ -95,14 +97,14 @@ impl Shared {
     }
 
     /// Takes in, gives out, and says when there will be something to give out again.
-    fn step(&self, mut from: &File, mut to: &File) -> Option<Duration> {
-        let mut buffer = [0; PACKET_BYTES_MAX];
+    fn step(&self, buffer: &mut [u8], mut from: &File, mut to: &File) -> Option<Duration> {
         for _ in 0..BATCH_MAX {
             // An error other than "nothing there" is a device that somebody took down: the
             // packets that it would have had are lost, as they are in life.
-            let Ok(bytes) = from.read(&mut buffer) else { break };
+            let Ok(bytes) = from.read(buffer) else { break };
             // Whether it got in is counted there.
-            let _ = self.shape().offer(self.start.elapsed(), bytes, buffer[..bytes].to_vec());
+            let read = &buffer[..bytes];
+            let _ = self.shape().offer(self.start.elapsed(), run::of(read), read.to_vec());
         }
         let mut shape = self.shape();
         let now = self.start.elapsed();

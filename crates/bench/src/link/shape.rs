@@ -23,9 +23,9 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, bytes: usize) {
-        self.packets += 1;
-        self.bytes += bytes as u64;
+    fn add(&mut self, run: Run) {
+        self.packets += run.packets;
+        self.bytes += run.bytes as u64;
     }
 }
 
@@ -51,6 +51,15 @@ pub enum Fate {
     Cut,
 }
 
+/// Packets that come as one: a single one, or what a sender hands down at once for the device to cut.
+/// They have the same fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub packets: u64,
+    /// On the wire, headers of each packet included.
+    pub bytes: usize,
+}
+
 /// All times count from the same moment, whichever the caller chose.
 #[derive(Debug)]
 pub struct Shape<P> {
@@ -71,7 +80,7 @@ pub struct Shape<P> {
 struct Packet<P> {
     /// When it came, was sent or is due: as the list that it is on would have it.
     at: Duration,
-    bytes: usize,
+    run: Run,
     packet: P,
 }
 
@@ -91,20 +100,20 @@ impl<P> Shape<P> {
         }
     }
 
-    /// A packet comes to the link.
-    pub fn offer(&mut self, now: Duration, bytes: usize, packet: P) -> Fate {
+    /// A packet, or a run of them, comes to the link.
+    pub fn offer(&mut self, now: Duration, run: Run, packet: P) -> Fate {
         if self.cut {
-            self.counters.cut.add(bytes);
+            self.counters.cut.add(run);
             return Fate::Cut;
         }
         self.advance(now);
-        let fits = self.waiting_bytes + bytes <= self.lane.queue_bytes_max;
+        let fits = self.waiting_bytes + run.bytes <= self.lane.queue_bytes_max;
         if self.sending.is_some() && !fits {
-            self.counters.full.add(bytes);
+            self.counters.full.add(run);
             return Fate::Full;
         }
-        self.waiting_bytes += bytes;
-        self.waiting.push_back(Packet { at: now, bytes, packet });
+        self.waiting_bytes += run.bytes;
+        self.waiting.push_back(Packet { at: now, run, packet });
         self.advance(now);
         Fate::Queued
     }
@@ -113,7 +122,7 @@ impl<P> Shape<P> {
     pub fn due(&mut self, now: Duration) -> Option<P> {
         self.advance(now);
         let arrived = self.flying.pop_front_if(|first| first.at <= now)?;
-        self.counters.delivered.add(arrived.bytes);
+        self.counters.delivered.add(arrived.run);
         Some(arrived.packet)
     }
 
@@ -132,7 +141,7 @@ impl<P> Shape<P> {
         self.cut = true;
         let inside = self.waiting.drain(..).chain(self.sending.take()).chain(self.flying.drain(..));
         for packet in inside {
-            self.counters.cut.add(packet.bytes);
+            self.counters.cut.add(packet.run);
         }
         self.waiting_bytes = 0;
     }
@@ -174,18 +183,18 @@ impl<P> Shape<P> {
                 return;
             }
             let Some(next) = self.waiting.pop_front() else { return };
-            self.waiting_bytes -= next.bytes;
+            self.waiting_bytes -= next.run.bytes;
             let start = next.at.max(self.idle_at);
-            self.idle_at = start + self.time_to_send(next.bytes);
+            self.idle_at = start + self.time_to_send(next.run.bytes);
             self.sending = Some(Packet { at: self.idle_at, ..next });
         }
     }
 
     /// Chance strikes after the link has been paid for.
     fn sent(&mut self, packet: Packet<P>) {
-        self.counters.carried.add(packet.bytes);
+        self.counters.carried.add(packet.run);
         if self.lane.loss > 0.0 && self.random.chance(self.lane.loss) {
-            self.counters.lost.add(packet.bytes);
+            self.counters.lost.add(packet.run);
             return;
         }
         let jitter = self.random.below(self.lane.jitter.as_nanos() as u64);
