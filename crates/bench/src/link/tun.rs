@@ -16,12 +16,13 @@ const IFF_VNET_HDR: u16 = 0x4000;
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
 const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
 
-/// What the device may be handed: packets without a checksum, and runs of TCP and UDP over IPv4 that
-/// are still one.
+/// What the device may be handed: packets without a checksum, and runs of TCP and UDP that are still
+/// one. Of UDP, the kernel takes both families or neither.
 const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_USO4: usize = 0x20;
-const RUNS: usize = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_USO4;
+const TUN_F_USO6: usize = 0x40;
+const RUNS: usize = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_USO4 | TUN_F_USO6;
 
 /// The kernel's `struct ifreq`, as far as TUNSETIFF reads it.
 #[repr(C)]
