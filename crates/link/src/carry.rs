@@ -134,7 +134,7 @@ impl Wire {
         mut bytes: Bytes,
     ) -> Result<(), WriteError> {
         while !bytes.is_empty() {
-            let _turn = self.turnstile.turn(class).await;
+            let _turn = self.turnstile.turn(class, bytes.len()).await;
             let under_way = self.connection.stats().path.cwnd;
             let piece = piece_bytes(under_way);
             self.bound_send_window(send_window(under_way, piece));

@@ -1,6 +1,7 @@
 //! Where the pieces of all messages of a session wait for their turn.
 //! Holds: one piece at a time passes; whose it is decides the lottery among the classes that
-//! wait, and within a class, who came first. A turn that is given up is passed on.
+//! wait, and within a class, by turns, who came first and who has least left. A turn that is given up
+//! is passed on.
 
 use crate::classes::{ClassSet, Lottery, place};
 use protocol::Class;
@@ -20,7 +21,28 @@ pub(crate) struct Turnstile {
 #[derive(Debug, Default)]
 struct State {
     taken: bool,
-    waiting: [VecDeque<oneshot::Sender<Turn>>; 4],
+    waiting: [VecDeque<Waiting>; 4],
+    /// The next turn is for who has least left. Were all served alike, messages that began together
+    /// would end together, and the link be idle while the next ones are asked for. As every other
+    /// turn goes by who came first, nobody is passed over for ever.
+    for_least: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Bytes of the message that have not passed.
+    left: usize,
+    turn: oneshot::Sender<Turn>,
+}
+
+impl State {
+    fn pop(&mut self, class: Class) -> Option<oneshot::Sender<Turn>> {
+        let waiting = &mut self.waiting[place(class)];
+        let least = || waiting.iter().enumerate().min_by_key(|(_, one)| one.left);
+        let at = if self.for_least { least().map(|(at, _)| at)? } else { 0 };
+        self.for_least = !self.for_least;
+        waiting.remove(at).map(|one| one.turn)
+    }
 }
 
 /// The right to pass one piece on. Ends when dropped.
@@ -35,12 +57,13 @@ impl Turnstile {
         Arc::new(Turnstile { lottery: Lottery::default(), entropy, state: Mutex::default() })
     }
 
-    pub(crate) async fn turn(self: &Arc<Turnstile>, class: Class) -> Turn {
+    /// A turn for a message that has so many bytes left.
+    pub(crate) async fn turn(self: &Arc<Turnstile>, class: Class, left: usize) -> Turn {
         let turn = {
             let mut state = self.state();
             if state.taken {
                 let (sender, receiver) = oneshot::channel();
-                state.waiting[place(class)].push_back(sender);
+                state.waiting[place(class)].push_back(Waiting { left, turn: sender });
                 receiver
             } else {
                 state.taken = true;
@@ -64,7 +87,7 @@ impl Turnstile {
         // Chance is drawn only where there is a choice.
         let drawn =
             if ready.is_empty() { None } else { self.lottery.draw(ready, self.entropy.number()) };
-        let next = drawn.and_then(|class| state.waiting[place(class)].pop_front());
+        let next = drawn.and_then(|class| state.pop(class));
         state.taken = next.is_some();
         next
     }
@@ -91,19 +114,52 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_passes_at_a_time_and_who_gives_up_is_passed_over() {
         let turnstile = Turnstile::new(Entropy::seeded(1));
-        let first = turnstile.turn(Class::Replay).await;
+        let first = turnstile.turn(Class::Replay, 1).await;
         let gives_up =
-            tokio::time::timeout(Duration::from_secs(1), turnstile.turn(Class::Interactive));
+            tokio::time::timeout(Duration::from_secs(1), turnstile.turn(Class::Interactive, 1));
         assert!(gives_up.await.is_err(), "there is one turn only");
         let waiting = tokio::spawn({
             let turnstile = turnstile.clone();
-            async move { drop(turnstile.turn(Class::Prefetch).await) }
+            async move { drop(turnstile.turn(Class::Prefetch, 1).await) }
         });
         tokio::task::yield_now().await;
         drop(first);
         waiting.await.unwrap();
-        drop(turnstile.turn(Class::Demand).await);
+        drop(turnstile.turn(Class::Demand, 1).await);
         assert!(!turnstile.state().taken);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_begin_together_end_one_after_another_and_none_is_passed_over() {
+        const PIECES: usize = 64;
+        const MESSAGES: usize = 6;
+        let turnstile = Turnstile::new(Entropy::seeded(3));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let first = turnstile.turn(Class::Demand, 1).await;
+        let mut tasks = Vec::new();
+        for message in 0..MESSAGES {
+            let (turnstile, order) = (turnstile.clone(), order.clone());
+            tasks.push(tokio::spawn(async move {
+                for left in (1..=PIECES).rev() {
+                    let _turn = turnstile.turn(Class::Demand, left).await;
+                    order.lock().unwrap().push(message);
+                }
+            }));
+        }
+        tokio::task::yield_now().await;
+        drop(first);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let order = order.lock().unwrap();
+        let last = |message: usize| order.iter().rposition(|other| *other == message).unwrap();
+        let mut ends: Vec<usize> = (0..MESSAGES).map(last).collect();
+        ends.sort_unstable();
+        let apart = ends.windows(2).filter(|pair| pair[1] - pair[0] >= PIECES / 2);
+        assert!(apart.count() >= MESSAGES / 2, "{ends:?}");
+        let all = 0..MESSAGES;
+        let early = &order[..4 * MESSAGES];
+        assert!(all.into_iter().all(|message| early.contains(&message)), "{early:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,7 +170,7 @@ mod tests {
             let turnstile = turnstile.clone();
             tasks.push(tokio::spawn(async move {
                 let class = Class::ALL[index % 4];
-                let wait = turnstile.turn(class);
+                let wait = turnstile.turn(class, index);
                 if index % 5 == 0 {
                     // Some lose patience.
                     let _ = tokio::time::timeout(Duration::from_millis(3), wait).await;
