@@ -22,7 +22,7 @@ const FILE_BYTES_MIN: u64 = 4 << 20;
 const MESSAGE_BYTES: u64 = PAYLOAD_BYTES_MAX as u64;
 /// A round trip in which no slow link brings even one packet: it is measured with one message, as
 /// little may have gone over it.
-const NEAR: Duration = Duration::from_millis(2);
+const NEAR: Duration = Duration::from_millis(5);
 /// What may have been sent for nothing takes the link so long.
 const LOSS_FOR: Duration = Duration::from_secs(1);
 /// From so many bytes a second on, a link brings what a program writes about as it is written. What

@@ -19,11 +19,12 @@ use store::Containers;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Stretches of one file, and of all, that are under way unasked.
-const COMING_MAX: usize = 2;
+/// Stretches of one file, and of all, that are under way unasked. Each waits for an answer or two
+/// before its bytes come: the others are many enough to keep the link busy meanwhile.
+const COMING_MAX: usize = 6;
 const UNDER_WAY_MAX: usize = 8;
 /// What may lie before a reader is asked for in so many stretches.
-const STRETCHES: u64 = 4;
+const STRETCHES: u64 = 8;
 /// The kernel's reads may pass each other by so much.
 const READS_APART: u64 = 2 << 20;
 
@@ -210,12 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_asked_for_stretch_by_stretch_and_two_at_a_time() {
+    fn what_comes_next_is_asked_for_stretch_by_stretch_and_some_at_a_time() {
         let here = here(1000, &[(0, 100)]);
-        assert_eq!(next(&here, &[], (40, 200)), Some(100..150));
-        assert_eq!(next(&here, &one(100..150), (40, 200)), Some(150..200));
-        assert_eq!(next(&here, &[100..150, 150..200], (40, 200)), None);
-        assert_eq!(next(&here, &one(150..200), (40, 200)), None, "that would be too far");
+        assert_eq!(next(&here, &[], (40, 400)), Some(100..150));
+        assert_eq!(next(&here, &one(100..150), (40, 400)), Some(150..200));
+        let coming: Vec<Stretch> = (0..COMING_MAX as u64).map(|at| at..at + 1).collect();
+        assert_eq!(next(&here, &coming, (40, 400)), None);
+        assert_eq!(next(&here, &one(390..440), (40, 400)), None, "that would be too far");
         assert_eq!(next(&here, &[], (40, 0)), None, "the link is slow");
     }
 
