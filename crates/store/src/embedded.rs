@@ -42,7 +42,7 @@ pub const CACHE_BYTES: usize = 64 << 20;
 /// The next commit after so many young rows, or bytes of them, writes them to redb first. Many
 /// at once cost a hundredth of what each by itself does; who commits waits for it for some
 /// milliseconds.
-const YOUNG_ROWS_MAX: usize = 1024;
+const YOUNG_ROWS_MAX: usize = 4096;
 const YOUNG_BYTES_MAX: u64 = 512 << 10;
 
 /// A transaction that puts more gives it to redb before it is committed.
