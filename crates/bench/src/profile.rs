@@ -58,6 +58,7 @@ const fn row(
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     row(LAN, (GB, GB), 0, "as good as no link at all"),
+    row("office", (300 * MB, 300 * MB), 1_000, "good Wi-Fi in the same building"),
     row("adsl", (348 * KB, 1_500 * KB), 30_000, "a house in the country"),
     Row { jitter_us: 30_000, loss: 0.02,
         ..row("weak-lte", (500 * KB, 2 * MB), 60_000, "one bar, on a train") },
