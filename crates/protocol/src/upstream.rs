@@ -60,11 +60,12 @@ const HOUSE: Duration = Duration::from_millis(5);
 /// What a link within a house carries in a second, at least nearly always.
 const HOUSE_RATE: u64 = 2 << 20;
 
-/// The rate of a link as it was measured or, before that, as its round trip lets one expect. None:
-/// nothing speaks for one rate or another.
+/// The rate of a link as it was measured, or as its round trip lets one expect: while little goes over
+/// a fast link, little is measured. None: nothing speaks for one rate or another.
 pub fn likely_rate(measured: Option<u64>, round_trip_min: Option<Duration>) -> Option<u64> {
     let in_house = round_trip_min.is_some_and(|trip| trip <= HOUSE);
-    measured.or(in_house.then_some(HOUSE_RATE))
+    // None is less than any rate.
+    measured.max(in_house.then_some(HOUSE_RATE))
 }
 
 impl LinkQuality {
@@ -164,11 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_anything_is_measured_the_round_trip_tells_a_house_from_what_is_far() {
+    fn the_round_trip_tells_a_house_from_what_is_far() {
         let trip = |micros| Some(Duration::from_micros(micros));
         assert_eq!(likely_rate(None, trip(300)), Some(HOUSE_RATE));
         assert_eq!(likely_rate(None, trip(30_000)), None);
         assert_eq!(likely_rate(None, None), None);
-        assert_eq!(likely_rate(Some(1_200), trip(300)), Some(1_200), "a measurement counts more");
+        assert_eq!(likely_rate(Some(1_200), trip(300)), Some(HOUSE_RATE), "little was asked for");
+        assert_eq!(likely_rate(Some(100 << 20), trip(300)), Some(100 << 20));
+        assert_eq!(likely_rate(Some(1_200), trip(30_000)), Some(1_200));
     }
 }
