@@ -11,6 +11,7 @@ use crate::plan::{Opened, Plan, describe_container, is_home};
 use crate::presence::Presence;
 use crate::replay_log::{Parcel, Setback, coded_bytes};
 use crate::types::Error;
+use chunks::delta::Codec;
 use chunks::transfer::BATCH_MAX;
 use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{Delta, PAYLOAD_BYTES_MAX, Upstream};
@@ -225,9 +226,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         plan: &mut Plan,
         names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
+        // Another replica may be above than when it was made.
+        let assembles = self.connection().assembles;
         let useful = |delta: &Delta| {
             let (file, version) = (delta.base.file, delta.base.version);
-            !self.kin().is_useless(file, version) && !plan.is_left_alone(names)
+            let understood = assembles || delta.codec != Codec::Assembled.number();
+            understood && !self.kin().is_useless(file, version) && !plan.is_left_alone(names)
         };
         match &plan.coded {
             Some((coded, None)) if coded == names => return Ok(None),

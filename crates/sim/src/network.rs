@@ -20,6 +20,7 @@ use world::{Moment, World};
 
 mod below;
 mod describe;
+mod older;
 mod passage;
 mod spoil;
 mod wire;
@@ -108,6 +109,8 @@ struct Line<S: Service> {
     /// The process that uses the line: one that has died is never heard again.
     process: u64,
     turned_away: Option<String>,
+    /// One of its ends is of an earlier version.
+    older: bool,
     /// How long nothing is heard before the session is given up, where that is how it ends.
     silence: Option<Duration>,
     driver: Option<AbortHandle>,
@@ -139,6 +142,7 @@ impl<S: Service> Network<S> {
             connection: None,
             process: 0,
             turned_away: None,
+            older: false,
             silence: None,
             driver: None,
             traffic: Traffic::default(),

@@ -137,6 +137,7 @@ impl<S: Service> Network<S> {
         let request = match minicbor::decode::<Request>(request) {
             Ok(mut request) => {
                 self.spoil_request(&mut request);
+                self.age_request(wire.line, &mut request);
                 request
             }
             Err(error) => {
@@ -146,6 +147,7 @@ impl<S: Service> Network<S> {
         };
         let mut response = session.answer(request).await;
         self.spoil_response(&mut response);
+        self.age_response(wire.line, &mut response);
         if !alive() {
             return None;
         }
