@@ -5,14 +5,14 @@
 //! From: beyond LBFS, which finds chunks in files as they are.
 
 use crate::client::{Client, error_of};
-use crate::inside::{Within, is_seen, reader};
+use crate::inside::{INDEX, Within, is_seen, reader};
+use crate::parcel::coded_bytes;
 use crate::plan::{Plan, is_home};
-use crate::replay_log::coded_bytes;
 use crate::types::Error;
 use crate::worth;
 use chunks::Secret;
 use chunks::delta::{Effort, PARTS_BYTES_MAX, PARTS_MAX, Part};
-use chunks::inside::index::{self, Place};
+use chunks::inside::index::Place;
 use chunks::inside::{Held, Inside, Left, Member, Segment, chunks_of};
 use model::{ChunkName, Contents, FileId, Root, Stamp, Update};
 use protocol::{Base, Delta, PAYLOAD_BYTES_MAX, Upstream};
@@ -267,7 +267,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         parts.push((Part::Contents(held.contents), bytes));
                     }
                 } else if !held.is_member {
-                    let places = index::find(&*read, &root.name).map_err(error_of)?;
+                    let places = INDEX.find(&*read, &root.name).map_err(error_of)?;
                     let others = places.into_iter().filter(|p| (p.file, p.version) != own);
                     hits.extend(others.map(|place| (root.name, place)));
                     done = held.at.end;

@@ -12,6 +12,7 @@ use crate::meta::{Bound, Meta};
 use crate::mode;
 use crate::plan::Plans;
 use crate::reserved::Reserved;
+use crate::seek::Seeking;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
@@ -140,6 +141,7 @@ pub(crate) struct Core {
     /// Refused updates that somebody waits for.
     pub refusals: BTreeMap<u64, Objection>,
     pub waiters: Waiters,
+    pub seeking: Seeking,
     /// The replica above has judged the updates up to this number, though that could not be
     /// written down here.
     pub judged: u64,
@@ -166,6 +168,7 @@ impl Core {
             plans: Plans::default(),
             refusals: BTreeMap::new(),
             waiters: Waiters::default(),
+            seeking: Seeking::default(),
             judged: 0,
             setback: None,
             hidden: BTreeSet::new(),

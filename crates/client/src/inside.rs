@@ -8,7 +8,7 @@ use crate::client::{Client, error_of};
 use crate::plan::{Plan, is_home, note_home};
 use crate::types::Error;
 use chunks::Secret;
-use chunks::inside::index::{self, Place};
+use chunks::inside::index::{self, Index, Place};
 use chunks::inside::{self, Looked, Outcome, Reader, chunks_of, region_of};
 use model::{ChunkName, FileId, Stamp, Update};
 use protocol::{Class, FIND_NAMES_MAX, Request, Response, Upstream};
@@ -29,6 +29,9 @@ pub(crate) const UNPACKED_BYTES_MAX: u64 = 512 << 20;
 const ASK_ONE_IN: u64 = 4;
 /// What a name takes in a question, about.
 const NAME_BYTES: u64 = 26;
+
+/// A client has one index.
+pub(crate) const INDEX: Index<'static> = Index(&[]);
 
 /// By file, version, and where the region begins.
 pub(crate) type Seen = Mutex<Looked<(FileId, Stamp, u64)>>;
@@ -70,7 +73,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let looked = looked.map_err(|error| Error::Failed(error.to_string()))?;
         if let Ok(inside) = &looked {
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            index::note(&mut *write, (file, version), inside).map_err(error_of)?;
+            for (name, place) in index::places((file, version), inside) {
+                INDEX.note(&mut *write, &name, place).map_err(error_of)?;
+            }
             write.commit(Durability::Later).map_err(error_of)?;
         }
         let outcome = Arc::new(looked);
@@ -143,7 +148,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn forget_inside(&self, hits: &[(ChunkName, Place)]) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         for (name, place) in hits {
-            index::forget(&mut *write, name, (place.file, place.version)).map_err(error_of)?;
+            INDEX.forget(&mut *write, name, (place.file, place.version)).map_err(error_of)?;
         }
         write.commit(Durability::Later).map_err(error_of)
     }
@@ -318,7 +323,7 @@ pub(crate) fn is_seen(
     own: (FileId, Stamp),
 ) -> Result<bool, StoreError> {
     let another = |place: &Place| (place.file, place.version) != own;
-    Ok(is_home(read, name)? || index::find(read, name)?.iter().any(another))
+    Ok(is_home(read, name)? || INDEX.find(read, name)?.iter().any(another))
 }
 
 /// Where these chunks of a plan are, near ones together.

@@ -9,15 +9,15 @@ use crate::client::{Client, Core, error_of};
 use crate::mode;
 use crate::needs::files_of;
 use crate::pace::{eager_bytes, step_within};
+use crate::parcel::Parcel;
 use crate::part::forget_part;
-use crate::plan::{forget_home, note_home};
+use crate::plan::{forget_home, is_home, note_home};
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
 use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{
-    CODED_BYTES_MAX, Class, DELTAS_MAX, Delta, Objection, Payload, Refusal, Request, Response,
-    Submit, Submitted, Upstream, Verdict,
+    Class, Objection, Payload, Refusal, Request, Response, Submit, Submitted, Upstream, Verdict,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,8 @@ use volume::partial::{self, Changed, Touched};
 const BATCH_UPDATES_MAX: usize = 256;
 /// After a failure that is not the link's.
 const PAUSE: Duration = Duration::from_secs(2);
+/// With so many missing chunks in an answer there may be more.
+const MISSING_TOLD_MAX: usize = 10_000;
 /// Refusals that nobody asked for are forgotten beyond so many.
 pub(crate) const REFUSALS_MAX: usize = 10_000;
 
@@ -41,56 +43,10 @@ struct Sending {
     settled: u64,
     /// The log is to be synced before it leaves.
     sync_first: bool,
-}
-
-/// Chunks on their way.
-#[derive(Default)]
-pub(crate) struct Parcel {
-    /// As they are.
-    pub chunks: Vec<Vec<u8>>,
-    /// Against what the replica above has.
-    pub deltas: Vec<Delta>,
-    /// Bytes of contents that the deltas stand for.
-    pub coded: u64,
-    /// Of which update each chunk is, and its name; the same of each delta, with all its chunks.
-    pub chunks_of: Vec<(u64, ChunkName)>,
-    pub coded_of: Vec<(u64, Vec<ChunkName>)>,
-}
-
-impl Parcel {
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.deltas.is_empty()
-    }
-
-    /// Whether chunks of so many bytes may be in one more delta.
-    pub fn has_room_for(&self, bytes: u64) -> bool {
-        self.has_room_for_all(1, bytes)
-    }
-
-    /// Whether so many more deltas may be in it, for chunks of so many bytes together.
-    pub fn has_room_for_all(&self, deltas: usize, bytes: u64) -> bool {
-        self.deltas.len() + deltas <= DELTAS_MAX && self.coded + bytes <= CODED_BYTES_MAX as u64
-    }
-
-    pub fn add(&mut self, number: u64, names: Vec<ChunkName>, delta: Delta) {
-        self.coded += coded_bytes(&delta);
-        self.deltas.push(delta);
-        self.coded_of.push((number, names));
-    }
-
-    pub fn add_chunk(&mut self, number: u64, name: ChunkName, bytes: Vec<u8>) {
-        self.chunks.push(bytes);
-        self.chunks_of.push((number, name));
-    }
-
-    pub fn deltas(&self) -> Option<Vec<Delta>> {
-        (!self.deltas.is_empty()).then(|| self.deltas.clone())
-    }
-}
-
-/// Bytes of contents that a delta stands for.
-pub(crate) fn coded_bytes(delta: &Delta) -> u64 {
-    delta.lengths.iter().map(|length| u64::from(*length)).sum()
+    /// What may be unpacked above to find what is missing.
+    seek: Option<u32>,
+    /// Chunks that would have gone along, if the replica above were not to look for them first.
+    withheld: Vec<ChunkName>,
 }
 
 /// Why a batch did not get through.
@@ -184,6 +140,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             updates: sending.updates.clone(),
             payload,
             deltas: sending.eager.deltas(),
+            seek: sending.seek,
         };
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         let submitted = match answer {
@@ -199,6 +156,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.note_useless(submitted.useless.as_ref());
         self.note_arrived(&sending.eager, submitted.useless.as_ref());
+        self.note_sought(&sending.withheld, &submitted.missing);
         let progress = !submitted.verdicts.is_empty();
         self.settle(&sending, &submitted)?;
         if submitted.missing.is_empty() {
@@ -252,6 +210,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             taken.push(update);
         }
+        let seek = self.seek_above();
+        let withheld = if seek.is_some() { self.withhold(&mut eager) } else { Vec::new() };
         let mut core = self.core();
         // Somebody may have taken one back meanwhile; what is left is still a prefix in order.
         taken.retain(|update| core.log.is_pending(update.stamp.number));
@@ -262,7 +222,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
         let sync_first = !strict || !taken.iter().all(|update| core.may_leave.covers(update));
-        Ok(Sending { updates: taken, eager, strict, settled, sync_first })
+        Ok(Sending { updates: taken, eager, strict, settled, sync_first, seek, withheld })
     }
 
     /// Takes in the verdicts.
@@ -436,7 +396,8 @@ fn rested(
     Ok((had_part && matches!(verdict, Verdict::Taken(_))).then_some((file, update.stamp)))
 }
 
-/// The replica above lacks these chunks of updates that it has not judged.
+/// The replica above lacks these chunks of updates that it has not judged, and has the others, as
+/// far as it could look.
 fn note_lacking(
     core: &mut Core,
     write: &mut dyn Write,
@@ -448,6 +409,22 @@ fn note_lacking(
         for update in rest {
             if let Some(plan) = core.plans.get_mut(update.stamp.number) {
                 plan.note_missing(name);
+            }
+        }
+    }
+    if missing.len() >= MISSING_TOLD_MAX {
+        return Ok(());
+    }
+    let missing: BTreeSet<&ChunkName> = missing.iter().collect();
+    for update in rest {
+        let Some(plan) = core.plans.get(update.stamp.number) else { continue };
+        // What hangs below a recipe chunk that is missing is not known there.
+        if plan.recipe.keys().any(|name| missing.contains(name)) {
+            continue;
+        }
+        for name in plan.data.keys().filter(|name| !missing.contains(name)) {
+            if !is_home(write, name).map_err(error_of)? {
+                note_home(write, name).map_err(error_of)?;
             }
         }
     }

@@ -7,9 +7,10 @@ pub(crate) use puts::under_way_most;
 
 use crate::client::{Client, error_of};
 use crate::files::has_length;
+use crate::parcel::{Parcel, coded_bytes};
 use crate::plan::{Opened, Plan, describe_container, is_home};
 use crate::presence::Presence;
-use crate::replay_log::{Parcel, Setback, coded_bytes};
+use crate::replay_log::Setback;
 use crate::types::Error;
 use chunks::delta::Codec;
 use chunks::transfer::BATCH_MAX;

@@ -3,10 +3,11 @@
 //! From: LBFS, "Implementation"; DESIGN, "The client".
 
 use crate::client::{Client, error_of};
+use crate::inside::INDEX;
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
-use chunks::{index, inside};
+use chunks::index;
 use model::ChunkName;
 use protocol::{Class, Request, Upstream};
 use std::sync::atomic::Ordering;
@@ -157,23 +158,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write()?;
         let read = self.inner.tables.read()?;
         let mut failed = None;
-        let next =
-            inside::index::sweep(
-                &mut *write,
-                from,
-                SWEPT_ROWS,
-                |file, version| match Presence::load(&*read, file) {
+        let swept =
+            INDEX.sweep(&mut *write, from, SWEPT_ROWS, |file, version| {
+                match Presence::load(&*read, file) {
                     Ok(Some(there)) if there.version == version => true,
                     Ok(_) => self.trash().find(file, Some(version)).is_some(),
                     Err(error) => {
                         failed = Some(error);
                         true
                     }
-                },
-            )?;
+                }
+            })?;
         match failed {
             Some(error) => Err(error),
-            None => write.commit(Durability::Later).map(|()| next),
+            None => write.commit(Durability::Later).map(|()| swept.next),
         }
     }
 

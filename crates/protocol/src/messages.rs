@@ -197,6 +197,11 @@ pub struct Submit {
     /// More of them, each against what the replica above has.
     #[n(4)]
     pub deltas: Option<Vec<Delta>>,
+    /// Chunks that are missing are looked for inside containers there, and for each byte that is
+    /// found so many may be unpacked. None: they are not. Only where `Attached` says that deltas
+    /// are assembled.
+    #[n(5)]
+    pub seek: Option<u32>,
 }
 
 /// What the replica above answers.

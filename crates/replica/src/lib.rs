@@ -26,6 +26,7 @@ mod upkeep;
 mod volumes;
 mod wanted;
 mod weight;
+mod within;
 
 pub use blocking::Blocking;
 pub use catalog::describe_row;

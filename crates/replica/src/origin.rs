@@ -14,6 +14,7 @@ use crate::take::{Conflict, conflicts};
 use crate::upkeep::Upkeep;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Wanted;
+use crate::within::Noticed;
 use model::Node;
 use protocol::{Access, Caller, Cutter, Downstream, Service, TurnedAway};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub upkeep: Upkeep,
     pub turns: Turns,
     pub seen: Seen,
+    pub noticed: Noticed,
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
     pub reserved: Reserved,
 }
@@ -65,6 +67,7 @@ impl Origin {
             upkeep: Upkeep::default(),
             turns: Turns::default(),
             seen: Seen::default(),
+            noticed: Noticed::default(),
             volumes: Mutex::new(BTreeMap::new()),
             reserved: Reserved::default(),
         };

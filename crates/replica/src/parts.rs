@@ -8,6 +8,7 @@ use crate::deltas::bytes_of;
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::{Volume, locked};
+use crate::within::{Budget, chunks_within, said_within};
 use chunks::delta::{PARTS_BYTES_MAX, PARTS_MAX, Part, parts_of};
 use chunks::inside::{Looked, Outcome, Segment};
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
@@ -24,7 +25,8 @@ const UNPACKED_BYTES_MAX: u64 = 512 << 20;
 const READ_BYTES_MAX: usize = 16 << 20;
 const PIECES_MAX: usize = 2 * (READ_BYTES_MAX / 2048);
 
-/// Which of these chunks are here, a bit for each. They stay for a while.
+/// Which of these chunks are here, a bit for each: by themselves, and these stay for a while, or, as
+/// far as is known, inside a container.
 pub(crate) fn find(
     inner: &Inner,
     volume: &Volume,
@@ -35,10 +37,11 @@ pub(crate) fn find(
         return Ok(Err(Refusal::Malformed(what)));
     }
     let promise = inner.upkeep.promises.current();
+    let within = said_within(&*inner.tables.read()?, volume, names)?;
     let mut bits = vec![0; names.len().div_ceil(8)];
-    for (at, name) in names.iter().enumerate() {
+    for ((at, name), within) in names.iter().enumerate().zip(within) {
         promise.note(volume.id, name);
-        if inner.blobs.has(&volume.blob(name))? {
+        if within || inner.blobs.has(&volume.blob(name))? {
             bits[at / 8] |= 1 << (at % 8);
         }
     }
@@ -177,17 +180,22 @@ fn parts_among(
 
 /// The bytes of all parts, one after another; none if one of them is not here.
 pub(crate) fn reference(inner: &Inner, volume: &Volume, parts: &[Part]) -> Result<Option<Vec<u8>>> {
-    let mut unpacked = match unpacked(inner, volume, parts)? {
+    let mut room = UNPACKED_BYTES_MAX;
+    let mut unpacked = match unpacked(inner, volume, parts, &mut room)? {
         Some(unpacked) => unpacked,
         None => return Ok(None),
     };
+    let mut within = within(inner, volume, parts, room)?;
     let total: u64 = parts.iter().map(Part::length).sum();
     let mut reference = Vec::with_capacity(total.min(PARTS_BYTES_MAX) as usize);
     for (at, part) in parts.iter().enumerate() {
         let bytes = match part {
             Part::Contents(contents) => {
                 let whole = Range { offset: 0, length: contents.size };
-                bytes_of(inner, volume, contents, whole, PARTS_BYTES_MAX)?
+                match contents.root.and_then(|root| within.remove(&root.name)) {
+                    Some(bytes) => Some(bytes).filter(|b| b.len() as u64 == contents.size),
+                    None => bytes_of(inner, volume, contents, whole, PARTS_BYTES_MAX)?,
+                }
             }
             Part::Bytes(base) => match contents_of(inner, volume, base)? {
                 Some(contents) => {
@@ -205,6 +213,28 @@ pub(crate) fn reference(inner: &Inner, volume: &Volume, parts: &[Part]) -> Resul
     Ok(Some(reference))
 }
 
+/// Parts that are one chunk which is not here by itself, as far as they are inside containers.
+fn within(
+    inner: &Inner,
+    volume: &Volume,
+    parts: &[Part],
+    unpacked: u64,
+) -> Result<BTreeMap<ChunkName, Vec<u8>>> {
+    let mut names = Vec::new();
+    for part in parts {
+        let Part::Contents(Contents { root: Some(root), .. }) = part else { continue };
+        if root.depth == 0 && !inner.blobs.has(&volume.blob(&root.name))? {
+            names.push(root.name);
+        }
+    }
+    chunks_within(
+        inner,
+        volume,
+        &names,
+        Budget { found: PARTS_BYTES_MAX, unpacked, for_each: None },
+    )
+}
+
 fn contents_of(inner: &Inner, volume: &Volume, base: &Base) -> Result<Option<Contents>> {
     let tables = inner.tables.read()?;
     let found = Whole::now(&*tables, volume.id).contents(base.file, base.version)?;
@@ -216,6 +246,7 @@ fn unpacked(
     inner: &Inner,
     volume: &Volume,
     parts: &[Part],
+    room: &mut u64,
 ) -> Result<Option<BTreeMap<usize, Vec<u8>>>> {
     type Asked = (Base, Vec<(usize, std::ops::Range<u64>)>);
     let mut streams: BTreeMap<_, Asked> = BTreeMap::new();
@@ -226,10 +257,10 @@ fn unpacked(
         let asked = streams.entry(key).or_insert((*stream, Vec::new()));
         asked.1.push((at, stretch.offset..end));
     }
-    let (mut found, mut room) = (BTreeMap::new(), UNPACKED_BYTES_MAX);
+    let mut found = BTreeMap::new();
     for (stream, asked) in streams.into_values() {
         let stretches: Vec<_> = asked.iter().map(|(_, range)| range.clone()).collect();
-        let Some(plain) = plain_of(inner, volume, &stream, &stretches, &mut room)? else {
+        let Some(plain) = plain_of(inner, volume, &stream, &stretches, room)? else {
             return Ok(None);
         };
         found.extend(asked.into_iter().map(|(at, _)| at).zip(plain));
@@ -255,10 +286,10 @@ fn plain_of(
 }
 
 /// A version, read piece by piece.
-struct Version<'a> {
-    inner: &'a Inner,
-    volume: &'a Volume,
-    contents: Contents,
+pub(crate) struct Version<'a> {
+    pub inner: &'a Inner,
+    pub volume: &'a Volume,
+    pub contents: Contents,
 }
 
 impl Version<'_> {
@@ -289,7 +320,7 @@ impl Version<'_> {
     }
 
     /// So many bytes from an offset of the file on, or as many as are here.
-    fn read(&self, from: u64, length: usize) -> chunks::Result<Vec<u8>> {
+    pub fn read(&self, from: u64, length: usize) -> chunks::Result<Vec<u8>> {
         let to = from.saturating_add(length as u64);
         let pieces = self.pieces(from, length as u64)?.unwrap_or_default();
         let mut bytes = Vec::with_capacity(length.min(READ_BYTES_MAX));

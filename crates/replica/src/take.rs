@@ -30,6 +30,7 @@ use crate::deltas::put_deltas;
 use crate::examine::{examine, put_payload};
 use crate::origin::Inner;
 use crate::volumes::Volume;
+use crate::within::take_from_within;
 use model::{Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update};
 use protocol::{Access, Refusal, States, Submit, Submitted, Verdict};
 use std::sync::Arc;
@@ -37,6 +38,8 @@ use tokio::sync::oneshot;
 
 /// Updates in one submit.
 const UPDATES_MAX: usize = 10_000;
+/// Missing chunks are looked for inside containers so often for one submit.
+const SEEK_ROUNDS: usize = 4;
 
 /// Who submits.
 #[derive(Clone, Debug)]
@@ -148,8 +151,19 @@ fn prepare(
     let promise = inner.upkeep.promises.current();
     let mut bad = std::collections::BTreeSet::new();
     if writes && stores {
-        let examined = examine(inner, volume, &promise, by.place.replica, &submit.updates)
-            .map_err(|error| error.refuse(&volume.name, "look for the contents of updates"))?;
+        let look = || {
+            examine(inner, volume, &promise, by.place.replica, &submit.updates)
+                .map_err(|error| error.refuse(&volume.name, "look for the contents of updates"))
+        };
+        let mut examined = look()?;
+        if let Some(for_each) = submit.seek {
+            for _ in 0..SEEK_ROUNDS {
+                if !take_from_within(inner, volume, &examined.missing, for_each)? {
+                    break;
+                }
+                examined = look()?;
+            }
+        }
         submit.updates.truncate(examined.whole);
         (missing, bad) = (examined.missing, examined.bad);
     }

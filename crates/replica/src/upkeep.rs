@@ -89,9 +89,13 @@ impl Origin {
         }
     }
 
-    /// Works in the background, for as long as it is polled: a cycle now and then, in small pieces
-    /// that make way for requests.
+    /// Works in the background, for as long as it is polled, in small pieces that make way for
+    /// requests: tidies the store now and then, and looks into containers that were stored.
     pub async fn keep_up(&self) {
+        tokio::join!(self.tidy(), self.look_inside());
+    }
+
+    async fn tidy(&self) {
         let inner = &self.0;
         let every = inner.limits.mark_every;
         let mut since_cycle = inner.limits.collect_every.saturating_sub(inner.limits.collect_first);
@@ -148,7 +152,7 @@ impl Origin {
         }
     }
 
-    async fn until_quiet(&self) {
+    pub(crate) async fn until_quiet(&self) {
         let mut waited = Duration::ZERO;
         while self.0.upkeep.busy.load(Ordering::Acquire) > 0 && waited < QUIET_WITHIN {
             self.0.world.clock.sleep(QUIET_LOOK).await;

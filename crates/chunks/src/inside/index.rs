@@ -29,6 +29,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Where it ends in the stream's plain bytes.
+    pub fn plain_end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.length))
+    }
+
     /// The deflate stream; none where it is stored as it is.
     pub fn stream(&self) -> Option<Base> {
         let stretch = Range { offset: self.start, length: self.packed };
@@ -37,71 +42,115 @@ impl Place {
     }
 }
 
-/// Where the chunk may be, the newest place first.
-pub fn find(tables: &dyn Read, name: &ChunkName) -> Result<Vec<Place>, StoreError> {
-    let row = tables.get(TABLE, &name.0)?;
-    Ok(row.map(|bytes| decode(&bytes)).unwrap_or_default())
+/// One of the indexes of a store: what stands in front of the names in its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Index<'p>(pub &'p [u8]);
+
+/// What was swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swept {
+    /// Where to go on; none when all has been looked at.
+    pub next: Option<ChunkName>,
+    /// Rows that are left of those that were looked at.
+    pub left: usize,
 }
 
-/// What is inside this version of a file.
-pub fn note(
-    tables: &mut dyn Write,
+/// Where the chunks are that are inside a version of a file.
+pub fn places(
     (file, version): (FileId, Stamp),
     inside: &Inside,
-) -> Result<(), StoreError> {
-    for stream in &inside.streams {
+) -> impl Iterator<Item = (ChunkName, Place)> + '_ {
+    inside.streams.iter().flat_map(move |stream| {
         let packed = if stream.is_deflated() { stream.packed } else { 0 };
-        for member in &stream.members {
-            for (offset, name, length) in chunks_of(member) {
-                let (start, offset) = (stream.start, member.offset + offset);
+        let start = stream.start;
+        stream.members.iter().flat_map(move |member| {
+            chunks_of(member).map(move |(offset, name, length)| {
+                let offset = member.offset + offset;
                 let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
-                let place = Place { file, version, start, packed, offset, length };
-                let mut places = find(tables, &name)?;
-                if places.first() != Some(&place) {
-                    places.retain(|known| (known.file, known.version) != (file, version));
-                    places.insert(0, place);
-                    places.truncate(PLACES_MAX);
-                    tables.put(TABLE, &name.0, &encode(&places))?;
-                }
+                (name, Place { file, version, start, packed, offset, length })
+            })
+        })
+    })
+}
+
+impl Index<'_> {
+    fn key(&self, name: &ChunkName) -> Vec<u8> {
+        [self.0, &name.0].concat()
+    }
+
+    /// Where the chunk may be, the newest place first.
+    pub fn find(&self, tables: &dyn Read, name: &ChunkName) -> Result<Vec<Place>, StoreError> {
+        let row = tables.get(TABLE, &self.key(name))?;
+        Ok(row.map(|bytes| decode(&bytes)).unwrap_or_default())
+    }
+
+    /// The chunk is in this place. True: it had none before.
+    pub fn note(
+        &self,
+        tables: &mut dyn Write,
+        name: &ChunkName,
+        place: Place,
+    ) -> Result<bool, StoreError> {
+        let mut places = self.find(tables, name)?;
+        let is_new = places.is_empty();
+        if places.first() != Some(&place) {
+            let version = (place.file, place.version);
+            places.retain(|known| (known.file, known.version) != version);
+            places.insert(0, place);
+            places.truncate(PLACES_MAX);
+            tables.put(TABLE, &self.key(name), &encode(&places))?;
+        }
+        Ok(is_new)
+    }
+
+    /// The chunk is not in this version, or the version is not here.
+    pub fn forget(
+        &self,
+        tables: &mut dyn Write,
+        name: &ChunkName,
+        (file, version): (FileId, Stamp),
+    ) -> Result<(), StoreError> {
+        let mut places = self.find(tables, name)?;
+        places.retain(|known| (known.file, known.version) != (file, version));
+        replace(tables, &self.key(name), &places)
+    }
+
+    /// Forgets places in versions that are gone, in at most `rows_max` rows beginning with `from`.
+    pub fn sweep(
+        &self,
+        tables: &mut dyn Write,
+        from: Option<ChunkName>,
+        rows_max: usize,
+        mut alive: impl FnMut(FileId, Stamp) -> bool,
+    ) -> Result<Swept, StoreError> {
+        let first = self.key(&from.unwrap_or(ChunkName([0; CHUNK_NAME_BYTES])));
+        let beyond = [self.0, &[0xff; CHUNK_NAME_BYTES + 1]].concat();
+        let rows = tables.scan(TABLE, &first, &beyond, rows_max.max(2))?;
+        let complete = rows.len() < rows_max.max(2);
+        let mut left = 0;
+        for (key, value) in &rows {
+            let mut places = decode(value);
+            let before = places.len();
+            places.retain(|place| alive(place.file, place.version));
+            left += usize::from(!places.is_empty());
+            if places.len() != before || places.is_empty() {
+                replace(tables, key, &places)?;
             }
         }
+        // The last row is looked at once more, and nobody needs to know which name comes next.
+        let last = rows.last().and_then(|(key, _)| key.strip_prefix(self.0)?.try_into().ok());
+        Ok(Swept { next: last.filter(|_| !complete).map(ChunkName), left })
     }
-    Ok(())
-}
 
-/// The chunk is not in this version, or the version is not here.
-pub fn forget(
-    tables: &mut dyn Write,
-    name: &ChunkName,
-    (file, version): (FileId, Stamp),
-) -> Result<(), StoreError> {
-    let mut places = find(tables, name)?;
-    places.retain(|known| (known.file, known.version) != (file, version));
-    replace(tables, &name.0, &places)
-}
-
-/// Forgets places in versions that are gone, in at most `rows_max` rows beginning with `from`.
-/// Returns where to go on, or none when all has been looked at.
-pub fn sweep(
-    tables: &mut dyn Write,
-    from: Option<ChunkName>,
-    rows_max: usize,
-    mut alive: impl FnMut(FileId, Stamp) -> bool,
-) -> Result<Option<ChunkName>, StoreError> {
-    let first = from.map_or([0; CHUNK_NAME_BYTES], |name| name.0);
-    let rows = tables.scan(TABLE, &first, &[0xff; CHUNK_NAME_BYTES + 1], rows_max.max(2))?;
-    let complete = rows.len() < rows_max.max(2);
-    let last = rows.last().and_then(|(key, _)| <[u8; CHUNK_NAME_BYTES]>::try_from(&key[..]).ok());
-    for (key, value) in &rows {
-        let mut places = decode(value);
-        let before = places.len();
-        places.retain(|place| alive(place.file, place.version));
-        if places.len() != before || places.is_empty() {
-            replace(tables, key, &places)?;
+    /// Removes rows, at most `rows_max`. False: none was left.
+    pub fn clear(&self, tables: &mut dyn Write, rows_max: usize) -> Result<bool, StoreError> {
+        let beyond = [self.0, &[0xff; CHUNK_NAME_BYTES + 1]].concat();
+        let rows = tables.scan(TABLE, self.0, &beyond, rows_max)?;
+        for (key, _) in &rows {
+            tables.delete(TABLE, key)?;
         }
+        Ok(!rows.is_empty())
     }
-    // The last row is looked at once more, and nobody needs to know which name comes next.
-    Ok(last.filter(|_| !complete).map(ChunkName))
 }
 
 fn replace(tables: &mut dyn Write, key: &[u8], places: &[Place]) -> Result<(), StoreError> {
@@ -155,8 +204,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_pinned() {
-        let version = Stamp::new(ReplicaId(2), 3);
-        let place = Place { file: FileId(1), version, start: 4, packed: 5, offset: 6, length: 7 };
+        let place = place_in((FileId(1), Stamp::new(ReplicaId(2), 3)));
         let bytes = encode(&[place]);
         let mut golden = vec![0; PLACE_BYTES];
         for (at, value) in [(7, 1), (11, 2), (19, 3), (27, 4), (35, 5), (43, 6), (47, 7)] {
@@ -174,29 +222,46 @@ mod tests {
         let inside = look_at(&gzip(&text(1, 60_000), 6)).unwrap();
         let names: Vec<_> = chunks_of(&inside.streams[0].members[0]).map(|(_, n, _)| n).collect();
         let version = |number| (FileId(9), Stamp::new(ReplicaId(1), number));
+        let (index, others) = (Index(b"mine"), [Index(b""), Index(b"min"), Index(b"minf")]);
         let mut write = tables.write().unwrap();
         for number in 1..=3 {
-            note(&mut *write, version(number), &inside).unwrap();
+            for (name, place) in places(version(number), &inside) {
+                assert_eq!(index.note(&mut *write, &name, place).unwrap(), number == 1);
+            }
         }
+        others[2].note(&mut *write, &names[0], place_in(version(7))).unwrap();
         write.commit(Durability::Later).unwrap();
-        let numbers = |name| {
-            let found = find(&*tables.read().unwrap(), name).unwrap();
+        let numbers = |index: Index<'_>, name| {
+            let found = index.find(&*tables.read().unwrap(), name).unwrap();
             found.iter().map(|place| place.version.number).collect::<Vec<_>>()
         };
-        assert!(names.len() > 3 && names.iter().all(|name| numbers(name) == [3, 2]));
+        assert!(names.len() > 3 && names.iter().all(|name| numbers(index, name) == [3, 2]));
+        assert!(others.iter().all(|other| numbers(*other, &names[1]).is_empty()));
         let mut write = tables.write().unwrap();
-        forget(&mut *write, &names[0], version(3)).unwrap();
-        let (mut from, mut rounds) = (None, 0);
+        index.forget(&mut *write, &names[0], version(3)).unwrap();
+        let (mut from, mut rounds, mut left) = (None, 0, 0);
         loop {
-            from = sweep(&mut *write, from, 3, |_, version| version.number != 2).unwrap();
-            rounds += 1;
+            let alive = |_, version: Stamp| version.number != 2;
+            let swept = index.sweep(&mut *write, from, 3, alive).unwrap();
+            (from, rounds, left) = (swept.next, rounds + 1, left + swept.left);
             if from.is_none() {
                 break;
             }
         }
         write.commit(Durability::Later).unwrap();
-        assert!(rounds > 1);
-        assert_eq!(numbers(&names[0]), [0u64; 0]);
-        assert!(names[1..].iter().all(|name| numbers(name) == [3]));
+        assert!(rounds > 1 && left >= names.len() - 1, "{left} rows in {rounds} rounds");
+        assert_eq!(numbers(index, &names[0]), [0u64; 0]);
+        assert!(names[1..].iter().all(|name| numbers(index, name) == [3]));
+        assert_eq!(numbers(others[2], &names[0]), [7], "another index is another's affair");
+
+        let mut write = tables.write().unwrap();
+        while index.clear(&mut *write, 2).unwrap() {}
+        write.commit(Durability::Later).unwrap();
+        assert!(names.iter().all(|name| numbers(index, name).is_empty()));
+        assert_eq!(numbers(others[2], &names[0]), [7]);
+    }
+
+    fn place_in((file, version): (FileId, Stamp)) -> Place {
+        Place { file, version, start: 4, packed: 5, offset: 6, length: 7 }
     }
 }

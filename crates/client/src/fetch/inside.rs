@@ -7,11 +7,10 @@
 use super::{Target, bad, span};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
-use crate::inside::Within;
+use crate::inside::{INDEX, Within};
 use crate::types::Error;
 use crate::worth;
 use chunks::delta::{Codec, Effort, Part, parts_of};
-use chunks::inside::index;
 use chunks::{Placed, unpack_assembled};
 use model::{CHUNK_NAME_BYTES, ChunkName, Piece};
 use protocol::{CODED_BYTES_MAX, Delta, KnownInside, Range, Request, Response, Upstream};
@@ -72,7 +71,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let read = self.inner.tables.read().map_err(error_of)?;
         for (at, name) in names.iter().map(|name| ChunkName(*name)).enumerate() {
             let here = !chunks::index::find(&*read, &name).map_err(error_of)?.is_empty()
-                || !index::find(&*read, &name).map_err(error_of)?.is_empty();
+                || !INDEX.find(&*read, &name).map_err(error_of)?.is_empty();
             bits[at / 8] |= u8::from(here) << (at % 8);
         }
         let any = bits.iter().any(|byte| *byte != 0);
@@ -125,7 +124,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let read = self.inner.tables.read().map_err(error_of)?;
             for name in names {
-                let places = index::find(&*read, name).map_err(error_of)?;
+                let places = INDEX.find(&*read, name).map_err(error_of)?;
                 hits.extend(places.first().map(|place| (*name, *place)));
             }
         }

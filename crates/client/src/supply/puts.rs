@@ -4,8 +4,9 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::pace::PUT_FOR;
+use crate::parcel::Parcel;
 use crate::portions::carried;
-use crate::replay_log::{Parcel, Setback, pack_all};
+use crate::replay_log::{Setback, pack_all};
 use crate::types::Error;
 use chunks::pack;
 use model::{ChunkName, Update};

@@ -42,6 +42,7 @@ fn request() -> Vec<u8> {
         updates,
         payload: Some(payload()),
         deltas: Some(vec![delta()]),
+        seek: None,
     };
     minicbor::to_vec(Request::Submit(submit)).unwrap()
 }

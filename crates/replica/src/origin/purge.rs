@@ -7,6 +7,7 @@ use crate::take::purge_redirects;
 use crate::tree::purge_tree;
 use crate::upkeep::forget_trash;
 use crate::wanted::purge_wanted;
+use crate::within::purge_within;
 use store::{Blobs, Durability, Tables};
 use tracing::info;
 use volume::whole::{VolumeId, purge};
@@ -45,7 +46,9 @@ fn purge_volume(tables: &dyn Tables, blobs: &dyn Blobs, row: &RemovedRow) -> Res
         let trash_left = forget_trash(&mut *write, volume, ROWS_MAX)?;
         let tree_left = purge_tree(&mut *write, volume, ROWS_MAX)?;
         let wanted_left = purge_wanted(&mut *write, volume, ROWS_MAX)?;
-        if !rows_left && !others_left && !trash_left && !tree_left && !wanted_left {
+        let within_left = purge_within(&mut *write, volume, ROWS_MAX)?;
+        let left = [rows_left, others_left, trash_left, tree_left, wanted_left, within_left];
+        if !left.contains(&true) {
             catalog::forget_removed(&mut *write, volume)?;
             write.commit(Durability::Now)?;
             return Ok(());

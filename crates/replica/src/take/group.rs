@@ -153,6 +153,10 @@ pub(super) fn publish(
     showing: &Showing,
     upto: Seq,
 ) -> Vec<Result<Done, Refusal>> {
+    let mut updates = batches.iter().flat_map(|batch| &batch.updates);
+    if updates.any(|update| matches!(update.change, Change::Store { .. })) {
+        inner.noticed.stored();
+    }
     let nothing = Touched::default();
     let mut touches = Vec::with_capacity(batches.len());
     let mut holders = volume.holders();

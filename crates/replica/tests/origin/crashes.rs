@@ -127,7 +127,8 @@ impl Stage {
             }
         }
         let updates = vec![deed.update.clone()];
-        let submit = Submit { settled: 0, strict: false, updates, payload: None, deltas: None };
+        let submit =
+            Submit { settled: 0, strict: false, updates, payload: None, deltas: None, seek: None };
         match session.answer(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Some(submitted),
             Response::Refused(Refusal::Failed(_)) => None,

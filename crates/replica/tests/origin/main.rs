@@ -27,3 +27,4 @@ mod tree_large;
 mod tree_links;
 mod tree_storm;
 mod wanted;
+mod within;

@@ -316,7 +316,8 @@ impl Device {
         updates: Vec<Update>,
         payload: Option<Payload>,
     ) -> Result<Submitted, Refusal> {
-        let submit = Submit { settled: self.settled, strict, updates, payload, deltas: None };
+        let submit =
+            Submit { settled: self.settled, strict, updates, payload, deltas: None, seek: None };
         match self.ask(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Ok(submitted),
             Response::Refused(refusal) => Err(refusal),

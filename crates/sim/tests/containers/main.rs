@@ -6,3 +6,4 @@ mod known;
 mod older;
 mod packing;
 mod scene;
+mod unknown;
