@@ -152,6 +152,60 @@ pub fn fuzz_assembled(bytes: &[u8]) {
 
 pub fn fuzz_index(bytes: &[u8]) {
     assert!(index::decode(bytes).len() <= index::PLACES_MAX);
+    assert!(inside::index::decode(bytes).len() <= inside::index::PLACES_MAX);
+}
+
+/// A byte that says what stands around the rest, so that it is met by the reader of directories, of
+/// streams and of tars; then what is found in it, and stretches of a stream.
+pub fn fuzz_inside(bytes: &[u8]) {
+    const REMEMBERED_MAX: usize = 1 << 24;
+    let [kind, at, rest @ ..] = bytes else { return };
+    let directory = rest.len() * usize::from(*at) / 256;
+    let ends = |start: usize| {
+        let length = (rest.len() - directory) as u32;
+        let numbers = [length.to_le_bytes(), (start as u32).to_le_bytes()].concat();
+        [b"PK\x05\x06\0\0\0\0\0\0\0\0", &numbers[..], &[0, 0]].concat()
+    };
+    let file = match kind % 4 {
+        0 => [b"\x1f\x8b\x08\0\0\0\0\0\0\x03", rest].concat(),
+        1 => [b"PK\x03\x04", rest].concat(),
+        2 => [b"PK\x03\x04", rest, &ends(directory + 4)].concat(),
+        _ => {
+            let locator = (directory as u64 + 4).to_le_bytes();
+            let locator = [b"PK\x06\x07\0\0\0\0", &locator[..], &[1, 0, 0, 0]].concat();
+            [b"PK\x03\x04", rest, &locator, &ends(0)].concat()
+        }
+    };
+    let (size, secret) = (file.len() as u64, Secret::new(KEY));
+    let mut read = |offset: u64, length: usize| {
+        let rest = usize::try_from(offset).ok().and_then(|from| file.get(from..));
+        let rest = rest.unwrap_or_default();
+        Ok(rest[..rest.len().min(length)].to_vec())
+    };
+    let region = inside::region_of(size, 0);
+    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
+    if let Ok(Ok(found)) = looked {
+        assert!(found.bytes() <= REMEMBERED_MAX);
+        for (name, place) in inside::index::places((FileId(1), Stamp::default()), &found) {
+            let stream = place.start..place.start.saturating_add(place.packed.max(1));
+            let wanted = place.offset..place.plain_end();
+            let mut room = 1 << 20;
+            let plain = match place.packed {
+                0 => read(place.start + place.offset, place.length as usize).map(|b| Some(vec![b])),
+                _ => {
+                    let wanted = std::slice::from_ref(&wanted);
+                    inside::plain_of(stream, wanted, &mut room, &mut read)
+                }
+            };
+            let plain = plain.expect("reading does not fail").filter(|plain| plain.len() == 1);
+            if let Some(plain) = plain {
+                assert!(secret.check(&name, &plain[0]).is_ok(), "it is where it was seen");
+            }
+        }
+    }
+    let wanted = [0..u64::from(*at) + 1, 3..9];
+    let mut room = 1 << 16;
+    let _ = inside::plain_of(0..size, &wanted, &mut room, &mut read);
 }
 
 /// The contents come back, and the two ways to push them agree.

@@ -33,7 +33,7 @@ pub use error::{ChunksError, Result};
 pub use fingerprint::Secret;
 pub use fuzz::{
     fuzz_against, fuzz_assembled, fuzz_cover, fuzz_cut, fuzz_deflate, fuzz_delta,
-    fuzz_delta_encode, fuzz_index, fuzz_payload, fuzz_recipe,
+    fuzz_delta_encode, fuzz_index, fuzz_inside, fuzz_payload, fuzz_recipe,
 };
 pub use payload::{Squeeze, Unpacked, pack, pack_for, unpack};
 pub use recipe::{

@@ -15,6 +15,14 @@ const TAIL_BYTES: u64 = 66 << 10;
 const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
 const DIRECTORY_END: &[u8] = b"PK\x05\x06";
 const DIRECTORY_END_BYTES: usize = 22;
+/// In front of the end: where the end of zip64 is, and that.
+const LOCATOR: &[u8] = b"PK\x06\x07";
+const LOCATOR_BYTES: usize = 20;
+const LARGE_END: &[u8] = b"PK\x06\x06";
+const LARGE_END_BYTES: usize = 56;
+/// The field of an entry that has what is beyond 32 bits, and what says so.
+const LARGE_FIELD: u16 = 1;
+const BEYOND: u64 = 0xffff_ffff;
 const ENTRY: &[u8] = b"PK\x01\x02";
 const ENTRY_BYTES: usize = 46;
 const MEMBER_BYTES: usize = 30;
@@ -112,32 +120,44 @@ fn gzip_at(size: u64, at: u64, read: &mut Reader<'_>) -> Result<Option<Spot>> {
     Ok(start.map(spot).filter(|spot| spot.start < size))
 }
 
-/// By a zip's directory; none where there is none that makes sense.
-fn by_directory(size: u64, region: &Range<u64>, read: &mut Reader<'_>) -> Result<Option<Spots>> {
+/// A zip's directory; none where there is none that makes sense.
+fn directory(size: u64, read: &mut Reader<'_>) -> Result<Option<Vec<u8>>> {
     let from = size.saturating_sub(TAIL_BYTES);
     let tail = read(from, (size - from) as usize)?;
     let end = (0..tail.len().saturating_sub(DIRECTORY_END_BYTES - 1))
         .rev()
         .find(|at| tail[*at..].starts_with(DIRECTORY_END));
     let Some(end) = end else { return Ok(None) };
-    let tail = &tail[end..];
-    let (length, start) = (long(tail, 12), long(tail, 16));
+    let (length, start) = match end.checked_sub(LOCATOR_BYTES).map(|at| &tail[at..]) {
+        Some(locator) if locator.starts_with(LOCATOR) => {
+            let at = longer(locator, 8).min(size);
+            let large = read(at, LARGE_END_BYTES)?;
+            if large.len() < LARGE_END_BYTES || !large.starts_with(LARGE_END) {
+                return Ok(None);
+            }
+            (longer(&large, 40), longer(&large, 48))
+        }
+        _ => (long(&tail[end..], 12), long(&tail[end..], 16)),
+    };
     if start.checked_add(length).is_none_or(|end| end > size) || length > DIRECTORY_BYTES_MAX {
         return Ok(None);
     }
-    let directory = read(start, length as usize)?;
+    read(start, length as usize).map(Some)
+}
+
+/// By a zip's directory; none where there is none.
+fn by_directory(size: u64, region: &Range<u64>, read: &mut Reader<'_>) -> Result<Option<Spots>> {
+    let Some(directory) = directory(size, read)? else { return Ok(None) };
     let mut found = Spots::default();
     let mut rest = &directory[..];
     let mut entries = Vec::new();
     while rest.starts_with(ENTRY) && rest.len() >= ENTRY_BYTES {
         let behind = [28, 30, 32].iter().map(|at| short(rest, *at) as usize).sum::<usize>();
-        let (packed, plain, head) = (long(rest, 20), long(rest, 24), long(rest, 42));
-        // With more than 4 GiB these stand elsewhere.
-        let large = [packed, plain, head].contains(&u64::from(u32::MAX));
+        let (packed, plain, head) = numbers(rest);
         let near = head < region.end
             && region.start < head.saturating_add(packed).saturating_add(MEMBER_BYTES as u64);
         match (short(rest, 10), short(rest, 8) & 1) {
-            _ if large || !near || packed == 0 => {}
+            _ if !near || packed == 0 => {}
             (_, 1) => found.encrypted += 1,
             (0, _) => entries.push((head, Method::Stored, packed, plain)),
             (8, _) => entries.push((head, Method::Deflated, packed, plain)),
@@ -164,6 +184,30 @@ fn by_directory(size: u64, region: &Range<u64>, read: &mut Reader<'_>) -> Result
     Ok(Some(found))
 }
 
+/// Packed and plain bytes of an entry's member, and where its head is.
+fn numbers(entry: &[u8]) -> (u64, u64, u64) {
+    let (mut packed, mut plain, mut head) = (long(entry, 20), long(entry, 24), long(entry, 42));
+    let mut fields = entry.get(ENTRY_BYTES + short(entry, 28) as usize..).unwrap_or_default();
+    fields = &fields[..fields.len().min(short(entry, 30) as usize)];
+    while fields.len() >= 4 {
+        let length = short(fields, 2) as usize;
+        let field = fields.get(4..4 + length).unwrap_or_default();
+        if short(fields, 0) == LARGE_FIELD {
+            // Those alone that did not fit stand here, in this order.
+            let mut at = 0;
+            for number in [&mut plain, &mut packed, &mut head] {
+                if *number == BEYOND && field.len() >= at + 8 {
+                    *number = longer(field, at);
+                    at += 8;
+                }
+            }
+            break;
+        }
+        fields = fields.get(4 + length..).unwrap_or_default();
+    }
+    (packed, plain, head)
+}
+
 /// Numbers with the lowest byte first, of bytes that are there.
 fn short(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_le_bytes(*bytes))
@@ -172,4 +216,8 @@ fn short(bytes: &[u8], at: usize) -> u16 {
 fn long(bytes: &[u8], at: usize) -> u64 {
     let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
+fn longer(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -60,6 +60,34 @@ fn zip(members: &[(Vec<u8>, u32)]) -> Vec<u8> {
     file
 }
 
+/// The same zip with every number where zip64 has those that do not fit.
+fn zip64(members: &[(Vec<u8>, u32)]) -> Vec<u8> {
+    let file = zip(members);
+    let end = file.len() - 22;
+    let number =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let start = number(&file, end + 16) as usize;
+    let (mut directory, mut rest) = (Vec::new(), &file[start..end]);
+    while !rest.is_empty() {
+        let name = usize::from(u16::from_le_bytes([rest[28], rest[29]]));
+        let mut entry = rest[..46 + name].to_vec();
+        let numbers = [24, 20, 42].map(|at| u64::from(number(rest, at)));
+        [20, 24, 42].into_iter().for_each(|at: usize| entry[at..at + 4].fill(0xff));
+        // Something else in front of what is looked for.
+        let fields =
+            [&[0x55, 0x54, 1, 0, 9, 1, 0, 24, 0][..], &numbers.map(u64::to_le_bytes).concat()];
+        entry[30] = 33;
+        directory.extend([entry, fields.concat()].concat());
+        rest = &rest[46 + name..];
+    }
+    let at = (start + directory.len()) as u64;
+    let mut large = [b"PK\x06\x06", &[0; 36][..]].concat();
+    large.extend([(directory.len() as u64).to_le_bytes(), (start as u64).to_le_bytes()].concat());
+    let locator = [b"PK\x06\x07\0\0\0\0", &at.to_le_bytes()[..], &[1, 0, 0, 0]].concat();
+    let short = [b"PK\x05\x06", &[0xff; 16][..], &[0, 0]].concat();
+    [file[..start].to_vec(), directory, large, locator, short].concat()
+}
+
 fn tar(files: &[Vec<u8>]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (number, bytes) in files.iter().enumerate() {
@@ -142,7 +170,8 @@ fn members_bear_the_names_of_the_same_files() {
     let zipped = zip(&files.clone().map(|file| (file, 6)));
     let packed = gzip(&tar(&files), 6);
     let stored = zip(&files.clone().map(|file| (file, 0)));
-    for container in [zipped, packed, stored] {
+    let large = zip64(&files.clone().map(|file| (file, 6)));
+    for container in [zipped, packed, stored, large] {
         let inside = look_at(&container).unwrap();
         let members = inside.streams.iter().flat_map(|stream| &stream.members);
         let found: Vec<_> =
@@ -221,6 +250,69 @@ fn stretches_of_what_is_packed_are_found_again() {
     assert_eq!(none.unwrap(), None, "no stream");
 }
 
+/// What is known of a container, and what was read at once for that, at most.
+fn bounded(file: &[u8]) -> (std::result::Result<Inside, Left>, usize) {
+    let (size, mut most) = (file.len() as u64, 0);
+    let mut all = reader(file);
+    let mut read = |offset: u64, length: usize| {
+        most = most.max(length);
+        all(offset, length)
+    };
+    let looked = look(&secret(), Cutter::Gear, (size, region_of(size, 0)), &mut read).unwrap();
+    (looked, most)
+}
+
+#[test]
+fn what_unpacks_to_far_more_takes_no_more_memory() {
+    let zeros = vec![0; 20 << 20];
+    let bomb = gzip(&zeros, 9);
+    let (looked, most) = bounded(&bomb);
+    let inside = looked.unwrap();
+    assert!(inside.streams[0].plain == 20 << 20 && most <= 4 << 20, "{most}");
+    assert!(inside.bytes() < 1 << 20, "{} bytes are remembered", inside.bytes());
+    // No stretch of it is unpacked that does not fit.
+    let range = 0..bomb.len() as u64;
+    assert!(inside.segment(&range, &mut reader(&bomb)).unwrap().is_none_or(|segment| {
+        segment.bytes().len() <= delta::INNER_BYTES_MAX && segment.runs() == 0
+    }));
+    let mut room = 1 << 20;
+    let stream = inside.streams[0].start..inside.streams[0].end();
+    let far = (15 << 20)..(15 << 20) + 10;
+    let found = plain_of(stream, std::slice::from_ref(&far), &mut room, &mut reader(&bomb));
+    assert_eq!((found.unwrap(), room), (None, 0));
+}
+
+#[test]
+fn a_directory_that_says_more_than_there_is_takes_no_more_memory() {
+    let mut container = zip(&[(text(1, 5000), 6), (text(2, 5000), 6)]);
+    let end = container.len() - 22;
+    for (at, number) in [(12, u32::MAX), (16, u32::MAX), (12, 1 << 30), (16, end as u32)] {
+        let before = container[end + at..end + at + 4].to_vec();
+        container[end + at..end + at + 4].copy_from_slice(&number.to_le_bytes());
+        let (looked, most) = bounded(&container);
+        assert!(most <= 16 << 20, "{most}");
+        if let Ok(inside) = looked {
+            assembled(&container, &inside, 0..container.len(), |_| true);
+        }
+        container[end + at..end + at + 4].copy_from_slice(&before);
+    }
+}
+
+#[test]
+fn what_is_packed_within_what_is_packed_is_a_member_as_it_is() {
+    let document = zip(&[(text(1, 30_000), 6), (noise(2, 20_000), 0)]);
+    let files = [document.clone(), text(3, 9_000)];
+    for container in [gzip(&tar(&files), 6), zip(&files.map(|file| (file, 6)))] {
+        let inside = look_at(&container).unwrap();
+        let members = inside.streams.iter().flat_map(|stream| &stream.members);
+        let found: Vec<_> = members.map(|member| member.contents).collect();
+        assert!(found.contains(&names_of(&document).0), "{found:?}");
+        let delta = assembled(&container, &inside, 0..container.len(), |held| held.is_member);
+        let bytes = delta.unwrap().bytes.len();
+        assert!(bytes < 800, "{bytes} bytes of {}", container.len());
+    }
+}
+
 #[test]
 fn what_is_no_container_has_nothing_inside() {
     assert_eq!(look_at(&text(1, 5000)), Err(Left::Unknown));
@@ -291,12 +383,14 @@ proptest! {
 
     #[test]
     fn prop_damaged_containers_and_deltas_do_not_panic(
-        at in any::<prop::sample::Index>(), flip in 1..=255u8, as_tar in any::<bool>(),
+        at in any::<prop::sample::Index>(), flip in 1..=255u8,
+        (as_tar, large) in any::<(bool, bool)>(),
     ) {
         let files = [text(1, 3_000), noise(2, 500)];
-        let mut container = match as_tar {
-            true => gzip(&tar(&files), 6),
-            false => zip(&files.map(|file| (file, 6))),
+        let mut container = match (as_tar, large) {
+            (true, _) => gzip(&tar(&files), 6),
+            (false, false) => zip(&files.map(|file| (file, 6))),
+            (false, true) => zip64(&files.map(|file| (file, 6))),
         };
         let inside = look_at(&container).unwrap();
         let mut delta = assembled(&container, &inside, 0..container.len(), |_| false).unwrap();
@@ -309,7 +403,13 @@ proptest! {
         }
         let place = at.index(container.len());
         container[place] ^= flip;
-        if let Ok(inside) = look_at(&container) {
+        for (kind, skip) in [(0, 10), (1, 4), (2, 4), (3, 4)] {
+            crate::fuzz_inside(&[&[kind, flip], &container[skip..]].concat());
+        }
+        let (looked, most) = bounded(&container);
+        prop_assert!(most <= 16 << 20);
+        if let Ok(inside) = looked {
+            prop_assert!(inside.members() <= 4 && inside.bytes() < 1 << 20);
             assembled(&container, &inside, 0..container.len(), |_| true);
         }
     }
@@ -322,5 +422,6 @@ proptest! {
         let file = [start[kind], &tail].concat();
         let _ = look_at(&file);
         crate::fuzz_assembled(&tail);
+        crate::fuzz_inside(&tail);
     }
 }
