@@ -8,6 +8,7 @@ use model::FileId;
 use protocol::{Class, Request, Response, Unreachable, Upstream};
 use std::time::Duration;
 use store::Containers;
+use world::Moment;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Asks the replica above, once attached, within the bound of the settings.
@@ -40,14 +41,55 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Err(Error::Retry)
             }
             Some(Err(error)) => Err(Error::Unreachable(error.to_string())),
-            Some(Ok(Response::Refused(refusal))) => Err(refused(refusal)),
-            Some(Ok(response)) => Ok(response),
+            Some(Ok(response)) => {
+                self.connection().answered_at = self.inner.world.clock.moment();
+                match response {
+                    Response::Refused(refusal) => Err(refused(refusal)),
+                    response => Ok(response),
+                }
+            }
         }
+    }
+
+    /// Does what needs the replica above for a call that waits since `begun`: no longer than the
+    /// bound of the settings without an answer, however many questions it asks one after another.
+    pub(crate) async fn bounded<T>(
+        &self,
+        begun: Moment,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let (clock, bound) = (&self.inner.world.clock, self.inner.settings.answer_within);
+        tokio::pin!(work);
+        loop {
+            let left = self.left_of_the_bound(begun);
+            match clock.within(left, &mut work).await {
+                Some(outcome) => return outcome,
+                None if self.left_of_the_bound(begun).is_zero() => {
+                    return Err(Error::TimedOut(bound));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// What is left of the bound for a call that waits since `begun`.
+    fn left_of_the_bound(&self, begun: Moment) -> Duration {
+        let since = self.connection().answered_at.max(begun);
+        let waited = self.inner.world.clock.moment().since(since);
+        self.inner.settings.answer_within.saturating_sub(waited)
     }
 
     /// Waits for a session, unless the mode forbids to, or the bound is reached.
     pub(crate) async fn attached(&self) -> Result<(), Error> {
-        let within = self.inner.settings.answer_within;
+        self.attached_within(self.inner.settings.answer_within).await
+    }
+
+    /// The same for a call that waits since `begun`.
+    pub(crate) async fn attached_again(&self, begun: Moment) -> Result<(), Error> {
+        self.attached_within(self.left_of_the_bound(begun)).await
+    }
+
+    async fn attached_within(&self, within: Duration) -> Result<(), Error> {
         let wait = async {
             loop {
                 let changed = self.inner.session_changed.notified();

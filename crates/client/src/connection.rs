@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     /// Entries that the next listing asks for.
     pub list_entries_max: u32,
     pub listed_at: Option<Moment>,
+    /// When the replica above answered something last.
+    pub answered_at: Moment,
 }
 
 impl Connection {
@@ -81,6 +83,7 @@ impl Connection {
             calls_at_renewal: 0,
             list_entries_max: 0,
             listed_at: None,
+            answered_at: now,
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::known::Going;
-use crate::locks::{LockCall, Owner, Scope, Table, Tried};
+use crate::locks::{self, LockCall, Owner, Scope, Table, Tried};
 use crate::mode;
 use crate::needs::files_of;
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Containers;
-use volume::partial;
+use volume::partial::{self, Tree};
 
 /// Who waits asks again after this, if no news come: whoever is in the way may be gone.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -65,17 +65,32 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Locks it if that can be decided at once.
     pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
         self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
+        if call.may_share_memory()
+            && !self.locks().knows(call.file)
+            && self.shares_memory(call.file)
+        {
+            self.locks().is_for_one(call.file);
+        }
         let mut locks = self.locks();
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
         }
         let scope = self.lock_scope();
         let tried = locks.try_lock(call, scope);
-        // A weaker lock in place of a stronger one is news for others.
-        if tried == Tried::Done && locks.owes(call.file, scope) {
+        // A weaker lock in place of a stronger one is news for others, and one that is given up.
+        if matches!(tried, Tried::Done | Tried::InTheWay(_)) && locks.owes(call.file, scope) {
             self.inner.locks_wanted.notify_one();
         }
         Ok(tried)
+    }
+
+    /// Whether processes may share memory by a file, for all that is known of its name.
+    fn shares_memory(&self, file: FileId) -> bool {
+        let Ok(read) = self.inner.tables.read() else { return true };
+        let epoch = self.inner.epoch.load(Ordering::Acquire);
+        let tree = Tree::new(&*read, epoch);
+        let name = tree.name_of(file).ok().flatten();
+        locks::shares_memory(name.as_ref().map(|(_, name)| name.as_bytes()))
     }
 
     /// Locks it, and `waits` as long as somebody is in the way.
@@ -99,7 +114,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Ok(());
                 }
                 Tried::TooMany => return Err(Error::TooManyLocks),
-                Tried::InTheWay(_) if !waits => return Err(Error::Locked),
+                Tried::InTheWay(_) if !waits => {
+                    self.tell_of_lock(call.file).await;
+                    return Err(Error::Locked);
+                }
                 Tried::InTheWay(owners) if call.lock.kind == LockKind::Record => {
                     if !self.locks().waits.begin(call.owner, waiting.number, owners) {
                         return Err(Error::Deadlock);
@@ -108,8 +126,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // flock(2) knows of no deadlocks.
                 Tried::InTheWay(_) => {}
                 Tried::Lacking => {
-                    match self.ask_of_locks(call.file, Some(Wish { call, aim })).await {
+                    let (asked, wish) = (clock.moment(), Some(Wish { call, aim }));
+                    match self.bounded(asked, self.ask_of_locks(call.file, wish)).await {
                         Ok(Came::Locked) => return Ok(()),
+                        // With the next question it is told that it is given up.
+                        Ok(Came::InTheWay(_)) if self.locks().convert(call) => continue,
                         Ok(Came::InTheWay(_)) if !waits => return Err(Error::Locked),
                         Ok(Came::NotYet) if !waits && clock.moment() >= until => {
                             return Err(Error::Locked);
@@ -119,7 +140,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                             continue;
                         }
                         Ok(_) => {}
-                        Err(Error::Retry) => self.attached().await?,
+                        Err(Error::Retry) => self.attached_again(asked).await?,
                         // It is decided here from now on.
                         Err(Error::Unreachable(_)) if !self.leases_locks() => continue,
                         Err(error) => return Err(error),
@@ -147,11 +168,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(found);
             }
             let wish = Wish { call, aim: LockAim::Look };
-            match self.ask_of_locks(call.file, Some(wish)).await {
+            let asked = self.inner.world.clock.moment();
+            match self.bounded(asked, self.ask_of_locks(call.file, Some(wish))).await {
                 Ok(Came::InTheWay(lock)) => return Ok(Some((lock, 0))),
                 Ok(Came::Free | Came::Locked) => return Ok(None),
                 Ok(Came::NotYet | Came::Overtaken) => {}
-                Err(Error::Retry) => self.attached().await?,
+                Err(Error::Retry) => self.attached_again(asked).await?,
                 Err(Error::Unreachable(_)) if !self.leases_locks() => continue,
                 Err(error) => return Err(error),
             }
@@ -184,9 +206,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let connection = self.connection();
             connection.attached && connection.leases_locks == Some(true)
         };
+        let now = self.inner.world.clock.moment();
         if attached
             && self.has_locks_to_tell(file)
-            && let Err(error) = self.ask_of_locks(file, None).await
+            && let Err(error) = self.bounded(now, self.ask_of_locks(file, None)).await
         {
             // It is told later, or the lease ends.
             tracing::debug!(%error, %file, "of a lock that was given up nothing could be told yet");
@@ -253,7 +276,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let session = self.connection().sessions;
         let held = self.locks().begin(file);
-        let wished: Vec<Lock> = wish.iter().map(|wish| wish.call.lock).collect();
+        let wished: Vec<Lock> = {
+            let locks = self.locks();
+            let asked = wish.iter().map(|wish| match wish.aim {
+                LockAim::Look => wish.call.lock,
+                LockAim::Try | LockAim::Wait => locks.to_ask_for(wish.call),
+            });
+            asked.collect()
+        };
         let locking = Locking {
             held: Held { file, locks: held.to_vec() },
             wished: wished.clone(),

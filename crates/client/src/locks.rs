@@ -16,6 +16,12 @@ const IDLE_MAX: usize = 256;
 /// Stretches of a file that processes hold, where they are leased: all together they are told as
 /// twice as many at most.
 const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 2;
+/// The last byte that fcntl(2) can lock.
+const LAST: u64 = i64::MAX as u64;
+/// The byte that SQLite locks first in the file by which its processes share memory, in wal mode.
+const MEMORY_BYTE: u64 = 128;
+/// How that file's name ends.
+const MEMORY_NAME_ENDS: &[u8] = b"-shm";
 
 /// Whoever holds locks: a process, or an open file description, as the kernel calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +37,19 @@ pub struct LockCall {
     pub lock: Lock,
     /// For `F_GETLK` of others to show.
     pub process: u32,
+}
+
+impl LockCall {
+    /// Whether a program that asks for it may be about to share memory by the file.
+    pub(crate) fn may_share_memory(&self) -> bool {
+        let Lock { kind, first, last, .. } = self.lock;
+        kind == LockKind::Record && (first, last) == (MEMORY_BYTE, MEMORY_BYTE)
+    }
+}
+
+/// Whether processes share memory by a file of this name. Where it has none it may be one.
+pub(crate) fn shares_memory(name: Option<&[u8]>) -> bool {
+    name.is_none_or(|name| name.ends_with(MEMORY_NAME_ENDS))
 }
 
 /// What a lock must be covered by to be given.
@@ -71,6 +90,9 @@ struct OfFile {
     told: Option<Locks>,
     /// Of a file that is leased whole: another client wants some of it.
     recalled: bool,
+    /// Processes share memory by it, which reaches no further than this machine: who holds any
+    /// records here is told to hold all of it.
+    for_one: bool,
     /// One question at a time.
     asking: Arc<tokio::sync::Mutex<()>>,
     /// Something was given up, here or elsewhere.
@@ -97,9 +119,28 @@ impl OfFile {
             leased: Leased::These(Locks::default()),
             told: Some(Locks::default()),
             recalled: false,
+            for_one: false,
             asking: Arc::default(),
             news: Arc::default(),
         }
+    }
+
+    /// What is held here, as the replica above is told it.
+    fn together(&self) -> Locks {
+        let mut held = self.held.together();
+        let record = held.iter().find(|lock| lock.kind == LockKind::Record).copied();
+        if let (true, Some(record)) = (self.for_one, record) {
+            held.put(self.to_ask_for(record));
+        }
+        held
+    }
+
+    /// What the replica above is asked for, to give a lock here.
+    fn to_ask_for(&self, lock: Lock) -> Lock {
+        if self.for_one && lock.kind == LockKind::Record {
+            return Lock { exclusive: true, first: 0, last: LAST, ..lock };
+        }
+        lock
     }
 
     fn covers(&self, lock: &Lock) -> bool {
@@ -113,7 +154,7 @@ impl OfFile {
     /// others come first who wait for it elsewhere.
     fn gave_up(&mut self) {
         if let Leased::These(leased) = &self.leased {
-            self.leased = Leased::These(leased.within(&self.held.together()));
+            self.leased = Leased::These(leased.within(&self.together()));
         }
         let held: BTreeSet<Owner> = self.held.holders().map(|(owner, _)| *owner).collect();
         self.by.retain(|owner, _| held.contains(owner));
@@ -125,9 +166,9 @@ impl OfFile {
         match (&self.leased, &self.told) {
             (Leased::Whole, _) => self.recalled,
             (Leased::These(_), None) => true,
-            (Leased::These(_), Some(told)) if leases => *told != self.held.together(),
+            (Leased::These(_), Some(told)) if leases => *told != self.together(),
             // What is locked here alone is not told, but what is given up is.
-            (Leased::These(_), Some(told)) => !self.held.together().cover_all(told),
+            (Leased::These(_), Some(told)) => !self.together().cover_all(told),
         }
     }
 
@@ -143,12 +184,34 @@ impl OfFile {
 }
 
 impl Table {
+    /// Whether it is known what the locks of a file are for.
+    pub fn knows(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|of_file| of_file.for_one)
+    }
+
+    /// Of those who lock records of the file, one mount at a time gets any.
+    pub fn is_for_one(&mut self, file: FileId) {
+        self.files.entry(file).or_insert_with(OfFile::new).for_one = true;
+    }
+
+    /// What the replica above is asked for, to give a lock here.
+    pub fn to_ask_for(&self, call: &LockCall) -> Lock {
+        self.files.get(&call.file).map_or(call.lock, |of_file| of_file.to_ask_for(call.lock))
+    }
+
+    /// Somebody is in the way of a lock. One of flock(2) takes the place of another by giving that
+    /// up first: else two who ask for more would wait for each other. Says whether one was held.
+    pub fn convert(&mut self, call: &LockCall) -> bool {
+        call.lock.kind == LockKind::Whole && self.unlock(call, &[LockKind::Whole])
+    }
+
     /// Locks it, if that can be decided here and nobody is in the way.
     pub fn try_lock(&mut self, call: &LockCall, scope: Scope) -> Tried {
         let of_file = self.files.entry(call.file).or_insert_with(OfFile::new);
         let in_the_way = of_file.held.in_the_way(call.owner, &call.lock);
         let owners: BTreeSet<Owner> = in_the_way.map(|(owner, _)| owner).collect();
         if !owners.is_empty() {
+            self.convert(call);
             return Tried::InTheWay(owners);
         }
         if let Scope::Leased { lasts } = scope {
@@ -264,7 +327,7 @@ impl Table {
     /// nothing beyond it is given.
     pub fn begin(&mut self, file: FileId) -> Locks {
         let of_file = self.files.entry(file).or_insert_with(OfFile::new);
-        let held = of_file.held.together();
+        let held = of_file.together();
         of_file.leased = match &of_file.leased {
             Leased::Whole => Leased::These(held.clone()),
             Leased::These(leased) => Leased::These(leased.within(&held)),
@@ -359,7 +422,7 @@ impl Table {
     pub fn is_unclaimed(&self) -> bool {
         self.files.values().any(|of_file| match &of_file.leased {
             Leased::Whole => false,
-            Leased::These(leased) => !leased.cover_all(&of_file.held.together()),
+            Leased::These(leased) => !leased.cover_all(&of_file.together()),
         })
     }
 
@@ -367,7 +430,7 @@ impl Table {
     pub fn claims(&self, files_max: usize) -> Vec<Held> {
         let held = self.files.iter().filter(|(_, of_file)| !of_file.held.is_empty());
         let claims = held.map(|(file, of_file)| {
-            let locks = of_file.held.together().to_vec();
+            let locks = of_file.together().to_vec();
             Held { file: *file, locks }
         });
         claims.filter(|claim| claim.locks.len() <= LOCKS_TOLD_MAX).take(files_max).collect()
@@ -383,7 +446,7 @@ impl Table {
             else {
                 continue;
             };
-            of_file.leased = Leased::These(locks.within(&of_file.held.together()));
+            of_file.leased = Leased::These(locks.within(&of_file.together()));
             of_file.told = Some(locks);
         }
         for of_file in self.files.values_mut() {

@@ -33,11 +33,16 @@ pub async fn complete<U: Upstream, C: Containers, T>(
     client: &Client<U, C>,
     mut attempt: impl FnMut(&Client<U, C>) -> Step<T>,
 ) -> Result<T, Error> {
+    let begun = client.inner.world.clock.moment();
     for _ in 0..TRIES_MAX {
         match attempt(client) {
             Ok(value) => return Ok(value),
             Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Need(need)) => client.satisfy(need).await?,
+            // Contents are waited for as long as the link takes to bring them.
+            Err(Stop::Need(need @ (Need::Contents { .. } | Need::Ground { .. }))) => {
+                client.satisfy(need).await?;
+            }
+            Err(Stop::Need(need)) => client.bounded(begun, client.satisfy(need)).await?,
         }
     }
     Err(Error::Failed("the call needs more and more, and was given up".into()))
@@ -48,9 +53,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub async fn satisfy(&self, need: Need) -> Result<(), Error> {
         let Some(_flight) = self.take_off(&need).await else { return Ok(()) };
         let checked = mode::validates(self.connection().mode);
+        let begun = self.inner.world.clock.moment();
         match self.get(need).await {
             // The next try asks again, over the next session.
-            Err(Error::Retry) => self.attached().await,
+            Err(Error::Retry) => self.attached_again(begun).await,
             // The link has gone meanwhile: what is cached may do now.
             Err(Error::Unreachable(_)) if checked && !mode::validates(self.connection().mode) => {
                 Ok(())

@@ -9,9 +9,10 @@ use e2e::{Mount, Server, World, eventually, run};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Longer than a lease.
@@ -211,6 +212,55 @@ fn two_machines_count_in_one_database_and_lose_nothing() {
     for mount in [&a, &b] {
         let counted = sqlite(mount, "pragma integrity_check; select n from t;");
         assert_eq!(counted, format!("ok\n{}\n", 4 * ROUNDS));
+    }
+}
+
+/// The memory that processes share then does not reach to another machine.
+#[test]
+fn a_database_in_wal_mode_is_for_one_machine_at_a_time_and_loses_nothing() {
+    let (_world, _server, a, b) = two("connected");
+    let sqlite = |mount: &Mount, timeout: &str, commands: &str| {
+        let mut command = Command::new("sqlite3");
+        command.args(["-bail", "-cmd", timeout]).arg(mount.path("data.db")).arg(commands);
+        command
+    };
+    let patient = ".timeout 60000";
+    run(&mut sqlite(&a, patient, "pragma journal_mode=wal; create table t(n);")).succeeds();
+    // A program that keeps it open, and another on the same machine.
+    let mut keeps = Command::new("sqlite3");
+    let mut keeps = keeps.arg(a.path("data.db")).stdin(Stdio::piped()).spawn().unwrap();
+    let said = format!("insert into t values(1);\n.shell touch {}\n", a.path("in").display());
+    keeps.stdin.as_mut().unwrap().write_all(said.as_bytes()).unwrap();
+    eventually(Duration::from_secs(20), "it is open", || a.path("in").exists());
+    run(&mut sqlite(&a, patient, "insert into t values(2);")).succeeds();
+    // SQLite itself tries for some ten seconds.
+    let mut waits = sqlite(&b, patient, "insert into t values(3);").spawn().unwrap();
+    for _ in 0..3 {
+        run(&mut sqlite(&a, patient, "insert into t values(4);")).succeeds();
+    }
+    assert!(waits.try_wait().unwrap().is_none(), "two machines share no memory");
+    drop(keeps.stdin.take());
+    keeps.wait().unwrap();
+    assert!(waits.wait().unwrap().success());
+    // Then everybody in turn.
+    const ROUNDS: usize = 10;
+    std::thread::scope(|scope| {
+        for mount in [&a, &b] {
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    run(&mut sqlite(mount, patient, "insert into t values(5);")).succeeds();
+                }
+            });
+        }
+    });
+    for mount in [&a, &b] {
+        let count = "pragma integrity_check; select count(*) from t;";
+        let counted = run(&mut sqlite(mount, patient, count)).succeeds();
+        assert_eq!(counted, format!("ok\n{}\n", 6 + 2 * ROUNDS));
+        let names = fs::read_dir(mount.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let names: Vec<_> =
+            names.filter(|name| name.to_string_lossy().contains("conflict")).collect();
+        assert!(names.is_empty(), "{names:?}");
     }
 }
 

@@ -109,7 +109,10 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     let call = Call::of("setlk", asked.request, asked.ino);
     match driver.client().try_lock(&lock) {
         Ok(Tried::Done) => return tell(driver, call, lock.file, reply),
-        Ok(Tried::InTheWay(_)) if !waits => return reply.error(errno::LOCKED),
+        // Who asked flock for more may have given up what it had.
+        Ok(Tried::InTheWay(_)) if !waits && !driver.client().has_locks_to_tell(lock.file) => {
+            return reply.error(errno::LOCKED);
+        }
         Ok(_) => {}
         Err(error) => return reply.error(call.refused(&error)),
     }

@@ -371,3 +371,102 @@ fn what_excludes_each_other_is_never_held_by_two_whatever_becomes_of_their_links
         });
     }
 }
+
+#[test]
+fn of_two_machines_that_ask_flock_for_more_one_gets_it_and_then_the_other() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let whole = |handle, owner, exclusive| {
+            let call = stretch(file, handle, owner, exclusive, (0, i64::MAX as u64));
+            LockCall { lock: Lock { kind: LockKind::Whole, ..call.lock }, ..call }
+        };
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        adas.lock(&whole(hers, 1, false), true).await.unwrap();
+        bobs.lock(&whole(his, 2, false), true).await.unwrap();
+        let upgrade = async |client: &SimClient, handle, owner| {
+            client.lock(&whole(handle, owner, true), true).await.unwrap();
+            client.unlock(&whole(handle, owner, true), &[LockKind::Whole]).unwrap();
+            client.tell_of_lock(file).await;
+        };
+        let both = async { tokio::join!(upgrade(&adas, hers, 1), upgrade(&bobs, his, 2)) };
+        let within = scene.room.clock.within(SECOND * 10, both).await;
+        assert!(within.is_some(), "they wait for each other");
+        // Who does not wait has given up what it had, too.
+        adas.lock(&whole(hers, 1, false), false).await.unwrap();
+        bobs.lock(&whole(his, 2, false), false).await.unwrap();
+        let refused = bobs.lock(&whole(his, 2, true), false).await;
+        assert!(matches!(refused, Err(Error::Locked)));
+        adas.lock(&whole(hers, 1, true), false).await.unwrap();
+    });
+}
+
+/// The name as a program found it.
+async fn find(client: &SimClient, name: &str) -> FileId {
+    let name = Name::new(name.as_bytes()).unwrap();
+    complete(client, |c| c.lookup(FileId::ROOT, &name)).await.unwrap().unwrap().file
+}
+
+#[test]
+fn memory_that_processes_share_by_a_file_is_for_one_machine_at_a_time() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "data.db-shm").await;
+        assert_eq!(find(&bobs, "data.db-shm").await, file);
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        // What SQLite does before it maps the file: then it shares this byte.
+        let shared = |handle, owner| stretch(file, handle, owner, false, (128, 128));
+        let alone = |handle, owner| stretch(file, handle, owner, true, (128, 128));
+        adas.lock(&alone(hers, 1), false).await.unwrap();
+        adas.lock(&shared(hers, 1), false).await.unwrap();
+        adas.lock(&shared(hers, 3), false).await.unwrap();
+        assert!(matches!(bobs.lock(&shared(his, 2), false).await, Err(Error::Locked)));
+        let seen = bobs.look_at_lock(&alone(his, 2)).await.unwrap();
+        assert!(seen.is_some_and(|(lock, _)| lock.exclusive), "{seen:?}");
+        // One of two processes has closed its database.
+        unlock(&adas, &shared(hers, 3)).await.unwrap();
+        assert!(matches!(bobs.lock(&shared(his, 2), false).await, Err(Error::Locked)));
+        unlock(&adas, &shared(hers, 1)).await.unwrap();
+        bobs.lock(&shared(his, 2), false).await.unwrap();
+        assert!(matches!(adas.lock(&shared(hers, 1), false).await, Err(Error::Locked)));
+
+        // The same of a file with another name is as ever.
+        let file = make(&adas, "data.db").await;
+        assert_eq!(find(&bobs, "data.db").await, file);
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        adas.lock(&stretch(file, hers, 1, false, (128, 128)), false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, false, (128, 128)), false).await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_of_locks_takes_no_longer_than_its_bound_when_the_server_is_silent() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let held = stretch(file, hers, 1, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (10, 19)), false).await.unwrap();
+        let bound = SECOND * 30;
+        for (number, silence) in [(0, SECOND * 6), (1, SECOND * 20)] {
+            let wanted = stretch(file, hers, 1, true, (30 + number, 30 + number));
+            scene.room.network.hang(ada.line, silence);
+            for waits in [true, false] {
+                let began = scene.room.clock.moment();
+                let outcome = adas.lock(&wanted, waits).await;
+                let took = scene.room.clock.moment().since(began);
+                assert!(outcome.is_err() && took <= bound, "{silence:?}: {outcome:?} {took:?}");
+            }
+            let began = scene.room.clock.moment();
+            let _ = adas.look_at_lock(&wanted).await;
+            let took = scene.room.clock.moment().since(began);
+            assert!(took <= bound, "{silence:?}: {took:?}");
+            scene.room.network.restore(ada.line);
+            scene.pass(SECOND * 60).await;
+        }
+    });
+}

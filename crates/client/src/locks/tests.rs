@@ -103,3 +103,52 @@ fn of_files_that_nobody_locks_any_more_only_some_stay_leased() {
     }
     assert_eq!(table.owed(true), [FileId(0)]);
 }
+
+#[test]
+fn flock_gives_up_what_it_held_before_it_waits_for_more() {
+    let mut table = Table::default();
+    let whole = |owner, exclusive| {
+        let lock = Lock { kind: LockKind::Whole, ..call(owner, exclusive, 0, LAST).lock };
+        LockCall { lock, ..call(owner, exclusive, 0, LAST) }
+    };
+    assert_eq!(table.try_lock(&whole(1, false), Scope::Here), Tried::Done);
+    assert_eq!(table.try_lock(&whole(2, false), Scope::Here), Tried::Done);
+    let other = Tried::InTheWay(BTreeSet::from([Owner(2)]));
+    assert_eq!(table.try_lock(&whole(1, true), Scope::Here), other);
+    assert_eq!(table.try_lock(&whole(2, true), Scope::Here), Tried::Done);
+
+    // fcntl(2) keeps what it has.
+    let mut table = Table::default();
+    assert_eq!(table.try_lock(&call(1, false, 0, 9), Scope::Here), Tried::Done);
+    assert_eq!(table.try_lock(&call(2, false, 0, 9), Scope::Here), Tried::Done);
+    assert_eq!(table.try_lock(&call(1, true, 0, 9), Scope::Here), other);
+    let first = Tried::InTheWay(BTreeSet::from([Owner(1)]));
+    assert_eq!(table.try_lock(&call(2, true, 0, 9), Scope::Here), first);
+}
+
+#[test]
+fn of_a_file_by_which_memory_is_shared_all_is_asked_for_and_held_while_any_record_is() {
+    let mut table = Table::default();
+    table.is_for_one(FILE);
+    let (one, other) = (call(1, false, 128, 128), call(2, true, 120, 120));
+    let all = Lock { exclusive: true, first: 0, last: LAST, ..one.lock };
+    assert_eq!(table.to_ask_for(&one), all);
+    let held = table.begin(FILE);
+    table.answered(FILE, held, &[all], LockOutcome::Given);
+    assert_eq!(table.try_lock(&one, LEASED), Tried::Done);
+    assert_eq!(table.try_lock(&other, LEASED), Tried::Done, "processes of here share it");
+    assert!(!owed(&mut table));
+    assert_eq!(table.claims(1)[0].locks, [all], "as after a new session");
+    assert!(table.unlock(&other, &[LockKind::Record]) && !owed(&mut table));
+    assert!(table.unlock(&one, &[LockKind::Record]) && owed(&mut table));
+    assert!(table.begin(FILE).is_empty());
+}
+
+#[test]
+fn memory_is_shared_by_a_file_of_sqlites_whose_first_lock_is_known() {
+    assert!(call(1, false, 128, 128).may_share_memory());
+    assert!(!call(1, false, 0, 128).may_share_memory());
+    assert!(!call(1, false, 120, 120).may_share_memory());
+    assert!(shares_memory(Some(b"data.db-shm")) && shares_memory(None));
+    assert!(!shares_memory(Some(b"data.db")));
+}
