@@ -48,6 +48,7 @@ mod replay_log;
 mod reserved;
 mod room;
 mod seek;
+mod rows;
 mod session;
 mod shown;
 mod status;

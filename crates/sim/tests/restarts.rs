@@ -1,8 +1,8 @@
 //! A client that is killed again before its tables are on the disk.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::WantedMode;
-use model::Kind;
+use client::{Caller, Handle, Making, OpenFlags, WantedMode, complete};
+use model::{FileId, Kind, Name};
 use protocol::Mode;
 use replica::Limits;
 use sim::check as settling;
@@ -119,6 +119,59 @@ fn what_was_done_without_a_link_is_seen_after_a_kill_without_a_link() {
             let client = bob.launch().unwrap();
             assert!(shows(&client, Look::Name, "theirs/mine").await, "seed {seed}");
             assert!(!client.status().link.connected);
+        });
+    }
+}
+
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
+const BOTH: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+
+async fn found(client: &SimClient, name: &Name) -> FileId {
+    complete(client, |c| c.lookup(FileId::ROOT, name)).await.unwrap().unwrap().file
+}
+
+async fn open(client: &SimClient, file: FileId) -> Handle {
+    complete(client, |c| c.open_file(CALLER, file, BOTH)).await.unwrap().value.handle
+}
+
+async fn write(client: &SimClient, handle: Handle, bytes: &[u8]) {
+    complete(client, |c| c.write(handle, 0, bytes)).await.unwrap();
+}
+
+/// What is left in the container of a file that was written to and removed is no version, and must
+/// not serve as one.
+#[test]
+fn what_was_written_to_a_removed_file_is_not_taken_for_its_version_after_a_kill() {
+    const BEFORE: &[u8] = b"as it was stored";
+    const AFTER: &[u8] = b"and never stored";
+    for seed in 1..6 {
+        simulated(seed, async |room| {
+            let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+            let partial = WantedMode::Fixed(Mode::Partial);
+            let machine =
+                |number| ClientMachine::invited(room, &origin, number, Conditions::NEAR, partial);
+            let mut ada = machine(0);
+            let adas = ada.start().await.unwrap();
+            let name = Name::new(b"file".as_slice()).unwrap();
+            let making =
+                Making { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, target: None, rdev: None };
+            let made =
+                complete(&adas, |c| c.create(CALLER, FileId::ROOT, &name, &making, BOTH)).await;
+            let handle = made.unwrap().value.1.handle;
+            write(&adas, handle, BEFORE).await;
+            complete(&adas, |c| c.flush(CALLER, handle)).await.unwrap();
+            adas.release(handle);
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+
+            let handle = open(&adas, found(&adas, &name).await).await;
+            write(&adas, handle, AFTER).await;
+            complete(&adas, |c| c.unlink(CALLER, FileId::ROOT, &name, false)).await.unwrap();
+            for kill in 0..2 {
+                ada.stop(End::Killed, Duration::ZERO);
+                let adas = ada.launch().unwrap();
+                let wrong = adas.files_that_are_not_as_stored().unwrap();
+                assert!(wrong.is_empty(), "seed {seed}, kill {kill}: {wrong:?}");
+            }
         });
     }
 }

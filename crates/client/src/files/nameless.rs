@@ -71,12 +71,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// What was written to the file's container needs no store any more.
+/// What was written to the file's container needs no store any more. Nor is it the version that the
+/// row names: if somebody brings the file back, that must come from elsewhere. So the row speaks of
+/// the next container, of which nothing is here.
 pub(crate) fn forget_written(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
     if let Some(mut presence) = Presence::load(&*write, file)? {
-        presence.dirty = None;
-        if presence.ground.take().is_some() {
-            // Nobody can tell any more which of it is as it was.
+        let written = presence.dirty.take().is_some();
+        if presence.ground.take().is_some() || written {
             presence.ranges.clear();
             presence.generation = presence.generation.wrapping_add(1);
         }
