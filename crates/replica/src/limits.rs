@@ -40,8 +40,9 @@ pub struct Limits {
     pub collect_first: Duration,
     /// Snapshots of one volume, at most `volume::whole::SNAPSHOTS_MAX`.
     pub snapshots_max: usize,
-    /// Bytes of a tree's large file that are read before what else happened is looked at.
-    pub tree_read_bytes: u64,
+    /// Bytes of a tree's large file that are read, or written, before what else happened is looked
+    /// at.
+    pub tree_piece_bytes: u64,
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -68,7 +69,7 @@ impl Default for Limits {
             collect_every: DAY,
             collect_first: HOUR,
             snapshots_max: SNAPSHOTS_MAX,
-            tree_read_bytes: 8 << 20,
+            tree_piece_bytes: 8 << 20,
         }
     }
 }

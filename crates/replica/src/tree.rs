@@ -29,6 +29,7 @@ mod renew;
 mod rows;
 mod scan;
 mod stage;
+mod writing;
 
 pub use door::TreeState;
 pub(crate) use door::{Ask, Door};

@@ -74,6 +74,7 @@ impl Origin {
             listed: BTreeSet::new(),
             dirt: Default::default(),
             large: Default::default(),
+            outgoing: Default::default(),
             patrol: Patrol::after(now),
             barred: Barred::none(now),
             doubt: Doubt::none(now),

@@ -6,7 +6,7 @@ use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::upkeep::Promise;
 use crate::volumes::Volume;
-use chunks::{Builder, ChunksError, Cut, Cutting};
+use chunks::{Builder, ChunksError, Cut, Cutting, Placed};
 use model::{ChunkName, Contents, Piece};
 use protocol::Range;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use store::tree::TreeFile;
 const READ_BYTES: usize = 256 << 10;
 /// Pieces of a recipe that are looked at together.
 const PIECES_MAX: usize = 4096;
+/// A piece that is there already takes as long as so many bytes that are written.
+const SAME_BYTES: u64 = 512;
 
 /// Keeps the chunks of a file that has so many bytes. Errors: `SizeChanged`.
 pub(super) fn keep(
@@ -122,6 +124,104 @@ impl Kept {
     }
 }
 
+/// Contents that are written into a file of which so much is as they are.
+pub(super) struct Writing {
+    pub contents: Contents,
+    offset: u64,
+    /// What stands in the file from its beginning up to here is as these contents.
+    under: Option<(Contents, u64)>,
+    /// From here on the file has nothing.
+    reach: u64,
+}
+
+impl Writing {
+    /// Into a file that has nothing.
+    pub fn new(contents: &Contents) -> Writing {
+        Writing { contents: *contents, offset: 0, under: None, reach: 0 }
+    }
+
+    /// Into a file that has other contents. `reach`: and so many bytes.
+    pub fn over(under: Contents, reach: u64, contents: &Contents) -> Writing {
+        let under = Some((under, reach.min(under.size)));
+        Writing { contents: *contents, offset: 0, under, reach }
+    }
+
+    /// The file is to have other contents instead: what has been written stands for the same.
+    pub fn go_over_to(self, contents: &Contents) -> Writing {
+        let reach = self.reach.max(self.offset);
+        let under = Some((self.contents, self.offset));
+        Writing { contents: *contents, offset: 0, under, reach }
+    }
+
+    /// Writes pieces that are not there, about so many bytes of them. True: all is as it should be.
+    pub fn write_on(
+        &mut self,
+        (inner, volume): (&Inner, &Volume),
+        file: &TreeFile,
+        bytes_max: u64,
+    ) -> Result<bool> {
+        let fetch = |name: &ChunkName| inner.sound(volume, name);
+        let (size, mut left) = (self.contents.size, bytes_max);
+        while self.offset < size {
+            if left == 0 {
+                return Ok(false);
+            }
+            let range = Range { offset: self.offset, length: left.min(size - self.offset) };
+            let cover = chunks::cover(&volume.secret, &self.contents, range, PIECES_MAX, fetch)?;
+            if let Some(name) = cover.missing.first() {
+                return Err(ReplicaError::Lost(volume.id, *name));
+            }
+            let there = self.there((inner, volume), range);
+            for placed in &cover.pieces {
+                let cost = match placed.piece {
+                    _ if stands(&there, placed) => SAME_BYTES,
+                    Piece::Zeros { length } => {
+                        file.punch(
+                            placed.offset,
+                            length.min(self.reach.saturating_sub(placed.offset)),
+                        )?;
+                        SAME_BYTES
+                    }
+                    Piece::Chunk { name, length } => {
+                        let bytes = fetch(&name)?.ok_or(ReplicaError::Lost(volume.id, name))?;
+                        if bytes.len() as u64 != length {
+                            let what = format!("{name} has {} bytes, not {length}", bytes.len());
+                            return Err(ChunksError::BadRecipe(what).into());
+                        }
+                        file.write(placed.offset, &bytes)?;
+                        length
+                    }
+                };
+                left = left.saturating_sub(cost);
+                self.offset = placed.end();
+            }
+            if self.offset <= range.offset {
+                let what = format!("nothing stands for what is at {}", range.offset);
+                return Err(ChunksError::BadRecipe(what).into());
+            }
+        }
+        file.set_length(size)?;
+        Ok(true)
+    }
+
+    /// Pieces of a stretch as they stand in the file. Where the recipe that says it cannot be had
+    /// any more, none are known.
+    fn there(&self, (inner, volume): (&Inner, &Volume), range: Range) -> Vec<Placed> {
+        let Some((under, upto)) = &self.under else { return Vec::new() };
+        let fetch = |name: &ChunkName| inner.sound(volume, name);
+        let cover = chunks::cover(&volume.secret, under, range, PIECES_MAX, fetch);
+        let mut pieces = cover.unwrap_or_default().pieces;
+        pieces.retain(|placed| placed.end() <= *upto);
+        pieces
+    }
+}
+
+/// Whether a piece is one of those, which are in their order.
+fn stands(there: &[Placed], placed: &Placed) -> bool {
+    let found = there.binary_search_by_key(&placed.offset, |there| there.offset);
+    found.is_ok_and(|at| there[at] == *placed)
+}
+
 /// Writes contents into a new file, which keeps their holes.
 pub(super) fn write_out(
     inner: &Inner,
@@ -129,28 +229,5 @@ pub(super) fn write_out(
     contents: &Contents,
     file: &TreeFile,
 ) -> Result<()> {
-    let fetch = |name: &ChunkName| inner.sound(volume, name);
-    let mut offset = 0;
-    while offset < contents.size {
-        let range = Range { offset, length: contents.size - offset };
-        let cover = chunks::cover(&volume.secret, contents, range, PIECES_MAX, fetch)?;
-        if let Some(name) = cover.missing.first() {
-            return Err(ReplicaError::Lost(volume.id, *name));
-        }
-        for placed in &cover.pieces {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            let bytes = fetch(&name)?.ok_or(ReplicaError::Lost(volume.id, name))?;
-            if bytes.len() as u64 != length {
-                let what = format!("{name} has {} bytes, not {length}", bytes.len());
-                return Err(ChunksError::BadRecipe(what).into());
-            }
-            file.write(placed.offset, &bytes)?;
-        }
-        match cover.next {
-            Some(next) if next > offset => offset = next,
-            _ => break,
-        }
-    }
-    file.set_length(contents.size)?;
-    Ok(())
+    Writing::new(contents).write_on((inner, volume), file, u64::MAX).map(|_| ())
 }

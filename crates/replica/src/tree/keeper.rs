@@ -8,6 +8,7 @@ use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
+use super::writing::Outgoing;
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
@@ -29,9 +30,9 @@ const UNWATCHED_PAUSE: Duration = Duration::from_secs(60);
 /// Everything is looked at so often in any case: an event may be missing.
 const LOOK_PAUSE: Duration = Duration::from_secs(3600);
 /// What could not be put out is tried again after so long, and later and later.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 const RETRY_LEAST: Duration = Duration::from_millis(10);
-const RETRY_DOUBLINGS_MAX: u32 = 7;
+pub(super) const RETRY_DOUBLINGS_MAX: u32 = 7;
 /// For a client that waits, so often is waited for files that are about to rest.
 const ASK_TRIES: usize = 4;
 const ASK_REST: Duration = Duration::from_millis(100);
@@ -116,6 +117,7 @@ pub struct Keeper {
     pub(super) listed: BTreeSet<FileId>,
     pub(super) dirt: Dirt,
     pub(super) large: Large,
+    pub(super) outgoing: Outgoing,
     pub(super) patrol: Patrol,
     pub(super) barred: Barred,
     pub(super) doubt: Doubt,
@@ -222,7 +224,8 @@ impl Keeper {
             );
         }
         self.read_only = read_only;
-        let waiting = (self.behind.entries.len() + self.behind.nodes.len()) as u64;
+        let waiting = self.behind.entries.len() + self.behind.nodes.len();
+        let waiting = (waiting + self.outgoing.len()) as u64;
         self.volume.door.tell(|state| {
             (state.away, state.full, state.read_only) = (self.away, self.full, read_only);
             (state.waiting, state.trouble) = (waiting, trouble);
@@ -264,6 +267,7 @@ impl Keeper {
             self.doubt.end(self.inner.world.clock.moment());
         }
         self.read_on()?;
+        self.write_on()?;
         self.volume.door.ready();
         Ok(self.pause())
     }
@@ -272,7 +276,8 @@ impl Keeper {
         let now = self.inner.world.clock.moment();
         let mut pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
         pause = pause.min(self.patrol.due.since(now));
-        for next in self.dirt.next().into_iter().chain(self.doubt.due()).chain(self.barred.due()) {
+        let dues = [self.dirt.next(), self.doubt.due(), self.barred.due(), self.outgoing.due()];
+        for next in dues.into_iter().flatten() {
             pause = pause.min(next.since(now));
         }
         if self.dirt.everything || !self.dirt.lists.is_empty() {
@@ -283,7 +288,8 @@ impl Keeper {
             let (least, most) = self.retries();
             pause = pause.clamp(least, most);
         }
-        if self.large.is_busy() { Duration::ZERO } else { pause }
+        let is_busy = self.large.is_busy() || self.outgoing.is_due(now);
+        if is_busy { Duration::ZERO } else { pause }
     }
 
     /// What does not get on is tried again after the one at least, and after the other at most.
@@ -294,7 +300,10 @@ impl Keeper {
 
     /// Whether nothing is left to be done but wait.
     pub fn is_settled(&self) -> bool {
-        self.dirt.is_clean() && self.behind.is_empty() && !self.large.is_busy()
+        self.dirt.is_clean()
+            && self.behind.is_empty()
+            && !self.large.is_busy()
+            && !self.outgoing.is_busy()
     }
 
     /// Gives back the names that are asked about.
@@ -378,7 +387,7 @@ impl Keeper {
         self.watched.clear();
         self.listed.clear();
         self.patrol = Patrol::after(self.inner.world.clock.moment());
-        self.large = Large::default();
+        (self.large, self.outgoing) = (Large::default(), Outgoing::default());
         self.dirt.everything = true;
         self.new = true;
         Ok(true)

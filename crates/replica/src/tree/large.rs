@@ -104,7 +104,7 @@ impl Large {
 
 impl Keeper {
     pub(super) fn is_large(&self, stat: &Stat) -> bool {
-        stat.size > self.inner.limits.tree_read_bytes
+        stat.size > self.inner.limits.tree_piece_bytes
     }
 
     /// What a large file holds, if it was read. None: it is read later, or has to be left alone.
@@ -209,7 +209,7 @@ impl Keeper {
             }
             return Ok(());
         };
-        match reading.read_piece(self.inner.limits.tree_read_bytes) {
+        match reading.read_piece(self.inner.limits.tree_piece_bytes) {
             Ok(Piece::More) => {
                 self.large.reading = Some(reading);
                 Ok(())

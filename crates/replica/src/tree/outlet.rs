@@ -24,8 +24,9 @@ impl Keeper {
     /// Carries over what was committed since the last time, and what was left then.
     pub(super) fn let_out(&mut self) -> Result<()> {
         let now = self.inner.world.clock.moment();
-        // While a large file is read, rounds follow each other at once.
-        let is_early = self.large.is_busy() && now.since(self.tried) < self.retries().0;
+        // While a large file is read or written, rounds follow each other at once.
+        let is_busy = self.large.is_busy() || self.outgoing.is_busy();
+        let is_early = is_busy && now.since(self.tried) < self.retries().0;
         let left = if is_early { self.behind.take() } else { Behind::default() };
         if !is_early {
             self.tried = now;
@@ -35,13 +36,14 @@ impl Keeper {
             self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
         }
         self.behind.add(left);
-        if self.behind.is_empty() && std::mem::replace(&mut self.full, false) {
+        let nothing_left = self.behind.is_empty() && !self.outgoing.is_busy();
+        if nothing_left && std::mem::replace(&mut self.full, false) {
             info!(volume = self.volume.name, "the tree's disk has room again");
         }
         Ok(())
     }
 
-    fn let_out_noted(&mut self) -> Result<()> {
+    pub(super) fn let_out_noted(&mut self) -> Result<()> {
         loop {
             let more = self.follow_log()?;
             let behind = self.behind.take();
@@ -81,6 +83,9 @@ impl Keeper {
             let mut hand = Hand::new(ready);
             self.with_tables(&mut hand, |keeper, write, hand| {
                 for at in piece {
+                    if keeper.waits_for_writing(&*write, at)? {
+                        continue;
+                    }
                     let done = keeper.place_entry(write, hand, at, 0);
                     if !keeper.went_well(done)? {
                         keeper.behind.entry(at.clone());
@@ -92,9 +97,11 @@ impl Keeper {
         let nodes: Vec<FileId> = behind.nodes.into_iter().collect();
         for piece in nodes.chunks(PIECE_MAX) {
             let ready = self.make_ready(piece)?;
+            let waiting: Vec<FileId> =
+                piece.iter().copied().filter(|file| self.outgoing.has(*file)).collect();
             let mut hand = Hand::new(ready);
             self.with_tables(&mut hand, |keeper, write, hand| {
-                for file in piece {
+                for file in piece.iter().filter(|file| !waiting.contains(file)) {
                     let done = keeper.place_node(write, hand, *file);
                     if !keeper.went_well(done)? {
                         keeper.behind.nodes.insert(*file);

@@ -416,7 +416,13 @@ impl Keeper {
             return Ok(());
         }
         let stage = self.stage()?;
+        self.keep_unplaced(&stage, &mut hand.ready)?;
         for ready in std::mem::take(&mut hand.ready).into_values() {
+            // What came out for it may lie under this name, if it could not be kept beside.
+            let stat = stage.stat(ready.name.as_bytes())?;
+            if !stat.is_some_and(|stat| ready.known.is(&stat)) {
+                continue;
+            }
             match stage.unlink(ready.name.as_bytes()) {
                 Err(error) if error.kind() != Some(ErrorKind::NotFound) => return Err(error.into()),
                 _ => {}

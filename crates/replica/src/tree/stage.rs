@@ -12,7 +12,7 @@ use crate::take::kept_name;
 use model::{FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use store::tree::{Directory, How};
+use store::tree::{Directory, How, TreeFile};
 use store::{Durability, Read};
 use tracing::{info, warn};
 use volume::whole::Whole;
@@ -38,7 +38,8 @@ impl Keeper {
         stage.ok_or_else(|| ReplicaError::BadTree(path(), "its .farfs-tree is gone".into()))
     }
 
-    /// Makes ready those of the files whose present contents the tree does not have.
+    /// Makes ready those of the files whose present contents the tree does not have. Large ones wait
+    /// until they are written.
     pub(super) fn make_ready(&mut self, files: &[FileId]) -> Result<BTreeMap<FileId, Ready>> {
         let mut ready = BTreeMap::new();
         let mut wanted = Vec::new();
@@ -61,7 +62,12 @@ impl Keeper {
         let stage = self.stage()?;
         for (file, node) in wanted {
             let name = stage_name("tmp-", file.0);
-            let written = self.write_ready(&stage, &name, &node);
+            let written = if self.is_large_node(&node) {
+                let Some(written) = self.take_written(&stage, file, &node) else { continue };
+                written
+            } else {
+                self.write_ready(&stage, &name, &node)
+            };
             let of = (file, node.contents_stamp);
             match self.inner.wanting(&self.volume, of, &node.contents, written) {
                 Ok(known) => {
@@ -95,6 +101,16 @@ impl Keeper {
         }
         let file = stage.create(name.as_bytes())?;
         write_out(&self.inner, &self.volume, &node.contents, &file)?;
+        self.finish_ready(stage, name, node, &file)
+    }
+
+    pub(super) fn finish_ready(
+        &mut self,
+        stage: &Directory,
+        name: &Name,
+        node: &Node,
+        file: &TreeFile,
+    ) -> Result<Known> {
         let mut known = self.dress(stage, name, node, None)?;
         file.sync()?;
         known.contents = node.contents;

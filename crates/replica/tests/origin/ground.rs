@@ -18,6 +18,7 @@ pub struct Ground {
     pub disk: Disk,
     /// The directory's own disk, where it is another one.
     pub tree_disk: Disk,
+    place: Place,
     pub folder: TempDir,
     pub keeper: Keeper,
     pub ada: Device,
@@ -42,23 +43,25 @@ impl Ground {
         let tree = tree_disk.tree(folder.path()).unwrap();
         let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
         let ada = party.join_as("ada", Access::ReadWrite).await;
-        Ground { party, disk, tree_disk, folder, keeper, ada }
+        Ground { party, disk, tree_disk, place, folder, keeper, ada }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The server's process dies, if it has not, and is started again on the same directory.
+    /// The server's process dies, if it has not, and is started again on the same directory. A disk
+    /// of its own that the directory has is as it was, full if it was.
     pub async fn restarted(self) -> Ground {
-        let Ground { party, disk, folder, keeper, ada, .. } = self;
+        let Ground { party, disk, tree_disk, place, folder, keeper, ada } = self;
         drop(keeper);
         let disk = disk.restart();
         let party = on(&disk, party.world, party.limits);
-        let tree = disk.tree(folder.path()).unwrap();
+        let tree_disk = if place == Place::Apart { tree_disk } else { disk.clone() };
+        let tree = tree_disk.tree(folder.path()).unwrap();
         let keeper = party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
         let ada = party.rejoin(&ada).await;
-        Ground { party, tree_disk: disk.clone(), disk, folder, keeper, ada }
+        Ground { party, disk, tree_disk, place, folder, keeper, ada }
     }
 }
 

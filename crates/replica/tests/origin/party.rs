@@ -154,12 +154,27 @@ impl Party {
         }
     }
 
-    /// The contents of small files; they are one chunk.
+    /// What a file holds.
     pub fn text(&self, node: &Node) -> String {
         let Some(root) = node.contents.root else { return String::new() };
-        let id = self.origin.volumes().unwrap()[0].id;
-        let blob = [&id.0.to_be_bytes()[..], &root.name.0].concat();
-        String::from_utf8(self.blobs.get(&blob).unwrap().unwrap()).unwrap()
+        let length = node.contents.size;
+        let (id, mut bytes) = (self.origin.volumes().unwrap()[0].id, Vec::new());
+        let mut open = vec![(Piece::Chunk { name: root.name, length }, root.depth)];
+        while let Some((piece, depth)) = open.pop() {
+            let Piece::Chunk { name, .. } = piece else {
+                bytes.resize(bytes.len() + piece.length() as usize, 0);
+                continue;
+            };
+            let blob = [&id.0.to_be_bytes()[..], &name.0].concat();
+            let chunk = self.blobs.get(&blob).unwrap().unwrap();
+            if depth == 0 {
+                bytes.extend(chunk);
+            } else {
+                let pieces = chunks::decode(&chunk).unwrap().pieces;
+                open.extend(pieces.into_iter().rev().map(|piece| (piece, depth - 1)));
+            }
+        }
+        String::from_utf8(bytes).unwrap()
     }
 
     /// `Clash name [aside]` for every conflict.
@@ -345,13 +360,15 @@ impl Device {
         assert!(matches!(stored, Response::Stored { useless: None, .. }), "{stored:?}");
     }
 
-    /// A change that stores a text of one chunk, with the chunk put before.
+    /// A change that stores a text, with its chunks put before.
     pub async fn storing(&self, file: FileId, expects: Stamp, text: &str) -> Change {
-        if !text.is_empty() {
-            self.put(&[text.as_bytes()]).await;
+        let described = self.describe(text.as_bytes());
+        let chunks = all_chunks(&described, text.as_bytes());
+        if !chunks.is_empty() {
+            let chunks: Vec<&[u8]> = chunks.iter().map(|(_, bytes)| &bytes[..]).collect();
+            self.put(&chunks).await;
         }
-        let contents = self.describe(text.as_bytes()).tree.contents;
-        store_of(file, expects, contents)
+        store_of(file, expects, described.tree.contents)
     }
 
     pub fn making(&mut self, parent: FileId, text: &str, kind: Kind) -> (FileId, Change) {

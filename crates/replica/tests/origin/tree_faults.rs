@@ -45,7 +45,16 @@ impl DerefMut for Plot {
 
 impl Plot {
     async fn new(place: Place) -> Plot {
-        let ground = Ground::new(Limits::simulated(), place).await;
+        Plot::with(place, Limits::simulated()).await
+    }
+
+    /// Where every file is large, and is read and written a piece at a time.
+    async fn of_large_files(place: Place) -> Plot {
+        Plot::with(place, Limits { tree_piece_bytes: 4, ..Limits::simulated() }).await
+    }
+
+    async fn with(place: Place, limits: Limits) -> Plot {
+        let ground = Ground::new(limits, place).await;
         let mut plot = Plot { ground, stories: Stories::default() };
         assert!(plot.settle());
         plot
@@ -81,6 +90,8 @@ impl Plot {
         assert!(self.settle());
         let (tree, volume) = (self.tree(), self.party.tree());
         assert_eq!(tree, volume, "tree, and volume");
+        let staged = fs::read_dir(self.path(".farfs-tree")).unwrap().count();
+        assert_eq!(staged, 1, "nothing is left in the stage but its mark");
         self.stories.all_there(&tree);
     }
 
@@ -246,6 +257,48 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crash_while_large_files_are_under_way_loses_nothing() {
+    // Each second write, for there are many.
+    for writes in (0..WRITES_MAX).step_by(2) {
+        let mut plot = Plot::of_large_files(Place::Beside).await;
+        much(&mut plot).await;
+        plot.disk.crash_after(writes);
+        if plot.settle() {
+            assert!(writes > 20, "{writes}");
+            return;
+        }
+        let mut plot = plot.restarted().await;
+        plot.agree();
+    }
+    panic!("the scenario makes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_the_disk_of_the_tree_is_full_loses_nothing() {
+    for room in [0, 20, 200] {
+        for writes in 0..WRITES_MAX {
+            let mut plot = Plot::new(Place::Apart).await;
+            much(&mut plot).await;
+            plot.tree_disk.fill_after(room);
+            plot.disk.crash_after(writes);
+            for _ in 0..5 {
+                let _ = plot.keeper.round();
+            }
+            if !plot.disk.has_crashed() {
+                assert!(writes > 5, "{writes} with {room}");
+                break;
+            }
+            let mut plot = plot.restarted().await;
+            for _ in 0..3 {
+                let _ = plot.keeper.round();
+            }
+            plot.tree_disk.make_room();
+            plot.agree();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_while_a_device_stores_into_a_file_of_several_names_leaves_one_file() {
     for writes in 0..WRITES_MAX {
         let mut plot = Plot::new(Place::Beside).await;
@@ -379,8 +432,11 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(one, 1..30)
 }
 
-async fn play(moves: Vec<Move>) {
-    let mut plot = Plot::new(Place::Beside).await;
+async fn play(moves: Vec<Move>, large: bool) {
+    let mut plot = match large {
+        true => Plot::of_large_files(Place::Beside).await,
+        false => Plot::new(Place::Beside).await,
+    };
     for one in &moves {
         match one {
             Move::Here(act) => plot.here(act),
@@ -402,7 +458,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn prop_whatever_both_sides_do_and_whenever_it_crashes_nothing_is_lost(moves in moves()) {
-        paused(play(moves));
+    fn prop_whatever_both_sides_do_and_whenever_it_crashes_nothing_is_lost(
+        moves in moves(),
+        large in any::<bool>(),
+    ) {
+        paused(play(moves, large));
     }
 }

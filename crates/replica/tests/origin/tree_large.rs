@@ -17,7 +17,7 @@ const PIECES: usize = 4;
 const ROUNDS_MAX: usize = 3 * PIECES;
 
 fn yard() -> Yard {
-    let limits = Limits { lease: LEASE, tree_read_bytes: PIECE, ..Limits::simulated() };
+    let limits = Limits { lease: LEASE, tree_piece_bytes: PIECE, ..Limits::simulated() };
     Yard::of(Party::with(limits), tempfile::tempdir().unwrap())
 }
 

@@ -498,8 +498,8 @@ fn see(
     }
 }
 
-async fn play(moves: Vec<Move>, tree_read_bytes: u64) {
-    let mut storm = Storm::with(Limits { tree_read_bytes, ..Limits::simulated() }).await;
+async fn play(moves: Vec<Move>, tree_piece_bytes: u64) {
+    let mut storm = Storm::with(Limits { tree_piece_bytes, ..Limits::simulated() }).await;
     for one in moves {
         match one {
             Move::Here(act) => storm.programs.act(&act),
@@ -525,9 +525,9 @@ proptest! {
     fn prop_whatever_both_sides_do_and_however_it_falls_together_they_agree(
         moves in moves(),
         // Files are read at once, or those of more than so few bytes a piece at a time.
-        tree_read_bytes in prop_oneof![Just(1 << 20), 3..8u64],
+        tree_piece_bytes in prop_oneof![Just(1 << 20), 3..8u64],
     ) {
-        paused(play(moves, tree_read_bytes));
+        paused(play(moves, tree_piece_bytes));
     }
 }
 

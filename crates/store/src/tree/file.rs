@@ -4,12 +4,15 @@ use super::stat::{self, Stat};
 use crate::error::Result;
 use crate::faulty::Faults;
 use crate::files;
-use rustix::fs::{AtFlags, SeekFrom};
+use rustix::fs::{AtFlags, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+/// Zeros that are written at a time where the file system cannot punch holes.
+const ZEROS_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct TreeFile {
@@ -59,6 +62,46 @@ impl TreeFile {
             .changes(bytes.len(), || write().map_err(|error| files::failed(&self.path, error)))
     }
 
+    /// Holds from now on what another file holds, and shares the disk's blocks with it until one of
+    /// both is written to. False: the file system cannot do that, and nothing was changed.
+    pub fn share(&self, other: &TreeFile) -> Result<bool> {
+        let shared = || match rustix::fs::ioctl_ficlone(&self.file, &other.file) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV | Errno::NOSYS) => {
+                Ok(false)
+            }
+            Err(errno) => Err(self.failed(errno)),
+        };
+        self.faults.changes(0, shared)
+    }
+
+    /// A stretch is zeros from now on, and takes no room where that can be had. The length stays.
+    pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = || match rustix::fs::fallocate(&self.file, mode, offset, length) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => self.write_zeros(offset, length),
+            Err(errno) => Err(self.failed(errno)),
+        };
+        self.faults.changes(0, punched)
+    }
+
+    fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length).min(self.stat()?.size);
+        let mut at = offset;
+        while at < end {
+            let some = (end - at).min(ZEROS_BYTES as u64);
+            let zeros = &[0; ZEROS_BYTES][..some as usize];
+            let written = self.file.write_all_at(zeros, at);
+            written.map_err(|error| files::failed(&self.path, error))?;
+            at += some;
+        }
+        Ok(())
+    }
+
     pub fn set_length(&self, length: u64) -> Result<()> {
         let set = || self.file.set_len(length);
         self.faults.changes(0, || set().map_err(|error| files::failed(&self.path, error)))
@@ -72,5 +115,43 @@ impl TreeFile {
 
     fn failed(&self, errno: Errno) -> crate::StoreError {
         files::failed(&self.path, errno.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+
+    #[test]
+    fn what_is_punched_is_zeros_and_the_length_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Tree::open(folder.path()).unwrap().directory(b"").unwrap().unwrap();
+        let file = root.create(b"a").unwrap();
+        file.write(0, &[7; 20_000]).unwrap();
+        file.punch(10, 15_000).unwrap();
+        file.punch(19_990, 5_000).unwrap();
+        file.write_zeros(17_000, 1).unwrap();
+        let mut expected = vec![7; 20_000];
+        expected[10..15_010].fill(0);
+        expected[19_990..].fill(0);
+        expected[17_000] = 0;
+        assert_eq!(file.read(0, 30_000).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_file_that_shares_anothers_blocks_holds_the_same_or_is_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Tree::open(folder.path()).unwrap().directory(b"").unwrap().unwrap();
+        let (one, other) = (root.create(b"a").unwrap(), root.create(b"b").unwrap());
+        one.write(0, &[7; 20_000]).unwrap();
+        other.write(0, b"before").unwrap();
+        match other.share(&one).unwrap() {
+            true => {
+                assert_eq!(other.read(0, 30_000).unwrap(), [7; 20_000]);
+                other.write(5, b"x").unwrap();
+                assert_eq!(one.read(0, 30_000).unwrap(), [7; 20_000], "they are two files");
+            }
+            false => assert_eq!(other.read(0, 30_000).unwrap(), b"before"),
+        }
     }
 }

@@ -1,0 +1,227 @@
+//! Large files of devices are written into a tree a piece at a time: what happens meanwhile is not
+//! held up, and under a name there is all of a version or nothing of it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the other programs of the server are played by the test"
+)]
+
+use crate::ground::{Ground, Place};
+use crate::party::{LEASE, Party, noise, rename_of, rename_over, unlink_of};
+use crate::tree::Yard;
+use model::FileId;
+use replica::Limits;
+use std::fs;
+use std::time::Duration;
+
+/// Bytes that are written between two looks: a chunk, however small it is.
+const PIECE: u64 = 1000;
+/// A large file has more chunks than this.
+const ROUNDS: usize = 8;
+
+fn yard() -> Yard {
+    let limits = Limits { lease: LEASE, tree_piece_bytes: PIECE, ..Limits::simulated() };
+    Yard::of(Party::with(limits), tempfile::tempdir().unwrap())
+}
+
+/// Letters of which no chunk comes twice.
+fn text(seed: u64) -> String {
+    noise(200_000, seed).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+}
+
+/// What lies in the stage beside what says which tree it is.
+fn staged(yard: &Yard) -> Vec<String> {
+    let names = fs::read_dir(yard.path(".farfs-tree")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "mark").collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_small_comes_and_goes_while_something_large_is_written() {
+    let mut yard = yard();
+    let mut ada = yard.party.join("ada").await;
+    ada.write_new(FileId::ROOT, "large", &text(1)).await;
+    for step in 0..ROUNDS {
+        let (theirs, ours) = (format!("theirs {step}"), format!("ours {step}"));
+        ada.write_new(FileId::ROOT, &theirs, "t").await;
+        yard.write(&ours, "o");
+        yard.keeper.round().unwrap();
+        assert!(yard.path(&theirs).exists(), "{theirs} waited");
+        assert!(yard.find(&ours).is_some(), "{ours} waited");
+        assert!(!yard.path("large").exists(), "nothing of it before all is written");
+        assert!(!yard.keeper.is_settled());
+    }
+    yard.agreed();
+    assert_eq!(fs::read_to_string(yard.path("large")).unwrap(), text(1));
+    assert_eq!(staged(&yard), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_files_are_written_one_after_the_other() {
+    let mut yard = yard();
+    let mut ada = yard.party.join("ada").await;
+    let names = ["a", "b", "c"];
+    for (seed, name) in names.iter().enumerate() {
+        ada.write_new(FileId::ROOT, name, &text(seed as u64)).await;
+    }
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        yard.keeper.round().unwrap();
+        assert!(staged(&yard).len() <= 1, "{:?}", staged(&yard));
+        seen.push(names.iter().filter(|name| yard.path(name).exists()).count());
+        if yard.keeper.is_settled() {
+            break;
+        }
+    }
+    assert!([0, 1, 2, 3].iter().all(|count| seen.contains(count)), "{seen:?}");
+    yard.agreed();
+}
+
+/// A version that is like another but for a place, its beginning, its length, or a hole.
+fn versions() -> [String; 6] {
+    let base = text(1);
+    let with = |change: &dyn Fn(&mut String)| {
+        let mut text = base.clone();
+        change(&mut text);
+        text
+    };
+    [
+        with(&|text| text.replace_range(90_000..90_010, "0123456789")),
+        with(&|text| text.insert(0, '!')),
+        with(&|text| text.truncate(120_000)),
+        with(&|text| text.push_str(&base)),
+        with(&|text| text.replace_range(20_000..150_000, &"\0".repeat(130_000))),
+        text(2),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_stored_meanwhile_takes_the_place_of_what_is_written() {
+    for (number, version) in versions().iter().enumerate() {
+        for (rounds, is_there) in [(1, false), (ROUNDS, false), (1, true), (ROUNDS, true)] {
+            let mut yard = yard();
+            let mut ada = yard.party.join("ada").await;
+            let first = if is_there { text(3) } else { text(1) };
+            let (file, mut stamp) = ada.write_new(FileId::ROOT, "large", &first).await;
+            if is_there {
+                yard.agreed();
+                let store = ada.storing(file, stamp, &text(1)).await;
+                ada.replay(store).await;
+                stamp = ada.stamp();
+            }
+            for _ in 0..rounds {
+                yard.keeper.round().unwrap();
+                let there = fs::read_to_string(yard.path("large")).ok();
+                assert_eq!(there, is_there.then(|| first.clone()), "half of a version");
+            }
+            let store = ada.storing(file, stamp, version).await;
+            ada.replay(store).await;
+            yard.agreed();
+            let there = fs::read_to_string(yard.path("large")).unwrap();
+            assert!(there == *version, "version {number} after {rounds} rounds");
+            assert_eq!(staged(&yard), Vec::<String>::new());
+            assert_eq!(yard.party.conflicts(), Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_stored_without_end_is_there_all_the_same() {
+    let mut yard = yard();
+    let mut ada = yard.party.join("ada").await;
+    let (file, mut stamp) = ada.write_new(FileId::ROOT, "large", &text(0)).await;
+    for step in 1..ROUNDS as u64 {
+        yard.keeper.round().unwrap();
+        if yard.path("large").exists() {
+            return;
+        }
+        let store = ada.storing(file, stamp, &text(step)).await;
+        ada.replay(store).await;
+        stamp = ada.stamp();
+    }
+    panic!("it was never there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_becomes_of_a_file_while_it_is_written_both_sides_agree() {
+    let acts = ["unlink", "rename", "rename over", "a program makes one", "a kill"];
+    for act in acts {
+        for rounds in [1, ROUNDS] {
+            let mut yard = yard();
+            let mut ada = yard.party.join("ada").await;
+            ada.write_new(FileId::ROOT, "other", "before").await;
+            yard.agreed();
+            let (file, _) = ada.write_new(FileId::ROOT, "large", &text(1)).await;
+            for _ in 0..rounds {
+                yard.keeper.round().unwrap();
+            }
+            match act {
+                "unlink" => {
+                    ada.replay(unlink_of(FileId::ROOT, "large", file)).await;
+                }
+                "rename" => {
+                    let (from, to) = ((FileId::ROOT, "large"), (FileId::ROOT, "moved"));
+                    ada.replay(rename_of(from, to, file)).await;
+                }
+                "rename over" => {
+                    let (_, over, _) = yard.find("other").unwrap();
+                    let (from, to) = ((FileId::ROOT, "large"), (FileId::ROOT, "other"));
+                    ada.replay(rename_over(from, to, file, Some(over))).await;
+                }
+                "a program makes one" => yard.write("large", "a program's"),
+                _ => yard = yard.killed(),
+            }
+            let tree = yard.agreed();
+            let has = |what: &str| tree.contains(what);
+            assert_eq!(has(&text(1)), act != "unlink", "{act} after {rounds}");
+            assert_eq!(has("a program's"), act == "a program makes one");
+            assert_eq!(staged(&yard), Vec::<String>::new(), "{act} after {rounds}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_large_file_that_a_program_changes_while_a_version_is_written_both_are_kept() {
+    for rounds in [1, ROUNDS] {
+        let mut yard = yard();
+        let mut ada = yard.party.join("ada").await;
+        let (file, stamp) = ada.write_new(FileId::ROOT, "large", &text(1)).await;
+        yard.agreed();
+        let store = ada.storing(file, stamp, &text(2)).await;
+        ada.replay(store).await;
+        for _ in 0..rounds {
+            yard.keeper.round().unwrap();
+        }
+        yard.write("large", "a program's");
+        let tree = yard.agreed();
+        assert!(tree.contains(&text(2)) && tree.contains("a program's"), "after {rounds}");
+        assert_eq!(yard.party.conflicts().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_has_no_room_for_a_large_file_holds_up_nothing_else() {
+    let limits = Limits { lease: LEASE, tree_piece_bytes: PIECE, ..Limits::simulated() };
+    let mut ground = Ground::new(limits, Place::Apart).await;
+    while !ground.keeper.is_settled() {
+        ground.keeper.round().unwrap();
+    }
+    let large = ground.ada.write_new(FileId::ROOT, "large", &text(1)).await;
+    ground.tree_disk.fill_after(60_000);
+    for step in 0..2 * ROUNDS {
+        let _ = ground.keeper.round();
+        assert!(!ground.path("large").exists(), "half of it, in round {step}");
+    }
+    let is_staged = || fs::read_dir(ground.path(".farfs-tree")).unwrap().count() > 1;
+    assert!(!is_staged(), "what cannot be written whole takes no room");
+    assert!(ground.keeper.round().unwrap() > Duration::ZERO, "it is not tried without end");
+    fs::write(ground.path("ours"), "o").unwrap();
+    ground.keeper.round().unwrap();
+    assert!(crate::tree::find(&ground.party, "ours").is_some(), "ours waited");
+    ground.tree_disk.make_room();
+    for _ in 0..10 * ROUNDS {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        ground.keeper.round().unwrap();
+    }
+    assert!(ground.keeper.is_settled());
+    assert_eq!(fs::read_to_string(ground.path("large")).unwrap(), text(1), "{large:?}");
+}
