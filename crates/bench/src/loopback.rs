@@ -111,9 +111,19 @@ impl Client {
     }
 
     pub fn status(&self) -> Result<Status> {
-        let mut command = Command::new(&self.program);
-        let printed = run(quiet(&mut command).arg("status").arg(&self.point).arg("--json"))?;
-        serde_json::from_str(&printed).with_context(|| format!("farfs status printed {printed}"))
+        let start = Instant::now();
+        loop {
+            let mut command = Command::new(&self.program);
+            match run(quiet(&mut command).arg("status").arg(&self.point).arg("--json")) {
+                Ok(printed) => {
+                    return serde_json::from_str(&printed)
+                        .with_context(|| format!("farfs status printed {printed}"));
+                }
+                // On a machine with much else to do it may be silent for a while.
+                Err(error) if start.elapsed() > SILENT_MAX => return Err(error),
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
     }
 
     /// Returns when everything is at the origin.
@@ -132,6 +142,9 @@ impl Client {
         }
     }
 }
+
+/// Who does not say for longer how he is has failed.
+const SILENT_MAX: Duration = Duration::from_secs(120);
 
 /// What a process has in the machine's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -270,6 +270,28 @@ pub fn large(bench: &mut Bench<'_>, megabytes: u64) -> Result<()> {
     bench.phase("write another, connected", parts, || contents::make_other(&path, bytes))
 }
 
+/// A byte of a file full of new bytes: in its middle, and then one more at its end.
+pub fn changed(bench: &mut Bench<'_>, gigabytes: u64) -> Result<()> {
+    let bytes = gigabytes.checked_mul(1_000_000_000).context("no file is as large")?;
+    let origin = bench.origin(None)?;
+    let mut first = bench.client(&origin, "first", "partial")?;
+    let path = first.point.join("large");
+    {
+        let parts = Parts { origin: Some(&origin), client: Some(&first) };
+        bench.phase("write it", parts, || contents::make_large(&path, bytes))?;
+        bench.phase("until it is at the origin", parts, || first.settle(SETTLING_MAX))?;
+        bench.phase("change a byte in the middle", parts, || contents::change(&path, bytes / 2))?;
+        bench.phase("until that is at the origin", parts, || first.settle(SETTLING_MAX))?;
+    }
+    first.unmount()?;
+    bench.mounting("mount the client again", &origin, &mut first)?;
+    let parts = Parts { origin: Some(&origin), client: Some(&first) };
+    bench.phase("change a byte near the end", parts, || contents::change(&path, bytes - 1000))?;
+    bench.phase("until that is at the origin", parts, || first.settle(SETTLING_MAX))?;
+    bench.phase("add a byte", parts, || contents::change(&path, bytes))?;
+    bench.phase("until that is at the origin", parts, || first.settle(SETTLING_MAX))
+}
+
 pub fn sparse(bench: &mut Bench<'_>, gigabytes: u64) -> Result<()> {
     let bytes = gigabytes.checked_mul(1_000_000_000).context("no file is as large")?;
     let origin = bench.origin(None)?;

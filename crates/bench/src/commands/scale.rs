@@ -43,6 +43,14 @@ pub enum Scale {
         #[command(flatten)]
         common: Common,
     },
+    /// One file full of new bytes, in which one byte is changed
+    Changed {
+        /// Its size in gigabytes
+        #[arg(long, default_value_t = 10)]
+        gigabytes: u64,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 #[derive(Args)]
@@ -91,6 +99,10 @@ impl Scale {
             Self::Pending { files, common } => {
                 let title = format!("{files} files without a link");
                 common.measure(Kind::Scale, &title, |bench| scale::pending(bench, files))
+            }
+            Self::Changed { gigabytes, common } => {
+                let title = format!("a byte of a file of {gigabytes} GB");
+                common.measure(Kind::Scale, &title, |bench| scale::changed(bench, gigabytes))
             }
             Self::Sparse { gigabytes, common } => {
                 let title = format!("a sparse file of {gigabytes} GB");

@@ -157,8 +157,12 @@ pub fn make_sparse(path: &Path, bytes: u64) -> Result<()> {
 }
 
 pub fn change_sparse(path: &Path, bytes: u64) -> Result<()> {
+    change(path, place(bytes, CHANGED_PLACE) + CHANGED_OFFSET)
+}
+
+/// One byte of a file becomes another.
+pub fn change(path: &Path, at: u64) -> Result<()> {
     let file = File::options().write(true).open(path).context("cannot open the file")?;
-    let at = place(bytes, CHANGED_PLACE) + CHANGED_OFFSET;
     file.write_all_at(&[CHANGED], at).context("cannot write")
 }
 
