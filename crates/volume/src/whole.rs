@@ -17,6 +17,7 @@ mod purge;
 mod record;
 mod snapshots;
 mod times;
+mod usage;
 mod view;
 mod writers;
 
@@ -32,6 +33,7 @@ pub use purge::purge;
 pub use record::{decode, encode};
 pub use snapshots::{SNAPSHOTS_MAX, Snapshot, snapshot_positions, snapshots};
 pub use times::{forget_times, mark_time, position_at};
+pub use usage::{count_usage, is_counted};
 pub use view::{EntryVersion, NodeVersion, Page, Whole};
 pub use writers::{KNOWN_MAX, Known, Writer};
 
@@ -48,9 +50,10 @@ mod table {
     pub const VERDICTS: &str = "whole-verdicts";
     pub const TIMES: &str = "whole-times";
     pub const SNAPSHOTS: &str = "whole-snapshots";
+    pub const USAGE: &str = "whole-usage";
 
     /// All of them, for a volume that goes away.
-    pub const ALL: [&str; 11] = [
+    pub const ALL: [&str; 12] = [
         HEAD,
         ENTRIES,
         ENTRIES_NOW,
@@ -60,6 +63,7 @@ mod table {
         VERDICTS,
         TIMES,
         SNAPSHOTS,
+        USAGE,
         NODES,
         CONTENTS,
     ];

@@ -3,7 +3,7 @@
 
 use model::{
     AttributeChange, Change, Contents, Effects, FileId, Kind, Name, Node, ReplicaId, Seq,
-    SnapshotId, Stamp, Time, Update, View, judge, snapshots_name,
+    SnapshotId, Stamp, Time, Update, Usage, View, judge, snapshots_name,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,13 +147,17 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
         Step::Store { file, size } => Change::Store {
             file: id(file),
             expects: now.nodes.get(&id(file)).map(|n| n.contents_stamp).unwrap_or_default(),
-            contents: Contents { size, root: None, holes: None },
+            contents: Contents { size, root: None, holes: Some(size / 3) },
             mtime: time,
         },
         Step::Mode { file, mode } => Change::SetAttributes {
             file: id(file),
             expects: now.nodes.get(&id(file)).map(|n| n.attributes_stamp).unwrap_or_default(),
-            set: AttributeChange { mode: Some(mode), ..AttributeChange::default() },
+            set: AttributeChange {
+                mode: Some(mode),
+                uid: Some(u32::from(mode % 3)),
+                ..AttributeChange::default()
+            },
         },
     };
     Update { stamp: Stamp::new(ReplicaId(1), number), uid: 1, at: time, change }
@@ -184,6 +188,15 @@ fn assert_same(view: &Whole<'_>, naive: &Naive) {
 /// What is kept about the present alone.
 fn assert_present(view: &Whole<'_>, naive: &Naive) {
     assert_eq!(view.files().unwrap(), naive.nodes.len() as u64);
+    let mut usage = Usage::default();
+    for uid in 0..3 {
+        let own = naive.nodes.values().filter(|node| node.uid == uid);
+        let data = |node: &Node| node.contents.size - node.contents.holes.unwrap_or(0);
+        let of = Usage { files: own.clone().count() as u64, bytes: own.map(data).sum() };
+        assert_eq!(view.usage_of(uid).unwrap(), of, "usage of {uid}");
+        (usage.files, usage.bytes) = (usage.files + of.files, usage.bytes + of.bytes);
+    }
+    assert_eq!(view.usage().unwrap(), Some(usage));
     for file in (0..FILES).map(id) {
         let names: BTreeSet<_> = view.names(file, 100).unwrap().into_iter().collect();
         let bears = naive.entries.iter().filter(|(_, named)| **named == file);

@@ -4,6 +4,7 @@
 
 use super::error::Result;
 use super::record::{ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, decode, encode};
+use super::usage::Tally;
 use super::{VolumeId, Whole, Writer, keys, table};
 use minicbor::Decode;
 use model::{Contents, FileId, Kind, Name, Node, Seq, Stamp, View};
@@ -33,6 +34,10 @@ pub struct Mend {
 }
 
 impl Mend {
+    pub(super) fn new(table: &'static str, key: Vec<u8>, value: Option<Vec<u8>>) -> Mend {
+        Mend { table, key, value }
+    }
+
     /// Of a table that others repeat: it comes first, because counts are made from such tables.
     pub fn is_of_a_repetition(&self) -> bool {
         [table::ENTRIES_NOW, table::NAMES_NOW].contains(&self.table)
@@ -61,19 +66,15 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     check.entries(head.position);
     check.entries_now();
     check.names_now();
-    let files = check.nodes(head.position);
+    let tally = check.nodes(head.position);
     // What could not be read is not gone.
-    if files != head.files && check.all_was_read {
-        let fixed = Head { files, ..head };
-        check.fault_with(
-            format!("head of {volume}"),
-            format!("it says that there are {} files, and there are {files}", head.files),
-            Some(Mend {
-                table: table::HEAD,
-                key: keys::volume(volume),
-                value: Some(encode(&fixed)),
-            }),
-        );
+    if check.all_was_read {
+        let faults = tally.faults(read, volume, &head);
+        for Fault { place, what, mend } in
+            check.sound(&format!("usage in {volume}"), faults).unwrap_or_default()
+        {
+            check.fault_with(place, what, mend);
+        }
     }
 }
 
@@ -310,9 +311,9 @@ impl Check<'_> {
         });
     }
 
-    /// Every node that there is now; gives back how many.
-    fn nodes(&mut self, position: Seq) -> u64 {
-        let mut files = 0;
+    /// Every node that there is now; gives back what they count for.
+    fn nodes(&mut self, position: Seq) -> Tally {
+        let mut tally = Tally::default();
         let mut last: Option<(Vec<u8>, NodeRecord)> = None;
         self.each(table::NODES, |check, key, value| {
             let place = format!("node row {} of {}", hex(key), check.volume);
@@ -321,7 +322,7 @@ impl Check<'_> {
             let Some(record) = record else { return };
             let before = last.take().filter(|(before, _)| before[..12] != key[..12.min(key.len())]);
             if let Some((key, NodeRecord { node: Some(node), .. })) = before {
-                files += 1;
+                tally.add(&node);
                 check.node(&key, &node);
             }
             if key.len() == NODE_KEY_BYTES {
@@ -329,10 +330,10 @@ impl Check<'_> {
             }
         });
         if let Some((key, NodeRecord { node: Some(node), .. })) = last {
-            files += 1;
+            tally.add(&node);
             self.node(&key, &node);
         }
-        files
+        tally
     }
 
     fn node(&mut self, key: &[u8], node: &Node) {

@@ -2,10 +2,11 @@
 
 use super::error::{Error, Result};
 use super::record::{ContentsRecord, EntryRecord, Head, LogRecord, NodeRecord, encode};
+use super::usage::{self, count_usage};
 use super::{VolumeId, Whole, keys, table};
 use model::{
-    COUNTER_MAX, Effects, FileId, Kind, Name, Node, REPLICA_MAX, ReplicaId, Seq, SnapshotId,
-    Update, View,
+    COUNTER_MAX, Effects, FileId, Growths, Kind, Name, Node, REPLICA_MAX, ReplicaId, Seq,
+    SnapshotId, Update, Usage, View,
 };
 use store::{Read, Write};
 
@@ -21,9 +22,10 @@ pub fn create(write: &mut dyn Write, volume: VolumeId, root: Node) -> Result<()>
         next_file: FileId::ROOT.counter() + 1,
         next_snapshot: None,
         pruned: None,
+        bytes: None,
     };
     write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
-    Ok(())
+    count_usage(write, volume)
 }
 
 /// What is made of one volume within one transaction. `finish` writes where it then stands.
@@ -32,6 +34,8 @@ pub struct Committer<'a> {
     volume: VolumeId,
     head: Head,
     head_before: Head,
+    /// What files count for since it was written, by user.
+    growths: Growths,
 }
 
 /// A committed update and the keys of what it touched.
@@ -45,7 +49,7 @@ pub struct Made {
 impl<'a> Committer<'a> {
     pub fn begin(write: &'a mut dyn Write, volume: VolumeId) -> Result<Committer<'a>> {
         let head = Whole::now(&*write, volume).head()?;
-        Ok(Committer { write, volume, head, head_before: head })
+        Ok(Committer { write, volume, head, head_before: head, growths: Growths::default() })
     }
 
     /// The volume with all that was applied so far. Its position is that of `position` here.
@@ -101,6 +105,27 @@ impl<'a> Committer<'a> {
         Ok(number)
     }
 
+    /// What all files count for now, and what those of each of these users do, in bytes.
+    pub fn usage(&self, users: impl Iterator<Item = u32>) -> Result<(Usage, Vec<u64>)> {
+        let growth = self.growths.total();
+        let bytes = i128::from(self.head.bytes.unwrap_or(0)) + growth.bytes;
+        let total = Usage { bytes: usage::clamped(bytes), files: self.head.files };
+        let of = |uid: u32| -> Result<u64> {
+            let used = self.view().usage_of(uid)?;
+            Ok(usage::clamped(i128::from(used.bytes) + self.growths.of(uid).bytes))
+        };
+        Ok((total, users.map(of).collect::<Result<_>>()?))
+    }
+
+    /// By how much usage grows by these effects.
+    pub fn growths(&self, effects: &Effects) -> Result<Growths> {
+        let mut growths = Growths::default();
+        for (file, node) in &effects.nodes {
+            growths.note(self.view().node(*file)?.as_ref(), node.as_ref());
+        }
+        Ok(growths)
+    }
+
     /// Writes what the update does, as `model::judge` said, at the next position.
     pub fn apply(&mut self, update: &Update, effects: &Effects) -> Result<Made> {
         let seq = self.head.position.next();
@@ -127,11 +152,23 @@ impl<'a> Committer<'a> {
     }
 
     /// Writes where the volume stands, if it moved.
-    pub fn finish(self) -> Result<Seq> {
+    pub fn finish(mut self) -> Result<Seq> {
+        self.put_usage()?;
         if self.head != self.head_before {
             self.write.put(table::HEAD, &keys::volume(self.volume), &encode(&self.head))?;
         }
         Ok(self.head.position)
+    }
+
+    fn put_usage(&mut self) -> Result<()> {
+        let growths = std::mem::take(&mut self.growths);
+        let Some(bytes) = self.head.bytes else { return Ok(()) };
+        self.head.bytes = Some(usage::clamped(i128::from(bytes) + growths.total().bytes));
+        for (uid, growth) in growths.users() {
+            let used = self.view().usage_of(uid)?;
+            usage::put(self.write, self.volume, uid, usage::grown(used, growth))?;
+        }
+        Ok(())
     }
 
     fn put_node(
@@ -147,6 +184,7 @@ impl<'a> Committer<'a> {
             (Some(_), None) => self.head.files = self.head.files.saturating_sub(1),
             _ => {}
         }
+        self.growths.note(before.as_ref(), node);
         // Entries are written after nodes, so the view still shows the name that goes away.
         let was = if node.is_none() { self.name_that_goes(file, effects)? } else { None };
         let record = NodeRecord { node: node.cloned(), was };

@@ -32,6 +32,7 @@ pub fn describe(table: &str, key: &[u8]) -> Option<String> {
             format!("the verdict on update {}", Stamp::new(replica, keys::last_number(key)?))
         }
         table::SNAPSHOTS => format!("snapshot {}", u32::from_be_bytes(*rest.first_chunk()?)),
+        table::USAGE => format!("what user {} has", keys::user_in(key)?),
         table::TIMES => "the position at a time".to_owned(),
         _ => return None,
     };

@@ -6,6 +6,7 @@ use super::record::{
 };
 use super::{Snapshot, Writer, keys};
 use minicbor::{Decode, Encode};
+use model::Usage;
 use protocol::Verdict;
 use std::fmt::Debug;
 
@@ -21,11 +22,13 @@ pub fn fuzz_records(bytes: &[u8]) {
         read_back::<Writer>(record);
         read_back::<Snapshot>(record);
         read_back::<Verdict>(record);
+        read_back::<Usage>(record);
     }
     let _ = keys::last_number(bytes);
     let _ = keys::name_in_entry(bytes);
     let _ = keys::name_in_name_of(bytes);
     let _ = keys::file_and_stamp(bytes);
+    let _ = keys::user_in(bytes);
 }
 
 fn read_back<T: Debug + PartialEq + Encode<()> + for<'b> Decode<'b, ()>>(bytes: &[u8]) {

@@ -101,6 +101,18 @@ pub(super) fn snapshot(volume: VolumeId, number: SnapshotId) -> Vec<u8> {
     key
 }
 
+/// What the files of a user count for.
+pub(super) fn usage(volume: VolumeId, uid: u32) -> Vec<u8> {
+    let mut key = self::volume(volume);
+    key.extend(uid.to_be_bytes());
+    key
+}
+
+/// The user in a key of usage.
+pub(super) fn user_in(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(4..)?.try_into().ok()?))
+}
+
 /// Seconds since 1970, so that times before it sort first.
 pub(super) fn time(volume: VolumeId, secs: i64) -> Vec<u8> {
     with_number(self::volume(volume), secs.cast_unsigned() ^ (1 << 63))

@@ -31,6 +31,9 @@ pub(super) struct Head {
     /// was pruned since this is noted.
     #[n(5)]
     pub pruned: Option<Seq>,
+    /// Bytes that files have now. None: they were never counted, nor those of each user.
+    #[n(6)]
+    pub bytes: Option<u64>,
 }
 
 /// One version of a node.
@@ -119,7 +122,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use expect_test::expect;
-    use model::{Change, ChunkName, ReplicaId, Root, Stamp, Time};
+    use model::{Change, ChunkName, ReplicaId, Root, Stamp, Time, Usage};
 
     fn head() -> Head {
         Head {
@@ -129,6 +132,7 @@ mod tests {
             next_file: 5,
             next_snapshot: None,
             pruned: None,
+            bytes: None,
         }
     }
 
@@ -156,6 +160,8 @@ mod tests {
         let gone = NodeRecord { node: None, was: Some((FileId(1), name)) };
         let golden = [
             hex(&head()),
+            hex(&Head { bytes: Some(9), ..head() }),
+            hex(&Usage { bytes: 9, files: 2 }),
             hex(&NodeRecord { node: Some(node), was: None }),
             hex(&gone),
             hex(&EntryRecord { file: Some(FileId(5)) }),
@@ -164,6 +170,8 @@ mod tests {
         ];
         expect![[r#"
             01342067d78407030205
+            0158316d278707030205f6f609
+            0109efe73e820902
             01b0ae4848818c011901ed030402820102820102820102820000820000810001
             01d8512a2082f68201416e
             019647b5188105
