@@ -27,6 +27,7 @@ mod places;
 mod plan;
 mod processes;
 mod questions;
+mod quota;
 mod reserve;
 mod show;
 mod state;

@@ -6,6 +6,7 @@ use crate::data::{self, Data};
 use crate::lock;
 use crate::output;
 use crate::past::Written;
+use crate::quota;
 use crate::reserve::Reserve;
 use crate::tree_status::TreeStatus;
 use crate::units;
@@ -36,6 +37,7 @@ pub enum Order {
     RemoveDevice { device: String },
     ListConflicts { volume: String },
     KeepVersions { name: String, kept: Option<Duration> },
+    SetQuota { name: String, quota: quota::Wish },
     Collect { dry_run: bool, empty_trash: bool },
     Check { repair: bool },
     ListTrees,
@@ -132,6 +134,10 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
             origin.keep_versions(name, *kept)?;
             Ok(Vec::new())
         }
+        Order::SetQuota { name, quota } => {
+            origin.set_quota(name, |now| quota.change(now))?;
+            Ok(Vec::new())
+        }
         Order::Collect { dry_run, empty_trash } => {
             let wish = Wish { dry_run: *dry_run, empty_trash: *empty_trash, thorough: true };
             Ok(upkeep::freed(&wait(origin.collect(wish))??, wish))
@@ -187,13 +193,13 @@ fn volume_line(volume: &VolumeInfo) -> String {
         Cutter::Gear => "gear",
         Cutter::Rabin => "rabin",
     };
-    let files = units::count(volume.files, "file");
+    let has = quota::shown(volume);
     let since = units::show_time(volume.created);
     let kept = match volume.versions_kept.as_secs() {
         0 => "no old versions".to_owned(),
         secs => format!("versions for {}", units::show_secs(secs)),
     };
-    format!("{}  {files}  cut by {cutter}  keeps {kept}  since {since}", volume.name)
+    format!("{}  {has}  cut by {cutter}  keeps {kept}  since {since}", volume.name)
 }
 
 fn device_line(device: &Device) -> String {
@@ -213,6 +219,7 @@ fn conflict_line(conflict: &Conflict) -> String {
         Clash::Directory => "made something in a directory that was gone: it is kept",
         Clash::Merged => "made a directory that was there: they are one",
         Clash::Replaced => "removed or replaced what had been changed: it stays",
+        Clash::Overrun => "wrote while others used up the quota: it is kept",
         Clash::Cycle => "moved a directory into itself: it stays where it was",
     };
     let mut line = format!(

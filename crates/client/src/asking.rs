@@ -151,6 +151,7 @@ fn refused(refusal: protocol::Refusal) -> Error {
         Refusal::NoVersion(..) => Error::Stale,
         Refusal::ReadOnly => Error::Objection(Objection::ReadOnly),
         Refusal::NoSpace => Error::Objection(Objection::NoSpace),
+        Refusal::OverQuota => Error::Objection(Objection::OverQuota),
         Refusal::NotAttached => Error::Retry,
         other => {
             tracing::warn!(%other, "the server refused a request");

@@ -80,6 +80,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub epoch: AtomicU32,
     /// Something is hidden that may show when what it rests on has been asked for.
     pub hides: AtomicBool,
+    /// The volume has a quota.
+    pub has_quota: AtomicBool,
     /// Contents were fetched since the last checkpoint, and a crash would have them fetched again.
     pub fetched: AtomicBool,
     pub kernel: OnceLock<Arc<dyn Kernel>>,
@@ -155,6 +157,8 @@ pub(crate) struct Core {
     /// What bears no higher number may leave before the log is synced: the tables say so on the
     /// disk.
     pub may_leave: Bound,
+    /// What is done here and counts against a quota.
+    pub charges: crate::quota::Charges,
     pub totals: Option<(protocol::Totals, world::Moment)>,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
@@ -174,6 +178,7 @@ impl Core {
             hidden: BTreeSet::new(),
             behind: false,
             may_leave: Bound::default(),
+            charges: crate::quota::Charges::default(),
             totals: None,
             unsaved: true,
         }
@@ -199,6 +204,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
         let epoch = core.meta.epoch;
+        let has_quota = core.meta.allowance.is_some();
         let known = core.meta.replica.is_some();
         let connection = Connection::new(settings.mode, world.clock.moment(), known);
         let client = Client {
@@ -215,6 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 connection: Mutex::new(connection),
                 epoch: AtomicU32::new(epoch),
                 hides: AtomicBool::new(false),
+                has_quota: AtomicBool::new(has_quota),
                 fetched: AtomicBool::new(false),
                 kernel: OnceLock::new(),
                 session_changed: Notify::new(),
@@ -353,6 +360,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if effects.nodes.is_empty() && effects.entries.is_empty() && !is_store {
             return Ok(Done { value: (update, effects), wait: None });
         }
+        self.has_quota_for(core, &tree, &effects, is_store)?;
         partial::apply_local(&mut *write, update.stamp.number, &effects, core.meta.epoch)
             .map_err(stop)?;
         also(&mut *write, &update).map_err(failed)?;
@@ -367,6 +375,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::error!(%error, ?cancelled, "a change could not be written to the cache");
             return Err(failed(error));
         }
+        if let Change::Store { file, .. } = update.change {
+            self.charge_store(core, file);
+        }
+        self.recharge(core, effects.nodes.keys().copied());
         self.kin().note(&update);
         core.meta.counter = ids.counter;
         core.unsaved = true;

@@ -459,7 +459,7 @@ impl<K: Container> Files<K> {
         (here_alone || open.presence.version == current).then_some(generation)
     }
 
-    fn grip(&self, handle: Handle) -> Result<(Grip<K>, OpenFlags), Error> {
+    pub fn grip(&self, handle: Handle) -> Result<(Grip<K>, OpenFlags), Error> {
         let state = self.handles.get(&handle.0).ok_or(Error::BadHandle)?;
         let open = self.open.get(&(state.file, state.generation)).ok_or(Error::BadHandle)?;
         let grip = Grip {

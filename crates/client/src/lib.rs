@@ -41,6 +41,7 @@ mod past;
 mod plan;
 mod portions;
 mod presence;
+mod quota;
 mod recipes;
 mod recover;
 mod renumber;

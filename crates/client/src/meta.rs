@@ -1,7 +1,7 @@
 //! What a client knows of itself and of its volume. One row; layout: docs/FORMATS.md.
 
 use minicbor::{Decode, Encode};
-use model::{ReplicaId, Seq};
+use model::{Allowance, ReplicaId, Seq};
 use protocol::{Access, Cutter};
 use store::{Read, StoreError, Write};
 
@@ -49,6 +49,9 @@ pub struct Meta {
     /// out at the next attach.
     #[n(12)]
     pub lost: Option<Lost>,
+    /// What the volume may have, and has, as last said.
+    #[n(13)]
+    pub allowance: Option<Allowance>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -95,6 +98,7 @@ impl Default for Meta {
             hides: None,
             may_leave: None,
             lost: None,
+            allowance: None,
         }
     }
 }
@@ -137,6 +141,7 @@ impl Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::{Quota, Usage};
     use store::memory::MemoryTables;
     use store::{Durability, Tables};
 
@@ -157,6 +162,7 @@ mod tests {
             hides: None,
             may_leave: None,
             lost: None,
+            allowance: None,
         }
     }
 
@@ -190,6 +196,17 @@ mod tests {
         let lost = Some(Lost { after: 5, upto: 9, again: true, torn: vec![4] });
         let meta = Meta { may_leave, lost, ..Meta::default() };
         let end = [0x82, 9, 7, 0x84, 5, 9, 0xf5, 0x81, 4];
+        assert!(meta.encode().ends_with(&end), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
+    fn what_the_volume_may_have_is_in_the_row() {
+        let quota = Quota { bytes: Some(9), files: None, users: None };
+        let used = Usage { bytes: 8, files: 7 };
+        let allowance = Allowance { quota, used, users: None, upto: Seq(6), taken: 5 };
+        let meta = Meta { allowance: Some(allowance), ..Meta::default() };
+        let end = [0x85, 0x81, 9, 0x82, 8, 7, 0xf6, 6, 5];
         assert!(meta.encode().ends_with(&end), "{:x?}", meta.encode());
         assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
     }

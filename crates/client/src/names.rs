@@ -395,10 +395,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let known = self.core().totals;
         let mode = self.connection().mode;
         match known {
-            Some((totals, at)) if now.since(at) < TOTALS_KEPT => Ok(totals),
+            Some((totals, at)) if now.since(at) < TOTALS_KEPT => self.with_pending(totals),
             // Without a link the last known will do, and nothing at all is better than a wait.
             known if !crate::mode::fetches(mode) => {
-                Ok(known.map(|(totals, _)| totals).unwrap_or_default())
+                self.with_pending(known.map(|(totals, _)| totals).unwrap_or_default())
             }
             _ => Err(Stop::Need(Need::Totals)),
         }

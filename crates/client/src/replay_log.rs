@@ -28,7 +28,9 @@ use volume::partial::{self, Changed, Touched};
 /// Updates of one batch.
 const BATCH_UPDATES_MAX: usize = 256;
 /// After a failure that is not the link's.
-const PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE: Duration = Duration::from_secs(2);
+/// After a failure of the link's, and after one that the next try does not meet.
+pub(crate) const SHORT_PAUSE: Duration = Duration::from_millis(20);
 /// With so many missing chunks in an answer there may be more.
 const MISSING_TOLD_MAX: usize = 10_000;
 /// Refusals that nobody asked for are forgotten beyond so many.
@@ -90,17 +92,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.note_full(false);
                 }
                 // The next attach calls again.
-                Err(Setback::Link) => self.inner.world.clock.sleep(Duration::from_millis(20)).await,
+                Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
                 Err(Setback::Failed(error)) => {
                     tracing::warn!(%error, "what is pending could not be sent, and stays pending");
                     self.core().setback = Some(error.to_string());
                     self.note_full(matches!(error, Error::Objection(Objection::NoSpace)));
-                    if let Error::Objection(objection) = error
-                        && let Err(error) = self.turned_away(objection)
-                    {
-                        tracing::error!(%error, "what was not taken could not be undone");
-                    }
-                    self.inner.world.clock.sleep(PAUSE).await;
+                    let rest = self.turn_away(&error);
+                    self.inner.world.clock.sleep(rest).await;
                 }
             }
         }
@@ -187,6 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match refusal {
             Refusal::NotAttached => Setback::Link,
             Refusal::NoSpace => Setback::Failed(Error::Objection(Objection::NoSpace)),
+            Refusal::OverQuota => Setback::Failed(Error::Objection(Objection::OverQuota)),
             refusal => Setback::Failed(Error::Unreachable(refusal.to_string())),
         }
     }
@@ -274,6 +273,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.unsaved = true;
             judged.iter().for_each(|(update, _)| drop(core.plans.remove(update.stamp.number)));
             core.forget_settled();
+            self.take_allowance(core, submitted.allowance.clone());
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();

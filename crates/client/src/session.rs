@@ -198,6 +198,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.unsaved = true;
         }
         self.take_tail(attached.tail, Some((attached.taken, said)))?;
+        {
+            let mut core = self.core();
+            Self::recount(&mut core);
+            // Of a server that was set back the position is a lower one.
+            core.meta.allowance =
+                core.meta.allowance.take().filter(|_| attached.allowance.is_some());
+            if let Some(known) = &mut core.meta.allowance {
+                known.upto = model::Seq::START;
+            }
+            self.take_allowance(&mut core, attached.allowance);
+        }
         // The secret and the replica id must survive before anything is named with them.
         if !self.connection().volume_known {
             self.checkpoint()?;
@@ -307,8 +318,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (seen, connection.lease_until)
         };
         match self.ask(Class::Interactive, Request::Renew { seen }).await? {
-            Response::Renewed { tail, wanted } => {
+            Response::Renewed { tail, wanted, allowance } => {
                 self.take_tail(tail, None)?;
+                self.take_allowance(&mut self.core(), allowance);
                 self.asked_for(wanted, false);
                 let mut connection = self.connection();
                 connection.tail_due = false;

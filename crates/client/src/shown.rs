@@ -36,6 +36,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn rebuild_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
         let outcome = self.show_without(core, gone);
+        Self::recount(core);
         core.note_behind(&outcome);
         outcome
     }
@@ -75,13 +76,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         core: &mut Core,
         mut write: Box<dyn Write + '_>,
-        mut learnt: impl Iterator<Item = FileId>,
+        learnt: impl Iterator<Item = FileId>,
         taken: Option<u64>,
         going: Going,
     ) -> Result<(), Error> {
         let taken = taken.or(core.meta.taken);
         let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
-        let hidden = match learnt.any(|file| awaited.contains(&file)) {
+        let learnt: Vec<FileId> = learnt.collect();
+        let hidden = match learnt.iter().any(|file| awaited.contains(file)) {
             true => Some(show_pending(&mut *write, core, taken, &Gone::Updates(&[]))?),
             false => None,
         };
@@ -92,6 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some(hidden) = hidden {
             self.now_hidden(core, hidden);
         }
+        self.recharge_known(core, learnt);
         Ok(())
     }
 
@@ -112,6 +115,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             write.commit(Durability::Later).map_err(error_of)?;
             self.now_hidden(core, hidden);
             core.behind = false;
+            Self::recount(core);
             core.unsaved = true;
             gone
         };

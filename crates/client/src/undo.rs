@@ -8,11 +8,12 @@ use crate::client::{Client, Core, error_of};
 use crate::files::Files;
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
-use crate::replay_log::{REFUSALS_MAX, stale_by};
+use crate::replay_log::{PAUSE, REFUSALS_MAX, SHORT_PAUSE, stale_by};
 use crate::types::{Error, Step};
 use model::{Change, FileId, Stamp, Update};
 use protocol::{Objection, Upstream};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use store::container::Key;
 use store::{Containers, Durability};
 use update_log::{LogError, Record};
@@ -26,21 +27,44 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
+    /// Whoever waits learns why. How long to wait before what is left is sent.
+    pub(crate) fn turn_away(&self, error: &Error) -> Duration {
+        let Error::Objection(objection) = error else { return PAUSE };
+        match self.turned_away(*objection) {
+            // What had no room is out of the way.
+            Ok(()) if *objection == Objection::OverQuota => SHORT_PAUSE,
+            Ok(()) => PAUSE,
+            Err(error) => {
+                tracing::error!(%error, "what was not taken could not be undone");
+                PAUSE
+            }
+        }
+    }
+
     /// The replica above has said why it takes nothing. Whoever waits learns it, and what they did
     /// is undone.
-    pub(crate) fn turned_away(&self, objection: Objection) -> Result<(), Error> {
+    fn turned_away(&self, objection: Objection) -> Result<(), Error> {
         let _pressed = self.pressed();
         let (undone, outcome) = {
             let mut core = self.core();
             let core = &mut *core;
             let judged = core.judged;
-            let may_be_undone = |number: &u64| !core.meta.is_taken(*number) && *number > judged;
+            // Of a quota it is the first alone that has no room.
+            let first = core.log.first_number().filter(|_| objection == Objection::OverQuota);
+            let is_meant = |number: &u64| first.is_none_or(|first| first == *number);
+            let may_be_undone =
+                |number: &u64| !core.meta.is_taken(*number) && *number > judged && is_meant(number);
             let numbers = core.waiters.may_be_undone().filter(may_be_undone);
             let undone = numbers.map(|number| core.log.get(number));
             let undone: Vec<Update> =
                 undone.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(of_log)?;
             let waited_for: Vec<u64> =
-                core.log.numbers_from(judged + 1).take(REFUSALS_MAX).collect();
+                core.log.numbers_from(judged + 1).take(REFUSALS_MAX).filter(is_meant).collect();
+            if let Some(first) = first.filter(|_| undone.is_empty()) {
+                // It was acknowledged, or the place of what was: it is taken beyond the quota.
+                core.waiters.accept(first);
+                return Ok(());
+            }
             let outcome = self.take_back(core, &undone);
             // What this disk has no room to undo may still be taken: nobody is told that it was
             // not done before that is so.

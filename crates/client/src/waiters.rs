@@ -37,6 +37,11 @@ impl Waiters {
         self.awaited.insert(number);
     }
 
+    /// It leaves as what nobody waits for.
+    pub fn accept(&mut self, number: u64) {
+        self.awaited.remove(&number);
+    }
+
     pub fn is_awaited(&self, number: u64) -> bool {
         self.awaited.contains(&number)
     }

@@ -8,9 +8,6 @@ use std::collections::BTreeMap;
 /// Users of one volume that have quotas of their own, at most: all of them are told with each
 /// answer that says how much is left.
 pub const USER_QUOTAS_MAX: usize = 64;
-/// What was accepted while nobody asked the origin is taken up to so large a part of a quota
-/// beyond it.
-const OVERRUN_ONE_IN: u64 = 8;
 
 /// What files count for: bytes of contents that are no holes, and one for each file of any kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
@@ -182,23 +179,11 @@ pub struct Allowance {
     pub taken: u64,
 }
 
-/// Whether somebody waits who can be told that there is too much.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Strict {
-    Yes,
-    /// It was accepted already: it may exceed a quota by an eighth.
-    No,
-}
-
 impl Allowance {
     /// Whether `more` is too much where `pending` comes before it. Who has more of nothing has
     /// never too much.
-    pub fn is_exceeded_by(&self, pending: &Growths, more: &Growths, strict: Strict) -> bool {
+    pub fn is_exceeded_by(&self, pending: &Growths, more: &Growths) -> bool {
         let over = |used: u64, max: Option<u64>, before: i128, by: i128| {
-            let max = max.map(|max| match strict {
-                Strict::Yes => max,
-                Strict::No => max.saturating_add(max / OVERRUN_ONE_IN),
-            });
             by > 0 && max.is_some_and(|max| i128::from(used) + before + by > i128::from(max))
         };
         let (before, by) = (pending.total(), more.total());
@@ -269,34 +254,32 @@ mod tests {
     #[test]
     fn a_quota_holds_to_the_last_byte_and_counts_what_is_pending() {
         let (none, allowed) = (Growths::default(), allowance(90, 3));
-        assert!(!allowed.is_exceeded_by(&none, &more(1, 10), Strict::Yes));
-        assert!(allowed.is_exceeded_by(&none, &more(1, 11), Strict::Yes));
-        assert!(allowed.is_exceeded_by(&more(2, 1), &more(1, 10), Strict::Yes));
-        assert!(!allowed.is_exceeded_by(&none, &more(1, 22), Strict::No), "an eighth is let pass");
-        assert!(allowed.is_exceeded_by(&none, &more(1, 23), Strict::No));
+        assert!(!allowed.is_exceeded_by(&none, &more(1, 10)));
+        assert!(allowed.is_exceeded_by(&none, &more(1, 11)));
+        assert!(allowed.is_exceeded_by(&more(2, 1), &more(1, 10)));
         let made = Growths::between(None, Some(&file(1, 0, 0)));
-        assert!(allowance(0, 10).is_exceeded_by(&none, &made, Strict::Yes));
-        assert!(!allowance(0, 9).is_exceeded_by(&none, &made, Strict::Yes));
+        assert!(allowance(0, 10).is_exceeded_by(&none, &made));
+        assert!(!allowance(0, 9).is_exceeded_by(&none, &made));
     }
 
     #[test]
     fn a_user_has_a_quota_beside_that_of_the_volume() {
         let (none, allowed) = (Growths::default(), allowance(0, 0));
-        assert!(!allowed.is_exceeded_by(&none, &more(7, 10), Strict::Yes));
-        assert!(allowed.is_exceeded_by(&none, &more(7, 11), Strict::Yes));
-        assert!(!allowed.is_exceeded_by(&none, &more(8, 11), Strict::Yes));
+        assert!(!allowed.is_exceeded_by(&none, &more(7, 10)));
+        assert!(allowed.is_exceeded_by(&none, &more(7, 11)));
+        assert!(!allowed.is_exceeded_by(&none, &more(8, 11)));
         let given = Growths::between(Some(&file(8, 20, 0)), Some(&file(7, 20, 0)));
-        assert!(allowed.is_exceeded_by(&none, &given, Strict::Yes), "of a file that is given away");
+        assert!(allowed.is_exceeded_by(&none, &given), "of a file that is given away");
     }
 
     #[test]
     fn what_frees_is_never_too_much() {
         let over = allowance(1000, 1000);
         let (none, kept) = (Growths::default(), file(7, 30, 0));
-        assert!(!over.is_exceeded_by(&none, &Growths::between(Some(&kept), None), Strict::Yes));
+        assert!(!over.is_exceeded_by(&none, &Growths::between(Some(&kept), None)));
         let cut = Growths::between(Some(&kept), Some(&file(7, 10, 0)));
-        assert!(!over.is_exceeded_by(&none, &cut, Strict::Yes));
-        assert!(!over.is_exceeded_by(&none, &Growths::default(), Strict::Yes));
+        assert!(!over.is_exceeded_by(&none, &cut));
+        assert!(!over.is_exceeded_by(&none, &Growths::default()));
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn objected(objection: Objection) -> Errno {
         Objection::ReadOnly => Errno::EROFS,
         Objection::NoSpace => Errno::ENOSPC,
         Objection::NoAttribute => Errno::ENODATA,
+        Objection::OverQuota => Errno::EDQUOT,
     }
 }
 
@@ -132,6 +133,7 @@ mod tests {
             (Objection::NoSpace, libc::ENOSPC),
             (Objection::NoAttribute, libc::ENODATA),
             (Objection::Invalid, libc::EINVAL),
+            (Objection::OverQuota, libc::EDQUOT),
         ];
         for (objection, code) in table {
             let seen = errno(&Error::Objection(objection), Named::ByName).code();

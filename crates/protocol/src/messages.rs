@@ -4,7 +4,7 @@
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
+use model::{Allowance, ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
 mod carried;
 mod gathered;
@@ -15,7 +15,7 @@ mod wanted;
 
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
-pub use verdict::{Objection, Verdict};
+pub use verdict::{Objection, Submitted, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
 pub use carried::{
@@ -216,6 +216,9 @@ pub enum Response {
         /// None: nothing is missing above, or an older replica does not say.
         #[n(1)]
         wanted: Option<Wanted>,
+        /// What the volume may have, and has. None: there is no quota.
+        #[n(2)]
+        allowance: Option<Allowance>,
     },
     #[n(2)]
     Listing(#[n(0)] Listing),
@@ -293,6 +296,10 @@ pub enum Refusal {
     #[n(8)]
     #[error("the volume has been removed")]
     NoVolume,
+    /// The first update would store more than a quota allows. Nothing was taken.
+    #[n(9)]
+    #[error("the volume's quota, or that of the file's owner, is used up")]
+    OverQuota,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -332,6 +339,9 @@ pub struct Attached {
     /// `Past` is answered, and files of snapshots have numbers. None: the replica above knows none.
     #[n(11)]
     pub looks_back: Option<bool>,
+    /// As in `Renewed`.
+    #[n(12)]
+    pub allowance: Option<Allowance>,
 }
 
 /// How a volume's contents are cut.
@@ -446,23 +456,6 @@ pub struct Listed {
     /// No entry comes after the last one.
     #[n(2)]
     pub complete: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Submitted {
-    /// One for each update up to the first whose contents are missing.
-    #[n(0)]
-    pub verdicts: Vec<Verdict>,
-    /// Chunks without which the update after the last verdict cannot be taken, and those that
-    /// the updates after it lack as far as can be seen.
-    #[n(1)]
-    pub missing: Vec<ChunkName>,
-    /// The state of all that the updates touched, conflicts included.
-    #[n(2)]
-    pub states: States,
-    /// Bases of deltas that cannot be used here: what was coded against them is not stored.
-    #[n(3)]
-    pub useless: Option<Vec<(FileId, Stamp)>>,
 }
 
 /// What `statfs` shows. Bytes and counts.

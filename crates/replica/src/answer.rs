@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use crate::weight;
-use model::{FileId, Past, Seq, View};
+use model::{Allowance, FileId, Past, Quota, ReplicaId, Seq, View};
 use protocol::{EntryState, NodeState, Refusal, States, Totals};
 use volume::whole::{Touched, Whole};
 
@@ -125,19 +125,48 @@ fn changing(mut files: Vec<FileId>) -> Vec<FileId> {
     files
 }
 
-/// What `statfs` shows of a volume. What is free is the least of what the origin may keep and
+/// What there is of a volume's quota, and up to which number it counts the asker's own updates.
+pub(crate) fn allowance(
+    inner: &Inner,
+    volume: &Volume,
+    quota: Quota,
+    replica: ReplicaId,
+) -> Result<Allowance> {
+    let tables = inner.tables.read()?;
+    let view = Whole::now(&*tables, volume.id);
+    let users = quota.users().iter().map(|user| view.usage_of(user.uid).map(|used| used.bytes));
+    let users: Vec<u64> = users.collect::<std::result::Result<_, _>>()?;
+    Ok(Allowance {
+        used: view.usage()?.unwrap_or_default(),
+        users: (!users.is_empty()).then_some(users),
+        upto: view.position()?,
+        taken: view.writer(replica)?.map_or(0, |writer| writer.taken),
+        quota,
+    })
+}
+
+/// What `statfs` shows of a volume. Where it has a quota, that is its size. What is free is the least of what the origin may keep and
 /// what the disks have, of which every byte may be needed by all volumes and by other programs.
 pub(crate) fn measure(inner: &Inner, volume: &Volume) -> Result<Totals> {
     let tables = inner.tables.read()?;
-    let files = Whole::now(&*tables, volume.id).files()?;
+    let view = Whole::now(&*tables, volume.id);
+    let quota = volume.quota().unwrap_or_default();
+    let used = view.usage()?.unwrap_or_default();
+    let files = view.files()?;
     let bytes = inner.blobs.bytes();
     let room = inner.tables.room()?;
     let disks = room.min(inner.blobs.room()?).min(volume.door.room().unwrap_or(u64::MAX));
-    Ok(Totals {
-        bytes,
-        bytes_free: inner.limits.bytes_max.saturating_sub(bytes).min(disks),
-        files,
+    let (left, files_left) = (
+        inner.limits.bytes_max.saturating_sub(bytes).min(disks),
         // Ids bound them too: 40 bits for every replica id.
-        files_free: model::COUNTER_MAX.saturating_sub(files).min(room / FILE_TABLES_BYTES),
+        model::COUNTER_MAX.saturating_sub(files).min(room / FILE_TABLES_BYTES),
+    );
+    let within = |max: Option<u64>, used: u64| max.map_or(u64::MAX, |max| max.saturating_sub(used));
+    Ok(Totals {
+        // Of a volume with a quota what counts against it, of another what the store has.
+        bytes: if quota.bytes.is_some() { used.bytes } else { bytes },
+        bytes_free: left.min(within(quota.bytes, used.bytes)),
+        files,
+        files_free: files_left.min(within(quota.files, files)),
     })
 }

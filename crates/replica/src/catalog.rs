@@ -14,7 +14,7 @@ pub use rows::DeviceId;
 pub(crate) use rows::{InvitationRow, LeaseRow, RemovedRow, VolumeRow, hex, later};
 
 use crate::error::{ReplicaError, Result};
-use model::{ReplicaId, Time};
+use model::{Quota, ReplicaId, Time, Usage};
 use protocol::{Access, Cutter};
 use rows::{DeviceRow, token_hash};
 use store::{Read, Write};
@@ -43,6 +43,10 @@ pub struct VolumeInfo {
     pub position: model::Seq,
     /// How long versions are kept after they were replaced.
     pub versions_kept: std::time::Duration,
+    pub quota: Quota,
+    pub used: Usage,
+    /// Bytes that the users of the quota have, in its order.
+    pub users: Vec<u64>,
 }
 
 /// A device that may use a volume, for people.

@@ -34,6 +34,8 @@ pub enum ReplicaError {
     BadTree(String, String),
     #[error("{0:?} may mean {1} devices; give more of the id")]
     AmbiguousDevice(String, usize),
+    #[error("a volume has quotas for at most {0} users")]
+    TooManyQuotas(usize),
 }
 
 pub(crate) type Result<T, E = ReplicaError> = std::result::Result<T, E>;

@@ -15,14 +15,14 @@ use crate::upkeep::Upkeep;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Wanted;
 use crate::within::Noticed;
-use model::Node;
+use model::{Node, Quota, USER_QUOTAS_MAX};
 use protocol::{Access, Caller, Cutter, Downstream, Service, TurnedAway};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Blobs, Durability, Reserve, Tables};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use volume::whole::{self, VolumeId, Whole};
 use world::World;
 
@@ -74,6 +74,7 @@ impl Origin {
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
+            inner.count_usage(row);
             let volume = inner.load(row)?;
             locked(&inner.volumes).insert(volume.id, Arc::new(volume));
         }
@@ -114,6 +115,7 @@ impl Origin {
             cutter,
             created: now,
             kept_secs: None,
+            quota: None,
         };
         catalog::put_volume(&mut *write, &row)?;
         whole::create(&mut *write, id, Node::root_directory(root_uid, root_gid, now))?;
@@ -153,6 +155,30 @@ impl Origin {
         catalog::put_volume(&mut *write, &VolumeRow { kept_secs, ..row })?;
         write.commit(Durability::Now)?;
         info!(volume = name, ?kept, "the time was set for which versions are kept");
+        Ok(())
+    }
+
+    /// Sets what a volume may have: `change` makes it of what it was. What there is already stays,
+    /// whatever the quota.
+    pub fn set_quota(&self, name: &str, change: impl FnOnce(&mut Quota)) -> Result<()> {
+        let mut write = self.0.tables.write()?;
+        let row = self.0.row(&*write, name)?;
+        let mut quota = row.quota.clone().unwrap_or_default();
+        change(&mut quota);
+        if quota.users().len() > USER_QUOTAS_MAX {
+            return Err(ReplicaError::TooManyQuotas(USER_QUOTAS_MAX));
+        }
+        let id = VolumeId(row.id);
+        if !whole::is_counted(&*write, id)? {
+            whole::count_usage(&mut *write, id)?;
+        }
+        let kept = Some(quota.clone()).filter(|quota| !quota.is_none());
+        catalog::put_volume(&mut *write, &VolumeRow { quota: kept, ..row })?;
+        write.commit(Durability::Now)?;
+        info!(volume = name, ?quota, "the quota was set");
+        if let Some(volume) = locked(&self.0.volumes).get(&id) {
+            volume.set_quota(quota);
+        }
         Ok(())
     }
 
@@ -248,6 +274,23 @@ impl Inner {
         Ok(Volume::new(row, position, Grace::new(unknown, until), wanted))
     }
 
+    /// Of a volume of before usage was kept it is counted once. Where that fails, because the disk is
+    /// full or a row damaged, the volume is served, and no quota can be set.
+    fn count_usage(&self, row: &VolumeRow) {
+        let id = VolumeId(row.id);
+        let count = || -> Result<()> {
+            if !whole::is_counted(&*self.tables.read()?, id)? {
+                let mut write = self.tables.write()?;
+                whole::count_usage(&mut *write, id)?;
+                write.commit(Durability::Now)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = count() {
+            warn!(volume = row.name, %error, "what the volume's files take could not be counted");
+        }
+    }
+
     pub fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {
         catalog::volume(read, name)?.ok_or_else(|| ReplicaError::NoVolume(name.to_owned()))
     }
@@ -255,6 +298,9 @@ impl Inner {
     fn info(&self, row: &VolumeRow) -> Result<VolumeInfo> {
         let read = self.tables.read()?;
         let view = Whole::now(&*read, VolumeId(row.id));
+        let quota = row.quota.clone().unwrap_or_default();
+        let users = quota.users().to_vec().into_iter();
+        let users = users.map(|user| view.usage_of(user.uid).map(|used| used.bytes));
         Ok(VolumeInfo {
             name: row.name.clone(),
             id: VolumeId(row.id),
@@ -263,6 +309,9 @@ impl Inner {
             files: view.files()?,
             versions_kept: self.versions_kept(row),
             position: view.position()?,
+            used: view.usage()?.unwrap_or_default(),
+            users: users.collect::<std::result::Result<_, _>>()?,
+            quota,
         })
     }
 

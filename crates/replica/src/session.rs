@@ -15,6 +15,7 @@ use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Round;
 use chunks::Squeeze;
+use model::{Allowance, ReplicaId};
 use protocol::past::{Found, Past};
 use protocol::{
     Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
@@ -123,13 +124,15 @@ impl OriginSession {
                 // Also while its lease holds: it may end before it is renewed.
                 let (coming, told) = Coming::begin(&self.volume, Some(place.replica));
                 self.await_company(&told).await;
+                let renewed = place.clone();
                 let tail = self.run("renew a lease", move |inner, volume| {
-                    answer::renew(inner, volume, &place, seen)
+                    answer::renew(inner, volume, &renewed, seen)
                 });
                 let tail = tail.await?;
                 drop(coming);
                 self.volume.look_for_one_alone(&self.inner.world.clock);
-                Ok(Response::Renewed { tail, wanted: self.asked().await })
+                let allowance = self.allowance(place.replica).await?;
+                Ok(Response::Renewed { tail, wanted: self.asked().await, allowance })
             }
             Request::Past(past) => self.look_back(past).await.map(Response::Past),
             request => self.show(self.place()?, request).await,
@@ -147,6 +150,15 @@ impl OriginSession {
         });
         // It was logged, and the next renewal asks again.
         asking.await.unwrap_or(None)
+    }
+
+    /// What the volume may have, and has.
+    async fn allowance(&self, replica: ReplicaId) -> Result<Option<Allowance>, Refusal> {
+        let Some(quota) = self.volume.quota() else { return Ok(None) };
+        let work = move |inner: &Inner, volume: &Volume| {
+            Ok(Ok(Some(answer::allowance(inner, volume, quota, replica)?)))
+        };
+        self.run("look at the quota", work).await
     }
 
     /// A device that may only read changes nothing by a chunk that is missing: its name says what
@@ -224,6 +236,7 @@ impl OriginSession {
             locks_lost: Some(attached.locks_lost),
             assembles: Some(true),
             looks_back: Some(true),
+            allowance: self.allowance(place.replica).await?,
         })
     }
 

@@ -11,6 +11,7 @@ mod batch;
 mod conflict;
 mod decide;
 mod group;
+mod quota;
 mod redirect;
 mod vet;
 
@@ -20,6 +21,7 @@ pub(crate) use batch::Batch;
 pub(crate) use conflict::{CONFLICTS, conflicts, contents_of_conflicts};
 pub use conflict::{Clash, Conflict};
 pub(crate) use group::Queue;
+pub(crate) use quota::exceeds;
 pub(crate) use redirect::{
     CONTENTS as ASIDE_CONTENTS, MERGED, NAMES as ASIDE_NAMES, purge_redirects,
 };
@@ -31,7 +33,7 @@ use crate::examine::{examine, put_payload};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use crate::within::take_from_within;
-use model::{Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update};
+use model::{Allowance, Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update};
 use protocol::{Access, Refusal, States, Submit, Submitted, Verdict};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -58,6 +60,7 @@ pub(crate) struct Done {
     pub upto: Seq,
     /// Whom a strict writer waits for.
     pub waits: Vec<Wait>,
+    pub allowance: Option<Allowance>,
 }
 
 /// What a batch was found to need.
@@ -69,7 +72,8 @@ struct Lacks {
 impl Lacks {
     fn with(self, verdicts: Vec<Verdict>, states: States) -> Submitted {
         let useless = (!self.useless.is_empty()).then_some(self.useless);
-        Submitted { verdicts, missing: self.missing, states, useless }
+        let allowance = None;
+        Submitted { verdicts, missing: self.missing, states, useless, allowance }
     }
 }
 
@@ -102,7 +106,8 @@ pub(crate) async fn submit(
         await_holders(inner, volume, done.waits, done.upto).await;
         volume.grace.over(&inner.world.clock).await;
     }
-    Ok(lacks.with(done.verdicts, done.states))
+    let submitted = lacks.with(done.verdicts, done.states);
+    Ok(Submitted { allowance: done.allowance, ..submitted })
 }
 
 /// Updates are the writer's own, and their numbers grow: what was taken back leaves a gap.

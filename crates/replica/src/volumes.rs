@@ -7,7 +7,7 @@ use crate::take::Queue;
 use crate::tree::Door;
 use crate::wanted::Wanted;
 use chunks::Secret;
-use model::{ChunkName, Seq};
+use model::{ChunkName, Quota, Seq};
 use protocol::Cutter;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,7 @@ pub(crate) struct Volume {
     /// To whoever keeps the volume in step with a tree.
     pub door: Door,
     removed: AtomicBool,
+    quota: Mutex<Quota>,
     /// Devices that were removed while they had sessions.
     turned_out: Mutex<BTreeSet<DeviceId>>,
 }
@@ -55,6 +56,7 @@ impl Volume {
             turn: Mutex::new(()),
             door: Door::default(),
             removed: AtomicBool::new(false),
+            quota: Mutex::new(row.quota.clone().unwrap_or_default()),
             turned_out: Mutex::new(BTreeSet::new()),
         }
     }
@@ -90,6 +92,15 @@ impl Volume {
 
     pub fn remove(&self) {
         self.removed.store(true, Ordering::Release);
+    }
+
+    /// None: it may have as much as there is room for.
+    pub fn quota(&self) -> Option<Quota> {
+        Some(locked(&self.quota).clone()).filter(|quota| !quota.is_none())
+    }
+
+    pub fn set_quota(&self, quota: Quota) {
+        *locked(&self.quota) = quota;
     }
 
     pub fn turn_out(&self, device: DeviceId) {

@@ -4,6 +4,7 @@ use crate::machine::{ClientMachine, OriginMachine, Room};
 use crate::operation::{Outcome, Path, Shown};
 use crate::tree::{self, Tree};
 use protocol::Caller;
+use replica::Repair;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -98,6 +99,7 @@ pub async fn all_agree(
     clients: &[ClientMachine],
 ) -> Result<Tree, String> {
     let truth = origin_tree(origin).await?;
+    usage_adds_up(origin).await?;
     let top = Path(Vec::new());
     for machine in clients {
         let Some(client) = machine.client() else { continue };
@@ -108,6 +110,15 @@ pub async fn all_agree(
         same("the origin", &truth, &machine.name, &found)?;
     }
     Ok(truth)
+}
+
+/// What the origin says that files take is what its files take.
+async fn usage_adds_up(machine: &OriginMachine) -> Result<(), String> {
+    let origin = machine.origin().ok_or("the origin is down")?;
+    let checked = origin.check(Repair::No).await.map_err(|error| error.to_string())?;
+    let is_of_usage = |place: &str| place.starts_with("usage") || place.starts_with("head");
+    let mut problems = checked.problems.into_iter().filter(|found| is_of_usage(&found.place));
+    problems.next().map_or(Ok(()), |found| Err(format!("{}: {}", found.place, found.what)))
 }
 
 pub fn same(here: &str, one: &Tree, there: &str, other: &Tree) -> Result<(), String> {

@@ -35,6 +35,7 @@ fn of_objection(objection: Objection) -> Fault {
         Objection::ReadOnly => Fault::ReadOnly,
         Objection::NoSpace => Fault::NoSpace,
         Objection::NoAttribute => Fault::NoAttribute,
+        Objection::OverQuota => Fault::OverQuota,
         Objection::Invalid => Fault::Invalid,
     }
 }

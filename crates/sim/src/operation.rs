@@ -338,6 +338,7 @@ pub enum Fault {
     NotPermitted,
     ReadOnly,
     NoSpace,
+    OverQuota,
     NoAttribute,
     AttributeExists,
     Invalid,
@@ -358,8 +359,8 @@ impl Fault {
         matches!(self, Fault::Unreachable | Fault::TimedOut | Fault::Retry)
     }
 
-    /// A disk was full, here or at the origin.
+    /// A disk was full, here or at the origin, or a quota used up.
     pub fn is_of_room(&self) -> bool {
-        matches!(self, Fault::NoSpace | Fault::DiskFull)
+        matches!(self, Fault::NoSpace | Fault::DiskFull | Fault::OverQuota)
     }
 }

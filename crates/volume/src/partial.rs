@@ -10,7 +10,7 @@ mod rows;
 
 pub use change::{
     Changed, apply_local, forget_gone, forget_local, forget_local_of, patch_cancelled_store,
-    take_listing, take_states,
+    pending_growths, take_listing, take_states,
 };
 pub use fuzz::fuzz_rows;
 pub use rows::{RowError, Touched};

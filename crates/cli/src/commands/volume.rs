@@ -4,9 +4,10 @@ use crate::data::Data;
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order};
 use crate::owner::Owner;
+use crate::quota::{self, Bound};
 use crate::units::{BadUnit, Patience};
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
      farfs volume create --data /srv/farfs --owner 1000:1000 ann
      farfs volume list --data /srv/farfs
      farfs volume set --data /srv/farfs --retention 90d docs
+     farfs volume set --data /srv/farfs --quota 10G --quota-files 1000000 docs
+     farfs volume set --data /srv/farfs --quota-user 1000=2G --quota-user 1001=none docs
      farfs volume remove --data /srv/farfs --yes docs",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
@@ -41,20 +44,32 @@ enum Command {
         /// What the volume is called: it is in the URLs of its invitations
         name: String,
     },
-    /// List the volumes
+    /// List the volumes, what is in them, and their quotas
     List {
         /// The server's data directory
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
-    /// Set how long a volume keeps versions after they were replaced or removed
+    /// Set how long a volume keeps old versions, and how much it may have
+    #[command(group = ArgGroup::new("what").required(true).multiple(true))]
     Set {
         /// The server's data directory
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
         /// How long, such as 7d; 0 keeps none but what snapshots show; `default` is 30d
         #[arg(long, visible_alias = "retention", value_name = "TIME", value_parser = kept)]
-        keep_versions: Kept,
+        #[arg(group = "what")]
+        keep_versions: Option<Kept>,
+        /// How many bytes its files may have, such as 10G; holes do not count; `none` for as many
+        /// as there is room for
+        #[arg(long, value_name = "SIZE", value_parser = quota::bytes, group = "what")]
+        quota: Option<Bound>,
+        /// How many files, directories and links it may have, or `none`
+        #[arg(long, value_name = "NUMBER", value_parser = quota::files, group = "what")]
+        quota_files: Option<Bound>,
+        /// How many bytes the files of a user may have, by number or name; may be said again
+        #[arg(long, value_name = "USER=SIZE", value_parser = quota::user, group = "what")]
+        quota_user: Vec<(u32, Bound)>,
         /// The volume
         name: String,
     },
@@ -93,8 +108,16 @@ impl Volume {
                 (data, Order::CreateVolume { name, uid, gid, cutter })
             }
             Command::List { data } => (data, Order::ListVolumes),
-            Command::Set { data, keep_versions, name } => {
-                (data, Order::KeepVersions { name, kept: keep_versions.0 })
+            Command::Set { data, keep_versions, quota, quota_files, quota_user, name } => {
+                let quota = quota::Wish { bytes: quota, files: quota_files, users: quota_user };
+                if let Some(Kept(kept)) = keep_versions {
+                    let order = Order::KeepVersions { name: name.clone(), kept };
+                    orders::print(&orders::give(&data, &order)?)?;
+                }
+                if quota.is_none() {
+                    return Ok(());
+                }
+                (data, Order::SetQuota { name, quota })
             }
             Command::Remove { yes: false, name, .. } => {
                 return Err(fail(

@@ -61,6 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(end) if !appends => Extent::Stretch(offset, end),
             _ => Extent::Grows,
         };
+        self.has_quota_to_write(handle, (!appends).then_some(offset), bytes.len() as u64)?;
         let end = std::cell::OnceCell::new();
         self.alter(handle, 0, change, |container| {
             // The kernel's idea of the end may be that of another version. And a second try goes
@@ -86,6 +87,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             crate::Allocate::Keep | crate::Allocate::Extend => Extent::Grows,
             crate::Allocate::Punch | crate::Allocate::Zero => Extent::From(offset),
         };
+        if mode == crate::Allocate::Extend {
+            self.has_quota_to_write(handle, Some(offset), length)?;
+        }
         self.alter(handle, 0, change, |container| {
             match mode {
                 crate::Allocate::Keep => {}
@@ -209,6 +213,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.alter(handle, uid, change, |container| {
                 cut(container).map(|()| Altered::Length(0))
             })?;
+            self.charge_cut(handle, 0)?;
             let mut files = self.files();
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
                 open.only_cut = nothing_else;
@@ -224,7 +229,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.alter(handle, uid, Extent::From(size), |container| {
             container.set_length(size).map(|()| Altered::Length(size))
-        })
+        })?;
+        self.charge_cut(handle, size)
     }
 
     fn is_dirty(&self, grip: &Grip<C::Container>) -> bool {
@@ -451,6 +457,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         core.behind = was_behind;
+        self.recharge(&mut core, [grip.file]);
         Ok(overtaken.is_none().then_some(before))
     }
 }

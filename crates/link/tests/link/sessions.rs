@@ -345,7 +345,10 @@ async fn a_slow_answer_is_no_dead_link() {
     let remote = Remote::connect(config).unwrap();
     up(&remote).await;
     let response = ask(&remote, Request::Renew { seen: Seq(2_500) }).await;
-    assert_eq!(response, Response::Renewed { tail: Tail::TooFar(Seq(2_500)), wanted: None });
+    assert_eq!(
+        response,
+        Response::Renewed { tail: Tail::TooFar(Seq(2_500)), wanted: None, allowance: None }
+    );
     server.stop().await;
 }
 

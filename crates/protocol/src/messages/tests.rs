@@ -1,6 +1,9 @@
 use super::*;
 use expect_test::expect;
-use model::{AttributeChange, Change, Contents, Kind, Lock, LockKind, SnapshotId, Time};
+use model::{
+    AttributeChange, Change, Contents, Kind, Lock, LockKind, Quota, SnapshotId, Time, Usage,
+    UserQuota,
+};
 use proptest::prelude::*;
 use std::fmt::Debug;
 
@@ -65,6 +68,7 @@ fn response() -> Vec<u8> {
         missing: vec![ChunkName([0xab; 24])],
         states,
         useless: Some(vec![(FileId(5), stamp())]),
+        allowance: None,
     };
     minicbor::to_vec(Response::Submitted(submitted)).unwrap()
 }
@@ -157,6 +161,7 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         locks_lost: None,
         assembles: None,
         looks_back: None,
+        allowance: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
@@ -225,10 +230,10 @@ fn wanted() -> Wanted {
 fn golden_bytes_of_what_is_wanted_still_read() {
     let tail = Tail::TooFar(Seq(1));
     let older = [0x82, 1, 0x81, 0x82, 1, 0x81, 1];
-    let nothing = Response::Renewed { tail: tail.clone(), wanted: None };
+    let nothing = Response::Renewed { tail: tail.clone(), wanted: None, allowance: None };
     assert_eq!(minicbor::decode::<Response>(&older).unwrap(), nothing);
     assert_eq!(minicbor::to_vec(&nothing).unwrap(), older);
-    let asks = Response::Renewed { tail, wanted: Some(wanted()) };
+    let asks = Response::Renewed { tail, wanted: Some(wanted()), allowance: None };
     let golden = [
         &[0x82, 1, 0x82, 0x82, 1, 0x81, 1, 0x82, 0x19, 1, 44][..],
         &[0x81, 0x83, 5, 0x82, 3, 9, 0x81, 0x58, 24],
@@ -237,6 +242,26 @@ fn golden_bytes_of_what_is_wanted_still_read() {
     .concat();
     assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), asks);
     assert_eq!(minicbor::to_vec(&asks).unwrap(), golden);
+}
+
+/// The same of what a volume may have, of which an older replica says nothing.
+#[test]
+fn golden_bytes_of_what_a_volume_may_have_still_read() {
+    let users = Some(vec![UserQuota { uid: 5, bytes: 6 }]);
+    let quota = Quota { bytes: Some(9), files: Some(10), users };
+    let used = Usage { bytes: 8, files: 7 };
+    let allowance = Allowance { quota, used, users: Some(vec![4]), upto: Seq(3), taken: 2 };
+    let tail = Tail::TooFar(Seq(1));
+    let says = Response::Renewed { tail, wanted: None, allowance: Some(allowance) };
+    let golden = [
+        &[0x82, 1, 0x83, 0x82, 1, 0x81, 1, 0xf6][..],
+        &[0x85, 0x83, 9, 10, 0x81, 0x82, 5, 6, 0x82, 8, 7, 0x81, 4, 3, 2],
+    ]
+    .concat();
+    assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), says);
+    assert_eq!(minicbor::to_vec(&says).unwrap(), golden);
+    assert_eq!(minicbor::to_vec(Refusal::OverQuota).unwrap(), [0x82, 9, 0x80]);
+    assert_eq!(minicbor::to_vec(Objection::OverQuota).unwrap(), [13]);
 }
 
 /// The answer to a renewal as somebody reads it who knows of no second field.
@@ -249,7 +274,7 @@ enum Older {
 #[test]
 fn an_older_client_passes_over_what_is_wanted() {
     let tail = Tail::TooFar(Seq(1));
-    let asks = Response::Renewed { tail: tail.clone(), wanted: Some(wanted()) };
+    let asks = Response::Renewed { tail: tail.clone(), wanted: Some(wanted()), allowance: None };
     let bytes = minicbor::to_vec(asks).unwrap();
     assert_eq!(minicbor::decode::<Older>(&bytes).unwrap(), Older::Renewed(tail));
 }

@@ -1,7 +1,8 @@
 //! What became of an update.
 
+use super::States;
 use minicbor::{Decode, Encode};
-use model::{FileId, Name, Seq};
+use model::{Allowance, ChunkName, FileId, Name, Seq, Stamp};
 
 /// What became of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -66,4 +67,28 @@ pub enum Objection {
     #[n(12)]
     #[error("not valid")]
     Invalid,
+    #[n(13)]
+    #[error("the quota is used up")]
+    OverQuota,
+}
+
+/// What became of updates that were sent together.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Submitted {
+    /// One for each update up to the first whose contents are missing.
+    #[n(0)]
+    pub verdicts: Vec<Verdict>,
+    /// Chunks without which the update after the last verdict cannot be taken, and those that
+    /// the updates after it lack as far as can be seen.
+    #[n(1)]
+    pub missing: Vec<ChunkName>,
+    /// The state of all that the updates touched, conflicts included.
+    #[n(2)]
+    pub states: States,
+    /// Bases of deltas that cannot be used here: what was coded against them is not stored.
+    #[n(3)]
+    pub useless: Option<Vec<(FileId, Stamp)>>,
+    /// As in `Renewed`, the updates that were judged included.
+    #[n(4)]
+    pub allowance: Option<Allowance>,
 }

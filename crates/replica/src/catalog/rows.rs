@@ -2,7 +2,7 @@
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{ReplicaId, Time};
+use model::{Quota, ReplicaId, Time};
 use protocol::{Access, Cutter};
 use std::fmt;
 use volume::whole::VolumeId;
@@ -24,6 +24,9 @@ pub(crate) struct VolumeRow {
     /// How long versions are kept after they were replaced, if not as long as by default.
     #[n(5)]
     pub kept_secs: Option<u64>,
+    /// What the volume may have, if not as much as there is room for.
+    #[n(6)]
+    pub quota: Option<Quota>,
 }
 
 /// A volume that is to go.
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
     use crate::take::{Clash, Conflict};
     use expect_test::expect;
-    use model::{FileId, Name, Seq, Stamp};
+    use model::{FileId, Name, Seq, Stamp, UserQuota};
     use volume::whole::encode;
 
     #[test]
@@ -155,8 +158,12 @@ mod tests {
             cutter: Cutter::Rabin,
             created: at,
             kept_secs: None,
+            quota: None,
         };
         let kept = VolumeRow { kept_secs: Some(9), ..volume.clone() };
+        let users = Some(vec![UserQuota { uid: 5, bytes: 6 }]);
+        let quota = Some(Quota { bytes: Some(7), files: Some(8), users });
+        let bounded = VolumeRow { quota, ..volume.clone() };
         let device = DeviceRow {
             key: vec![0xde; 2].into(),
             name: "ada".into(),
@@ -180,6 +187,7 @@ mod tests {
         let golden = [
             hex(&encode(&volume)),
             hex(&encode(&kept)),
+            hex(&encode(&bounded)),
             hex(&encode(&RemovedRow { id: 1, secret: [0x5e; 32] })),
             hex(&encode(&device)),
             hex(&encode(&invitation)),
@@ -189,6 +197,7 @@ mod tests {
         expect![[r#"
             01d7f476ff8501617658205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e01820102
             016b71289e8601617658205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e0182010209
+            0146d5b4398701617658205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e01820102f683070881820506
             019357f274820158205e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e
             01e469ad488442dede6361646101820102
             01cb9849f5830100820102

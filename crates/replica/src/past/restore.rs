@@ -7,10 +7,11 @@ use super::history::{Walk, shown};
 use super::{Told, commit};
 use crate::error::Result;
 use crate::origin::Inner;
+use crate::take::exceeds;
 use crate::volumes::Volume;
 use model::{
-    AttributeChange, Change, FileId, Kind, Name, Node, ReplicaId, Seq, Stamp, Time, Update, View,
-    judge,
+    AttributeChange, Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update,
+    View, judge,
 };
 use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then, VERSIONS_TOLD_MAX};
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ pub(super) struct Restoring {
     left: Vec<Item>,
     /// What files with several names were made as.
     linked: BTreeMap<FileId, FileId>,
+    quota: Option<Quota>,
     done: Restored,
     touched: Touched,
 }
@@ -124,6 +126,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     }
     let now = inner.world.clock.time();
     let mut restoring = Restoring {
+        quota: volume.quota(),
         then,
         uid: asked.uid,
         gid: asked.gid,
@@ -407,6 +410,11 @@ impl Restoring {
         let update = Update { stamp, uid: self.uid, at: self.now, change };
         match judge(&update, &committer.view())? {
             Ok(effects) => {
+                if let Some(quota) = &self.quota
+                    && exceeds(committer, quota, &effects)?
+                {
+                    return not(NotFound::Refused("the quota is used up".into()));
+                }
                 let made = committer.apply(&update, &effects)?;
                 self.touched.nodes.extend(made.nodes);
                 self.touched.entries.extend(made.entries);

@@ -36,7 +36,8 @@ pub(crate) fn take_alone(
         committer.put_writer(replica, &writer)?;
     }
     let redirects = Redirects::of(committer.read(), volume.id)?;
-    let taken = take(&mut committer, batch, redirects, now)?
+    // It is in the tree already, so no quota is asked.
+    let taken = take(&mut committer, batch, redirects, now, None)?
         .map_err(|_| ReplicaError::NoVolume(volume.name.clone()))?;
     let verdicts = taken.verdicts.clone();
     agree(&mut committer, &verdicts)?;

@@ -4,11 +4,12 @@
 
 use super::conflict::{self, Conflict};
 use super::decide::{Decision, Desk, Kept, decide};
+use super::quota::{self, Room, allowance, exceeds};
 use super::redirect::{Redirect, Redirects, forget_contents};
 use super::{Submitter, vet};
 use crate::error::Result;
 use crate::upkeep::Promise;
-use model::{Change, Effects, FileId, Name, ReplicaId, Time, Update};
+use model::{Allowance, Change, Effects, FileId, Name, Quota, ReplicaId, Time, Update};
 use protocol::{Access, Objection, Refusal, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use volume::whole::{Committer, Touched, Writer};
@@ -41,6 +42,8 @@ pub(super) struct Taken {
     pub changed: Touched,
     /// What the updates are about: the writer is shown it.
     pub shown: Touched,
+    /// What the volume may have, and has. None: there is no quota.
+    pub allowance: Option<Allowance>,
 }
 
 /// Takes the batch, or refuses all of it and changes nothing.
@@ -49,22 +52,36 @@ pub(super) fn take(
     batch: &Batch,
     redirects: Redirects,
     now: Time,
+    quota: Option<&Quota>,
 ) -> Result<Result<Taken, Refusal>> {
     let replica = batch.by.place.replica;
     let Some(mut writer) = committer.view().writer(replica)? else {
         return Ok(Err(Refusal::NotAttached));
     };
     committer.settle(replica, &mut writer, batch.settled)?;
-    let mut hand =
-        Hand { batch, writer, redirects, now, owned: BTreeMap::new(), taken: Taken::default() };
+    let mut hand = Hand {
+        batch,
+        writer,
+        redirects,
+        now,
+        quota,
+        owned: BTreeMap::new(),
+        taken: Taken::default(),
+    };
     for update in &batch.updates {
         if update.stamp.number <= hand.writer.taken {
             hand.answer_again(committer, update)?;
-        } else {
-            hand.take(committer, update)?;
+        } else if !hand.take(committer, update)? {
+            break;
         }
     }
     committer.put_writer(replica, &hand.writer)?;
+    if hand.taken.verdicts.is_empty() && !batch.updates.is_empty() {
+        return Ok(Err(Refusal::OverQuota));
+    }
+    if let Some(quota) = quota {
+        hand.taken.allowance = Some(allowance(committer, quota, hand.writer.taken)?);
+    }
     Ok(Ok(hand.taken))
 }
 
@@ -73,6 +90,7 @@ struct Hand<'a> {
     writer: Writer,
     redirects: Redirects,
     now: Time,
+    quota: Option<&'a Quota>,
     /// Whether the device may make files under a replica id.
     owned: BTreeMap<ReplicaId, bool>,
     taken: Taken,
@@ -97,17 +115,21 @@ impl Hand<'_> {
         Ok(())
     }
 
-    fn take(&mut self, committer: &mut Committer<'_>, update: &Update) -> Result<()> {
-        show_update(&mut self.taken.shown, update);
+    /// False: there is no room for it in a quota. It is not judged, nor is what comes after it.
+    fn take(&mut self, committer: &mut Committer<'_>, update: &Update) -> Result<bool> {
         let verdict = match self.objection(committer, update)? {
             Some(objection) => Verdict::Refused(objection),
-            None => self.decide(committer, update)?,
+            None => match self.decide(committer, update)? {
+                Some(verdict) => verdict,
+                None => return Ok(false),
+            },
         };
+        show_update(&mut self.taken.shown, update);
         self.show_verdict(committer, &verdict)?;
         committer.put_verdict(update.stamp, &verdict)?;
         self.writer.taken = update.stamp.number;
         self.taken.verdicts.push(verdict);
-        Ok(())
+        Ok(true)
     }
 
     /// What is against the update before the tree is looked at.
@@ -141,7 +163,12 @@ impl Hand<'_> {
         Ok(owns)
     }
 
-    fn decide(&mut self, committer: &mut Committer<'_>, update: &Update) -> Result<Verdict> {
+    /// None: what it would store has no room in a quota.
+    fn decide(
+        &mut self,
+        committer: &mut Committer<'_>,
+        update: &Update,
+    ) -> Result<Option<Verdict>> {
         let redirected = self.redirects.follow(committer.read(), &committer.view(), update)?;
         let mut desk = Desk {
             committer,
@@ -150,31 +177,66 @@ impl Hand<'_> {
             device: &self.batch.by.device_name,
         };
         let decision = decide(&mut desk, &redirected.update)?;
+        let room = self.room(committer, update, decision.effects())?;
+        match room {
+            Room::There | Room::Overrun => {}
+            Room::Not => return Ok(Some(Verdict::Refused(Objection::OverQuota))),
+            Room::NotYet => return Ok(None),
+        }
         if redirected.aside.is_some()
             && !matches!(decision, Decision::Refuse(..))
             && let Change::Store { expects, .. } = &redirected.update.change
         {
             forget_contents(committer, *expects)?;
         }
-        match decision {
+        if room == Room::Overrun {
+            self.note_overrun(committer, update)?;
+        }
+        let verdict = match decision {
             Decision::Take(effects) if has_too_much(&effects) => {
-                Ok(Verdict::Refused(Objection::NoSpace))
+                Verdict::Refused(Objection::NoSpace)
             }
             Decision::Take(effects) => {
                 let seq = self.apply(committer, update, &effects)?;
                 match redirected.aside {
-                    Some(file) => self.taken_aside(committer, update, seq, file),
-                    None => Ok(Verdict::Taken(seq)),
+                    Some(file) => self.taken_aside(committer, update, seq, file)?,
+                    None => Verdict::Taken(seq),
                 }
             }
-            Decision::Keep(kept) => self.keep(committer, update, *kept),
+            Decision::Keep(kept) => self.keep(committer, update, *kept)?,
             Decision::Refuse(objection, conflict) => {
                 if let Some(conflict) = conflict {
                     self.record(committer, update, *conflict, None)?;
                 }
-                Ok(Verdict::Refused(objection))
+                Verdict::Refused(objection)
             }
+        };
+        Ok(Some(verdict))
+    }
+
+    /// Whether the quotas have room for what the update does.
+    fn room(
+        &self,
+        committer: &Committer<'_>,
+        update: &Update,
+        effects: Option<&Effects>,
+    ) -> Result<Room> {
+        let (Some(quota), Some(effects)) = (self.quota, effects) else { return Ok(Room::There) };
+        if !exceeds(committer, quota, effects)? {
+            return Ok(Room::There);
         }
+        Ok(match (self.batch.strict, &update.change) {
+            // Contents are not thrown away: their writer keeps them, and is told.
+            (true, Change::Store { .. }) => Room::NotYet,
+            (true, _) => Room::Not,
+            (false, _) => Room::Overrun,
+        })
+    }
+
+    /// What its writer had accepted while others used the room is taken, and listed.
+    fn note_overrun(&self, committer: &mut Committer<'_>, update: &Update) -> Result<()> {
+        let conflict = quota::overrun(&committer.view(), update)?;
+        self.record(committer, update, conflict, Some(committer.position().next()))
     }
 
     /// A store into a file that was kept aside: later ones of the writer follow it there.

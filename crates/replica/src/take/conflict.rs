@@ -38,6 +38,9 @@ pub enum Clash {
     /// A directory would have come to lie in itself: it stays where it is.
     #[n(6)]
     Cycle,
+    /// It was accepted while others used up a quota: it is there, beyond that.
+    #[n(7)]
+    Overrun,
 }
 
 /// One conflict, and what became of it.
@@ -110,6 +113,10 @@ pub(crate) fn contents_of_conflicts(
         from = [last, &[0][..]].concat();
         for (_, value) in &rows {
             let conflict: Conflict = decode(|| format!("a conflict of {volume}"), value)?;
+            if conflict.clash == Clash::Overrun {
+                // Nothing was kept beside anything.
+                continue;
+            }
             let stamps = [Some(conflict.update), conflict.found, conflict.base];
             let files = [Some(conflict.file), conflict.aside.map(|(file, _, _)| file)];
             for file in files.into_iter().flatten() {

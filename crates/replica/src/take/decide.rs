@@ -33,6 +33,17 @@ pub(super) enum Decision {
     Refuse(Objection, Option<Box<Conflict>>),
 }
 
+impl Decision {
+    /// What it changes, if it changes anything.
+    pub fn effects(&self) -> Option<&Effects> {
+        match self {
+            Decision::Take(effects) => Some(effects),
+            Decision::Keep(kept) => Some(&kept.effects),
+            Decision::Refuse(..) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Kept {
     pub effects: Effects,

@@ -117,12 +117,13 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
     let redirects = Redirects::of(committer.read(), volume.id)?;
+    let quota = volume.quota();
     let mut outcomes = Vec::with_capacity(batches.len());
     for batch in batches {
         // Sessions follow one another within transactions, so none does before this one ends.
         let is_newest = volume.holders().is_newest(&batch.by.place);
         outcomes.push(match is_newest {
-            true => take(&mut committer, batch, redirects, now)?,
+            true => take(&mut committer, batch, redirects, now, quota.as_ref())?,
             false => Err(Refusal::NotAttached),
         });
     }
@@ -176,7 +177,8 @@ pub(super) fn publish(
         answers.push(outcome.map(|taken| {
             let (states, rest) = pick(showing, &taken.shown);
             holders.note(&batch.by.place, &rest, showing);
-            Done { verdicts: taken.verdicts, states, upto, waits }
+            let Taken { verdicts, allowance, .. } = taken;
+            Done { verdicts, states, upto, waits, allowance }
         }));
     }
     answers

@@ -58,7 +58,7 @@ pub(super) fn response(response: &Response) -> String {
             tail(&attached.tail),
             wanted(&attached.wanted)
         ),
-        Response::Renewed { tail: renewed, wanted: lost } => {
+        Response::Renewed { tail: renewed, wanted: lost, .. } => {
             format!("Renewed, {}{}", tail(renewed), wanted(lost))
         }
         Response::Listing(listing) => format!(

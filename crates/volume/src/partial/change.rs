@@ -2,9 +2,9 @@
 
 use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
-use model::{Effects, FileId, Kind, Name, Node, Seq, Stamp};
+use model::{Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp};
 use protocol::{Listed, Listing, NodeState, States};
-use store::Write;
+use store::{Read, Write};
 
 /// Shows the effects of the pending update `number`.
 pub fn apply_local(
@@ -127,6 +127,17 @@ pub fn patch_cancelled_store(
         _ => row.local = None,
     }
     put_node(write, file, &row)
+}
+
+/// By which pending updates change what a file counts for.
+pub fn pending_growths(read: &dyn Read, file: FileId) -> Result<Growths, Missing> {
+    let Some(bytes) = read.get(NODES, &rows::node_key(file))? else {
+        return Ok(Growths::default());
+    };
+    let row = NodeRow::decode(&bytes)?;
+    let Some(local) = row.local else { return Ok(Growths::default()) };
+    let said = row.up.and_then(|up| up.node);
+    Ok(Growths::between(said.as_ref(), local.node.as_ref()))
 }
 
 /// Takes in what the replica above says. Gives back what changed by it.
