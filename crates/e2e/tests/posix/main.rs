@@ -13,8 +13,10 @@ mod mapped;
 mod names;
 mod parts;
 mod permissions;
+mod quotas;
 mod raw;
 mod renames;
+mod sizes;
 mod sparse;
 mod special;
 

@@ -42,6 +42,17 @@ pub fn count_usage(write: &mut dyn Write, volume: VolumeId) -> Result<()> {
     let head = Whole::now(&*write, volume).head()?;
     let head = Head { bytes: Some(tally.total().bytes), ..head };
     write.put(table::HEAD, &keys::volume(volume), &encode(&head))?;
+    // A program from before usage was kept may have left rows that are not so any more.
+    let (from, end) = volume.range();
+    loop {
+        let rows = write.scan(table::USAGE, &from, &end, ROWS_MAX)?;
+        if rows.is_empty() {
+            break;
+        }
+        for (key, _) in rows {
+            write.delete(table::USAGE, &key)?;
+        }
+    }
     for (uid, usage) in &tally.users {
         put(write, volume, *uid, *usage)?;
     }
