@@ -170,6 +170,20 @@ fn without_a_link_no_more_is_accepted_than_is_taken_later() {
 }
 
 #[test]
+fn contents_that_are_asked_for_piece_by_piece_count_too() {
+    play(1, Mode::Partial, 2_000_000, async |mut scene| {
+        done(scene.save(0, "a", 1_500_000).await);
+        scene.settled().await;
+        scene.cut(0).await;
+        assert_eq!(scene.save(0, "b", 500_001).await, over());
+        done(scene.save(0, "c", 500_000).await);
+        scene.room.network.restore(scene.machines[0].line);
+        scene.settled().await;
+        assert_eq!((scene.used(), scene.conflicts()), (2_000_000, 0));
+    });
+}
+
+#[test]
 fn what_was_accepted_while_others_used_the_room_is_kept_and_listed() {
     play(2, Mode::Partial, 10_000, async |mut scene| {
         done(scene.save(0, "old", 1_000).await);

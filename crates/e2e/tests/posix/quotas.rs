@@ -44,7 +44,7 @@ fn what_exceeds_a_quota_fails_at_the_call_and_df_shows_what_is_left() {
         mount.wait();
         let listed = run(&mut farfs(&["volume", "list", "--data", server.data.to_str().unwrap()]));
         let listed = listed.succeeds();
-        assert!(listed.contains("3 files of 4, 100 KiB of 100 KiB"), "{listed}");
+        assert!(listed.contains("3 files of 4, 100.0 KiB of 100.0 KiB"), "{listed}");
     }
 }
 
