@@ -2,7 +2,7 @@
 //! cuts and counters, as the emulator of `bench` has them; without network namespaces.
 //! Holds: no datagram gets across but through a `Shape`; counters count UDP and IP headers too.
 
-use bench::link::shape::Shape;
+use bench::link::shape::{Run, Shape};
 use bench::{Lane, Traffic};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -161,7 +161,11 @@ impl Carrier {
             let Ok((bytes, from)) = self.near.recv_from(buffer) else { break };
             self.client = Some(from);
             let now = self.shared.start.elapsed();
-            let _ = self.shared.up().offer(now, bytes + HEADER_BYTES, buffer[..bytes].to_vec());
+            let _ = self.shared.up().offer(
+                now,
+                Run::one(bytes + HEADER_BYTES),
+                buffer[..bytes].to_vec(),
+            );
         }
         for _ in 0..BATCH_MAX {
             // An error may be the server's port, closed while it is down: the same as nothing.
@@ -169,7 +173,7 @@ impl Carrier {
             if from == self.server {
                 let now = self.shared.start.elapsed();
                 let packet = buffer[..bytes].to_vec();
-                let _ = self.shared.down().offer(now, bytes + HEADER_BYTES, packet);
+                let _ = self.shared.down().offer(now, Run::one(bytes + HEADER_BYTES), packet);
             }
         }
     }

@@ -19,7 +19,7 @@ const TCP_LENGTH_AT: usize = 12;
 /// How many packets this is on the wire, and their bytes. Whatever cannot be understood is one.
 pub fn of(read: &[u8]) -> Run {
     let packet = read.get(BEFORE..).unwrap_or_default();
-    cut(read, packet).unwrap_or(Run { packets: 1, bytes: packet.len() })
+    cut(read, packet).unwrap_or(Run::one(packet.len()))
 }
 
 fn cut(read: &[u8], packet: &[u8]) -> Option<Run> {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_itself_and_a_run_has_the_headers_of_each_packet() {
-        assert_eq!(of(&with(0, 0, &udp(100))), Run { packets: 1, bytes: 128 });
+        assert_eq!(of(&with(0, 0, &udp(100))), Run::one(128));
         assert_eq!(of(&with(5, 1000, &udp(2500))), Run { packets: 3, bytes: 2500 + 3 * 28 });
         let mut tcp = vec![0; 20 + 32 + 3000];
         (tcp[0], tcp[32]) = (0x45, 0x80);
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn whatever_is_no_run_is_one_packet() {
-        assert_eq!(of(&[]), Run { packets: 1, bytes: 0 });
-        assert_eq!(of(&with(5, 0, &udp(0))), Run { packets: 1, bytes: 28 });
-        assert_eq!(of(&with(5, 1000, &[0x4f, 0])), Run { packets: 1, bytes: 2 });
-        assert_eq!(of(&with(9, 1000, &udp(9000))), Run { packets: 1, bytes: 9028 });
+        assert_eq!(of(&[]), Run::one(0));
+        assert_eq!(of(&with(5, 0, &udp(0))), Run::one(28));
+        assert_eq!(of(&with(5, 1000, &[0x4f, 0])), Run::one(2));
+        assert_eq!(of(&with(9, 1000, &udp(9000))), Run::one(9028));
     }
 }

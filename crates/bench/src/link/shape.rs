@@ -60,6 +60,13 @@ pub struct Run {
     pub bytes: usize,
 }
 
+impl Run {
+    /// A single packet.
+    pub fn one(bytes: usize) -> Run {
+        Run { packets: 1, bytes }
+    }
+}
+
 /// All times count from the same moment, whichever the caller chose.
 #[derive(Debug)]
 pub struct Shape<P> {

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn one(bytes: usize) -> Run {
-    Run { packets: 1, bytes }
-}
-
 use proptest::prelude::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,7 +26,7 @@ fn packets_take_their_time_at_the_rate_and_then_the_delay() {
     // 1000 bytes at 8 kb/s take a second each.
     let mut shape = Shape::new(lane(8_000, 50 * MS), 1);
     for packet in 0..3 {
-        assert_eq!(shape.offer(Duration::ZERO, one(1000), packet), Fate::Queued);
+        assert_eq!(shape.offer(Duration::ZERO, Run::one(1000), packet), Fate::Queued);
     }
     let expected = [(1050 * MS, 0), (2050 * MS, 1), (3050 * MS, 2)];
     assert_eq!(arrivals(&mut shape), expected);
@@ -42,7 +38,7 @@ fn packets_take_their_time_at_the_rate_and_then_the_delay() {
 fn a_caller_who_comes_late_changes_nothing_of_the_rate() {
     let mut shape = Shape::new(lane(8_000_000, Duration::ZERO), 1);
     for packet in 0..10 {
-        shape.offer(Duration::ZERO, one(1000), packet);
+        shape.offer(Duration::ZERO, Run::one(1000), packet);
     }
     let came = std::iter::from_fn(|| shape.due(5 * MS)).count();
     assert_eq!(came, 5, "one packet a millisecond, although nobody looked before the fifth");
@@ -52,9 +48,9 @@ fn a_caller_who_comes_late_changes_nothing_of_the_rate() {
 #[test]
 fn an_idle_link_sends_at_once_and_saves_no_time_up() {
     let mut shape = Shape::new(lane(8_000, Duration::ZERO), 1);
-    shape.offer(Duration::ZERO, one(1000), 0);
+    shape.offer(Duration::ZERO, Run::one(1000), 0);
     assert_eq!(arrivals(&mut shape), [(1000 * MS, 0)]);
-    shape.offer(9000 * MS, one(1000), 1);
+    shape.offer(9000 * MS, Run::one(1000), 1);
     assert_eq!(arrivals(&mut shape), [(10_000 * MS, 1)]);
 }
 
@@ -62,7 +58,7 @@ fn an_idle_link_sends_at_once_and_saves_no_time_up() {
 fn a_full_queue_drops_the_newest() {
     let mut shape = Shape::new(Lane { queue_bytes_max: 2500, ..lane(8_000, MS) }, 1);
     let fates: Vec<_> =
-        (0..5).map(|packet| shape.offer(Duration::ZERO, one(1000), packet)).collect();
+        (0..5).map(|packet| shape.offer(Duration::ZERO, Run::one(1000), packet)).collect();
     // One is being sent, two wait.
     assert_eq!(fates, [Fate::Queued, Fate::Queued, Fate::Queued, Fate::Full, Fate::Full]);
     let came: Vec<_> = arrivals(&mut shape).into_iter().map(|(_, packet)| packet).collect();
@@ -73,8 +69,8 @@ fn a_full_queue_drops_the_newest() {
 #[test]
 fn a_packet_larger_than_the_queue_passes_when_the_link_is_idle() {
     let mut shape = Shape::new(Lane { queue_bytes_max: 100, ..lane(8_000, MS) }, 1);
-    assert_eq!(shape.offer(Duration::ZERO, one(1500), 0), Fate::Queued);
-    assert_eq!(shape.offer(Duration::ZERO, one(1500), 1), Fate::Full);
+    assert_eq!(shape.offer(Duration::ZERO, Run::one(1500), 0), Fate::Queued);
+    assert_eq!(shape.offer(Duration::ZERO, Run::one(1500), 1), Fate::Full);
 }
 
 #[test]
@@ -82,7 +78,7 @@ fn loss_comes_out_about_right_and_costs_the_link_its_time() {
     let mut shape =
         Shape::new(Lane { loss: 0.1, queue_bytes_max: usize::MAX, ..lane(8_000_000, MS) }, 42);
     for packet in 0..10_000 {
-        shape.offer(Duration::ZERO, one(1000), packet);
+        shape.offer(Duration::ZERO, Run::one(1000), packet);
     }
     let came = arrivals(&mut shape);
     let counters = shape.counters();
@@ -97,7 +93,7 @@ fn loss_comes_out_about_right_and_costs_the_link_its_time() {
 fn the_same_seed_loses_the_same_packets() {
     let run = |seed| {
         let mut shape = Shape::new(Lane { loss: 0.3, ..lane(8_000_000, MS) }, seed);
-        (0..10).for_each(|packet| _ = shape.offer(Duration::ZERO, one(100), packet));
+        (0..10).for_each(|packet| _ = shape.offer(Duration::ZERO, Run::one(100), packet));
         arrivals(&mut shape)
     };
     assert_eq!(run(1), run(1));
@@ -107,23 +103,23 @@ fn the_same_seed_loses_the_same_packets() {
 #[test]
 fn a_cut_loses_what_is_on_the_link_and_lets_nothing_in() {
     let mut shape = Shape::new(lane(8_000, 500 * MS), 1);
-    (0..3).for_each(|packet| _ = shape.offer(Duration::ZERO, one(1000), packet));
+    (0..3).for_each(|packet| _ = shape.offer(Duration::ZERO, Run::one(1000), packet));
     // The first is flying, the second being sent, the third waiting.
     assert_eq!(shape.due(1200 * MS), None);
     shape.cut();
     assert!(shape.is_cut());
-    assert_eq!(shape.offer(1300 * MS, one(1000), 3), Fate::Cut);
+    assert_eq!(shape.offer(1300 * MS, Run::one(1000), 3), Fate::Cut);
     assert_eq!(arrivals(&mut shape), []);
     assert_eq!(shape.counters().cut.packets, 4);
     shape.restore(2000 * MS);
-    assert_eq!(shape.offer(2000 * MS, one(1000), 4), Fate::Queued);
+    assert_eq!(shape.offer(2000 * MS, Run::one(1000), 4), Fate::Queued);
     assert_eq!(arrivals(&mut shape), [(3500 * MS, 4)]);
 }
 
 #[test]
 fn a_new_rate_holds_from_the_next_packet_on() {
     let mut shape = Shape::new(lane(8_000, Duration::ZERO), 1);
-    (0..3).for_each(|packet| _ = shape.offer(Duration::ZERO, one(1000), packet));
+    (0..3).for_each(|packet| _ = shape.offer(Duration::ZERO, Run::one(1000), packet));
     shape.set_lane(500 * MS, lane(8_000_000, Duration::ZERO));
     assert_eq!(arrivals(&mut shape), [(1000 * MS, 0), (1001 * MS, 1), (1002 * MS, 2)]);
 }
@@ -131,7 +127,7 @@ fn a_new_rate_holds_from_the_next_packet_on() {
 #[test]
 fn counters_start_again() {
     let mut shape = Shape::new(lane(8_000, Duration::ZERO), 1);
-    shape.offer(Duration::ZERO, one(1000), 0);
+    shape.offer(Duration::ZERO, Run::one(1000), 0);
     arrivals(&mut shape);
     shape.reset_counters();
     assert_eq!(shape.counters(), Counters::default());
@@ -156,7 +152,7 @@ proptest! {
                 0 => shape.cut(),
                 1 | 2 if shape.is_cut() => shape.restore(now),
                 _ => {
-                    shape.offer(now, one(bytes), offered);
+                    shape.offer(now, Run::one(bytes), offered);
                     offered += 1;
                 }
             }
@@ -179,7 +175,7 @@ proptest! {
         let mut now = Duration::ZERO;
         for (number, (wait, bytes)) in packets.into_iter().enumerate() {
             now += wait as u32 * MS;
-            shape.offer(now, one(bytes), number as u32);
+            shape.offer(now, Run::one(bytes), number as u32);
             while shape.due(now).is_some() {}
             let allowed = now.as_secs_f64() * rate as f64 / 8.0;
             prop_assert!(shape.counters().carried.bytes as f64 <= allowed + 1.0);
