@@ -120,7 +120,7 @@ impl Client {
                         .with_context(|| format!("farfs status printed {printed}"));
                 }
                 // On a machine with much else to do it may be silent for a while.
-                Err(error) if start.elapsed() > SILENT_MAX => return Err(error),
+                Err(error) if start.elapsed() > SILENT_MAX => return Err(error.into()),
                 Err(_) => std::thread::sleep(LOOK_EVERY),
             }
         }
