@@ -11,7 +11,7 @@ use crate::room::taken;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use crate::undo::of_log;
 use model::{Allowance, Effects, FileId, Growths, Node, View};
-use protocol::{Objection, Totals, Upstream};
+use protocol::{Objection, Submitted, Totals, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -116,6 +116,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.has_quota.store(said.is_some(), Ordering::Release);
         core.unsaved |= core.meta.allowance != said;
         core.meta.allowance = said;
+    }
+
+    /// The same of an answer to updates, which says nothing of it where it judges none.
+    pub(crate) fn take_allowance_of(&self, core: &mut Core, submitted: &Submitted) {
+        if !submitted.verdicts.is_empty() {
+            self.take_allowance(core, submitted.allowance.clone());
+        }
     }
 
     /// Whether there is room for these effects, if they are none of contents that were judged when

@@ -273,9 +273,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.unsaved = true;
             judged.iter().for_each(|(update, _)| drop(core.plans.remove(update.stamp.number)));
             core.forget_settled();
-            if !judged.is_empty() {
-                self.take_allowance(core, submitted.allowance.clone());
-            }
+            self.take_allowance_of(core, submitted);
             // What was not judged has not been taken, and may be taken back again.
             let rest: Vec<u64> =
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();

@@ -173,12 +173,12 @@ fn without_a_link_no_more_is_accepted_than_is_taken_later() {
 fn contents_that_are_asked_for_piece_by_piece_count_too() {
     play(1, Mode::Partial, 2_000_000, async |mut scene| {
         done(scene.save(0, "a", 1_500_000).await);
-        scene.settled().await;
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
         scene.cut(0).await;
         assert_eq!(scene.save(0, "b", 500_001).await, over());
         done(scene.save(0, "c", 500_000).await);
         scene.room.network.restore(scene.machines[0].line);
-        scene.settled().await;
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
         assert_eq!((scene.used(), scene.conflicts()), (2_000_000, 0));
     });
 }
