@@ -39,7 +39,7 @@ fn a_path_has_4095_bytes_and_no_more() {
         assert_eq!(fs::read(&path).unwrap(), b"far down");
         let listed =
             fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
-        assert_eq!(listed.collect::<Vec<_>>(), [path.clone()]);
+        assert_eq!(listed.collect::<Vec<_>>(), std::slice::from_ref(&path));
         let longer = PathBuf::from(format!("{}n", path.display()));
         assert_eq!(errno(fs::metadata(&longer)), Errno::NAMETOOLONG);
         assert_eq!(errno(fs::rename(&path, &longer)), Errno::NAMETOOLONG);
