@@ -30,6 +30,11 @@ const ASK_ONE_IN: u64 = 4;
 /// What a name takes in a question, about.
 const NAME_BYTES: u64 = 26;
 
+/// Names that are considered for one question, about: those of one region at least.
+const CONSIDERED_MAX: usize = 1 << 16;
+/// Rows of the index in one transaction.
+const ROWS_MAX: usize = 2000;
+
 /// A client has one index.
 pub(crate) const INDEX: Index<'static> = Index(&[]);
 
@@ -72,11 +77,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let looked = inside::look(&secret, cutter, (size, region), read);
         let looked = looked.map_err(|error| Error::Failed(error.to_string()))?;
         if let Ok(inside) = &looked {
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            for (name, place) in index::places((file, version), inside) {
-                INDEX.note(&mut *write, &name, place).map_err(error_of)?;
+            let mut places = index::places((file, version), inside).peekable();
+            while places.peek().is_some() {
+                let mut write = self.inner.tables.write().map_err(error_of)?;
+                for (name, place) in places.by_ref().take(ROWS_MAX) {
+                    INDEX.note(&mut *write, &name, place).map_err(error_of)?;
+                }
+                write.commit(Durability::Later).map_err(error_of)?;
             }
-            write.commit(Durability::Later).map_err(error_of)?;
         }
         let outcome = Arc::new(looked);
         self.looked().keep(which, outcome.clone());
@@ -206,7 +214,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let found = self.unknown_of_plan(update, &plan, missing, &mut known);
             self.core().plans.insert(number, plan);
             names.extend(found?);
-            if names.len() >= FIND_NAMES_MAX {
+            if names.len() >= FIND_NAMES_MAX || known.len() >= CONSIDERED_MAX {
                 break;
             }
         }
@@ -243,7 +251,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                 }
             }
-            if names.len() >= FIND_NAMES_MAX {
+            if names.len() >= FIND_NAMES_MAX || known.len() >= CONSIDERED_MAX {
                 break;
             }
         }

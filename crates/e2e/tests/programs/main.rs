@@ -5,6 +5,7 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod archives;
 mod builds;
 mod copies;
 mod databases;
