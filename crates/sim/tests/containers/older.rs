@@ -14,7 +14,7 @@ async fn meet_older(scene: &Scene, number: usize, older: bool) {
     scene.room.network.set_older(line, older);
     scene.room.network.break_session(line, Duration::ZERO);
     // The sessions are counted nowhere that a test could look: a request is answered by the next.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    scene.room.clock.sleep(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn a_server_that_went_back_to_an_earlier_version_is_sent_nothing_of_what_w
         let packed = zip(some);
         let name = format!("{number}.zip");
         let breaking = async {
-            tokio::time::sleep(Duration::from_millis(120 * number as u64)).await;
+            scene.room.clock.sleep(Duration::from_millis(120 * number as u64)).await;
             scene.room.network.set_conditions(line, usual);
             meet_older(&scene, 0, true).await;
         };

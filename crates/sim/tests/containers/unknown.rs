@@ -26,7 +26,7 @@ async fn files_of_an_archive_of_somebody_else_s_cost_what_names_them() {
         let files = files(count, bytes);
         let packed = gzip(&tar(&files));
         store(&scene.client(0), "all.tgz", &packed).await;
-        tokio::time::sleep(A_WHILE).await;
+        scene.room.clock.sleep(A_WHILE).await;
         // It makes no difference whether who unpacks it has read it here.
         if count == 6 {
             assert!(read(&scene.client(1), "all.tgz").await == packed);
@@ -43,7 +43,7 @@ async fn an_archive_of_archives_of_somebody_else_s_costs_what_names_its_parts() 
     let (some, others) = files.split_at(12);
     store(&scene.client(0), "some.zip", &zip(some)).await;
     store(&scene.client(0), "others.tgz", &gzip(&tar(others))).await;
-    tokio::time::sleep(A_WHILE).await;
+    scene.room.clock.sleep(A_WHILE).await;
     let packed = zip(&files);
     let sent = scene.costs(1, "all.zip", &packed).await;
     assert!(sent < 8_000, "{sent} bytes of {}", packed.len());
@@ -56,7 +56,7 @@ async fn a_server_that_starts_again_looks_at_what_it_had_not_yet_looked_at() {
     store(&scene.client(0), "all.tgz", &gzip(&tar(&files))).await;
     scene.origin.stop(End::Killed, AT_ONCE);
     scene.origin.restart().unwrap();
-    tokio::time::sleep(A_WHILE).await;
+    scene.room.clock.sleep(A_WHILE).await;
     let sent = unpacked(&scene, 1, &files).await;
     assert!(sent < 5_000, "{sent} bytes");
 }
