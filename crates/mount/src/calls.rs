@@ -5,12 +5,12 @@ use crate::privileges::{
     drop_privileges, inherited, masked, without_privileges, without_setgid, writing_takes,
 };
 use client::{
-    Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
-    Step, XattrFlag,
+    Allocate, Caller, Client, Done, Error, Found, Handle, Making, OpenFlags, Opened, RenameFlag,
+    Setting, Step, XattrFlag,
 };
 use fuser::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
-use protocol::Upstream;
+use protocol::{Objection, Upstream};
 use store::Containers;
 
 /// An open file that is closed again unless its handle reaches the kernel.
@@ -158,7 +158,8 @@ pub(crate) fn open<U: Upstream, C: Containers>(
 }
 
 /// Sets attributes. A change of owner takes privileges away whoever makes it, a change of size
-/// as a write does.
+/// as a write does. To set nothing is what chown(2) without an owner or a group comes to: it takes
+/// them away as well, from who may change a mode.
 pub(crate) fn set_attributes<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     caller: Caller,
@@ -171,9 +172,14 @@ pub(crate) fn set_attributes<U: Upstream, C: Containers>(
     let mut dropped = None;
     if setting.size.is_some() && writing_takes(caller) {
         dropped = drop_privileges(client, file, handle)?;
-    } else if owner_changes && setting.mode.is_none() {
+    } else if (owner_changes && setting.mode.is_none()) || setting == Setting::default() {
+        let node = client.attributes(file)?.node;
         // One update for both where it can be.
-        setting.mode = without_privileges(&client.attributes(file)?.node);
+        setting.mode = without_privileges(&node);
+        // Of what changes nothing else, the kernel has not asked whose file it is.
+        if setting.mode.is_some() && !owner_changes && ![0, node.uid].contains(&caller.uid) {
+            return Err(Error::Objection(Objection::NotPermitted).into());
+        }
     }
     let Done { value, wait } = client.set_attributes(caller, file, handle, &setting)?;
     Ok(Done { value, wait: wait.or(dropped) })

@@ -91,10 +91,14 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
         return reply.error(errno::NOT_KEPT);
     }
     let (caller, name) = (caller(request), name.as_bytes().to_vec());
+    let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name.as_slice());
     driver.serve(
         Call::of("removexattr", request, ino),
         move |client| client.remove_xattr(caller, file(ino), &name),
-        move |outcome| answer_empty(reply, outcome),
+        move |outcome| {
+            let outcome = if is_list { outcome.or_else(errno::removed_list) } else { outcome };
+            answer_empty(reply, outcome);
+        },
     );
 }
 

@@ -111,6 +111,38 @@ fn writing_and_giving_away_take_setuid_away() {
     assert_eq!(mode(&path), 0o777);
 }
 
+/// As on ext4.
+#[test]
+fn giving_away_to_nobody_else_takes_setuid_away_from_who_may() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let farm = Farm::new();
+    let machine = farm.machine("a", open_to_all());
+    set_mode(&machine.path(""), 0o777);
+    let path = machine.path("program");
+    fs::write(&path, "text").unwrap();
+    for (before, after) in [(0o6755, 0o755), (0o2755, 0o755), (0o6644, 0o2644), (0o755, 0o755)] {
+        set_mode(&path, before);
+        chown(&path, None, None).unwrap();
+        assert_eq!(mode(&path), after, "{before:o}");
+    }
+    const NOBODY: &str = "import os,sys; os.chown('program', -1, -1)";
+    let tries = || as_user(&format!("python3 -c \"{NOBODY}\""), &machine.path(""));
+    set_mode(&path, 0o4755);
+    assert!(!tries(), "somebody else's");
+    assert_eq!(mode(&path), 0o4755);
+    chown(&path, Some(USER), None).unwrap();
+    set_mode(&path, 0o4755);
+    assert!(tries());
+    assert_eq!(mode(&path), 0o755);
+    fs::create_dir(machine.path("folder")).unwrap();
+    set_mode(&machine.path("folder"), 0o2755);
+    chown(machine.path("folder"), None, None).unwrap();
+    assert_eq!(mode(&machine.path("folder")), 0o2755);
+}
+
 #[test]
 fn the_kernel_checks_permissions() {
     needs_fuse!();
@@ -176,6 +208,9 @@ fn extended_attributes_are_kept_by_name() {
     assert_eq!(removexattr(&path, name), Err(Errno::NODATA));
     let acl = getxattr(&path, "system.posix_acl_access", &mut value);
     assert_eq!(acl, Err(Errno::NODATA));
+    // As on ext4: it is not there afterwards.
+    removexattr(&path, "system.posix_acl_access").unwrap();
+    removexattr(&path, "system.posix_acl_default").unwrap();
     let other = getxattr(&path, "system.nfs4_acl", &mut value);
     assert_eq!(other, Err(Errno::OPNOTSUPP));
 }
