@@ -274,14 +274,24 @@ async fn not_ready(shared: &Shared, known: &Known, error: &client::Error) -> any
     let asked = shared.uplink.ask(Class::Interactive, Request::Measure);
     let exit = match tokio::time::timeout(Duration::from_secs(1), asked).await {
         Ok(Err(Unreachable::TurnedAway(_))) => Exit::TurnedAway,
+        // It is there, and cannot attach this device.
+        Ok(Ok(_)) => Exit::Failure,
         _ => Exit::Unreachable,
     };
-    fail(exit, format!("cannot mount {}: {why}{}", known.url, advice(exit)))
+    let why = match exit {
+        Exit::Failure => shared.status().link.trouble.unwrap_or(why),
+        _ => why,
+    };
+    fail(exit, format!("cannot mount {}: {why}{}", known.url, advice(exit, &why)))
 }
 
 /// What the user can look at.
-fn advice(exit: Exit) -> &'static str {
+fn advice(exit: Exit, why: &str) -> &'static str {
     match exit {
+        Exit::Failure if why == protocol::Objection::NoSpace.to_string() => {
+            ". The server's disk is full: make room there with `farfs gc --data DIR \
+             --empty-trash`, or remove what else is on that disk, and mount again"
+        }
         Exit::Unreachable => {
             ". Look whether `farfs serve` runs there, whether a firewall lets UDP through to its \
              port, and whether the URL names the address at which this machine reaches it \

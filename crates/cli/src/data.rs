@@ -3,7 +3,7 @@
 //! Draws: `lock`, `server.pem`, `tables.redb`, `tables.log/`, `chunks/`, `address`, `control.sock`, and
 //! `farfs.toml` if somebody wrote one.
 
-use crate::exit::{Exit, OrExit, fail};
+use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::{Lock, in_use, try_lock};
 use crate::reserve;
 use crate::units::Size;
@@ -76,6 +76,17 @@ impl Data {
     }
 
     fn open_as(directory: &Path, lost: LostKey, words: Words) -> Result<Option<Data>> {
+        Data::open_there(directory, lost, words).map_err(|error| match exit::is_read_only(&error) {
+            true => error.context(format!(
+                "the data directory {} lies on a file system that is mounted read-only: have that \
+                 mounted for writing, or name another directory with --data DIR",
+                directory.display()
+            )),
+            false => error,
+        })
+    }
+
+    fn open_there(directory: &Path, lost: LostKey, words: Words) -> Result<Option<Data>> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

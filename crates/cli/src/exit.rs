@@ -89,6 +89,12 @@ impl<T, E: Into<Error>> OrExit<T> for Result<T, E> {
     }
 }
 
+/// Whether it is a file system that is mounted read-only that is in the way.
+pub fn is_read_only(error: &Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// How the program ends after this error.
 pub fn code(error: &Error) -> Exit {
     if let Some(coded) = error.downcast_ref::<Coded>() {

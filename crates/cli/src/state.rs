@@ -4,7 +4,7 @@
 //! Draws: `lock`, `device.pem`, `server.toml`, `tables.redb`, `log/`, `cache/`, `control.sock`,
 //! `farfs.log`.
 
-use crate::exit::{Exit, fail};
+use crate::exit::{self, Exit, fail};
 use crate::lock::{Lock, lock, try_lock};
 use crate::mounts;
 use crate::plan::Consent;
@@ -55,6 +55,17 @@ impl State {
     /// Makes what is missing. A mount that has just been unmounted may still be ending there: it
     /// is waited for.
     pub fn open(directory: &Path) -> Result<State> {
+        State::open_there(directory).map_err(|error| match exit::is_read_only(&error) {
+            true => error.context(format!(
+                "the state directory {} lies on a file system that is mounted read-only: have \
+                 that mounted for writing, or name another directory with --state DIR",
+                directory.display()
+            )),
+            false => error,
+        })
+    }
+
+    fn open_there(directory: &Path) -> Result<State> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

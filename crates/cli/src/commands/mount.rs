@@ -47,7 +47,16 @@ pub struct Mount {
 
 /// The last of one or two words is the mount point.
 fn parted(first: OsString, second: Option<PathBuf>) -> Result<(Option<String>, PathBuf)> {
-    let Some(mountpoint) = second else { return Ok((None, first.into())) };
+    let Some(mountpoint) = second else {
+        if first.to_string_lossy().starts_with("farfs://") {
+            return Err(fail(
+                Exit::Usage,
+                "a URL alone does not say where to mount it: give a directory after it, as in \
+                 `farfs mount URL ~/work`",
+            ));
+        }
+        return Ok((None, first.into()));
+    };
     let url = first
         .into_string()
         .map_err(|url| fail(Exit::Usage, format!("{} is no URL", url.display())))?;

@@ -8,6 +8,7 @@ use crate::quota::{self, Bound};
 use crate::units::{BadUnit, Patience};
 use anyhow::Result;
 use clap::{ArgGroup, Subcommand};
+use replica::ReplicaError;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -119,7 +120,11 @@ impl Volume {
                 }
                 (data, Order::SetQuota { name, quota })
             }
-            Command::Remove { yes: false, name, .. } => {
+            Command::Remove { yes: false, name, data } => {
+                let volumes = orders::give(&data, &Order::ListVolumes)?;
+                if !volumes.iter().any(|line| line.split_whitespace().next() == Some(&name)) {
+                    return Err(ReplicaError::NoVolume(name).into());
+                }
                 return Err(fail(
                     Exit::Usage,
                     format!("this removes {name:?} with all its files for good; say --yes"),

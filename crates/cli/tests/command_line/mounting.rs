@@ -2,6 +2,7 @@
 
 use crate::program::{Server, farfs, farfs_called, farfs_configured};
 use std::path::Path;
+use std::process::Command;
 
 const KEY: &str = "abcdefghijklmnopqrstuvwxyz234567";
 
@@ -62,6 +63,44 @@ fn a_mount_point_of_which_nothing_is_known_needs_a_url() {
     let said =
         farfs(&["mount", text(mountpoint.path()), "--state", text(state.path())]).fails_with(2);
     assert!(said.contains("farfs invite"), "{said}");
+}
+
+#[test]
+fn a_url_without_a_mount_point_is_told_what_it_lacks() {
+    let said = farfs(&["mount", &url()]).fails_with(2);
+    assert!(said.contains("farfs mount URL ~/work"), "{said}");
+}
+
+#[test]
+fn a_directory_on_a_read_only_file_system_is_told_with_what_to_do() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(_only_here) = ReadOnly::made(place.path()) else { return };
+    let (state, mountpoint) = (place.path().join("state"), tempfile::tempdir().unwrap());
+    let arguments = ["mount", &url(), text(mountpoint.path()), "--state", text(&state)];
+    let said = farfs(&arguments).fails_with(1);
+    assert!(said.contains("read-only") && said.contains("--state DIR"), "{said}");
+    let data = place.path().join("data");
+    let said = farfs(&["serve", "--data", text(&data), "--listen", "127.0.0.1:0"]).fails_with(1);
+    assert!(said.contains("read-only") && said.contains("--data DIR"), "{said}");
+}
+
+/// A directory with a file system of its own, until it is dropped.
+struct ReadOnly(std::path::PathBuf);
+
+impl ReadOnly {
+    /// None: who runs the tests may not mount.
+    fn made(place: &Path) -> Option<ReadOnly> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "ro,size=64k", "none"]).arg(place);
+        let made = mount.stderr(std::process::Stdio::null()).status().is_ok_and(|s| s.success());
+        made.then(|| ReadOnly(place.into()))
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
 }
 
 #[test]

@@ -90,6 +90,8 @@ fn volumes_are_made_listed_and_removed_while_the_server_runs_and_while_it_does_n
     assert!(lines[2].contains("1 file  cut by gear"), "{listed}");
     volume(&["create", "--cutter", "knife", "bob"]).fails_with(2);
     volume(&["remove", "docs"]).fails_with(2);
+    // Nobody is asked to agree to what cannot be done.
+    volume(&["remove", "none"]).fails_with(7);
     volume(&["remove", "--yes", "docs"]).succeeds();
     volume(&["remove", "--yes", "docs"]).fails_with(7);
     let _server = Server::start(data);
