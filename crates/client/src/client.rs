@@ -16,7 +16,7 @@ use crate::seek::Seeking;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
-use model::{Change, Effects, FileId, ReplicaId, Stamp, Update};
+use model::{Change, Effects, FileId, ReplicaId, Stamp, Time, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -308,15 +308,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn change(
         &self,
         uid: u32,
-        build: impl FnOnce(&Tree<'_>, &mut Ids) -> Step<Change>,
-        also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
+        mut build: impl FnMut(&Tree<'_>, &mut Ids) -> Step<Change>,
+        mut also: impl FnMut(&mut dyn Write, &Update) -> Result<(), StoreError>,
     ) -> Step<Done<(Update, Effects)>> {
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
-        let mut core = self.core();
-        let done = self.change_under(&mut core, epoch, uid, build, also);
-        drop(core);
-        let done = self.or_makes_room(done)?;
+        let done = self
+            .with_room(|| self.change_under(&mut self.core(), epoch, uid, &mut build, &mut also))?;
         self.after_change()?;
         Ok(done)
     }
@@ -335,7 +333,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
-        let mut ids = Ids { replica, counter: core.meta.counter };
+        let mut ids = Ids { replica, counter: core.meta.counter, at: None };
         let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });
@@ -346,7 +344,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let update = Update {
             stamp: Stamp::new(replica, core.log.next_number()),
             uid,
-            at: self.inner.world.clock.time(),
+            at: ids.at.unwrap_or_else(|| self.inner.world.clock.time()),
             change,
         };
         let tree = Tree::new(&*write as &dyn Read, epoch);
@@ -456,6 +454,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 pub(crate) struct Ids {
     replica: ReplicaId,
     counter: u64,
+    /// When the change was made, if not just now.
+    pub at: Option<Time>,
 }
 
 impl Ids {

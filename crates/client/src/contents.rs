@@ -3,7 +3,7 @@
 //! close that made it returns.
 //! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
 
-use crate::client::{Client, Core, failed, log_failed};
+use crate::client::{Client, Core, failed, log_failed, stop};
 use crate::files::{Front, Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
@@ -13,7 +13,7 @@ use crate::recipes;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
-use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time};
+use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time, View};
 use protocol::Upstream;
 use std::sync::{Arc, PoisonError};
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -23,6 +23,7 @@ use update_log::Record;
 struct Written {
     dirty: Dirty,
     mtime: Option<Time>,
+    changed: Option<Time>,
     unlinked: bool,
     overtook: bool,
     used: i64,
@@ -117,6 +118,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let change =
             Change::Store { file: grip.file, expects: written.dirty.expects, contents, mtime };
         let mut stored = None;
+        let now = self.inner.world.clock.time();
         // What was open before the lease ran out may be stored: the origin looks at what it
         // expects to find.
         let everything = 0;
@@ -124,7 +126,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core,
             everything,
             uid,
-            |_, _| Ok(change),
+            |tree, ids| {
+                // The change was made when it was written, as everybody is shown: closing a file
+                // changes no times.
+                let node = tree.node(grip.file).map_err(stop)?;
+                let shown = written.changed.map(|at| node.map_or(at, |node| at.max(node.ctime)));
+                ids.at = shown.map(|shown| shown.min(now));
+                Ok(change)
+            },
             |write, update| {
                 let presence = match &upon {
                     Some((presence, part)) => {
@@ -163,6 +172,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(open.presence.dirty.map(|dirty| Written {
             dirty,
             mtime: open.mtime,
+            changed: open.changed,
             unlinked: open.unlinked.is_some(),
             overtook: open.overtook,
             used: open.presence.used,

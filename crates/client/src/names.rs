@@ -4,7 +4,7 @@ mod listing;
 
 pub(crate) use listing::{Listings, cookie};
 
-use crate::client::Client;
+use crate::client::{Client, Ids};
 use crate::files::Files;
 use crate::past::entry_or_past;
 use crate::types::{
@@ -124,7 +124,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         parent: FileId,
         name: &Name,
         making: &Making,
-        also: impl FnOnce(&mut dyn Write, &Update) -> Result<(), StoreError>,
+        also: impl FnMut(&mut dyn Write, &Update) -> Result<(), StoreError>,
     ) -> Step<Done<Found>> {
         let done = self.change(
             caller.uid,
@@ -187,7 +187,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         name: &Name,
     ) -> Step<Done<Found>> {
         let change = Change::Link { parent, name: name.clone(), file };
-        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
         let mut files = self.files();
         // Done already, so whatever the lease: of what may be open, as it is by now.
         let node = self.node_here(file)?;
@@ -287,6 +287,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.attributes(file)?;
             wait = self.truncate(caller, file, handle, size)?;
         }
+        // What was written to a mapping before was changed before: else it would count as changed
+        // when the kernel hands it on.
+        if setting.mtime.is_some()
+            && self.files().may_be_mapped(file)
+            && let Some(kernel) = self.inner.kernel.get()
+            && !kernel.forget_node(file, true)
+        {
+            tracing::debug!(%file, "what is mapped was not handed on before its times were set");
+        }
         let now = self.inner.world.clock.time();
         let set = AttributeChange {
             mode: setting.mode.map(|mode| mode & 0o7777),
@@ -305,7 +314,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let done = self.change_attributes(caller, file, |tree| {
             let node = tree.node(file).map_err(crate::client::stop)?;
             let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
-            Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set })
+            Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set: set.clone() })
         })?;
         if let Some(mtime) = mtime {
             self.files().set_mtime(file, mtime);
@@ -319,27 +328,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         caller: Caller,
         file: FileId,
-        build: impl FnOnce(&Tree<'_>) -> Step<Change>,
+        build: impl Fn(&Tree<'_>) -> Step<Change>,
     ) -> Step<Done<(Update, Effects)>> {
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
-        let mut core = self.core();
-        let done =
-            self.change_under(&mut core, epoch, caller.uid, |tree, _| build(tree), |_, _| Ok(()));
-        let mut done = match done {
-            Ok(done) => done,
-            Err(stop) => {
-                drop(core);
-                return self.or_makes_room(Err(stop));
+        let done = self.with_room(|| {
+            let mut core = self.core();
+            let (uid, build) = (caller.uid, |tree: &Tree<'_>, _: &mut Ids| build(tree));
+            let mut done = self.change_under(&mut core, epoch, uid, build, |_, _| Ok(()))?;
+            let is_being_written = self.files().is_being_written(file);
+            if let (Some(number), true) = (done.wait, is_being_written) {
+                let until = self.inner.world.clock.moment() + HELD_BACK;
+                core.waiters.wait_with_close(file, number, until);
+                done.wait = None;
             }
-        };
-        let is_being_written = self.files().is_being_written(file);
-        if let (Some(number), true) = (done.wait, is_being_written) {
-            let until = self.inner.world.clock.moment() + HELD_BACK;
-            core.waiters.wait_with_close(file, number, until);
-            done.wait = None;
-        }
-        drop(core);
+            Ok::<_, Stop>(done)
+        })?;
         self.after_change()?;
         Ok(done)
     }
@@ -379,13 +383,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let change =
             Change::SetXattr { file, name: name.to_vec().into(), value: value.to_vec().into() };
-        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
         Ok(Done { value: (), wait: done.wait })
     }
 
     pub fn remove_xattr(&self, caller: Caller, file: FileId, name: &[u8]) -> Step<Done<()>> {
         let change = Change::RemoveXattr { file, name: name.to_vec().into() };
-        let done = self.change(caller.uid, |_, _| Ok(change), |_, _| Ok(()))?;
+        let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
         Ok(Done { value: (), wait: done.wait })
     }
 

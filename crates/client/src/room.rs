@@ -13,7 +13,7 @@ pub(crate) use stretches::Touched;
 
 use crate::client::{Client, error_of};
 use crate::presence::Presence;
-use crate::types::{Error, Step, Stop};
+use crate::types::{Error, Stop};
 use awaited::Awaited;
 use choose::{Closed, choose};
 use model::{FileId, Time, View};
@@ -141,6 +141,29 @@ pub(crate) enum Wanted {
 /// The version that whoever makes room is filling: nobody else fills it meanwhile.
 pub(crate) type Mine = (FileId, u32);
 
+/// What a call that met a full disk ends with.
+pub(crate) trait MayBeFull {
+    fn is_full(&self) -> bool;
+}
+
+impl MayBeFull for StoreError {
+    fn is_full(&self) -> bool {
+        matches!(self, StoreError::Full(_))
+    }
+}
+
+impl MayBeFull for Error {
+    fn is_full(&self) -> bool {
+        matches!(self, Error::DiskFull)
+    }
+}
+
+impl MayBeFull for Stop {
+    fn is_full(&self) -> bool {
+        matches!(self, Stop::Error(error) if error.is_full())
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Keeps the cache to its size, and lets containers go that nobody needs.
     pub(crate) fn keep_to_size(&self) -> Result<(), Error> {
@@ -185,45 +208,30 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Does what may find the disk full. If it is, what the cache can do without goes, and it is
-    /// tried again.
-    pub(crate) fn with_room<T>(&self, work: impl Fn() -> StoreResult<T>) -> StoreResult<T> {
-        match work() {
-            Err(StoreError::Full(place)) => {
-                if self.empty_trash(0)? {
-                    match work() {
-                        Err(StoreError::Full(_)) => {}
-                        outcome => return outcome,
-                    }
-                }
-                match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
-                    Ok(true) => work(),
-                    made => {
-                        tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
-                        Err(StoreError::Full(place))
-                    }
-                }
-            }
-            outcome => outcome,
+    /// tried again. Who calls this holds no locks.
+    pub(crate) fn with_room<T, E: MayBeFull>(
+        &self,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let full = match work() {
+            Err(error) if error.is_full() => error,
+            outcome => return outcome,
+        };
+        match self.empty_trash(0) {
+            Ok(true) => match work() {
+                Err(error) if error.is_full() => {}
+                outcome => return outcome,
+            },
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "what is kept aside could not be let go of"),
         }
-    }
-
-    /// What found the disk full has failed; for what comes next, the cache makes room.
-    pub(crate) fn or_makes_room<T>(&self, outcome: Step<T>) -> Step<T> {
-        outcome.map_err(|stop| match stop {
-            Stop::Error(error) => Stop::Error(self.made_room(error)),
-            need => need,
-        })
-    }
-
-    /// The same for an error.
-    pub(crate) fn made_room(&self, error: Error) -> Error {
-        if matches!(error, Error::DiskFull) {
-            match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
-                Ok(made) => tracing::debug!(made, "the disk is full, and room was looked for"),
-                Err(error) => tracing::debug!(%error, "nothing can leave the cache"),
+        match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
+            Ok(true) => work(),
+            made => {
+                tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
+                Err(full)
             }
         }
-        error
     }
 
     /// The bytes by which the cache would be too large with so many more.
@@ -433,7 +441,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let room = &self.inner.room;
         let is_due = {
             let seen = room.seen();
-            seen.last.is_none_or(|(at, _)| now.since(at) >= KNOWN_FOR) && seen.may_look_again(now)
+            // No file, and bytes all the same: one has come since.
+            let unlike = room.files.load(Ordering::Relaxed) == 0 && room.bytes() > 0;
+            let old = seen.last.is_none_or(|(at, _)| now.since(at) >= KNOWN_FOR);
+            (old || unlike) && seen.may_look_again(now)
         };
         if is_due && let Err(error) = self.look() {
             tracing::warn!(%error, "the cache could not be measured");

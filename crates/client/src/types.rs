@@ -148,7 +148,7 @@ pub struct Making {
 }
 
 /// Attributes to set; none stays.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
     pub mode: Option<u16>,
     pub uid: Option<u32>,
@@ -158,7 +158,7 @@ pub struct Setting {
     pub mtime: Option<SetTime>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     Now,
     At(Time),

@@ -104,7 +104,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
             let outcome = if fetched || self.core().unsaved {
-                let work = move || Ok(client.checkpoint().map_err(|error| client.made_room(error)));
+                let work = move || Ok(client.with_room(|| client.checkpoint()));
                 self.off_the_runtime(work).await.unwrap_or(Ok(()))
             } else {
                 Ok(())

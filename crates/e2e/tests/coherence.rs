@@ -10,6 +10,7 @@ use e2e::mount::Wanted;
 use e2e::{Lane, Mount, Server, World, eventually, timed};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Barrier;
@@ -99,6 +100,39 @@ fn connected_attributes_are_seen_at_once() {
         let mut seen = [0xff; 4];
         assert_eq!(rustix::fs::getxattr(there.path("file"), "user.a", &mut seen), Ok(1));
         assert_eq!(seen[0], round as u8);
+    }
+}
+
+/// Programs that look for what has changed go by it: git, and tar for what it left out last time.
+#[test]
+fn connected_a_change_has_one_time_everywhere_whatever_is_set_while_it_is_written() {
+    let (_world, _server, a, b) = two("connected");
+    let set = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let change = |what: char, file: &mut File, path: &Path| match what {
+        'w' => file.write_all(b"text").unwrap(),
+        'm' => file.set_permissions(Permissions::from_mode(0o600)).unwrap(),
+        't' => file.set_modified(set).unwrap(),
+        'l' => fs::hard_link(path, path.with_extension("linked")).unwrap(),
+        's' => file.sync_all().unwrap(),
+        _ => drop(file.metadata().unwrap()),
+    };
+    for changes in ["w", "wm", "wt", "wmt", "wtm", "w?", "wl", "wsm", "wmsw", "mwm?"] {
+        let (here, there) = (a.path(changes), b.path(changes));
+        let mut file = File::create(&here).unwrap();
+        for what in changes.chars() {
+            change(what, &mut file, &here);
+            // Longer than a tick of any clock.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(file);
+        let times = |path: &Path| {
+            let stat = fs::metadata(path).unwrap();
+            (stat.ctime(), stat.ctime_nsec(), stat.mtime(), stat.mtime_nsec())
+        };
+        eventually(SOON, "the last close is done", || {
+            fs::read(&there).is_ok_and(|text| text == fs::read(&here).unwrap())
+        });
+        assert_eq!(times(&here), times(&there), "{changes}");
     }
 }
 

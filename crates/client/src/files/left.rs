@@ -1,7 +1,7 @@
 //! What was written and not stored, and nobody has open: left over from a close that failed, or
 //! from before this machine stopped.
 
-use super::{Files, OpenFile};
+use super::{Files, HandleState, OpenFile};
 use crate::presence::Presence;
 use model::{FileId, Stamp};
 use store::Container;
@@ -59,6 +59,14 @@ impl<K: Container> Files<K> {
     }
 
     /// Somebody has it open who has written what is not stored yet, and will close it.
+    /// Whether a program may have written to a mapping of it of which nothing is known here yet.
+    pub fn may_be_mapped(&self, file: FileId) -> bool {
+        let both = |state: &HandleState| state.flags.read && state.flags.write && !state.direct;
+        let written = |open: &OpenFile<K>| open.is_for_writing() && open.cached_handles > 0;
+        self.generations(file).any(written)
+            && self.handles.values().any(|state| state.file == file && both(state))
+    }
+
     pub fn is_being_written(&self, file: FileId) -> bool {
         let is_it = |open: &OpenFile<K>| open.is_for_writing() && open.presence.dirty.is_some();
         self.generations(file).any(is_it)

@@ -22,7 +22,7 @@ const USED_GRAIN_SECS: i64 = 30;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
-        self.or_makes_room(self.open_here(caller, file, flags))
+        self.with_room(|| self.open_here(caller, file, flags))
     }
 
     fn open_here(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {

@@ -118,3 +118,27 @@ fn what_another_machine_has_just_replaced_can_be_mapped() {
         assert!(Mapping::shared(&file, length).read(0, length) == bytes, "round {round}");
     }
 }
+
+/// As on a local disk, where the write counts when it is done, not when it reaches the file.
+#[test]
+fn times_that_are_set_after_a_write_to_a_mapping_stay() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, vec![0; 10_000]).unwrap();
+        let set = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+        let file = read_write(&path);
+        let mapping = Mapping::shared(&file, 10_000);
+        mapping.write(5_000, b"before");
+        file.set_modified(set).unwrap();
+        assert_eq!(modified(), set);
+        file.sync_all().unwrap();
+        assert_eq!(modified(), set, "nothing was written since");
+        mapping.write(5_000, b"after it");
+        drop(mapping);
+        drop(file);
+        e2e::eventually(std::time::Duration::from_secs(5), "the second write counts", || {
+            modified() != set && &fs::read(&path).unwrap()[5_000..5_008] == b"after it"
+        });
+    });
+}
