@@ -5,12 +5,12 @@ use crate::privileges::{
     drop_privileges, inherited, masked, without_privileges, without_setgid, writing_takes,
 };
 use client::{
-    Allocate, Caller, Client, Done, Error, Found, Handle, Making, OpenFlags, Opened, RenameFlag,
-    Setting, Step, XattrFlag,
+    Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
+    Step, XattrFlag,
 };
 use fuser::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
-use protocol::{Objection, Upstream};
+use protocol::Upstream;
 use store::Containers;
 
 /// An open file that is closed again unless its handle reaches the kernel.
@@ -174,12 +174,11 @@ pub(crate) fn set_attributes<U: Upstream, C: Containers>(
         dropped = drop_privileges(client, file, handle)?;
     } else if (owner_changes && setting.mode.is_none()) || setting == Setting::default() {
         let node = client.attributes(file)?.node;
+        // Of what changes nothing else, the kernel has not asked whose file it is; and it asks for
+        // it before a write, which takes them away itself.
+        let may = owner_changes || [0, node.uid].contains(&caller.uid);
         // One update for both where it can be.
-        setting.mode = without_privileges(&node);
-        // Of what changes nothing else, the kernel has not asked whose file it is.
-        if setting.mode.is_some() && !owner_changes && ![0, node.uid].contains(&caller.uid) {
-            return Err(Error::Objection(Objection::NotPermitted).into());
-        }
+        setting.mode = without_privileges(&node).filter(|_| may);
     }
     let Done { value, wait } = client.set_attributes(caller, file, handle, &setting)?;
     Ok(Done { value, wait: wait.or(dropped) })

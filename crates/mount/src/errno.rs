@@ -87,11 +87,6 @@ pub(crate) fn refused_create(errno: Errno, exclusive: bool) -> Errno {
     if errno == Errno::EEXIST && !exclusive { Errno::ESTALE } else { errno }
 }
 
-/// The errno of attributes that may not be set: of those, only the owner may.
-pub(crate) fn refused_setting(errno: Errno) -> Errno {
-    if errno == Errno::EACCES { Errno::EPERM } else { errno }
-}
-
 /// Taking away an access control list that is not there is done already, as on ext4.
 pub(crate) fn removed_list(errno: Errno) -> Result<(), Errno> {
     if errno == Errno::ENODATA { Ok(()) } else { Err(errno) }

@@ -119,7 +119,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         self.driver.serve_kept(
             Call::of("setattr", request, ino),
             move |client| calls::set_attributes(client, caller, file(ino), fh, &setting),
-            move |outcome| answer_attributes(reply, outcome.map_err(errno::refused_setting)),
+            move |outcome| answer_attributes(reply, outcome),
         );
     }
 
