@@ -18,7 +18,7 @@ pub use part::{Lacks, PartOf, Short, describe_part};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     pub tree: Tree,
-    /// All of the file, in order.
+    /// All of the file, in order; of one that has more than fit into memory the first of them.
     pub pieces: Vec<Placed>,
     /// By these a file that is like it can be found; none of a large one, which is like another if
     /// they share chunks.
@@ -36,6 +36,9 @@ pub enum Found {
 /// Larger files have no features.
 const FEATURES_BYTES_MAX: u64 = 1 << 20;
 
+/// Pieces that do not fit are given away so many at a time.
+const BEYOND_PIECES: usize = 4096;
+
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 256 << 10;
 
@@ -47,14 +50,18 @@ pub fn describe<E: From<ChunksError>>(
     size: u64,
     read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
 ) -> Result<Described, E> {
-    describe_on(Growing::new(secret, cutter), size, read)
+    describe_on(Growing::new(secret, cutter), size, usize::MAX, read, |_| Ok(()))
 }
 
-/// The same where a part of it has been cut and named.
+/// The same where a part of it has been cut and named, and of a file that may have more pieces than
+/// fit into memory: of the pieces only the first `pieces_max` are kept, and the others go to
+/// `beyond`, in order.
 pub fn describe_on<E: From<ChunksError>>(
     mut growing: Growing,
     size: u64,
+    pieces_max: usize,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<Found, E>,
+    mut beyond: impl FnMut(&[Placed]) -> Result<(), E>,
 ) -> Result<Described, E> {
     let left = size.saturating_sub(growing.pushed);
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(left).unwrap_or(READ_BYTES))];
@@ -66,11 +73,18 @@ pub fn describe_on<E: From<ChunksError>>(
             Found::Bytes(found) => growing.push(&buffer[..found.min(wanted)], |_, _| ()),
             Found::Hole(zeros) => growing.push_zeros(zeros.min(left)),
         }
+        if growing.naming.pieces.len() >= pieces_max.saturating_add(BEYOND_PIECES) {
+            beyond(&growing.naming.pieces.split_off(pieces_max))?;
+        }
     }
-    match growing.pushed == size {
-        true => Ok(growing.finish()),
-        false => Err(ChunksError::SizeChanged { stated: size, found: growing.pushed }.into()),
+    if growing.pushed != size {
+        return Err(ChunksError::SizeChanged { stated: size, found: growing.pushed }.into());
     }
+    let mut described = growing.finish();
+    if described.pieces.len() > pieces_max {
+        beyond(&described.pieces.split_off(pieces_max))?;
+    }
+    Ok(described)
 }
 
 /// Describes contents that are in memory.
@@ -152,6 +166,13 @@ pub(crate) struct Naming {
     offset: u64,
 }
 
+impl Described {
+    /// Whether the pieces are all of the file.
+    pub fn has_all_pieces(&self) -> bool {
+        self.pieces.last().map_or(0, Placed::end) == self.tree.contents.size
+    }
+}
+
 impl Naming {
     pub(crate) fn new(secret: &Secret) -> Naming {
         let (secret, builder) = (secret.clone(), Builder::new(secret));
@@ -203,6 +224,34 @@ mod tests {
             (65_530..65_545usize).prop_map(|length| vec![0; length]),
         ];
         prop::collection::vec(stretch, 0..5).prop_map(|stretches| stretches.concat())
+    }
+
+    #[test]
+    fn of_pieces_that_do_not_fit_none_is_kept_and_none_is_left_out() {
+        let bytes = noise(1, 2_000_000);
+        let secret = Secret::new([7; 32]);
+        let whole = describe_bytes(&secret, Cutter::Gear, &bytes);
+        for most in [0, 1, 50, 100_000] {
+            let (growing, size) = (Growing::new(&secret, Cutter::Gear), bytes.len() as u64);
+            let (mut beyond, mut longest) = (Vec::new(), 0);
+            let read = |offset: u64, buffer: &mut [u8]| {
+                let rest = &bytes[usize::try_from(offset).expect("it is in memory")..];
+                let found = rest.len().min(buffer.len());
+                buffer[..found].copy_from_slice(&rest[..found]);
+                Ok::<_, ChunksError>(Found::Bytes(found))
+            };
+            let described = describe_on(growing, size, most, read, |pieces| {
+                longest = longest.max(pieces.len());
+                beyond.extend_from_slice(pieces);
+                Ok(())
+            });
+            let described = described.expect("it fits");
+            assert!(described.pieces.len() <= most);
+            assert!(longest < BEYOND_PIECES + READ_BYTES / 1024, "{longest} at once");
+            assert_eq!(described.has_all_pieces(), beyond.is_empty());
+            assert_eq!([&described.pieces[..], &beyond].concat(), whole.pieces);
+            assert_eq!(described.tree, whole.tree);
+        }
     }
 
     proptest! {

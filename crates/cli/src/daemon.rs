@@ -189,6 +189,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         durability: plan.durability.wanted(),
         cache_bytes_max: plan.cache_bytes_max,
         pending_near_max: client::PENDING_NEAR_MAX,
+        plan_chunks_max: client::PLAN_CHUNKS_MAX,
         answer_within: plan.answer_within,
         volume: known.volume.clone(),
         server,

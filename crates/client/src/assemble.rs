@@ -102,7 +102,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Option<Delta>, Error> {
         let own = (plan.file, update.stamp);
         let can = self.connection().assembles && !self.kin().is_useless(own.0, own.1);
-        if !can || plan.is_left_alone(names) || plan.images.is_some() {
+        if !can || plan.is_part() || plan.is_left_alone(names) || plan.images.is_some() {
             return Ok(None);
         }
         let Some(stretch) = stretch_of(plan, names) else { return Ok(None) };

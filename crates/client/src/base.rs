@@ -371,8 +371,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let rate = self.inner.upstream.quality().rate_up;
         let bytes = plan.bytes_of(names);
         let effort = |both: u64| worth::effort(rate, bytes, both);
-        let packed =
-            names.len() < plan.data.len() && self.is_packed(plan)? && source.is_packed()?;
+        let packed = !plan.is_part()
+            && names.len() < plan.data.len()
+            && self.is_packed(plan)?
+            && source.is_packed()?;
         let coded = Coded { update, plan, source: &source };
         if packed && effort(source.size + plan.data_bytes()) == Some(Effort::Usual) {
             let all = plan.data_in_order();

@@ -7,7 +7,7 @@ use crate::client::{Client, Core, failed, log_failed, stop};
 use crate::files::{Front, Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
-use crate::plan::{Plan, describe_container, describe_container_again};
+use crate::plan::{Plan, describe_container_again};
 use crate::presence::{Dirty, Presence};
 use crate::recipes;
 use crate::types::{Error, Need, Step, Stop};
@@ -56,7 +56,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let (secret, cutter) = self.secret();
         let front = match &written.front {
-            Some(front) => self.describe_front(&grip.container, front)?,
+            Some(front) => self.describe_front(grip.key(), &grip.container, front)?,
             None => None,
         };
         let outcome = match (&written.since, front) {
@@ -65,7 +65,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     .map(|(described, fresh)| (described, Some(fresh)))
             }
             (None, Some(described)) => Ok((described, None)),
-            (None, None) => describe_container(&grip.container, &secret, cutter)
+            (None, None) => self
+                .describe_here(grip.key(), &grip.container, None)
                 .map(|described| (described, None)),
         };
         let (described, fresh) = outcome.map_err(|error| Error::Failed(error.to_string()))?;
@@ -151,14 +152,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             },
         )?;
         let presence = stored.expect("a change that was done has been written");
-        self.became(grip, &presence, &described.pieces);
+        self.became(grip, &presence, described);
         self.known().written(grip.file, presence.version, contents, mtime);
         let number = done.value.0.stamp.number;
         if written.overtook {
             core.waiters.owe(number);
         }
         let images = written.images.clone().map(Arc::new);
-        let mut plan = Plan::new(grip.file, grip.generation, described, kin);
+        let most = self.inner.settings.plan_chunks_max;
+        let mut plan = Plan::new(grip.file, grip.generation, described, kin, most);
         plan.images = images;
         plan.early = written.front.as_ref().map(|front| front.work.clone());
         plan.early = plan.early.filter(|work| work.has_sent());
@@ -260,7 +262,7 @@ pub(crate) fn note_places(
     note_features(write, file, generation, &described.features)
 }
 
-fn note_pieces(
+pub(crate) fn note_pieces(
     write: &mut dyn Write,
     file: FileId,
     generation: u32,

@@ -14,7 +14,7 @@ use crate::presence::Presence;
 use crate::replay_log::{Setback, pack_all};
 use crate::types::{Error, Need};
 use chunks::index::{self, Place};
-use chunks::{CHUNK_BYTES_MAX, Secret};
+use chunks::{CHUNK_BYTES_MAX, Growing, Secret};
 use model::{ChunkName, FileId, Piece};
 use protocol::{
     Class, PAYLOAD_BYTES_MAX, Refusal, Request, Response, Upstream, WANTED_CHUNKS_MAX, Wanted,
@@ -324,19 +324,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             let container = self.inner.containers.open(key, false).map_err(error_of)?;
             let Some(container) = container else { continue };
-            let described = describe_container(&container, &secret, cutter)
-                .map_err(|error| Error::Failed(error.to_string()))?;
-            for placed in &described.pieces {
-                let Piece::Chunk { name, length } = placed.piece else { continue };
-                if !wanted.contains(&name) {
-                    continue;
+            let size = container.length().map_err(error_of)?;
+            let growing = Growing::new(&secret, cutter);
+            let described = describe_container(&container, growing, size, 0, |pieces| {
+                for placed in pieces {
+                    let Piece::Chunk { name, length } = placed.piece else { continue };
+                    if !wanted.contains(&name) {
+                        continue;
+                    }
+                    let length = usize::try_from(length).unwrap_or(usize::MAX);
+                    let bytes = container.read(placed.offset, length)?;
+                    if secret.check(&name, &bytes).is_ok() && wanted.remove(&name) {
+                        found.push((name, bytes));
+                    }
                 }
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let bytes = container.read(placed.offset, length).map_err(error_of)?;
-                if secret.check(&name, &bytes).is_ok() && wanted.remove(&name) {
-                    found.push((name, bytes));
-                }
-            }
+                Ok(())
+            });
+            let described = described.map_err(|error| Error::Failed(error.to_string()))?;
             let recipe: BTreeMap<ChunkName, Vec<u8>> = described.tree.chunks.into_iter().collect();
             let here: Vec<ChunkName> =
                 wanted.iter().filter(|name| recipe.contains_key(name)).copied().collect();

@@ -233,7 +233,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             missing.iter().filter(|name| plan.data.contains_key(*name)).copied().collect();
         let bytes = plan.bytes_of(&lacking);
         let size = plan.size();
-        if !self.is_worth_unpacking(bytes) || !self.is_packed(plan)? {
+        if plan.is_part() || !self.is_worth_unpacking(bytes) || !self.is_packed(plan)? {
             return Ok(Vec::new());
         }
         let mut names = Vec::new();

@@ -11,6 +11,7 @@ mod asking;
 mod assemble;
 mod away;
 mod base;
+mod beyond;
 mod client;
 mod company;
 mod connection;
@@ -63,6 +64,7 @@ mod waiters;
 mod worth;
 
 /// Pending updates that are kept in memory, unless there is a reason for another number.
+pub use plan::PLAN_CHUNKS_MAX;
 pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
 
 pub use client::{Client, ClientError, Stores};

@@ -10,7 +10,7 @@ use chunks::delta::Codec;
 use chunks::{ChunksError, Described, Found, Growing, Placed, Secret, describe_again, describe_on};
 use model::{ChunkName, FileId, Piece};
 use protocol::{BASE_BYTES_MAX, Cutter, Delta, Upstream};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use store::container::Key;
@@ -32,8 +32,12 @@ pub(crate) struct Plan {
     pub file: FileId,
     pub generation: u32,
     pub recipe: BTreeMap<ChunkName, Vec<u8>>,
-    /// Offset and length in the container.
+    /// Offset and length in the container. Of a very large file the first chunks, and what was
+    /// looked up.
     pub data: BTreeMap<ChunkName, (u64, u32)>,
+    /// Of such a file the size.
+    part_of: Option<u64>,
+    looked_up: Vec<ChunkName>,
     /// A file that has much of the same.
     pub kin: Option<FileId>,
     /// Chunks that were last to be sent together, and the delta for them, if there is a good one.
@@ -62,11 +66,21 @@ enum Arrived {
 }
 
 impl Plan {
-    pub fn new(file: FileId, generation: u32, described: &Described, kin: Option<FileId>) -> Plan {
+    /// `chunks_max`: so many chunks of data are at hand.
+    pub fn new(
+        file: FileId,
+        generation: u32,
+        described: &Described,
+        kin: Option<FileId>,
+        chunks_max: usize,
+    ) -> Plan {
         let recipe = described.tree.chunks.iter().cloned().collect();
+        let has_all = described.has_all_pieces() && described.pieces.len() <= chunks_max;
+        let part_of = (!has_all).then_some(described.tree.contents.size);
         let data = described
             .pieces
             .iter()
+            .take(chunks_max)
             .filter_map(|placed| match placed.piece {
                 Piece::Chunk { name, length } => {
                     let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
@@ -75,13 +89,45 @@ impl Plan {
                 Piece::Zeros { .. } => None,
             })
             .collect();
-        Plan { recipe, data, kin, ..Plan::empty(file, generation) }
+        Plan { recipe, data, kin, part_of, ..Plan::empty(file, generation) }
     }
 
     pub fn empty(file: FileId, generation: u32) -> Plan {
         let (recipe, data, arrived) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (kin, coded, images, early, sends_on) = (None, None, None, None, false);
-        Plan { file, generation, recipe, data, kin, coded, images, early, sends_on, arrived }
+        Plan {
+            file,
+            generation,
+            recipe,
+            data,
+            part_of: None,
+            looked_up: Vec::new(),
+            kin,
+            coded,
+            images,
+            early,
+            sends_on,
+            arrived,
+        }
+    }
+
+    /// Whether there are chunks of data that are not at hand.
+    pub fn is_part(&self) -> bool {
+        self.part_of.is_some()
+    }
+
+    /// A chunk that was not at hand is here.
+    pub fn look_up(&mut self, name: ChunkName, offset: u64, length: u32) {
+        self.data.insert(name, (offset, length));
+        self.looked_up.push(name);
+    }
+
+    /// What was looked up makes room for what comes next.
+    pub fn forget_looked_up(&mut self) {
+        for name in std::mem::take(&mut self.looked_up) {
+            self.data.remove(&name);
+            self.arrived.remove(&name);
+        }
     }
 
     /// Every chunk's name, recipe chunks first.
@@ -128,7 +174,7 @@ impl Plan {
     /// Up to where its last chunk goes: of a container the size.
     pub fn size(&self) -> u64 {
         let ends = self.data.values().map(|(offset, length)| offset + u64::from(*length));
-        ends.max().unwrap_or(0)
+        self.part_of.or(ends.max()).unwrap_or(0)
     }
 
     /// Data chunks that begin in a stretch, in order, with where each begins and its length.
@@ -141,7 +187,7 @@ impl Plan {
 
     /// Whether a delta stands for all data chunks.
     pub fn is_whole(&self, delta: &Delta) -> bool {
-        delta.lengths.len() == self.data.len()
+        !self.is_part() && delta.lengths.len() == self.data.len()
     }
 
     /// What a delta stands for that was made for these chunks.
@@ -208,6 +254,8 @@ impl Plan {
 /// What the plans that are kept may take in memory, about. Those beyond are made again from the
 /// containers when it is their turn.
 const PLANS_BYTES_MAX: usize = 32 << 20;
+/// Chunks of data of one file that a plan has at hand, unless settings say otherwise.
+pub const PLAN_CHUNKS_MAX: usize = 1 << 18;
 /// What a plan takes by itself, with nodes of its maps that have one row each, and what each chunk
 /// of it takes in full ones.
 const PLAN_BYTES: usize = 1536;
@@ -285,27 +333,28 @@ pub(crate) fn forget_home(write: &mut dyn Write, name: &ChunkName) -> Result<(),
     write.delete(HOME, &name.0)
 }
 
-/// Cuts and names what a container holds. Holes are not read.
+/// Cuts and names what a container holds, up to its `size`, where a part of it may have been.
+/// Holes are not read. Pieces beyond the first `pieces_max` go to `beyond`.
 pub(crate) fn describe_container(
-    container: &impl Container,
-    secret: &Secret,
-    cutter: Cutter,
-) -> Result<Described, ChunksError> {
-    let size = container.length()?;
-    described_to_the_end(container, Growing::new(secret, cutter), size)
-}
-
-/// The same where a part of it has been cut and named, up to its `size`.
-pub(crate) fn described_to_the_end(
     container: &impl Container,
     growing: Growing,
     size: u64,
+    pieces_max: usize,
+    beyond: impl FnMut(&[Placed]) -> Result<(), ChunksError>,
 ) -> Result<Described, ChunksError> {
-    let from = growing.pushed();
-    let mut data = container.data(from, size.saturating_sub(from))?.into_iter().peekable();
-    describe_on(growing, size, |offset, buffer| {
-        while data.next_if(|(start, length)| start + length <= offset).is_some() {}
-        let Some((start, length)) = data.peek() else { return Ok(Found::Hole(size - offset)) };
+    // What is known of data and holes ahead, up to `seen`: in a file there may be very many.
+    let (mut seen, mut data) = (growing.pushed(), VecDeque::new());
+    // The hole may be one of terabytes.
+    let mut step = HOLE_STEP_BYTES;
+    let read = |offset: u64, buffer: &mut [u8]| {
+        while data.pop_front_if(|(start, length)| *start + *length <= offset).is_some() {}
+        if data.is_empty() {
+            let from = seen.max(offset);
+            seen = from.saturating_add(step).min(size);
+            data = container.data(from, seen - from)?.into();
+            step = if data.is_empty() { step.saturating_mul(2) } else { HOLE_STEP_BYTES };
+        }
+        let Some((start, length)) = data.front() else { return Ok(Found::Hole(seen - offset)) };
         if *start > offset {
             return Ok(Found::Hole(start - offset));
         }
@@ -313,7 +362,8 @@ pub(crate) fn described_to_the_end(
         let bytes = container.read(offset, buffer.len().min(left).min(READ_BYTES_MAX))?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok::<_, ChunksError>(Found::Bytes(bytes.len()))
-    })
+    };
+    describe_on(growing, size, pieces_max, read, beyond)
 }
 
 /// The same of a container that was as `before` says, of what was written since.
@@ -388,7 +438,7 @@ mod tests {
 
     fn plan(bytes: &[u8]) -> Plan {
         let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, bytes);
-        Plan::new(FileId(5), 1, &described, None)
+        Plan::new(FileId(5), 1, &described, None, usize::MAX)
     }
 
     #[test]
@@ -411,6 +461,27 @@ mod tests {
     fn what_is_no_chunk_of_the_version_does_not_arrive() {
         let (mut plan, other) = (plan(b"one"), plan(b"other"));
         assert!(!plan.note_arrived(&other.data_in_order()[0]));
+    }
+
+    #[test]
+    fn of_a_very_large_file_so_many_chunks_are_at_hand_and_what_was_looked_up() {
+        let mut bytes = vec![0; 300_000];
+        world::World::simulated(0, 1).entropy.fill(&mut bytes);
+        let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, &bytes);
+        let of = |most| Plan::new(FileId(5), 1, &described, None, most);
+        let (whole, mut part) = (of(1000), of(5));
+        assert!(!whole.is_part() && whole.data.len() == described.pieces.len());
+        assert!(part.is_part() && part.data.len() == 5);
+        assert!(part.bytes() < whole.bytes() && part.size() == whole.size());
+        let first = part.data_in_order();
+        for name in whole.data_in_order().iter().rev().take(7) {
+            let (offset, length) = whole.data[name];
+            part.look_up(*name, offset, length);
+            part.note_arrived(name);
+        }
+        assert_eq!(part.data.len(), 5 + 7);
+        part.forget_looked_up();
+        assert_eq!((part.data_in_order(), part.arrived.len()), (first, 0));
     }
 
     fn plan_of(recipe_bytes: usize) -> Plan {

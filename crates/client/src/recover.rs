@@ -15,7 +15,7 @@ use crate::presence::{Dirty, Presence};
 use crate::renumber::Anew;
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
-use chunks::Secret;
+use chunks::{Growing, Secret};
 use model::{Change, Contents, FileId, Stamp, Update};
 use protocol::Upstream;
 use store::container::Key;
@@ -201,7 +201,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(!holds);
         }
         let Some(container) = self.inner.containers.open(key, false)? else { return Ok(false) };
-        let described = describe_container(&container, &secret, meta.cutter)?;
+        let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);
+        let described = describe_container(&container, growing, size, 0, |_| Ok(()))?;
         Ok(described.tree.contents != *contents)
     }
 

@@ -8,7 +8,7 @@ pub(crate) use puts::under_way_most;
 use crate::client::{Client, error_of};
 use crate::files::has_length;
 use crate::parcel::{Parcel, coded_bytes};
-use crate::plan::{Opened, Plan, describe_container, is_home};
+use crate::plan::{Opened, Plan, is_home};
 use crate::presence::Presence;
 use crate::replay_log::Setback;
 use crate::types::Error;
@@ -68,14 +68,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if is_this {
             has_length(&container, contents.size).map_err(error_of)?;
         }
-        let (secret, cutter) = self.secret();
-        let described = describe_container(&container, &secret, cutter)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        let described = self.describe_here(key, &container, None);
+        let described = described.map_err(|error| Error::Failed(error.to_string()))?;
         if described.tree.contents != *contents {
             return Ok(false);
         }
         let kin = self.guess_for(&described, *file, &container);
-        let plan = Plan::new(*file, key.generation, &described, kin);
+        let most = self.inner.settings.plan_chunks_max;
+        let plan = Plan::new(*file, key.generation, &described, kin, most);
         self.core().plans.insert(update.stamp.number, plan);
         Ok(true)
     }

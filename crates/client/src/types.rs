@@ -213,6 +213,8 @@ pub struct Settings {
     /// Updates that are pending and kept in memory; the others are read from the log when it is
     /// their turn.
     pub pending_near_max: usize,
+    /// Chunks of one file that are at hand while it is sent; where the others are is looked up.
+    pub plan_chunks_max: usize,
     /// Files of so many bytes are sent while they are written, whatever the link. None: large ones,
     /// where the link is fast.
     pub early_bytes_min: Option<u64>,

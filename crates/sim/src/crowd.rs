@@ -17,7 +17,7 @@ use crate::network::Conditions;
 use crate::operation::{Operation, Outcome, Path};
 use crate::perform::Programs;
 use crate::tree::Tree;
-use client::WantedMode;
+use client::{PLAN_CHUNKS_MAX, WantedMode};
 use model::Kind;
 use protocol::Mode;
 use std::sync::Arc;
@@ -95,6 +95,11 @@ pub(crate) fn early_bytes_min(chance: &Entropy) -> Option<u64> {
     (chance.below(2) == 0).then_some(4_000)
 }
 
+/// For every second machine a file of more than one chunk is a very large one.
+pub(crate) fn plan_chunks_max(side: usize) -> usize {
+    if side.is_multiple_of(2) { PLAN_CHUNKS_MAX } else { 1 }
+}
+
 pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
     room.network.spoil_deltas(DELTA_SPOILED_ONE_IN);
@@ -107,6 +112,7 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
         // What is not all there is written to as it is.
         machine.whole_bytes_max = side.is_multiple_of(2).then_some(0);
         machine.early_bytes_min = early_bytes_min(&room.chance);
+        machine.plan_chunks_max = plan_chunks_max(side);
         let chance = Entropy::seeded(room.chance.number());
         actors.push(Actor::new(room, side, machine, plan.clone(), board.clone(), chance));
     }

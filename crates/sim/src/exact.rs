@@ -32,6 +32,7 @@ pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String
             ClientMachine::new(room, number, origin.invite()?, Conditions::NEAR, mode);
         machine.whole_bytes_max = number.is_multiple_of(2).then_some(0);
         machine.early_bytes_min = crate::crowd::early_bytes_min(&room.chance);
+        machine.plan_chunks_max = crate::crowd::plan_chunks_max(number);
         machine.start().await?;
         machines.push(machine);
     }

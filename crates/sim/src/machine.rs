@@ -3,7 +3,7 @@
 
 use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
 use crate::trace::Trace;
-use client::{Client, Durability, PENDING_NEAR_MAX, Settings, Stores, WantedMode};
+use client::{Client, Durability, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores, WantedMode};
 use protocol::{Access, Caller, Cutter};
 use replica::{Limits, Origin};
 use std::sync::Arc;
@@ -183,6 +183,7 @@ pub struct ClientMachine {
     pub cache_bytes_max: u64,
     /// What some clients keep of their logs in memory is less than one batch.
     pub pending_near_max: usize,
+    pub plan_chunks_max: usize,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
     /// Files of so many bytes are sent while they are written.
@@ -224,6 +225,7 @@ impl ClientMachine {
             durability,
             cache_bytes_max,
             pending_near_max: if number.is_multiple_of(2) { NEAR_FEW } else { PENDING_NEAR_MAX },
+            plan_chunks_max: PLAN_CHUNKS_MAX,
             whole_bytes_max: None,
             early_bytes_min: None,
             process: None,
@@ -272,6 +274,7 @@ impl ClientMachine {
             durability: self.durability,
             cache_bytes_max: self.cache_bytes_max,
             pending_near_max: self.pending_near_max,
+            plan_chunks_max: self.plan_chunks_max,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

@@ -36,6 +36,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         early_bytes_min: None,
         cache_bytes_max,
         pending_near_max: crate::PENDING_NEAR_MAX,
+        plan_chunks_max: crate::PLAN_CHUNKS_MAX,
         answer_within: Duration::from_secs(30),
         volume: String::new(),
         server: String::new(),

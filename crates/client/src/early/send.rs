@@ -4,7 +4,7 @@ use super::{Early, Steps, Work, most_early};
 use crate::client::{Client, error_of, failed};
 use crate::files::{Altered, Front};
 use crate::mode;
-use crate::plan::{describe_container_again, described_to_the_end, is_home};
+use crate::plan::{describe_container_again, is_home};
 use crate::replay_log::{Setback, pack_all};
 use crate::supply::under_way_most;
 use crate::types::{Error, Step};
@@ -13,6 +13,7 @@ use chunks::Described;
 use model::{Change, ChunkName, FileId, Update};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use store::container::Key;
 use store::{Container, Containers, StoreError};
 use tokio::task::JoinSet;
 
@@ -184,6 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// The file is stored: what was cut of it need not be read again. None: all of it has to be.
     pub(crate) fn describe_front(
         &self,
+        key: Key,
         container: &C::Container,
         front: &Front,
     ) -> Step<Option<Described>> {
@@ -196,7 +198,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         }
         let described = match front.again.is_empty() {
-            true => described_to_the_end(container, growing, size),
+            true => self.describe_here(key, container, Some(growing)),
             false => {
                 let (pieces, again) = (growing.pieces(), &front.again);
                 describe_container_again(container, &secret, cutter, pieces, again)

@@ -9,7 +9,7 @@ use crate::known::Remover;
 use crate::presence::Presence;
 use crate::room::taken;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
-use chunks::Placed;
+use chunks::Described;
 use model::{Change, Contents, FileId, Kind, Node, Update, View};
 use protocol::{Objection, Upstream};
 use std::sync::MutexGuard;
@@ -358,7 +358,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The contents have been stored as `version`: the open file is that version now.
-    pub(crate) fn became(&self, grip: &Grip<C::Container>, presence: &Presence, pieces: &[Placed]) {
+    pub(crate) fn became(
+        &self,
+        grip: &Grip<C::Container>,
+        presence: &Presence,
+        described: &Described,
+    ) {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
@@ -373,7 +378,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.front = None;
             open.since = match &presence.ground {
                 Some(_) => None,
-                None => Since::stored(pieces),
+                None => Since::stored(described),
             };
         }
     }

@@ -1,7 +1,7 @@
 //! What was written to an open file since it was last stored, so that storing it again takes as
 //! long as that and not as long as the file.
 
-use chunks::Placed;
+use chunks::{Described, Placed};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ pub(crate) struct Since {
 
 impl Since {
     /// It has just been stored. None: too much to be kept.
-    pub fn stored(pieces: &[Placed]) -> Option<Since> {
-        let fits = pieces.len() <= PIECES_MAX;
+    pub fn stored(described: &Described) -> Option<Since> {
+        let pieces = &described.pieces[..];
+        let fits = pieces.len() <= PIECES_MAX && described.has_all_pieces();
         fits.then(|| Since { pieces: pieces.into(), changed: Vec::new() })
     }
 
@@ -45,7 +46,9 @@ mod tests {
 
     #[test]
     fn what_follows_is_joined_and_what_is_too_much_is_said() {
-        let mut since = Since::stored(&[]).expect("it is little");
+        let secret = chunks::Secret::new([7; 32]);
+        let described = chunks::describe_bytes(&secret, protocol::Cutter::Gear, b"");
+        let mut since = Since::stored(&described).expect("it is little");
         assert!(since.note(10..20) && since.note(20..30) && since.note(5..11));
         assert_eq!((since.changed.len(), since.changed[0].clone()), (1, 5..30));
         assert!(since.note(100..101));

@@ -68,6 +68,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut supply = Supply { most, hopeless: BTreeSet::new() };
         let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
             (updates.into(), missing.into());
+        let (client, of, lacking) = (self.clone(), updates.clone(), missing.clone());
+        let looked_up =
+            self.off_the_runtime(move || Ok(client.look_up_missing(&of, &lacking))).await;
+        looked_up.map_err(error_of)??;
         self.ask_what_is_above(&updates, &missing).await?;
         let mut at = 0;
         let mut under_way = JoinSet::new();

@@ -172,6 +172,7 @@ impl Farm {
             durability: Durability::Prompt,
             cache_bytes_max: 1 << 30,
             pending_near_max: client::PENDING_NEAR_MAX,
+            plan_chunks_max: client::PLAN_CHUNKS_MAX,
             answer_within,
             volume: VOLUME.into(),
             server: "farm".into(),
