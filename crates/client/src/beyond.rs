@@ -41,14 +41,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), Error> {
         for update in updates {
             let number = update.stamp.number;
-            let mut plan = {
+            let plan = {
                 let mut core = self.core();
                 match core.plans.get(number).is_some_and(Plan::is_part) {
                     true => core.plans.remove(number),
                     false => None,
                 }
             };
-            let Some(mut plan) = plan.take() else { continue };
+            let Some(mut plan) = plan else { continue };
             plan.forget_looked_up();
             let done = self.look_up_of(&mut plan, missing);
             self.core().plans.insert(number, plan);

@@ -191,8 +191,7 @@ impl Keeper {
 
     /// True: all of it is there, and on the disk.
     fn write_piece(&mut self, file: FileId, node: &Node, known: Option<&Known>) -> Result<bool> {
-        let is_other = |work: &mut Work| work.file != file;
-        if self.outgoing.work.as_mut().is_none_or(is_other) {
+        if self.outgoing.work.as_ref().is_none_or(|work| work.file != file) {
             self.drop_work()?;
             self.outgoing.work = Some(self.begin_work(file, node, known)?);
         }
@@ -208,10 +207,13 @@ impl Keeper {
         };
         let written = work.writing.write_on((&self.inner, &self.volume), &work.out, piece_bytes);
         // Piece by piece, or the last would wait for all.
-        let written = written.and_then(|whole| Ok((whole, work.out.sync()?)));
-        work.whole = matches!(written, Ok((true, ())));
+        let written = written.and_then(|whole| -> Result<bool> {
+            work.out.sync()?;
+            Ok(whole)
+        });
+        work.whole = matches!(written, Ok(true));
         self.outgoing.work = Some(work);
-        Ok(written?.0)
+        written
     }
 
     fn begin_work(&mut self, file: FileId, node: &Node, known: Option<&Known>) -> Result<Work> {
