@@ -6,6 +6,7 @@
 use crate::company::Company;
 use crate::connection::Connection;
 use crate::effects::{effects_here, objection};
+pub(crate) use crate::failures::{error_of, failed, log_failed, stop};
 use crate::files::Files;
 use crate::known::Remover;
 use crate::meta::{Bound, Meta};
@@ -464,40 +465,5 @@ impl Ids {
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.counter += 1;
         Ok(id)
-    }
-}
-
-pub(crate) fn stop(missing: Missing) -> Stop {
-    match missing {
-        Missing::Node(file) => Stop::Need(Need::Node(file)),
-        Missing::Entry(directory, name) => Stop::Need(Need::Entry(directory, name)),
-        Missing::Directory(directory) => Stop::Need(Need::Directory(directory)),
-        Missing::Store(error) => failed(error),
-        Missing::Row(error) => {
-            tracing::error!(%error, "the cache is damaged");
-            Error::Failed(error.to_string()).into()
-        }
-    }
-}
-
-pub(crate) fn failed(error: StoreError) -> Stop {
-    error_of(error).into()
-}
-
-pub(crate) fn error_of(error: StoreError) -> Error {
-    match error {
-        StoreError::Full(_) => Error::DiskFull,
-        StoreError::TooLarge(_) => Error::TooLarge,
-        error => {
-            tracing::error!(%error, "the client's store failed");
-            Error::Failed(error.to_string())
-        }
-    }
-}
-
-pub(crate) fn log_failed(error: LogError) -> Stop {
-    match error {
-        LogError::Store(error) => failed(error),
-        error => Error::Failed(error.to_string()).into(),
     }
 }

@@ -20,6 +20,7 @@ mod damage;
 mod durable;
 mod early;
 mod effects;
+mod failures;
 mod fetch;
 mod files;
 mod fuzz;

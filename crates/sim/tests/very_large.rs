@@ -12,7 +12,7 @@ use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
-use store::{Durability, Read, Tables, Write};
+use store::{Durability, Tables};
 
 const LENGTH: usize = 3 << 20;
 /// A file of that length has some hundred.

@@ -1,0 +1,41 @@
+//! What the layers below say of a failure, as the calls of programs take it.
+
+use crate::types::{Error, Need, Stop};
+use store::StoreError;
+use update_log::LogError;
+use volume::partial::Missing;
+
+pub(crate) fn stop(missing: Missing) -> Stop {
+    match missing {
+        Missing::Node(file) => Stop::Need(Need::Node(file)),
+        Missing::Entry(directory, name) => Stop::Need(Need::Entry(directory, name)),
+        Missing::Directory(directory) => Stop::Need(Need::Directory(directory)),
+        Missing::Store(error) => failed(error),
+        Missing::Row(error) => {
+            tracing::error!(%error, "the cache is damaged");
+            Error::Failed(error.to_string()).into()
+        }
+    }
+}
+
+pub(crate) fn failed(error: StoreError) -> Stop {
+    error_of(error).into()
+}
+
+pub(crate) fn error_of(error: StoreError) -> Error {
+    match error {
+        StoreError::Full(_) => Error::DiskFull,
+        StoreError::TooLarge(_) => Error::TooLarge,
+        error => {
+            tracing::error!(%error, "the client's store failed");
+            Error::Failed(error.to_string())
+        }
+    }
+}
+
+pub(crate) fn log_failed(error: LogError) -> Stop {
+    match error {
+        LogError::Store(error) => failed(error),
+        error => Error::Failed(error.to_string()).into(),
+    }
+}
