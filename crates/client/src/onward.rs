@@ -109,17 +109,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn run_onward(&self) {
         let mut under_way = JoinSet::new();
         while !self.is_stopping() {
-            let next = self.onward().queue.pop_front();
+            while under_way.try_join_next().is_some() {}
+            // Who is taken out of the queue is looked after: nobody puts him in again before that.
+            let has_room = under_way.len() < UNDER_WAY_MAX;
+            let next = if has_room { self.onward().queue.pop_front() } else { None };
             let Some(key) = next else {
                 tokio::select! {
                     biased;
-                    () = self.inner.onward_wanted.notified() => {}
+                    () = self.inner.onward_wanted.notified(), if has_room => {}
                     Some(_) = under_way.join_next() => {}
                     () = self.until_stopping() => {}
                 }
                 continue;
             };
-            while under_way.try_join_next().is_some() {}
             while under_way.len() < UNDER_WAY_MAX
                 && let Some(range) = self.next_onward(key)
             {

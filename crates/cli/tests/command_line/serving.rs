@@ -87,7 +87,7 @@ fn volumes_are_made_listed_and_removed_while_the_server_runs_and_while_it_does_n
     let listed = volume(&["list"]).succeeds();
     let lines: Vec<&str> = listed.lines().collect();
     assert!(lines[0].contains("cut by rabin  keeps versions for 30 days"), "{listed}");
-    assert!(lines[2].contains("1 file  cut by gear"), "{listed}");
+    assert!(lines[2].contains("1 file, 0 bytes  cut by gear"), "{listed}");
     volume(&["create", "--cutter", "knife", "bob"]).fails_with(2);
     volume(&["remove", "docs"]).fails_with(2);
     // Nobody is asked to agree to what cannot be done.
