@@ -242,17 +242,14 @@ fn a_database_in_wal_mode_is_for_one_machine_at_a_time_and_loses_nothing() {
     drop(keeps.stdin.take());
     keeps.wait().unwrap();
     assert!(waits.wait().unwrap().success());
-    // Then everybody in turn.
-    const ROUNDS: usize = 10;
-    std::thread::scope(|scope| {
+    // Then everybody in turn. At the same time, who opens it while another machine is the last to close
+    // it, and removes the log, may be refused with an error of input and output.
+    const ROUNDS: usize = 5;
+    for _ in 0..ROUNDS {
         for mount in [&a, &b] {
-            scope.spawn(move || {
-                for _ in 0..ROUNDS {
-                    run(&mut sqlite(mount, patient, "insert into t values(5);")).succeeds();
-                }
-            });
+            run(&mut sqlite(mount, patient, "insert into t values(5);")).succeeds();
         }
-    });
+    }
     for mount in [&a, &b] {
         let count = "pragma integrity_check; select count(*) from t;";
         let counted = run(&mut sqlite(mount, patient, count)).succeeds();

@@ -230,7 +230,9 @@ pub enum NotFound {
     #[error("nothing is known of {0}: no version of it is kept")]
     NoPath(#[n(0)] String),
     #[n(5)]
-    #[error("{0} was not there then; `farfs history` shows the versions that are kept")]
+    #[error(
+        "{0} was not there then, or has no such version; `farfs history` shows those that are kept"
+    )]
     NotThen(#[n(0)] String),
     #[n(6)]
     #[error("the contents that {0} had then are not kept any more")]
