@@ -10,7 +10,7 @@ use crate::locks::{self, LockCall, Owner, Scope, Table, Tried};
 use crate::mode;
 use crate::needs::files_of;
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
-use model::{FileId, Lock, LockKind};
+use model::{FileId, Lock, LockKind, Name, View};
 use protocol::{
     Class, Held, LockAim, LockOutcome, Locked, Locking, Notice, Request, Response, States, Upstream,
 };
@@ -91,6 +91,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let tree = Tree::new(&*read, epoch);
         let name = tree.name_of(file).ok().flatten();
         locks::shares_memory(name.as_ref().map(|(_, name)| name.as_bytes()))
+    }
+
+    /// The database, and the log of it, whose processes share memory by this file.
+    fn companions(&self, file: FileId) -> Vec<FileId> {
+        let Ok(read) = self.inner.tables.read() else { return Vec::new() };
+        let tree = Tree::new(&*read, self.inner.epoch.load(Ordering::Acquire));
+        let Some((directory, name)) = tree.name_of(file).ok().flatten() else { return Vec::new() };
+        let names = locks::companions(name.as_bytes()).into_iter();
+        let names = names.filter_map(|name| Name::new(name).ok());
+        names.filter_map(|name| tree.entry(directory, &name).ok().flatten()).collect()
     }
 
     /// Locks it, and `waits` as long as somebody is in the way.
@@ -297,6 +307,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !states.is_empty() {
             self.take_shown(&states)?;
             self.go_on_with_current(file)?;
+        }
+        if wanted.is_some_and(|wish| wish.call.may_share_memory()) && self.locks().knows(file) {
+            // Who waited had the log open already, as it was then.
+            for companion in self.companions(file) {
+                self.go_on_with_current(companion)?;
+            }
         }
         let mut locks = self.locks();
         if self.connection().sessions != session {

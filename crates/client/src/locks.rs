@@ -22,6 +22,8 @@ const LAST: u64 = i64::MAX as u64;
 const MEMORY_BYTE: u64 = 128;
 /// How that file's name ends.
 const MEMORY_NAME_ENDS: &[u8] = b"-shm";
+/// And that of the log.
+const LOG_NAME_ENDS: &[u8] = b"-wal";
 
 /// Whoever holds locks: a process, or an open file description, as the kernel calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +52,12 @@ impl LockCall {
 /// Whether processes share memory by a file of this name. Where it has none it may be one.
 pub(crate) fn shares_memory(name: Option<&[u8]>) -> bool {
     name.is_none_or(|name| name.ends_with(MEMORY_NAME_ENDS))
+}
+
+/// What is read and written under the protection of the memory that is shared by a file of this name.
+pub(crate) fn companions(name: &[u8]) -> Vec<Vec<u8>> {
+    let database = name.strip_suffix(MEMORY_NAME_ENDS);
+    database.map_or(Vec::new(), |name| vec![name.to_vec(), [name, LOG_NAME_ENDS].concat()])
 }
 
 /// What a lock must be covered by to be given.

@@ -152,3 +152,9 @@ fn memory_is_shared_by_a_file_of_sqlites_whose_first_lock_is_known() {
     assert!(shares_memory(Some(b"data.db-shm")) && shares_memory(None));
     assert!(!shares_memory(Some(b"data.db")));
 }
+
+#[test]
+fn what_a_file_by_which_memory_is_shared_belongs_to_is_told_by_its_name() {
+    assert_eq!(companions(b"a.db-shm"), [b"a.db".to_vec(), b"a.db-wal".to_vec()]);
+    assert!(companions(b"a.db").is_empty());
+}
