@@ -93,6 +93,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         locks::shares_memory(name.as_ref().map(|(_, name)| name.as_bytes()))
     }
 
+    /// Who waited for such memory had the log open already, as it was then.
+    fn go_on_with_companions(&self, file: FileId) -> Result<(), Error> {
+        if !self.locks().knows(file) {
+            return Ok(());
+        }
+        self.companions(file).into_iter().try_for_each(|file| self.go_on_with_current(file))
+    }
+
     /// The database, and the log of it, whose processes share memory by this file.
     fn companions(&self, file: FileId) -> Vec<FileId> {
         let Ok(read) = self.inner.tables.read() else { return Vec::new() };
@@ -308,11 +316,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.take_shown(&states)?;
             self.go_on_with_current(file)?;
         }
-        if wanted.is_some_and(|wish| wish.call.may_share_memory()) && self.locks().knows(file) {
-            // Who waited had the log open already, as it was then.
-            for companion in self.companions(file) {
-                self.go_on_with_current(companion)?;
-            }
+        if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
+            self.go_on_with_companions(file)?;
         }
         let mut locks = self.locks();
         if self.connection().sessions != session {
