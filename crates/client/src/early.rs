@@ -9,7 +9,7 @@ mod send;
 use crate::portions::carried;
 use chunks::{Growing, Secret};
 use model::{ChunkName, FileId};
-use protocol::{Cutter, LinkQuality, PAYLOAD_BYTES_MAX};
+use protocol::{Cutter, HOUSE, LinkQuality, PAYLOAD_BYTES_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +20,6 @@ use world::Moment;
 /// Smaller files are sent when they are closed: that takes a fast link no time.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 const MESSAGE_BYTES: u64 = PAYLOAD_BYTES_MAX as u64;
-/// A round trip in which no slow link brings even one packet: it is measured with one message, as
-/// little may have gone over it.
-const NEAR: Duration = Duration::from_millis(5);
 /// What may have been sent for nothing takes the link so long.
 const LOSS_FOR: Duration = Duration::from_secs(1);
 /// From so many bytes a second on, a link brings what a program writes about as it is written. What
@@ -54,7 +51,8 @@ impl Steps {
 /// `lost` bytes were lately sent for nothing.
 pub(crate) fn most_early(link: &LinkQuality, lost: u64) -> u64 {
     let measured = carried(link.rate_up.unwrap_or(0), LOSS_FOR);
-    let is_near = link.round_trip_min.is_some_and(|trip| trip <= NEAR);
+    // Little may have gone over a link within a house: it is measured with one message.
+    let is_near = link.round_trip_min.is_some_and(|trip| trip <= HOUSE);
     let moment = measured.max(if is_near { MESSAGE_BYTES } else { 0 });
     // A message goes out whole.
     if moment < MESSAGE_BYTES || lost >= moment {
@@ -205,10 +203,10 @@ mod tests {
 
     #[test]
     fn a_near_link_over_which_little_went_is_measured_with_a_message() {
-        let near = |lost| at(Some(400_000), NEAR, lost);
+        let near = |lost| at(Some(400_000), HOUSE, lost);
         assert_eq!((near(0), near(MESSAGE_BYTES)), (MESSAGE_BYTES, 0));
-        assert_eq!(at(Some(400_000), NEAR * 2, 0), 0);
-        assert_eq!(at(None, NEAR, 0), MESSAGE_BYTES);
+        assert_eq!(at(Some(400_000), HOUSE * 2, 0), 0);
+        assert_eq!(at(None, HOUSE, 0), MESSAGE_BYTES);
     }
 
     #[test]

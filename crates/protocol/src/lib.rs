@@ -21,7 +21,7 @@ pub use status::{
     WantedStatus,
 };
 pub use upstream::{
-    Caller, Downstream, Event, LinkQuality, Service, Session, Traffic, TurnedAway, Unreachable,
-    Upstream, likely_rate,
+    Caller, Downstream, Event, HOUSE, LinkQuality, Service, Session, Traffic, TurnedAway,
+    Unreachable, Upstream, likely_rate,
 };
 pub use version::{VERSION_MAX, VERSION_MIN, Version, Versions};

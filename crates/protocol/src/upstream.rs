@@ -56,7 +56,7 @@ pub struct LinkQuality {
 }
 
 /// Within a house a round trip takes no longer, and over a slow link it takes longer.
-const HOUSE: Duration = Duration::from_millis(5);
+pub const HOUSE: Duration = Duration::from_millis(5);
 /// What a link within a house carries in a second, at least nearly always.
 const HOUSE_RATE: u64 = 2 << 20;
 
