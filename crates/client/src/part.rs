@@ -155,6 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some(ground) = &open.presence.ground else { return Ok(()) };
             let reach = ground.reach;
             match altered {
+                Altered::Nothing => return Ok(()),
                 Altered::Stretch(stretch) | Altered::Room(stretch) => {
                     let lacked = !open.presence.absent(stretch.start, stretch.end).is_empty();
                     if !lacked {
@@ -175,6 +176,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let (file, generation) = (grip.file, grip.generation);
             let record = match altered {
+                Altered::Nothing => return Ok(()),
                 Altered::Stretch(stretch) | Altered::Room(stretch) => {
                     Record::Here { file, generation, from: stretch.start, to: stretch.end }
                 }
@@ -185,6 +187,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             core.unsaved = true;
             match altered {
+                Altered::Nothing => {}
                 Altered::Stretch(stretch) | Altered::Room(stretch) => {
                     open.presence.write(stretch.start, stretch.end)
                 }

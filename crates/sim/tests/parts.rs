@@ -316,7 +316,16 @@ fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_
 fn draw(chance: &Entropy, version: u64, bytes: &mut Vec<u8>) -> Operation {
     let offset = chance.below(bytes.len() as u64 + 1);
     let slot = 0;
-    match chance.below(8) {
+    match chance.below(9) {
+        8 => {
+            // Nobody sees any of it but in how long the file is.
+            let (length, how) = (1 + chance.below(150_000), [Allocate::Keep, Allocate::Extend]);
+            let how = how[chance.below(2) as usize];
+            if how == Allocate::Extend {
+                bytes.resize(bytes.len().max((offset + length) as usize), 0);
+            }
+            Operation::Allocate { slot, offset, length, how }
+        }
         0 => {
             let size = chance.below(MIXED_LENGTH as u64);
             bytes.resize(size as usize, 0);

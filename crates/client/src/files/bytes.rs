@@ -92,8 +92,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.alter(handle, 0, change, |container| {
             match mode {
-                crate::Allocate::Keep => {}
-                crate::Allocate::Extend => container.allocate(offset, length)?,
+                // What is not here stays away: nothing of it is as it was not before.
+                crate::Allocate::Keep => return Ok(Altered::Nothing),
+                crate::Allocate::Extend => {
+                    let grows_from = offset.max(container.length()?);
+                    container.allocate(offset, length)?;
+                    let grows = grows_from < end;
+                    return Ok(if grows {
+                        Altered::Room(grows_from..end)
+                    } else {
+                        Altered::Nothing
+                    });
+                }
                 crate::Allocate::Punch => {
                     let end = end.min(container.length()?);
                     if offset < end {
@@ -480,6 +490,8 @@ enum Extent {
 /// What was changed of a container.
 #[derive(Clone, Debug)]
 pub(crate) enum Altered {
+    /// Nothing that one could read.
+    Nothing,
     Stretch(Range<u64>),
     /// Of this stretch room was set aside, or it reads as zeros now.
     Room(Range<u64>),

@@ -49,6 +49,7 @@ impl Front {
     #[must_use]
     fn note(&mut self, altered: &Altered) -> bool {
         match altered {
+            Altered::Nothing => true,
             Altered::Stretch(stretch) => self.note_written(stretch) && self.note_again(stretch),
             Altered::Room(stretch) => self.note_again(stretch),
             Altered::Length(size) => self.note_length(*size),
@@ -101,6 +102,7 @@ impl<K: Container> OpenFile<K> {
     pub fn note_change(&mut self, altered: &Altered, work: Option<Arc<Work>>, step: u64) -> bool {
         self.since = self.since.take().and_then(|mut since| {
             let known = match altered {
+                Altered::Nothing => true,
                 Altered::Stretch(stretch) | Altered::Room(stretch) => since.note(stretch.clone()),
                 Altered::Length(_) => false,
             };
