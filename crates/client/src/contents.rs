@@ -164,6 +164,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         plan.images = images;
         plan.early = written.front.as_ref().map(|front| front.work.clone());
         plan.early = plan.early.filter(|work| work.has_sent());
+        plan.sends_on = plan.early.is_some();
         core.plans.insert(number, plan);
         Ok(done.wait)
     }

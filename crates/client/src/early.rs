@@ -10,7 +10,7 @@ use crate::portions::carried;
 use chunks::{Growing, Secret};
 use model::{ChunkName, FileId};
 use protocol::{Cutter, HOUSE, LinkQuality, PAYLOAD_BYTES_MAX};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -78,6 +78,9 @@ pub(crate) struct Work {
 struct Sent {
     /// Chunks that have arrived, and their lengths.
     arrived: BTreeMap<ChunkName, u32>,
+    /// Chunks that were cut to be sent, and are not known to have arrived.
+    on_the_way: BTreeSet<ChunkName>,
+    /// Messages with these.
     under_way: usize,
     bytes: u64,
     /// No more of this file before it is closed.
@@ -92,6 +95,11 @@ impl Sent {
     fn land(&mut self, names: Vec<(ChunkName, u32)>, known: u32) {
         self.stopped |= u64::from(known) * KNOWN_ONE_IN >= names.len() as u64;
         self.arrived.extend(names);
+    }
+
+    /// Whether a chunk is to be sent, which it is not twice.
+    fn takes(&mut self, name: &ChunkName) -> bool {
+        !self.arrived.contains_key(name) && self.on_the_way.insert(*name)
     }
 }
 
@@ -126,9 +134,38 @@ impl Work {
         sent.bytes > 0 || sent.under_way > 0
     }
 
-    /// Nothing speaks against sending more of it.
+    /// Some of it was new above, and nothing speaks against sending more.
     pub fn goes_well(&self) -> bool {
-        !self.sent().stopped
+        let sent = self.sent();
+        !sent.stopped && !sent.arrived.is_empty()
+    }
+
+    /// Whether a chunk has arrived, or is on its way.
+    pub fn has_seen_off(&self, name: &ChunkName) -> bool {
+        let sent = self.sent();
+        sent.arrived.contains_key(name) || sent.on_the_way.contains(name)
+    }
+
+    /// Until something of it has arrived, or nothing is under way.
+    pub async fn shows(&self) {
+        self.until(|sent| sent.under_way == 0 || !sent.arrived.is_empty()).await;
+    }
+
+    /// Until nothing is under way.
+    pub async fn has_landed(&self) {
+        self.until(|sent| sent.under_way == 0).await;
+    }
+
+    async fn until(&self, fits: impl Fn(&Sent) -> bool) {
+        loop {
+            let landed = self.landed.notified();
+            tokio::pin!(landed);
+            landed.as_mut().enable();
+            if fits(&self.sent()) {
+                return;
+            }
+            landed.await;
+        }
     }
 
     /// What has arrived, once nothing is under way.

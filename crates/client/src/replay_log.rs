@@ -111,8 +111,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn replay_batch(&self) -> Result<(), Setback> {
-        self.early_has_landed().await;
         self.send_on().await?;
+        self.early_has_landed().await;
         let sending = if self.core().log.has_stores() {
             let client = self.clone();
             let sending = self.off_the_runtime(move || Ok(client.next_batch())).await;

@@ -5,6 +5,7 @@ use crate::client::{Client, error_of, failed};
 use crate::files::{Altered, Front};
 use crate::mode;
 use crate::plan::{describe_container_again, is_home};
+use crate::portions::carried;
 use crate::replay_log::{Setback, pack_all};
 use crate::supply::under_way_most;
 use crate::types::{Error, Step};
@@ -12,7 +13,9 @@ use crate::undo::of_log;
 use chunks::Described;
 use model::{Change, ChunkName, FileId, Update};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, StoreError};
 use tokio::task::JoinSet;
@@ -22,6 +25,10 @@ type Batch = Vec<(ChunkName, Vec<u8>)>;
 
 /// Bytes that are read at once.
 const READ_BYTES: u64 = 256 << 10;
+/// About what a close takes to cut and note a large file.
+const CLOSE_TAKES: Duration = Duration::from_millis(150);
+/// Messages that are cut before it is their turn, at most.
+const AHEAD_MAX: usize = 16;
 /// Pending updates that are looked at for what of them is on its way.
 const LOOKED_AT_MAX: usize = 64;
 
@@ -51,13 +58,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) async fn run_early(&self) {
         let mut under_way = JoinSet::new();
+        let mut ready: VecDeque<(Flight, Batch)> = VecDeque::new();
         while !self.is_stopping() {
-            let next = self.early().queue.pop_front();
+            let rate = self.inner.upstream.quality().rate_up;
+            while under_way.len() < under_way_most(rate)
+                && let Some((flight, batch)) = ready.pop_front()
+            {
+                under_way.spawn(self.clone().put_early(flight, batch));
+            }
+            let next = match ready.len() < ahead_most(rate) {
+                true => self.early().queue.pop_front(),
+                false => None,
+            };
             let Some(key) = next else {
                 tokio::select! {
                     biased;
-                    () = self.inner.early_wanted.notified() => {}
                     Some(_) = under_way.join_next() => {}
+                    () = self.inner.early_wanted.notified() => {}
                     () = self.until_stopping() => {}
                 }
                 continue;
@@ -69,19 +86,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (client, working) = (self.clone(), work.clone());
             let cut = self.off_the_runtime(move || client.cut_on(key, &working)).await;
             self.early().push(key.0, key.1);
-            let batches = cut.unwrap_or_else(|error| {
+            ready.extend(cut.unwrap_or_else(|error| {
                 // What is wrong is found again when the file is closed.
                 tracing::debug!(%error, file = %key.0, "what is written is sent when it is closed");
                 work.sent().stopped = true;
                 Vec::new()
-            });
-            for (flight, batch) in batches {
-                let room = under_way_most(self.inner.upstream.quality().rate_up);
-                while under_way.len() >= room {
-                    under_way.join_next().await;
-                }
-                under_way.spawn(self.clone().put_early(flight, batch));
-            }
+            }));
         }
     }
 
@@ -150,13 +160,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let read = self.inner.tables.read()?;
         let mut new = Vec::new();
         for (name, bytes) in chunks {
-            if !is_home(&*read, &name)? && !work.sent().arrived.contains_key(&name) {
+            if !is_home(&*read, &name)? && work.sent().takes(&name) {
                 new.push((name, bytes));
             }
         }
         // Before the file may be stored: whoever stores it waits for these.
         work.sent().bytes += new.iter().map(|(_, chunk)| chunk.len() as u64).sum::<u64>();
-        Ok(batches(new).into_iter().map(|batch| (Flight::of(work), batch)).collect())
+        Ok(batches(new).into_iter().map(|batch| (Flight::of(work, &batch), batch)).collect())
     }
 
     async fn put_early(self, flight: Flight, batch: Batch) {
@@ -170,15 +180,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let request = Request::Put { payload, deltas: None };
         match self.inner.upstream.ask(Class::Replay, request).await {
             Ok(Response::Stored { known, .. }) => {
-                flight.0.sent().land(names, known.unwrap_or(0));
+                flight.work.sent().land(names, known.unwrap_or(0));
                 self.note_progress();
             }
             // A disk that is full, or anything else, is told when the file is closed.
             Ok(answer) => {
                 tracing::debug!(?answer, "what is written is sent when it is closed");
-                flight.0.sent().stopped = true;
+                flight.work.sent().stopped = true;
             }
-            Err(_) => flight.0.sent().stopped = true,
+            Err(_) => flight.work.sent().stopped = true,
         }
     }
 
@@ -211,12 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What was sent of pending stores before they were closed has arrived, or will not.
     pub(crate) async fn early_has_landed(&self) {
         while let Some(work) = self.early_under_way() {
-            let landed = work.landed.notified();
-            tokio::pin!(landed);
-            landed.as_mut().enable();
-            if work.arrived().is_none() {
-                landed.await;
-            }
+            work.has_landed().await;
         }
     }
 
@@ -235,16 +240,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for name in &arrived {
                 plan.note_arrived(name);
             }
-            plan.sends_on = !arrived.is_empty() && work.goes_well();
+            plan.sends_on &= work.goes_well();
         }
         None
     }
 
-    /// Of a store that is next, and of which much is there already, the rest goes the same way: the
-    /// replica above was not known to have any of it. The disk here has the time to take it in.
+    /// Of a store that is next, and of which much is there already, the rest goes the same way,
+    /// behind what is still under way: the replica above was not known to have any of it. The disk
+    /// here has the time to take it in.
     pub(crate) async fn send_on(&self) -> Result<(), Setback> {
-        let Some((update, awaited)) = self.next_to_send_on()? else { return Ok(()) };
-        let lacking = self.lacking_of(&update)?;
+        let Some(SendsOn { update, awaited, early }) = self.next_to_send_on()? else {
+            return Ok(());
+        };
+        if let Some(work) = &early {
+            work.shows().await;
+            if !work.goes_well() {
+                return Ok(());
+            }
+        }
+        let mut lacking = self.lacking_of(&update)?;
+        lacking.retain(|name| !early.as_ref().is_some_and(|work| work.has_seen_off(name)));
         if lacking.is_empty() {
             return Ok(());
         }
@@ -262,35 +277,59 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         put.map(drop)
     }
 
-    fn next_to_send_on(&self) -> Result<Option<(Update, bool)>, Error> {
+    fn next_to_send_on(&self) -> Result<Option<SendsOn>, Error> {
         let mut core = self.core();
         let Some(number) = core.log.first_number() else { return Ok(None) };
         let Some(plan) = core.plans.get_mut(number) else { return Ok(None) };
         if !std::mem::take(&mut plan.sends_on) {
             return Ok(None);
         }
-        let awaited = core.waiters.is_awaited(number);
+        let (early, awaited) = (plan.early.clone(), core.waiters.is_awaited(number));
         let update = core.log.get(number).map_err(of_log)?;
         let store = update.filter(|update| matches!(update.change, Change::Store { .. }));
-        Ok(store.map(|update| (update, awaited)))
+        Ok(store.map(|update| SendsOn { update, awaited, early }))
     }
 }
 
+/// A store that is next, and of which much was sent before its file was closed.
+struct SendsOn {
+    update: Update,
+    awaited: bool,
+    /// The work on it, if that is not known to have landed.
+    early: Option<Arc<Work>>,
+}
+
 /// Chunks on their way, until they have landed or not.
-struct Flight(Arc<Work>);
+struct Flight {
+    work: Arc<Work>,
+    names: Vec<ChunkName>,
+}
 
 impl Flight {
-    fn of(work: &Arc<Work>) -> Flight {
+    fn of(work: &Arc<Work>, batch: &Batch) -> Flight {
         work.sent().under_way += 1;
-        Flight(work.clone())
+        Flight { work: work.clone(), names: batch.iter().map(|(name, _)| *name).collect() }
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.sent().under_way -= 1;
-        self.0.landed.notify_waiters();
+        {
+            let mut sent = self.work.sent();
+            sent.under_way -= 1;
+            for name in &self.names {
+                sent.on_the_way.remove(name);
+            }
+        }
+        self.work.landed.notify_waiters();
     }
+}
+
+/// So many messages are cut before it is their turn, so that the link has something to carry while
+/// a close cuts the rest of the file.
+fn ahead_most(rate: Option<u64>) -> usize {
+    let messages = carried(rate.unwrap_or(0), CLOSE_TAKES) / PAYLOAD_BYTES_MAX as u64;
+    usize::try_from(messages).unwrap_or(usize::MAX).clamp(1, AHEAD_MAX)
 }
 
 /// As few messages as they fit in.
@@ -321,5 +360,13 @@ mod tests {
         let lengths: Vec<usize> = batches(chunks).iter().map(Vec::len).collect();
         assert_eq!(lengths, [1, 2, 1]);
         assert!(batches(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_link_has_something_to_carry_while_a_file_is_closed() {
+        let seconds = |rate| ahead_most(Some(rate)) as f64 * PAYLOAD_BYTES_MAX as f64 / rate as f64;
+        assert_eq!((ahead_most(None), ahead_most(Some(1_000_000))), (1, 1));
+        assert!(seconds(37_500_000) > 0.1 && seconds(118_000_000) > 0.1);
+        assert_eq!(ahead_most(Some(u64::MAX)), AHEAD_MAX);
     }
 }
