@@ -34,8 +34,8 @@ const PLAIN_TIMES: u64 = 4;
 const FOUND_ONE_IN: u64 = 16;
 
 /// A delta with more than one byte for so many of the chunks is none.
-const SMALL_NUMERATOR: usize = 7;
-const SMALL_DENOMINATOR: usize = 8;
+const SMALL_NUMERATOR: u64 = 7;
+const SMALL_DENOMINATOR: u64 = 8;
 
 /// Nothing better is looked for than a delta of one byte for so many.
 const ENOUGH_ONE_IN: u64 = 16;
@@ -60,6 +60,9 @@ type Found = (Part, Vec<u8>);
 struct Stretch {
     range: Range<u64>,
     lengths: Vec<u32>,
+    /// Where the chunks begin that it is made for, and their bytes. Those between them are there.
+    wanted: BTreeSet<u64>,
+    wanted_bytes: u64,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -165,12 +168,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let root = Some(Root { name, depth: 0 });
             let contents = Contents { size: u64::from(length), root, holes: None };
             let at = start..start + length as usize;
-            found +=
-                if is_seen(&*read, &name, own).map_err(error_of)? { u64::from(length) } else { 0 };
+            if stretch.wanted.contains(&offset) && is_seen(&*read, &name, own).map_err(error_of)? {
+                found += u64::from(length);
+            }
             held.push(Held { contents, at, is_member: false });
         }
         drop(read);
-        if found < (stretch.range.end - stretch.range.start) / FOUND_ONE_IN || found == 0 {
+        if found < stretch.wanted_bytes / FOUND_ONE_IN || found == 0 {
             return Ok(None);
         }
         let mut segment = Segment::of_bytes(target.clone());
@@ -194,8 +198,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let base = Base { file: own.0, version: own.1, stretch: range };
         let delta = segment.assemble(secret, base, (&target, stretch.lengths), &parts);
-        let small =
-            |delta: &Delta| delta.bytes.len() <= target.len() / SMALL_DENOMINATOR * SMALL_NUMERATOR;
+        let most = stretch.wanted_bytes / SMALL_DENOMINATOR * SMALL_NUMERATOR;
+        let small = |delta: &Delta| delta.bytes.len() as u64 <= most;
         Ok(delta.filter(small))
     }
 
@@ -330,6 +334,7 @@ fn stretch_of(plan: &Plan, names: &[ChunkName]) -> Option<Stretch> {
     let start = *wanted.first()?;
     let most = start.saturating_add(STRETCH_BYTES_MAX);
     let (mut end, mut last, mut lengths, mut lengths_at_last) = (start, start, Vec::new(), 0);
+    let mut wanted_bytes = 0;
     for (_, offset, length) in plan.chunks_in(&(start..most)) {
         let far = offset.saturating_sub(last) > BETWEEN_BYTES_MAX;
         if offset != end || far || offset + u64::from(length) > most {
@@ -339,10 +344,12 @@ fn stretch_of(plan: &Plan, names: &[ChunkName]) -> Option<Stretch> {
         lengths.push(length);
         if wanted.contains(&offset) {
             (last, lengths_at_last) = (end, lengths.len());
+            wanted_bytes += u64::from(length);
         }
     }
     lengths.truncate(lengths_at_last);
-    (last > start).then_some(Stretch { range: start..last, lengths })
+    let range = start..last;
+    (last > start).then_some(Stretch { range, lengths, wanted, wanted_bytes })
 }
 
 /// Whether the bytes are those that the plan is about: somebody may have written to the container.

@@ -11,7 +11,7 @@ use crate::needs::files_of;
 use crate::pace::{eager_bytes, step_within};
 use crate::parcel::Parcel;
 use crate::part::forget_part;
-use crate::plan::{forget_home, note_home};
+use crate::plan::{forget_home, is_home, note_home};
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
@@ -31,6 +31,8 @@ const BATCH_UPDATES_MAX: usize = 256;
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// After a failure of the link's, and after one that the next try does not meet.
 pub(crate) const SHORT_PAUSE: Duration = Duration::from_millis(20);
+/// With so many missing chunks in an answer there may be more.
+const MISSING_TOLD_MAX: usize = 10_000;
 /// Refusals that nobody asked for are forgotten beyond so many.
 pub(crate) const REFUSALS_MAX: usize = 10_000;
 
@@ -394,7 +396,8 @@ fn rested(
     Ok((had_part && matches!(verdict, Verdict::Taken(_))).then_some((file, update.stamp)))
 }
 
-/// The replica above lacks these chunks of updates that it has not judged.
+/// The replica above lacks these chunks of updates that it has not judged, and has the others, as
+/// far as it could look.
 fn note_lacking(
     core: &mut Core,
     write: &mut dyn Write,
@@ -406,6 +409,22 @@ fn note_lacking(
         for update in rest {
             if let Some(plan) = core.plans.get_mut(update.stamp.number) {
                 plan.note_missing(name);
+            }
+        }
+    }
+    if missing.len() >= MISSING_TOLD_MAX {
+        return Ok(());
+    }
+    let missing: BTreeSet<&ChunkName> = missing.iter().collect();
+    for update in rest {
+        let Some(plan) = core.plans.get(update.stamp.number) else { continue };
+        // What hangs below a recipe chunk that is missing is not known there.
+        if plan.recipe.keys().any(|name| missing.contains(name)) {
+            continue;
+        }
+        for name in plan.data.keys().filter(|name| !missing.contains(name)) {
+            if !is_home(write, name).map_err(error_of)? {
+                note_home(write, name).map_err(error_of)?;
             }
         }
     }
