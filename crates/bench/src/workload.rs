@@ -13,6 +13,7 @@ mod recompile;
 mod release;
 mod sequential;
 mod small;
+mod speed;
 pub mod tree;
 mod unpack;
 mod walk;
@@ -67,6 +68,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "unpack", about: "unpack a tar of 2.5 MB", run: unpack::run },
     Workload { name: "small", about: "create, stat, rename, unlink, one file at a time", run: small::run },
     Workload { name: "sequential", about: "write and read a large file that does not compress", run: sequential::run },
+    Workload { name: "speed", about: "what is in the cache, and 5,000 files unpacked, as on a local disk", run: speed::run },
     Workload { name: "copy", about: "copy a tree of 2.5 MB within the volume", run: copy::copy },
     Workload { name: "colleague", about: "read somebody else's tree for the first time, before and after it was built", run: colleague::run },
     Workload { name: "reread", about: "read a tree of 2.5 MB twice", run: copy::reread },
