@@ -4,6 +4,7 @@
 //! From: beyond LBFS, which sends a changed chunk whole.
 
 use crate::client::{Client, error_of};
+use crate::failures::of_chunks;
 use crate::fetch::now_of;
 use crate::files::Images;
 use crate::plan::Plan;
@@ -12,7 +13,7 @@ use crate::types::Error;
 use crate::worth;
 use chunks::delta::{Codec, Effort, is_packed, parts_of};
 use chunks::sketch::FEATURES;
-use chunks::{ChunksError, Described, Placed, pack_against, stretch_of, unpack_against};
+use chunks::{Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
 use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
 use std::collections::BTreeMap;
@@ -441,7 +442,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(old) => unpack_against(&secret, delta, &old, CODED_BYTES_MAX),
             None => Ok(None),
         };
-        let chunks = chunks.map_err(|error: ChunksError| Error::Failed(error.to_string()))?;
+        let chunks = chunks.map_err(of_chunks)?;
         if chunks.is_none() {
             self.kin().note_useless(source.file, source.version);
         }

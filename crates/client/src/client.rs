@@ -6,6 +6,7 @@
 use crate::company::Company;
 use crate::connection::Connection;
 use crate::effects::{effects_here, objection};
+use crate::failures::of_missing;
 pub(crate) use crate::failures::{error_of, failed, log_failed, stop};
 use crate::files::Files;
 use crate::known::Remover;
@@ -414,7 +415,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let tree = Tree::new(&*read, 0);
         for state in states {
             let other = tree.may_show_other_contents(state);
-            if other.map_err(|error| Error::Failed(error.to_string()))? {
+            if other.map_err(of_missing)? {
                 changed.push(state.file);
             }
         }

@@ -4,6 +4,7 @@
 //! From: LBFS, "Atomic update RPCs"; DESIGN, "Contents".
 
 use crate::client::{Client, Core, failed, log_failed, stop};
+use crate::failures::of_chunks;
 use crate::files::{Front, Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
@@ -69,7 +70,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .describe_here(grip.key(), &grip.container, None)
                 .map(|described| (described, None)),
         };
-        let (described, fresh) = outcome.map_err(|error| Error::Failed(error.to_string()))?;
+        let (described, fresh) = outcome.map_err(of_chunks)?;
         // Before the index learns of this file itself.
         let kin = match fresh {
             Some(_) => None,

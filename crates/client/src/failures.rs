@@ -1,6 +1,7 @@
 //! What the layers below say of a failure, as the calls of programs take it.
 
 use crate::types::{Error, Need, Stop};
+use chunks::ChunksError;
 use store::StoreError;
 use update_log::LogError;
 use volume::partial::Missing;
@@ -30,6 +31,22 @@ pub(crate) fn error_of(error: StoreError) -> Error {
             tracing::error!(%error, "the client's store failed");
             Error::Failed(error.to_string())
         }
+    }
+}
+
+/// Where nobody can be asked for what is not known: that is a failure, too.
+pub(crate) fn of_missing(missing: Missing) -> Error {
+    match missing {
+        Missing::Store(error) => error_of(error),
+        missing => Error::Failed(missing.to_string()),
+    }
+}
+
+/// Of cutting, naming and walking. A disk that is full stays one.
+pub(crate) fn of_chunks(error: ChunksError) -> Error {
+    match error {
+        ChunksError::Store(error) => error_of(error),
+        error => Error::Failed(error.to_string()),
     }
 }
 

@@ -13,8 +13,7 @@ mod opening;
 mod renewed;
 mod since;
 
-pub(crate) use bytes::Altered;
-pub(crate) use front::Front;
+pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};

@@ -7,6 +7,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
+use crate::failures::of_chunks;
 use crate::mode;
 use crate::plan::describe_container;
 use crate::portions::carried;
@@ -340,7 +341,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 Ok(())
             });
-            let described = described.map_err(|error| Error::Failed(error.to_string()))?;
+            let described = described.map_err(of_chunks)?;
             let recipe: BTreeMap<ChunkName, Vec<u8>> = described.tree.chunks.into_iter().collect();
             let here: Vec<ChunkName> =
                 wanted.iter().filter(|name| recipe.contains_key(name)).copied().collect();

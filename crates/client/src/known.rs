@@ -4,6 +4,7 @@
 //! While this is locked names are not looked up, nor does it show that one has gone.
 
 use crate::client::{Client, error_of};
+use crate::failures::of_missing;
 use crate::presence::Presence;
 use crate::types::Error;
 use model::{AttributeChange, Contents, Effects, FileId, Node, Stamp, Time, Update, View};
@@ -11,7 +12,7 @@ use protocol::{States, Upstream};
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use store::{Containers, Read, StoreError};
-use volume::partial::{Missing, Touched, Tree};
+use volume::partial::{Touched, Tree};
 
 /// A row for each file that the kernel has in its own memory, and no more.
 #[derive(Default)]
@@ -121,8 +122,7 @@ fn shown(tree: &Tree<'_>, file: FileId) -> Result<Option<Node>, Error> {
     match tree.node(file) {
         Ok(node) => Ok(node),
         Err(missing) if missing.file().is_some() => Ok(None),
-        Err(Missing::Store(error)) => Err(error_of(error)),
-        Err(missing) => Err(Error::Failed(missing.to_string())),
+        Err(missing) => Err(of_missing(missing)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
+use crate::failures::of_missing;
 use crate::known::Going;
 use crate::locks::{self, LockCall, Owner, Scope, Table, Tried};
 use crate::mode;
@@ -375,8 +376,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut core = self.core();
             self.expect(&states.nodes)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            let changed = partial::take_states(&mut *write, states, core.meta.epoch)
-                .map_err(|error| Error::Failed(error.to_string()))?;
+            let changed =
+                partial::take_states(&mut *write, states, core.meta.epoch).map_err(of_missing)?;
             let going: Going = self.going_by(&*write, states, [])?;
             self.commit_learnt(&mut core, write, files_of(states), None, going)?;
             changed

@@ -3,6 +3,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
+use crate::failures::of_missing;
 use crate::known::Going;
 use crate::mode;
 use crate::part::Wanting;
@@ -138,7 +139,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.expect(&states.nodes)?;
                     let mut write = self.inner.tables.write().map_err(error_of)?;
                     let changed = partial::take_states(&mut *write, &states, core.meta.epoch)
-                        .map_err(|error| Error::Failed(error.to_string()))?;
+                        .map_err(of_missing)?;
                     let going = self.going_by(&*write, &states, [])?;
                     self.commit_learnt(&mut core, write, files_of(&states), None, going)?;
                     changed
@@ -235,7 +236,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.expect(&listing.nodes)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let changed = partial::take_listing(&mut *write, listing, after, core.meta.epoch)
-                .map_err(|error| Error::Failed(error.to_string()))?;
+                .map_err(of_missing)?;
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
             // What is listed is there.

@@ -5,6 +5,7 @@
 //! Never: judges contents when they are stored: they were judged when they were written.
 
 use crate::client::{Client, Core, error_of, failed};
+use crate::failures::of_missing;
 use crate::files::Grip;
 use crate::mode;
 use crate::room::taken;
@@ -180,8 +181,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), Error> {
         let read = self.inner.tables.read().map_err(error_of)?;
         for file in files {
-            let growths = partial::pending_growths(&*read, file)
-                .map_err(|error| Error::Failed(error.to_string()))?;
+            let growths = partial::pending_growths(&*read, file).map_err(of_missing)?;
             core.charges.set_pending(file, growths);
         }
         Ok(())

@@ -6,6 +6,7 @@ mod puts;
 pub(crate) use puts::under_way_most;
 
 use crate::client::{Client, error_of};
+use crate::failures::of_chunks;
 use crate::files::has_length;
 use crate::parcel::{Parcel, coded_bytes};
 use crate::plan::{Opened, Plan, is_home};
@@ -69,7 +70,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             has_length(&container, contents.size).map_err(error_of)?;
         }
         let described = self.describe_here(key, &container, None);
-        let described = described.map_err(|error| Error::Failed(error.to_string()))?;
+        let described = described.map_err(of_chunks)?;
         if described.tree.contents != *contents {
             return Ok(false);
         }

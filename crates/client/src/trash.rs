@@ -221,69 +221,116 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         let from = Key { file: file.0, generation: presence.generation };
-        self.keep(file, presence, |to| self.inner.containers.rename(from, to))
+        Ok(self.keep_itself(file, presence, from)?.is_some())
     }
 
-    /// The container is about to be cut to nothing or written over: keeps what it holds.
-    /// `alone` says that nobody but the caller has it: then it goes into the trash itself, and
-    /// there is none of its name any more.
+    fn keep_itself(
+        &self,
+        file: FileId,
+        presence: &Presence,
+        from: Key,
+    ) -> Result<Option<u64>, StoreError> {
+        let containers = &self.inner.containers;
+        let back = |to| containers.rename(to, from).map(drop);
+        self.keep(file, presence, (|to| containers.rename(from, to), back))
+    }
+
+    /// The container is about to be cut to nothing or written over: keeps a copy of it.
     pub(crate) fn keep_before_change(
         &self,
         file: FileId,
         presence: &Presence,
-        alone: bool,
     ) -> Result<(), StoreError> {
         let from = Key { file: file.0, generation: presence.generation };
-        if alone {
-            return self
-                .keep(file, presence, |to| self.inner.containers.rename(from, to))
-                .map(drop);
-        }
         let now = self.inner.world.clock.moment();
         let lately = |at: &Moment| now.since(*at) < COPY_EVERY;
         if self.trash().copied.get(&file).is_some_and(lately) {
             return Ok(());
         }
-        let copy = |to| self.inner.containers.copy(from, to, COPY_BYTES_MAX);
-        match self.keep(file, presence, copy) {
-            Ok(true) => {
+        let containers = &self.inner.containers;
+        let copy = |to| containers.copy(from, to, COPY_BYTES_MAX);
+        match self.keep(file, presence, (copy, |to| containers.remove(to))) {
+            Ok(Some(_)) => {
                 self.trash().copied.insert(file, now);
                 Ok(())
             }
             // What there is no room for is not kept.
-            Ok(false) | Err(StoreError::Full(_)) => Ok(()),
+            Ok(None) | Err(StoreError::Full(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
+    /// Keeps the container of a version of which nothing is needed, and gives the empty one that is
+    /// in its place. None: it is not kept, and is where it was.
+    pub(crate) fn keep_and_replace(
+        &self,
+        file: FileId,
+        presence: &Presence,
+    ) -> Result<Option<C::Container>, StoreError> {
+        let own = Key { file: file.0, generation: presence.generation };
+        let number = match self.keep_itself(file, presence, own) {
+            Ok(Some(number)) => number,
+            Ok(None) | Err(StoreError::Full(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let fresh = self.inner.containers.open(own, true);
+        if !matches!(fresh, Ok(Some(_))) {
+            // Whoever writes to it next must not write to what is kept.
+            self.trash().take(number);
+            self.inner.containers.rename(key(number, file), own)?;
+        }
+        match fresh {
+            Err(StoreError::Full(_)) => Ok(None),
+            fresh => fresh,
+        }
+    }
+
+    /// Gives the number under which it is kept. `bring` brings it there, and `back` undoes that.
     fn keep(
         &self,
         file: FileId,
         presence: &Presence,
-        bring: impl FnOnce(Key) -> Result<bool, StoreError>,
-    ) -> Result<bool, StoreError> {
+        (bring, back): (
+            impl FnOnce(Key) -> Result<bool, StoreError>,
+            impl FnOnce(Key) -> Result<(), StoreError>,
+        ),
+    ) -> Result<Option<u64>, StoreError> {
         let kept = self.as_kept(file, presence);
         let row = kept.encode();
         let Some((number, gone)) = self.trash().admit(kept, self.trash_bytes_max()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let brought = bring(key(number, file));
         let there = matches!(brought, Ok(true));
         if !there {
             self.trash().take(number);
         }
-        let mut write = self.inner.tables.write()?;
-        if there {
-            write.put(TRASH, &number.to_be_bytes(), &row)?;
+        if let Err(error) = self.note_kept(there.then_some((number, row)), &gone) {
+            if there {
+                self.trash().take(number);
+                back(key(number, file))?;
+            }
+            return Err(error);
         }
-        for (number, _) in &gone {
-            write.delete(TRASH, &number.to_be_bytes())?;
-        }
-        write.commit(Durability::Later)?;
         for (number, kept) in gone {
             self.inner.containers.remove(key(number, kept.file))?;
         }
-        brought
+        brought.map(|there| there.then_some(number))
+    }
+
+    fn note_kept(
+        &self,
+        kept: Option<(u64, Vec<u8>)>,
+        gone: &[(u64, Kept)],
+    ) -> Result<(), StoreError> {
+        let mut write = self.inner.tables.write()?;
+        if let Some((number, row)) = kept {
+            write.put(TRASH, &number.to_be_bytes(), &row)?;
+        }
+        for (number, _) in gone {
+            write.delete(TRASH, &number.to_be_bytes())?;
+        }
+        write.commit(Durability::Later)
     }
 
     /// Takes the oldest out of the trash until `bytes_max` are left. Says whether anything went.

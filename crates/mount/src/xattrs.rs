@@ -102,10 +102,15 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
     );
 }
 
+/// `ls -l` asks for it of every file, until it is told once that it is not kept here. On machines
+/// with SELinux the kernel says so itself of file systems like this one.
+const SELINUX: &[u8] = b"security.selinux";
+
 /// Attributes of the system have a meaning, which is kept here of access control lists alone.
 fn is_kept(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    !name.starts_with(b"system.") || [ACL_ACCESS, ACL_DEFAULT].contains(&name)
+    let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
+    is_list || (!name.starts_with(b"system.") && name != SELINUX)
 }
 
 /// The groups that a thread is in besides its own; of one that is gone, none.
@@ -184,6 +189,8 @@ mod tests {
         let acl = OsStr::new("system.posix_acl_access");
         assert_eq!(check_new(acl, b""), Ok(()));
         assert_eq!(check_new(OsStr::new("system.nfs4_acl"), b""), Err(Errno::EOPNOTSUPP));
+        let label = OsStr::new("security.selinux");
+        assert_eq!(check_new(label, b""), Err(Errno::EOPNOTSUPP));
         let user = OsStr::new("user.comment");
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX]), Ok(()));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX + 1]), Err(Errno::E2BIG));

@@ -2,6 +2,7 @@
 
 use super::{Early, Steps, Work, most_early};
 use crate::client::{Client, error_of, failed};
+use crate::failures::of_chunks;
 use crate::files::{Altered, Front};
 use crate::mode;
 use crate::plan::{describe_container_again, is_home};
@@ -215,7 +216,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     .map(|(described, _)| described)
             }
         };
-        described.map(Some).map_err(|error| Error::Failed(error.to_string()).into())
+        described.map(Some).map_err(|error| of_chunks(error).into())
     }
 
     /// What was sent of pending stores before they were closed has arrived, or will not.

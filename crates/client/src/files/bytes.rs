@@ -3,7 +3,7 @@
 //! bytes that matter are all here before a new one is written.
 //! From: DESIGN, "The client".
 
-use super::{FILE_BYTES_MAX, Grip, Images, OpenFile};
+use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile};
 use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::part::opened_record;
@@ -12,7 +12,6 @@ use crate::room::taken;
 use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
 use model::FileId;
 use protocol::{Objection, Upstream};
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use store::{Container, Containers, Durability, Result as StoreResult};
@@ -390,13 +389,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         if !(own && open.handles == 1) {
             drop(files);
-            return self.keep_before_change(grip.file, before, false).map_err(failed);
+            return self.keep_before_change(grip.file, before).map_err(failed);
         }
-        self.keep_before_change(grip.file, before, true).map_err(failed)?;
-        let fresh = self.inner.containers.open(grip.key(), true).map_err(failed)?;
-        open.container = fresh.ok_or_else(|| {
-            Error::Failed(format!("no container could be made for {}", grip.file))
-        })?;
+        if let Some(fresh) = self.keep_and_replace(grip.file, before).map_err(failed)? {
+            open.container = fresh;
+        }
         Ok(())
     }
 
@@ -485,18 +482,6 @@ enum Extent {
     Stretch(u64, u64),
     /// Nothing that is there.
     Grows,
-}
-
-/// What was changed of a container.
-#[derive(Clone, Debug)]
-pub(crate) enum Altered {
-    /// Nothing that one could read.
-    Nothing,
-    Stretch(Range<u64>),
-    /// Of this stretch room was set aside, or it reads as zeros now.
-    Room(Range<u64>),
-    /// It has so many bytes now.
-    Length(u64),
 }
 
 fn need<K>(grip: &Grip<K>, offset: u64, length: u64) -> Need {

@@ -4,7 +4,7 @@
 //! kept in mind, so that it is cut again.
 //! From: LBFS, "Update protocol": TMPWRITE goes before COMMITTMP.
 
-use super::{Altered, Files, OpenFile};
+use super::{Files, OpenFile};
 use crate::early::Work;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +14,18 @@ use store::Container;
 const BEYOND_MAX: usize = 64;
 /// With more stretches that are written again all of the file is cut again.
 const AGAIN_MAX: usize = 4096;
+
+/// What was changed of a container.
+#[derive(Clone, Debug)]
+pub(crate) enum Altered {
+    /// Nothing that one could read.
+    Nothing,
+    Stretch(Range<u64>),
+    /// Of this stretch room was set aside, or it reads as zeros now.
+    Room(Range<u64>),
+    /// It has so many bytes now.
+    Length(u64),
+}
 
 #[derive(Clone)]
 pub(crate) struct Front {

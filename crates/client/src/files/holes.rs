@@ -4,6 +4,7 @@
 use super::{Grip, OpenFile};
 use crate::asking::unexpected;
 use crate::client::{Client, failed};
+use crate::failures::of_chunks;
 use crate::presence::Ground;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use chunks::{Placed, cover};
@@ -150,8 +151,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let recipe: BTreeMap<ChunkName, Vec<u8>> =
             fetched.recipe.iter().map(|bytes| (secret.name(bytes), bytes.to_vec())).collect();
         let fetch = |name: &ChunkName| Ok(recipe.get(name).cloned());
-        let found = cover(&secret, &fetched.contents, range, PIECES_MAX, fetch)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        let found =
+            cover(&secret, &fetched.contents, range, PIECES_MAX, fetch).map_err(of_chunks)?;
         let pieces = without_gap(found.pieces, offset);
         if pieces.is_empty() {
             return Err(Error::Failed(format!(

@@ -3,6 +3,7 @@
 
 use super::{PartRow, Shelf};
 use crate::client::{Client, error_of, failed, log_failed};
+use crate::failures::of_chunks;
 use crate::files::Grip;
 use crate::plan::Plan;
 use crate::presence::{Ground, Presence};
@@ -93,7 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     bytes: pairs(&lacks.bytes),
                 }));
             }
-            Err(Short::Failed(error)) => return Err(Error::Failed(error.to_string()).into()),
+            Err(Short::Failed(error)) => return Err(of_chunks(error).into()),
         };
         if described.pieces.len() > PIECES_MAX {
             self.want_whole(grip)?;

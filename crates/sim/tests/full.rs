@@ -1,0 +1,111 @@
+//! A disk without a byte left, or with just a few: what a program does then is done, or it is told
+//! that the disk is full, and nothing that it was told is done is lost.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, WantedMode};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, OriginMachine, Room};
+use sim::network::Conditions;
+use sim::operation::{Fault, Operation, Outcome, Path};
+use sim::perform::Programs;
+
+const CUT: OpenFlags = OpenFlags { read: true, write: true, truncate: true, append: false };
+const BEFORE: usize = 60_000;
+const AFTER: usize = 9_000;
+const CLOSE: Operation = Operation::Close { slot: 0 };
+/// A disk has so many bytes left, up to what the log takes for one update and more.
+const LEFT: std::ops::Range<u64> = 0..700;
+const LEFT_STEP: usize = 31;
+
+fn path() -> Path {
+    Path::new("file")
+}
+
+fn write(length: usize, version: u64) -> Operation {
+    Operation::Write { slot: 0, offset: 0, length, version }
+}
+
+struct Scene {
+    room: Room,
+    _origin: OriginMachine,
+    machine: ClientMachine,
+    programs: Programs,
+}
+
+impl Scene {
+    /// A file is here, and at the origin.
+    async fn new(mode: Mode) -> Scene {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mode = WantedMode::Fixed(mode);
+        let mut machine = ClientMachine::invited(&room, &origin, 0, Conditions::NEAR, mode);
+        machine.start().await.unwrap();
+        let mut scene = Scene { room, _origin: origin, machine, programs: Programs::default() };
+        let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+        for operation in [create, write(BEFORE, 1), CLOSE] {
+            assert!(scene.does(operation).await);
+        }
+        check::settled(&scene.room, std::slice::from_ref(&scene.machine), true).await.unwrap();
+        scene
+    }
+
+    /// Whether it is done; else the disk is full.
+    async fn does(&mut self, operation: Operation) -> bool {
+        let client = self.machine.client().unwrap().clone();
+        match self.programs.perform(&client, &operation).await {
+            Outcome::Failed(Fault::DiskFull) => false,
+            Outcome::Failed(fault) => panic!("{operation}: {fault:?}"),
+            _ => true,
+        }
+    }
+
+    /// The file is this, here and at the origin.
+    async fn is(&mut self, bytes: &[u8], what: &str) {
+        let machines = std::slice::from_ref(&self.machine);
+        check::settled(&self.room, machines, true).await.unwrap();
+        check::nothing_broke(&self.room, machines).unwrap();
+        assert!(self.machine.client().unwrap().status().damage.is_empty(), "{what}");
+        let client = self.machine.client().unwrap().clone();
+        let found = self.programs.perform(&client, &Operation::Fetch { path: path() }).await;
+        assert!(found == Outcome::Bytes(bytes.to_vec()), "{what}: {found}");
+        self.room.network.close();
+    }
+}
+
+#[test]
+fn what_is_written_after_a_file_was_opened_and_cut_on_a_full_disk_is_kept() {
+    for mode in [Mode::Partial, Mode::Connected] {
+        for left in LEFT.step_by(LEFT_STEP) {
+            sim::run::paused(async {
+                let mut scene = Scene::new(mode).await;
+                let open = || Operation::Open { path: path(), slot: 0, flags: CUT };
+                scene.machine.disk.fill_after(left);
+                let opened = scene.does(open()).await;
+                scene.machine.disk.make_room();
+                assert!(opened || scene.does(open()).await);
+                assert!(scene.does(write(AFTER, 2)).await && scene.does(CLOSE).await);
+                scene.is(&stretch(2, AFTER), &format!("{mode:?}, {left} bytes left")).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn a_close_on_a_full_disk_says_so_and_what_was_written_is_stored_when_there_is_room() {
+    for left in LEFT.step_by(LEFT_STEP) {
+        sim::run::paused(async {
+            let mut scene = Scene::new(Mode::Partial).await;
+            let unlink = Operation::Unlink { path: path() };
+            let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+            assert!(scene.does(unlink).await && scene.does(create).await);
+            assert!(scene.does(write(BEFORE, 2)).await);
+            scene.machine.disk.fill_after(left);
+            let closed = scene.does(CLOSE).await;
+            scene.machine.disk.make_room();
+            scene.is(&stretch(2, BEFORE), &format!("closed: {closed}, {left} bytes left")).await;
+        });
+    }
+}
