@@ -141,61 +141,81 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// A container was changed. Of one that rests on a ground, what is here now is noted, after it
-    /// has reached the disk.
+    /// A container was changed, which had `before` bytes. Of one that rests on a ground, what is here
+    /// now is noted, after it has reached the disk.
     pub(crate) fn note_altered(
         &self,
         grip: &Grip<C::Container>,
         container: &C::Container,
         altered: &Altered,
+        before: u64,
     ) -> Step<()> {
-        let (lacked, cut) = {
+        let record = {
             let mut files = self.files();
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let Some(ground) = &open.presence.ground else { return Ok(()) };
-            let reach = ground.reach;
+            let (file, generation) = (grip.file, grip.generation);
             match altered {
-                Altered::Nothing => return Ok(()),
                 Altered::Stretch(stretch) | Altered::Room(stretch) => {
-                    let lacked = !open.presence.absent(stretch.start, stretch.end).is_empty();
-                    if !lacked {
-                        open.presence.write(stretch.start, stretch.end);
+                    let (from, to) = (stretch.start, stretch.end);
+                    if open.presence.absent(from, to).is_empty() {
+                        open.presence.write(from, to);
+                        return Ok(());
                     }
-                    (lacked, false)
+                    Record::Here { file, generation, from, to }
                 }
-                Altered::Length(size) => (false, *size < reach),
+                Altered::Length(size) if *size < ground.reach => {
+                    Record::Reach { file, generation, reach: *size }
+                }
+                Altered::Length(_) | Altered::Nothing => return Ok(()),
             }
         };
-        if !lacked && !cut {
-            return Ok(());
+        let outcome = container.sync().map_err(failed).and_then(|()| self.note_here(grip, &record));
+        if let (Err(_), Record::Reach { reach, .. }) = (&outcome, &record) {
+            self.take_cut_back(grip, container, *reach, before)?;
         }
-        container.sync().map_err(failed)?;
+        outcome
+    }
+
+    fn note_here(&self, grip: &Grip<C::Container>, record: &Record) -> Step<()> {
         {
             let mut core = self.core();
             let mut files = self.files();
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-            let (file, generation) = (grip.file, grip.generation);
-            let record = match altered {
-                Altered::Nothing => return Ok(()),
-                Altered::Stretch(stretch) | Altered::Room(stretch) => {
-                    Record::Here { file, generation, from: stretch.start, to: stretch.end }
-                }
-                Altered::Length(reach) => Record::Reach { file, generation, reach: *reach },
-            };
             if open.unlinked.is_none() {
-                core.log.note(&record).map_err(log_failed)?;
+                core.log.note(record).map_err(log_failed)?;
             }
             core.unsaved = true;
-            match altered {
-                Altered::Nothing => {}
-                Altered::Stretch(stretch) | Altered::Room(stretch) => {
-                    open.presence.write(stretch.start, stretch.end)
-                }
-                Altered::Length(size) => open.presence.cut(*size),
+            match *record {
+                Record::Here { from, to, .. } => open.presence.write(from, to),
+                Record::Reach { reach, .. } => open.presence.cut(reach),
+                _ => {}
             }
         }
-        // What was cut off is not to come back when the file grows again.
-        if cut { self.sync_log().map_err(failed) } else { Ok(()) }
+        match record {
+            // What was cut off is not to come back when the file grows again.
+            Record::Reach { .. } => self.sync_log().map_err(failed),
+            _ => Ok(()),
+        }
+    }
+
+    /// A cut could not be noted. Where all that it took is in the ground too, it is as if it had not
+    /// been; else what was written is gone, and so is the rest.
+    fn take_cut_back(
+        &self,
+        grip: &Grip<C::Container>,
+        container: &C::Container,
+        size: u64,
+        before: u64,
+    ) -> Step<()> {
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.presence.has_written_beyond(size, before) {
+            open.presence.cut(size);
+            return Ok(());
+        }
+        open.presence.lose_beyond(size);
+        container.set_length(before).map_err(failed)
     }
 
     /// The ground of what was written is not kept any more: what was written is stored by itself,
