@@ -7,6 +7,7 @@
 mod awaited;
 mod choose;
 mod leave;
+mod look;
 mod stretches;
 
 pub(crate) use stretches::Touched;
@@ -16,29 +17,18 @@ use crate::presence::Presence;
 use crate::types::{Error, Stop};
 use awaited::Awaited;
 use choose::{Closed, choose};
-use model::{FileId, Time, View};
+use look::{NANOS, Seen};
+use model::{FileId, Time};
 use protocol::Upstream;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Result as StoreResult, StoreError};
 use tokio::sync::Notify;
-use volume::partial::Tree;
-use world::Moment;
 
-/// All files are looked at for one moment in so many at most.
-const LOOKED_ONE_IN: u32 = 10;
 /// All are looked at again before something leaves if that was longer ago.
 const LOOKED_FOR: Duration = Duration::from_secs(10);
-/// A number that somebody asks for is no older.
-const KNOWN_FOR: Duration = Duration::from_secs(2);
-/// Files that are looked at in one reading.
-const PAGE_FILES: usize = 1024;
-/// Of the files that nobody has open, so many are remembered that were used longest ago. When they
-/// have left, all are looked at again.
-const CLOSED_MAX: usize = 1 << 16;
 /// Files larger than the cache that are remembered.
 const LARGE_MAX: usize = 64;
 /// Room is made for what is wanted and for one part in so many of the cache, so that it is not
@@ -54,7 +44,6 @@ const ROUNDS_MAX: usize = 4;
 const GIVEN_BACK_WITHIN: Duration = Duration::from_millis(100);
 /// A file of which less is here has no holes worth a look.
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
-const NANOS: i64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(crate) struct Room {
@@ -69,23 +58,8 @@ pub(crate) struct Room {
     making: Mutex<()>,
     /// There may be too much.
     pub wanted: Notify,
-}
-
-/// What a look at all files has found.
-#[derive(Default)]
-struct Seen {
-    /// When it ended, and what it took.
-    last: Option<(Moment, Duration)>,
-    /// Nobody had them open then; used longest ago first.
-    closed: VecDeque<Closed>,
-    /// Larger than the cache.
-    large: BTreeMap<FileId, Closed>,
-}
-
-impl Seen {
-    fn may_look_again(&self, now: Moment) -> bool {
-        self.last.is_none_or(|(at, took)| now.since(at) >= took * LOOKED_ONE_IN)
-    }
+    /// Somebody has asked how much there is, and it takes long to find out.
+    look_wanted: Notify,
 }
 
 impl Room {
@@ -182,6 +156,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tokio::select! {
                 biased;
                 () = self.inner.room.wanted.notified() => {}
+                () = self.inner.room.look_wanted.notified() => self.look_aside().await,
                 () = settled => {}
                 () = self.until_stopping() => break,
             }
@@ -307,60 +282,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.carry_out(victims, mine)
     }
 
-    /// Looks at all files: how much is here, what leaves first, and what nobody needs.
-    fn look(&self) -> Result<(), Error> {
-        let clock = &self.inner.world.clock;
-        let begun = clock.moment();
-        let (mut files, mut bytes) = (0, 0);
-        let mut closed: BinaryHeap<Closed> = BinaryHeap::new();
-        let mut large = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let read = self.inner.tables.read().map_err(error_of)?;
-            let page = Presence::page(&*read, after, PAGE_FILES).map_err(error_of)?;
-            let Some((last, _)) = page.last() else { break };
-            after = Some(*last);
-            let tree = Tree::new(&*read, 0);
-            for (file, presence) in &page {
-                if presence.dirty.is_some() {
-                    continue;
-                }
-                let gone = matches!(tree.node(*file), Ok(None));
-                let holds_bytes = !presence.ranges.is_empty();
-                if gone && self.known().gone(*file).is_none() {
-                    self.discard_if_unused(*file, presence, true);
-                }
-                if !holds_bytes {
-                    continue;
-                }
-                let one = Closed {
-                    used: presence.used.saturating_mul(NANOS),
-                    file: *file,
-                    bytes: self.bytes_here(*file, presence).map_err(error_of)?,
-                };
-                files += 1;
-                bytes += one.bytes;
-                if self.files().is_open(*file) {
-                    continue;
-                }
-                if self.is_large(presence) && large.len() < LARGE_MAX {
-                    large.insert(*file, one);
-                }
-                closed.push(one);
-                if closed.len() > CLOSED_MAX {
-                    closed.pop();
-                }
-            }
-        }
-        let room = &self.inner.room;
-        room.files.store(files, Ordering::Relaxed);
-        room.bytes.store(bytes, Ordering::Relaxed);
-        let now = clock.moment();
-        let closed = closed.into_sorted_vec().into();
-        *room.seen() = Seen { last: Some((now, now.since(begun))), closed, large };
-        Ok(())
-    }
-
     fn is_large(&self, presence: &Presence) -> bool {
         presence.contents.size > self.inner.settings.cache_bytes_max
     }
@@ -433,28 +354,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(container) => Ok(bytes.min(container.allocated()?)),
             None => Ok(0),
         }
-    }
-
-    /// Files and bytes in the cache, with what is being written.
-    pub(crate) fn held_now(&self) -> (u64, u64) {
-        let now = self.inner.world.clock.moment();
-        let room = &self.inner.room;
-        let is_due = {
-            let seen = room.seen();
-            // No file, and bytes all the same: one has come since.
-            let unlike = room.files.load(Ordering::Relaxed) == 0 && room.bytes() > 0;
-            let old = seen.last.is_none_or(|(at, _)| now.since(at) >= KNOWN_FOR);
-            (old || unlike) && seen.may_look_again(now)
-        };
-        if is_due && let Err(error) = self.look() {
-            tracing::warn!(%error, "the cache could not be measured");
-        }
-        let open = self.files();
-        let written = open.written_bytes().unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is being written could not be measured");
-            0
-        });
-        (room.files.load(Ordering::Relaxed) + open.written() as u64, room.bytes() + written)
     }
 }
 
