@@ -13,6 +13,7 @@ use crate::part::{PartRow, redo_part};
 use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
 use crate::renumber::Anew;
+use crate::shown::Gone;
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use chunks::{Growing, Secret};
@@ -70,7 +71,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let cancelled = recovered.cancelled.iter().map(|number| core.log.written(*number));
                 let cancelled: Vec<Update> =
                     cancelled.filter_map(Result::transpose).collect::<Result<_, _>>()?;
-                self.rebuild(core, &cancelled)
+                self.rebuild_without(core, &Gone::Updates(&cancelled))
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
             }
         }

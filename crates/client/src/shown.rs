@@ -4,12 +4,15 @@
 //! What could not be written for want of room is made good before the next change.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
+mod resting;
+
 use crate::client::{Client, Core, error_of, stop};
 use crate::effects::effects_here;
 use crate::known::{Going, Remover};
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Update};
 use protocol::{States, Upstream};
+use resting::Resting;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use store::{Containers, Durability, Read, Write};
@@ -29,9 +32,30 @@ pub(crate) enum Gone<'a> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Shows what is pending anew over what the replica above says, without `gone`.
+    /// Shows what is pending anew over what the replica above says, without `gone`: what rests on
+    /// that, or all of it where more may rest on it than is quickly found.
     pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
-        self.rebuild_without(core, &Gone::Updates(gone))
+        let outcome = self.show_resting(core, gone);
+        core.note_behind(&outcome);
+        if outcome? { Ok(()) } else { self.rebuild_without(core, &Gone::Updates(gone)) }
+    }
+
+    /// False: nothing was done.
+    fn show_resting(&self, core: &mut Core, gone: &[Update]) -> Result<bool, Error> {
+        if core.behind || !core.hidden.is_empty() {
+            return Ok(false);
+        }
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let Some(resting) = Resting::on(&*write, &core.log, gone)? else { return Ok(false) };
+        let files: Vec<FileId> = resting.files().collect();
+        if !resting.show(&mut *write, core.meta.taken, core.meta.epoch)? {
+            return Ok(false);
+        }
+        let known = self.going(self.going_of(&*write, files.clone())?, Remover::Elsewhere);
+        write.commit(Durability::Later).map_err(error_of)?;
+        drop(known);
+        self.recharge(core, files);
+        Ok(true)
     }
 
     pub(crate) fn rebuild_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
@@ -43,7 +67,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn show_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        let hidden = show_pending(&mut *write, core, core.meta.taken, gone)?;
+        let hidden =
+            show_pending(&mut *write, &core.log, (core.meta.taken, core.meta.epoch), gone)?;
         let mut going = match gone {
             Gone::Updates(gone) => self.going_by(&*write, &States::default(), *gone)?,
             Gone::Files(files) => {
@@ -84,7 +109,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
         let learnt: Vec<FileId> = learnt.collect();
         let hidden = match learnt.iter().any(|file| awaited.contains(file)) {
-            true => Some(show_pending(&mut *write, core, taken, &Gone::Updates(&[]))?),
+            true => {
+                let as_of = (taken, core.meta.epoch);
+                Some(show_pending(&mut *write, &core.log, as_of, &Gone::Updates(&[]))?)
+            }
             false => None,
         };
         let known = self.going(going, Remover::Elsewhere);
@@ -111,7 +139,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let gone = partial::forget_gone(&mut *write, |number| core.log.is_pending(number))
                 .map_err(|error| Error::Failed(error.to_string()))?;
             let gone_before = Gone::Updates(&[]);
-            let hidden = show_pending(&mut *write, core, core.meta.taken, &gone_before)?;
+            let as_of = (core.meta.taken, core.meta.epoch);
+            let hidden = show_pending(&mut *write, &core.log, as_of, &gone_before)?;
             write.commit(Durability::Later).map_err(error_of)?;
             self.now_hidden(core, hidden);
             core.behind = false;
@@ -147,8 +176,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// Shows every pending update that is not part of what the replica above said. Gives back what
-/// those lack that cannot be shown.
 impl Core {
     /// What is pending and what shows differ from now on, if this failed.
     pub(crate) fn note_behind<T>(&mut self, outcome: &Result<T, Error>) {
@@ -159,14 +186,15 @@ impl Core {
     }
 }
 
+/// Shows every pending update that is not part of what the replica above said. Gives back what
+/// those lack that cannot be shown.
 fn show_pending(
     write: &mut dyn Write,
-    core: &Core,
-    taken: Option<u64>,
+    log: &UpdateLog,
+    (taken, epoch): (Option<u64>, u32),
     gone: &Gone<'_>,
 ) -> Result<BTreeSet<Need>, Error> {
     let failed = |error: Missing| Error::Failed(error.to_string());
-    let log: &UpdateLog = &core.log;
     match gone {
         Gone::Updates(gone) => gone.iter().try_for_each(|update| {
             partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)
@@ -190,7 +218,7 @@ fn show_pending(
                 return Ok(());
             }
         };
-        partial::apply_local(write, update.stamp.number, &effects, core.meta.epoch).map_err(failed)
+        partial::apply_local(write, update.stamp.number, &effects, epoch).map_err(failed)
     })?;
     Ok(hidden)
 }

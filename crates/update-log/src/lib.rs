@@ -7,5 +7,5 @@
 mod log;
 mod record;
 
-pub use log::{Batch, Cancel, LogError, NEAR_MAX, Page, Recovered, UpdateLog, What};
+pub use log::{Batch, Cancel, LogError, NEAR_MAX, Page, Recovered, UpdateLog, What, subjects};
 pub use record::{Record, RecordError};

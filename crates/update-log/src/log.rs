@@ -14,7 +14,7 @@ mod numbers;
 mod places;
 mod reading;
 
-pub use by_file::What;
+pub use by_file::{What, subjects};
 pub use reading::{Page, Recovered};
 
 use crate::record::{Record, RecordError};

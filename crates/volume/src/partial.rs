@@ -113,6 +113,21 @@ impl<'a> Tree<'a> {
         Ok(row.up.and_then(|up| up.node))
     }
 
+    /// The number of the last pending update that touched a node and shows.
+    pub fn shown_by(&self, file: FileId) -> Result<Option<u64>, Missing> {
+        Ok(self.row(file)?.local.map(|local| local.number))
+    }
+
+    /// The same of an entry, and what the replica above last said that it names.
+    pub fn entry_shown_by(
+        &self,
+        directory: FileId,
+        name: &Name,
+    ) -> Result<(Option<u64>, Option<FileId>), Missing> {
+        let row = self.entry_row(directory, name)?;
+        Ok((row.local.map(|local| local.number), row.up.and_then(|up| up.file)))
+    }
+
     /// Whether taking this state in may show other contents of a file that is known. One that is
     /// older than what was said is passed over; and what is said of a store that was made here
     /// shows already.
@@ -141,6 +156,13 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(None)
+    }
+
+    fn entry_row(&self, directory: FileId, name: &Name) -> Result<EntryRow, Missing> {
+        match self.read.get(ENTRIES, &rows::entry_key(directory, name))? {
+            Some(bytes) => Ok(EntryRow::decode(&bytes)?),
+            None => Ok(EntryRow::default()),
+        }
     }
 
     fn row(&self, file: FileId) -> Result<NodeRow, Missing> {
@@ -188,10 +210,7 @@ impl View for Tree<'_> {
     }
 
     fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
-        let row = match self.read.get(ENTRIES, &rows::entry_key(directory, name))? {
-            Some(bytes) => EntryRow::decode(&bytes)?,
-            None => EntryRow::default(),
-        };
+        let row = self.entry_row(directory, name)?;
         if let Some(local) = row.local {
             return Ok(local.file);
         }

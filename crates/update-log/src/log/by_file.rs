@@ -25,7 +25,7 @@ pub struct ByFile {
 }
 
 /// The files whose own rows an update changes, other than the directories of their names.
-fn subjects(update: &Update) -> impl Iterator<Item = (FileId, What)> {
+pub fn subjects(update: &Update) -> impl Iterator<Item = (FileId, What)> {
     let (file, what, other) = match &update.change {
         Change::Make { file, .. } => (*file, What::Makes, None),
         Change::Store { file, .. } => (*file, What::Stores, None),

@@ -1,0 +1,189 @@
+//! What is pending and rests on updates that were turned down, as far as it goes by files and
+//! names: with very many pending updates it is a few that have to be shown anew, and not all.
+//! Holds: of these files and names the same shows as if all that is pending were shown anew, if all
+//! of it showed before; what else rests on what was turned down shows until its own verdict; where
+//! that cannot be held, or more rests on it than is quickly found, it is said, and all is shown anew.
+
+use super::Error;
+use crate::effects::effects_here;
+use model::{Change, Effects, FileId, Kind, Name, Problem, Update, View};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{Read, Write};
+use update_log::{UpdateLog, subjects};
+use volume::partial::{self, Missing, Touched, Tree};
+
+/// When more rests on what was turned down, all is shown anew.
+const UPDATES_MAX: usize = 4096;
+
+/// The files and names that updates touched which were turned down, and that others touched which
+/// touch the same; and those others, which are pending.
+pub(super) struct Resting {
+    files: BTreeSet<FileId>,
+    entries: BTreeSet<(FileId, Name)>,
+    updates: BTreeMap<u64, Update>,
+    /// Were to be made by what was turned down.
+    unmade: BTreeSet<FileId>,
+}
+
+impl Resting {
+    /// What rests on `gone`, which is pending no more. None: what is pending has to be looked at
+    /// as a whole.
+    pub fn on(read: &dyn Read, log: &UpdateLog, gone: &[Update]) -> Result<Option<Resting>, Error> {
+        let tree = Tree::new(read, 0);
+        let numbers: BTreeSet<u64> = gone.iter().map(|update| update.stamp.number).collect();
+        let mut resting = Resting {
+            files: BTreeSet::new(),
+            entries: BTreeSet::new(),
+            updates: BTreeMap::new(),
+            unmade: gone.iter().filter_map(made_by).collect(),
+        };
+        let mut left: Vec<Update> = gone.to_vec();
+        for update in gone {
+            // What earlier updates that are pending did to it does not show by itself.
+            for file in Touched::by(update).nodes {
+                let shown_by = tree.shown_by(file).map_err(failed)?;
+                if !is_subject(update, file) && shown_by.is_some_and(|by| numbers.contains(&by)) {
+                    return Ok(None);
+                }
+            }
+        }
+        while let Some(update) = left.pop() {
+            let mut files: Vec<FileId> = subjects(&update).map(|(file, _)| file).collect();
+            for (directory, name) in Touched::by(&update).entries {
+                let (by, said) = tree.entry_shown_by(directory, &name).map_err(failed)?;
+                files.extend(said);
+                if resting.entries.insert((directory, name))
+                    && let Some(by) = by
+                {
+                    left.extend(resting.take(log, by)?);
+                }
+            }
+            for file in files {
+                if !resting.files.insert(file) {
+                    continue;
+                }
+                // Its names are touched by others, and rest on it.
+                if is_directory(&tree, file)? {
+                    return Ok(None);
+                }
+                let numbers: Vec<u64> =
+                    log.of_file(file).map(|(number, _)| number).take(UPDATES_MAX).collect();
+                for number in numbers {
+                    left.extend(resting.take(log, number)?);
+                }
+            }
+            let makes_directory =
+                matches!(update.change, Change::Make { kind: Kind::Directory, .. });
+            if makes_directory || resting.updates.len() >= UPDATES_MAX {
+                return Ok(None);
+            }
+        }
+        Ok(Some(resting))
+    }
+
+    /// An update is among them. None: it was before, or is not pending.
+    fn take(&mut self, log: &UpdateLog, number: u64) -> Result<Option<Update>, Error> {
+        if self.updates.contains_key(&number) {
+            return Ok(None);
+        }
+        let update = log.get(number)?;
+        self.updates.extend(update.clone().map(|update| (number, update)));
+        Ok(update)
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        self.files.iter().copied()
+    }
+
+    /// Shows them anew. `taken`: the updates up to this number are part of what the replica above
+    /// said. False: one meets what none of them has done; nothing of this may be committed.
+    pub fn show(
+        mut self: Resting,
+        write: &mut dyn Write,
+        taken: Option<u64>,
+        epoch: u32,
+    ) -> Result<bool, Error> {
+        let touched = Touched {
+            nodes: self.files.iter().copied().collect(),
+            entries: self.entries.iter().cloned().collect(),
+        };
+        partial::forget_local(write, u64::MAX, &touched).map_err(failed)?;
+        for (number, update) in std::mem::take(&mut self.updates) {
+            if taken.is_some_and(|taken| number <= taken) {
+                continue;
+            }
+            let tree = Tree::new(&*write as &dyn Read, 0);
+            let effects = match effects_here(&update, &tree) {
+                Ok(Ok(effects)) => effects,
+                Ok(Err(problem)) if self.is_due(&update, &problem) => {
+                    self.unmade.extend(made_by(&update));
+                    continue;
+                }
+                Ok(Err(_)) => return Ok(false),
+                Err(missing) if missing.file().is_some() => return Ok(false),
+                Err(missing) => return Err(failed(missing)),
+            };
+            let effects = self.of_these(effects, &tree, number)?;
+            partial::apply_local(write, number, &effects, epoch).map_err(failed)?;
+        }
+        Ok(true)
+    }
+
+    /// A problem that an update meets because of what was turned down.
+    fn is_due(&self, update: &Update, problem: &Problem) -> bool {
+        let own = |file: &FileId| is_subject(update, *file);
+        let unmade = subjects(update).any(|(file, _)| self.unmade.contains(&file));
+        unmade
+            || match problem {
+                Problem::AttributesChanged { file, .. }
+                | Problem::NoXattr(file)
+                | Problem::NoFile(file) => own(file),
+                _ => false,
+            }
+    }
+
+    /// What a later update made of a directory shows already.
+    fn of_these(
+        &self,
+        mut effects: Effects,
+        tree: &Tree<'_>,
+        number: u64,
+    ) -> Result<Effects, Error> {
+        let mut later = BTreeSet::new();
+        for file in effects.nodes.keys().filter(|file| !self.files.contains(file)) {
+            if tree.shown_by(*file).map_err(failed)?.is_some_and(|by| by >= number) {
+                later.insert(*file);
+            }
+        }
+        effects.nodes.retain(|file, _| !later.contains(file));
+        Ok(effects)
+    }
+}
+
+fn is_subject(update: &Update, file: FileId) -> bool {
+    subjects(update).any(|(subject, _)| subject == file)
+}
+
+fn made_by(update: &Update) -> Option<FileId> {
+    match update.change {
+        Change::Make { file, .. } => Some(file),
+        _ => None,
+    }
+}
+
+fn is_directory(tree: &Tree<'_>, file: FileId) -> Result<bool, Error> {
+    let shown = match tree.node(file) {
+        Ok(node) => node,
+        Err(missing) if missing.file().is_some() => None,
+        Err(missing) => return Err(failed(missing)),
+    };
+    let said = tree.said(file).map_err(failed)?;
+    Ok(shown.into_iter().chain(said).any(|node| node.kind == Kind::Directory))
+}
+
+fn failed(missing: Missing) -> Error {
+    Error::Failed(missing.to_string())
+}
+
+#[cfg(test)]
+mod tests;
