@@ -106,9 +106,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         going: Going,
     ) -> Result<(), Error> {
         let taken = taken.or(core.meta.taken);
-        let awaited: BTreeSet<FileId> = core.hidden.iter().filter_map(file_of).collect();
-        let learnt: Vec<FileId> = learnt.collect();
-        let hidden = match learnt.iter().any(|file| awaited.contains(file)) {
+        let learnt: BTreeSet<FileId> = learnt.collect();
+        let (shows, left) = left_hidden(&core.hidden, &learnt);
+        let hidden = match shows {
             true => {
                 let as_of = (taken, core.meta.epoch);
                 Some(show_pending(&mut *write, &core.log, as_of, &Gone::Updates(&[]))?)
@@ -119,8 +119,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
         core.meta.taken = taken;
-        if let Some(hidden) = hidden {
-            self.now_hidden(core, hidden);
+        match hidden {
+            Some(hidden) => self.now_hidden(core, hidden),
+            None => core.hidden = left,
         }
         self.recharge_known(core, learnt);
         Ok(())
@@ -170,10 +171,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Err(error) => return Err(error),
             }
         }
+        if !self.core().hidden.is_empty() {
+            // What was learnt meanwhile may be enough for some.
+            self.rebuild_without(&mut self.core(), &Gone::Updates(&[]))?;
+        }
         // Nothing more can be learnt: the verdicts will say what becomes of the rest.
         self.inner.hides.store(false, Ordering::Release);
         Ok(())
     }
+}
+
+/// Of what is awaited, what was not learnt yet; and whether that is the end of it, so that all that
+/// is pending is shown once, and not once for each that was awaited.
+fn left_hidden(hidden: &BTreeSet<Need>, learnt: &BTreeSet<FileId>) -> (bool, BTreeSet<Need>) {
+    let is_learnt = |need: &&Need| file_of(need).is_none_or(|file| learnt.contains(&file));
+    let left: BTreeSet<Need> = hidden.iter().filter(|need| !is_learnt(need)).cloned().collect();
+    (left.is_empty() && !hidden.is_empty(), left)
 }
 
 impl Core {
@@ -240,5 +253,20 @@ fn file_of(need: &Need) -> Option<FileId> {
         | Need::Volume
         | Need::Totals
         | Need::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pending_is_shown_when_the_last_that_it_rests_on_was_learnt() {
+        let files = |files: &[u64]| files.iter().copied().map(FileId).collect::<BTreeSet<_>>();
+        let needs = |of: &[u64]| files(of).into_iter().map(Need::Node).collect::<BTreeSet<_>>();
+        assert_eq!(left_hidden(&needs(&[]), &files(&[7])), (false, needs(&[])));
+        assert_eq!(left_hidden(&needs(&[7, 8]), &files(&[9])), (false, needs(&[7, 8])));
+        assert_eq!(left_hidden(&needs(&[7, 8]), &files(&[7])), (false, needs(&[8])));
+        assert_eq!(left_hidden(&needs(&[8]), &files(&[7, 8])), (true, needs(&[])));
     }
 }
