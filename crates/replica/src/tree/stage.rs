@@ -60,24 +60,35 @@ impl Keeper {
             return Ok(ready);
         }
         let stage = self.stage()?;
+        let (mut made, mut outs) = (Vec::new(), Vec::new());
         for (file, node) in wanted {
             let name = stage_name("tmp-", file.0);
-            let written = if self.is_large_node(&node) {
-                let Some(written) = self.take_written(&stage, file, &node) else { continue };
-                written
-            } else {
-                self.write_ready(&stage, &name, &node)
-            };
+            if self.is_large_node(&node) {
+                match self.take_written(&stage, file, &node) {
+                    Some(Ok(known)) => {
+                        ready.insert(file, Ready { name, known });
+                    }
+                    Some(Err(error)) => self.not_ready(&stage, &name, file, &error),
+                    None => {}
+                }
+                continue;
+            }
+            let written = self.write_ready(&stage, &name, &node);
             let of = (file, node.contents_stamp);
             match self.inner.wanting(&self.volume, of, &node.contents, written) {
-                Ok(known) => {
-                    ready.insert(file, Ready { name, known });
+                Ok((known, out)) => {
+                    made.push((file, Ready { name, known }));
+                    outs.push(out);
                 }
-                Err(error) => {
-                    self.say_failure(&error);
-                    let _ = stage.unlink(name.as_bytes());
-                    self.behind.nodes.insert(file);
+                Err(error) => self.not_ready(&stage, &name, file, &error),
+            }
+        }
+        for ((file, made), synced) in made.into_iter().zip(TreeFile::sync_each(&outs)) {
+            match synced {
+                Ok(()) => {
+                    ready.insert(file, made);
                 }
+                Err(error) => self.not_ready(&stage, &made.name, file, &error.into()),
             }
         }
         let mut write = self.inner.tables.write()?;
@@ -95,24 +106,35 @@ impl Keeper {
         Ok(ready)
     }
 
-    fn write_ready(&mut self, stage: &Directory, name: &Name, node: &Node) -> Result<Known> {
+    fn not_ready(&mut self, stage: &Directory, name: &Name, file: FileId, error: &ReplicaError) {
+        self.say_failure(error);
+        let _ = stage.unlink(name.as_bytes());
+        self.behind.nodes.insert(file);
+    }
+
+    /// Written, and not safe from a power cut yet.
+    fn write_ready(
+        &mut self,
+        stage: &Directory,
+        name: &Name,
+        node: &Node,
+    ) -> Result<(Known, TreeFile)> {
         if stage.stat(name.as_bytes())?.is_some() {
             stage.unlink(name.as_bytes())?;
         }
         let file = stage.create(name.as_bytes())?;
         write_out(&self.inner, &self.volume, &node.contents, &file)?;
-        self.finish_ready(stage, name, node, &file)
+        Ok((self.dress_ready(stage, name, node)?, file))
     }
 
-    pub(super) fn finish_ready(
+    /// What has all its contents gets the rest.
+    pub(super) fn dress_ready(
         &mut self,
         stage: &Directory,
         name: &Name,
         node: &Node,
-        file: &TreeFile,
     ) -> Result<Known> {
         let mut known = self.dress(stage, name, node, None)?;
-        file.sync()?;
         known.contents = node.contents;
         known.contents_stamp = node.contents_stamp;
         Ok(known)

@@ -21,14 +21,20 @@ use crate::error::Result;
 use model::{FileId, Kind, Name, Node, Stamp, View};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
+use std::time::Duration;
 use store::Read;
 use store::tree::{Directory, How, TreeFile};
 use volume::whole::Whole;
 use world::Moment;
 
-/// A file that is stored again and again while it is written is written in one go after so often,
-/// or it would never be there.
+/// Of a file that is stored again and again while it is written, after so often a version is written
+/// to its end, and the difference to the newest one in one go, or it would never be there.
 const OVERTAKEN_MAX: u32 = 3;
+
+/// About so long may what is small wait for a piece of what is large.
+const PIECE_TIME: Duration = Duration::from_millis(250);
+/// How many halvings a piece gets smaller on a slow disk.
+const HALVINGS_MAX: u32 = 5;
 
 /// Files that are too large to be made ready at once.
 #[derive(Default)]
@@ -39,6 +45,8 @@ pub(super) struct Outgoing {
     /// What was written and is ready, until it is placed.
     taken: Option<Work>,
     failures: u32,
+    /// So often pieces were halved because they took too long.
+    halvings: u32,
     /// After a failure nothing is written before.
     due: Option<Moment>,
 }
@@ -54,6 +62,17 @@ struct Work {
     whole: bool,
 }
 
+impl Work {
+    /// Another version is to be there instead.
+    fn go_over_to(&mut self, node: &Node) {
+        let fresh = Writing::new(&node.contents);
+        let before = std::mem::replace(&mut self.writing, fresh);
+        self.writing = before.go_over_to(&node.contents);
+        (self.version, self.whole) = (node.contents_stamp, false);
+        self.overtaken = self.overtaken.saturating_add(1);
+    }
+}
+
 impl Outgoing {
     /// Whether there is something to go on with.
     pub fn is_busy(&self) -> bool {
@@ -63,6 +82,15 @@ impl Outgoing {
     /// Whether to go on now.
     pub fn is_due(&self, now: Moment) -> bool {
         self.is_busy() && self.due.is_none_or(|due| due <= now)
+    }
+
+    /// A piece took so long: the next is to take about as long as it may.
+    fn took(&mut self, piece: Duration) {
+        if piece > PIECE_TIME {
+            self.halvings = (self.halvings + 1).min(HALVINGS_MAX);
+        } else if piece < PIECE_TIME / 4 {
+            self.halvings = self.halvings.saturating_sub(1);
+        }
     }
 
     /// When to try again what failed.
@@ -117,7 +145,8 @@ impl Keeper {
             self.outgoing.wait_node(file);
             return None;
         };
-        let ready = self.finish_ready(stage, &work.name, node, &work.out);
+        let dressed = self.dress_ready(stage, &work.name, node);
+        let ready = dressed.and_then(|known| Ok(work.out.sync().map(|()| known)?));
         self.outgoing.taken = ready.is_ok().then_some(work);
         Some(ready)
     }
@@ -165,6 +194,7 @@ impl Keeper {
             return self.place_waiting();
         };
         let written = self.write_piece(file, &node, known.as_ref());
+        self.outgoing.took(self.inner.world.clock.moment().since(now));
         let of = (file, node.contents_stamp);
         match self.inner.wanting(&self.volume, of, &node.contents, written) {
             Ok(true) => {
@@ -196,15 +226,16 @@ impl Keeper {
             self.outgoing.work = Some(self.begin_work(file, node, known)?);
         }
         let Some(mut work) = self.outgoing.work.take() else { return Ok(false) };
+        let mut piece_bytes = self.inner.limits.tree_piece_bytes >> self.outgoing.halvings;
         if work.version != node.contents_stamp {
-            work.version = node.contents_stamp;
-            work.writing = work.writing.go_over_to(&node.contents);
-            (work.overtaken, work.whole) = (work.overtaken.saturating_add(1), false);
+            let goes_to_its_end = work.overtaken >= OVERTAKEN_MAX;
+            if work.whole || !goes_to_its_end {
+                work.go_over_to(node);
+            }
+            if goes_to_its_end && work.version == node.contents_stamp {
+                piece_bytes = u64::MAX;
+            }
         }
-        let piece_bytes = match work.overtaken > OVERTAKEN_MAX {
-            true => u64::MAX,
-            false => self.inner.limits.tree_piece_bytes,
-        };
         let written = work.writing.write_on((&self.inner, &self.volume), &work.out, piece_bytes);
         // Piece by piece, or the last would wait for all.
         let written = written.and_then(|whole| -> Result<bool> {
@@ -212,8 +243,16 @@ impl Keeper {
             Ok(whole)
         });
         work.whole = matches!(written, Ok(true));
+        let is_newest = work.version == node.contents_stamp;
+        if written.is_err() && !is_newest {
+            // What is left of a version that was replaced may be gone.
+            work.go_over_to(node);
+            work.overtaken = 0;
+            self.outgoing.work = Some(work);
+            return Ok(false);
+        }
         self.outgoing.work = Some(work);
-        written
+        Ok(written? && is_newest)
     }
 
     fn begin_work(&mut self, file: FileId, node: &Node, known: Option<&Known>) -> Result<Work> {
@@ -291,5 +330,22 @@ impl Keeper {
         }
         self.outgoing.wait_entry(file, at.clone());
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_slow_disk_pieces_get_smaller_and_where_it_is_quick_again_larger() {
+        let mut outgoing = Outgoing::default();
+        let mut took = |millis| {
+            outgoing.took(Duration::from_millis(millis));
+            outgoing.halvings
+        };
+        assert_eq!([2000, 1000, 500, 250, 125].map(&mut took), [1, 2, 3, 3, 3]);
+        assert_eq!([10, 10, 10, 10].map(&mut took), [2, 1, 0, 0]);
+        assert_eq!([3000; 7].map(&mut took), [1, 2, 3, 4, 5, 5, 5]);
     }
 }
