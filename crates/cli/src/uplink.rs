@@ -49,4 +49,8 @@ impl Upstream for Uplink {
     fn traffic(&self) -> Traffic {
         self.0.traffic()
     }
+
+    fn look(&self) {
+        self.0.look();
+    }
 }

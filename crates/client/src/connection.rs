@@ -50,7 +50,16 @@ pub(crate) struct Connection {
     pub listed_at: Option<Moment>,
     /// When the replica above answered something last.
     pub answered_at: Moment,
+    /// The link was as quick as one within a house when there was one last.
+    pub near: bool,
 }
+
+/// So long after a lease others may be kept waiting because it is not known to be over.
+const LEASE_COUNTS_AFTER: Duration = Duration::from_secs(10);
+/// A near link that has been gone for so long is not expected back at any moment.
+const HURRY_FOR: Duration = Duration::from_secs(60);
+/// A session over which something came so lately bears.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
     pub fn new(wanted: WantedMode, now: Moment, volume_known: bool) -> Connection {
@@ -84,11 +93,29 @@ impl Connection {
             list_entries_max: 0,
             listed_at: None,
             answered_at: now,
+            near: false,
         }
     }
 
     pub fn lease_holds(&self, now: Moment) -> bool {
         self.lease_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it should be found out soon if there still is a session, or when there is one again.
+    /// After a restart the replica above does not know who believes what it cached: others wait until
+    /// this client attaches again, which it does once it knows. A link that is slow or dear is left
+    /// alone.
+    pub fn wants_a_look(&self, now: Moment) -> bool {
+        if !self.near {
+            return false;
+        }
+        match self.down_for(now) {
+            Some(down_for) => down_for < HURRY_FOR,
+            None => {
+                let counts = self.lease_until.is_some_and(|until| now < until + LEASE_COUNTS_AFTER);
+                counts && now.since(self.answered_at) >= HEARD_WITHIN
+            }
+        }
     }
 
     /// How long there has been nothing at the other end.

@@ -8,9 +8,10 @@ use crate::client::{Client, error_of};
 use crate::mode::{self, LinkView};
 use crate::needs::files_of;
 use crate::types::{Error, Need, Stop, WantedMode};
+use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Request, Response, States, Tail,
-    Unreachable, Upstream,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, HOUSE, Notice, Request, Response, States,
+    Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +27,9 @@ const RENEW_BELOW: Duration = Duration::from_secs(12);
 const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the mode and the lease are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Of what the kernel has, so much is taken from it when all that is cached is in doubt; the rest it
+/// asks about when its time is out.
+const FORGOTTEN_MAX: usize = 20_000;
 /// The kernel's time-outs where callbacks do not hold.
 const UNCHECKED_FOR: Duration = Duration::from_secs(2);
 
@@ -65,7 +69,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Some(Event::Down(why)) => self.down(why),
                 Some(Event::Notice(notice, done)) => {
                     if let Err(error) = self.take_notice(&notice) {
-                        tracing::error!(?error, "a notice could not be taken in");
+                        tracing::error!(%error, "a notice could not be taken in");
                         self.distrust_cache();
                     }
                     self.hear_of_locks(&notice);
@@ -251,11 +255,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.unsaved = true;
                     self.inner.epoch.store(core.meta.epoch, Ordering::Release);
                 }
-                self.take_states(
-                    &Notice { upto: seq, states: said, ..Notice::default() },
-                    true,
-                    taken,
-                )
+                let notice = Notice { upto: seq, states: said, ..Notice::default() };
+                self.take_states(&notice, true, taken)?;
+                self.forget_all();
+                Ok(())
             }
         }
     }
@@ -267,6 +270,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.meta.epoch += 1;
         core.unsaved = true;
         self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+        drop(core);
+        self.forget_all();
+    }
+
+    /// The kernel keeps the listings of directories for as long as nobody tells it of a change.
+    fn forget_all(&self) {
+        let told: Vec<FileId> = self.known().told().take(FORGOTTEN_MAX).collect();
+        let everything = std::iter::once(FileId::ROOT).chain(told);
+        let changed: Vec<_> =
+            everything.map(|file| partial::Changed::Node { file, contents: true }).collect();
+        self.forget(&changed);
     }
 
     fn take_notice(&self, notice: &Notice) -> Result<(), Error> {
@@ -349,6 +363,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
             self.choose_mode();
+            self.look_at_link();
             self.acknowledge_company();
             self.follow_wish().await;
             let waiting = {
@@ -377,11 +392,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    fn look_at_link(&self) {
+        let now = self.inner.world.clock.moment();
+        if self.connection().wants_a_look(now) {
+            self.inner.upstream.look();
+        }
+    }
+
     /// Looks at the link and changes the mode if it has to be changed.
     pub(crate) fn choose_mode(&self) {
         let now = self.inner.world.clock.moment();
         let quality = self.inner.upstream.quality();
         let mut connection = self.connection();
+        if let Some(trip) = quality.round_trip_min.filter(|_| connection.up) {
+            connection.near = trip <= HOUSE;
+        }
         let link = LinkView {
             down_for: connection.down_for(now),
             attaching: connection.attaching,
@@ -423,7 +448,7 @@ impl From<Stop> for Error {
     fn from(stop: Stop) -> Error {
         match stop {
             Stop::Error(error) => error,
-            Stop::Need(need) => Error::Failed(format!("{need:?} is not here")),
+            Stop::Need(need) => Error::Failed(need.to_string()),
         }
     }
 }

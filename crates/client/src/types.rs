@@ -2,6 +2,7 @@
 
 use model::{FileId, Kind, Name, Node, Time};
 use protocol::Objection;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,42 @@ pub enum Need {
     Totals,
     /// What pending updates rest on that a crash undid, so that they do not show.
     Pending,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Lease => write!(f, "the lease has run out"),
+            Need::Node(file) => write!(f, "the attributes of file {file} are not here"),
+            Need::Entry(directory, name) => {
+                write!(f, "what {name} in directory {directory} is, is not known here")
+            }
+            Need::Directory(directory) => {
+                write!(f, "the names in directory {directory} are not here")
+            }
+            Need::Contents { file, offset, length, .. } => {
+                write!(f, "{length} bytes from {offset} on of file {file} are not here")
+            }
+            Need::Ground { file, .. } => {
+                write!(f, "parts of what file {file} was written upon are not here")
+            }
+            Need::Holes { file, offset, .. } => {
+                write!(f, "where the holes of file {file} are from {offset} on is not known here")
+            }
+            Need::Volume => write!(f, "this mount has never been attached to its volume"),
+            Need::Totals => write!(f, "how full the volume is, is not known here"),
+            Need::Pending => write!(f, "what was changed here rests on what a crash took away"),
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Need(need) => need.fmt(f),
+            Stop::Error(error) => error.fmt(f),
+        }
+    }
 }
 
 /// What went wrong with a call, as far as a program can tell the difference.

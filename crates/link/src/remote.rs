@@ -85,6 +85,8 @@ struct Shared {
     counters: Arc<Counters>,
     standing: Mutex<Standing>,
     nudged: Notify,
+    /// Somebody waits for a session: no rest before the next attempt.
+    hurried: Notify,
     closed: watch::Sender<bool>,
 }
 
@@ -113,6 +115,7 @@ impl Remote {
             counters: Arc::default(),
             standing: Mutex::new(Standing::Down(Unreachable::NoLink, None)),
             nudged: Notify::new(),
+            hurried: Notify::new(),
             closed: watch::channel(false).0,
         });
         tokio::spawn(shared.clone().keep_connected(sender));
@@ -182,6 +185,13 @@ impl Upstream for Remote {
         match self.shared.standing() {
             Standing::Up(live) => self.shared.counters.traffic(Some(&live.wire.connection)),
             Standing::Down(..) => self.shared.counters.traffic(None),
+        }
+    }
+
+    fn look(&self) {
+        match self.shared.standing() {
+            Standing::Up(live) => live.nudge(),
+            Standing::Down(..) => self.shared.hurried.notify_one(),
         }
     }
 }
@@ -259,6 +269,7 @@ impl Shared {
         let wait = retry.wait(self.config.world.entropy.number());
         tokio::select! {
             () = self.config.world.clock.sleep(wait) => {}
+            () = self.hurried.notified() => {}
             () = self.nudged.notified() => retry.nudged(),
         }
     }

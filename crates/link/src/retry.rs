@@ -14,6 +14,13 @@ const PATIENCE_LEAST: Duration = Duration::from_secs(3);
 /// After that a fresh socket and a fresh look at the name are worth more than waiting.
 const PATIENCE_MOST: Duration = Duration::from_secs(20);
 const DOUBLINGS_MAX: u32 = 16;
+/// A link that was as quick as this is taken to be so again, but for one attempt in so many: a server
+/// that is back is found within a few of such a link's round trips, and who has moved to a slow link
+/// gets there all the same.
+const NEAR: Duration = Duration::from_millis(50);
+const PATIENT_ONE_IN: u32 = 4;
+const PATIENT_DOUBLINGS: u32 = 3;
+const ROUND_TRIP_DOUBLINGS_MAX: u32 = 5;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Retry {
@@ -72,8 +79,19 @@ impl Retry {
     /// again, so too little costs bytes and too much costs time.
     pub(crate) fn round_trip(&self) -> Duration {
         let known = self.round_trip.unwrap_or(ROUND_TRIP_UNKNOWN).mul_f64(1.5);
-        let doubled = known.max(ROUND_TRIP_LEAST).saturating_mul(1 << self.failures.min(5));
+        let doubled = known.max(ROUND_TRIP_LEAST).saturating_mul(1 << self.doublings());
         doubled.min(ROUND_TRIP_MOST)
+    }
+
+    fn doublings(&self) -> u32 {
+        let doublings = match self.round_trip.is_some_and(|known| known <= NEAR) {
+            false => self.failures,
+            true if self.failures % PATIENT_ONE_IN == PATIENT_ONE_IN - 1 => {
+                PATIENT_DOUBLINGS + self.failures / PATIENT_ONE_IN
+            }
+            true => 0,
+        };
+        doublings.min(ROUND_TRIP_DOUBLINGS_MAX)
     }
 
     /// How long an attempt may take.
@@ -121,6 +139,21 @@ mod tests {
         retry.lived(Duration::from_secs(60), Some(Duration::from_millis(1)));
         assert_eq!(retry.round_trip(), ROUND_TRIP_LEAST);
         assert_eq!(retry.patience(), PATIENCE_LEAST);
+    }
+
+    #[test]
+    fn a_near_server_that_was_away_for_long_is_hoped_for_as_briefly_as_before() {
+        let mut retry = Retry::new(&Limits::default());
+        retry.lived(Duration::from_secs(60), Some(Duration::from_millis(1)));
+        let mut guesses = Vec::new();
+        for _ in 0..12 {
+            guesses.push(retry.round_trip().as_millis());
+            retry.failed();
+        }
+        let patient = [800, 1600, 3000];
+        let least = [ROUND_TRIP_LEAST.as_millis(); 3];
+        let expected = patient.iter().flat_map(|patient| least.iter().chain([patient]));
+        assert_eq!(guesses, expected.copied().collect::<Vec<_>>());
     }
 
     proptest! {

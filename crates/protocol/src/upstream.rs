@@ -105,6 +105,10 @@ pub trait Upstream: Send + Sync + 'static {
     fn quality(&self) -> LinkQuality;
 
     fn traffic(&self) -> Traffic;
+
+    /// Somebody counts on a session, or waits for one: whether it still bears is found out soon, and
+    /// where there is none the next attempt to make one comes without a rest.
+    fn look(&self) {}
 }
 
 /// The one below, as the replica above sees it.

@@ -13,6 +13,7 @@ mod locking;
 pub(crate) use attach::{attach, leave, renew};
 pub(crate) use contents::{Offered, ReadWanted, RecipeWanted, Sent, read, recipe};
 pub(crate) use gather::{GatherWanted, gather};
+pub(crate) use lease::strike_off;
 pub(crate) use list::{Wanted, inspect, list};
 pub(crate) use locking::{let_go_of_locks, lock};
 

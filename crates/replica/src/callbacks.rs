@@ -199,6 +199,49 @@ impl Holders {
         self.by_replica.get(&replica).is_some_and(|holder| holder.lease_end > now)
     }
 
+    /// A session's lease is about to be prolonged. True: what is written of it is struck off, or is
+    /// about to be, and has to be written anew.
+    pub fn promise_lease(&mut self, place: &Place, until: Moment) -> bool {
+        let Some(holder) = self.at(place) else { return false };
+        holder.promised_until = holder.promised_until.max(until);
+        holder.struck
+    }
+
+    pub fn lease_is_written(&mut self, place: &Place) {
+        if let Some(holder) = self.at(place) {
+            holder.struck = false;
+        }
+    }
+
+    /// Of these clients, those whose leases have ended; from now on what is written of them counts
+    /// as struck off. `unknown_ended`: so have the leases of those that did not attach in this life.
+    pub fn strike_off(
+        &mut self,
+        written: impl IntoIterator<Item = ReplicaId>,
+        unknown_ended: bool,
+        now: Moment,
+    ) -> Vec<ReplicaId> {
+        let mut ended = Vec::new();
+        for replica in written {
+            if !self.may_be_struck_off(replica, unknown_ended, now) {
+                continue;
+            }
+            if let Some(holder) = self.by_replica.get_mut(&replica) {
+                holder.struck = true;
+            }
+            ended.push(replica);
+        }
+        ended
+    }
+
+    /// Whether no lease of this client holds, and none is on its way.
+    pub fn may_be_struck_off(&self, replica: ReplicaId, unknown_ended: bool, now: Moment) -> bool {
+        if self.expected.contains_key(&replica) {
+            return false;
+        }
+        self.by_replica.get(&replica).map_or(unknown_ended, |holder| holder.has_no_lease(now))
+    }
+
     /// There is news of the locks of a file. Who has no session asks when it comes again.
     pub fn tell_of_locks(&mut self, replica: ReplicaId, file: FileId) {
         if let Some(holder) = self.by_replica.get_mut(&replica) {
@@ -242,6 +285,23 @@ impl Holders {
             holder.note_position(upto, POSITION_LAG_MAX);
         }
         self.published = self.published.max(upto);
+        waits
+    }
+
+    /// Clients that have attached and are not known to have taken in their tails up to here: until
+    /// then they may go by a lease that an earlier life of the origin gave them.
+    pub fn latecomers(&mut self, by: ReplicaId, upto: Seq, now: Moment) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        for (replica, holder) in &mut self.by_replica {
+            let has_taken_it_in = holder.acknowledged.is(|seen| *seen >= upto);
+            if *replica == by || has_taken_it_in || holder.late || holder.lease_end <= now {
+                continue;
+            }
+            let acknowledged = holder.acknowledged.watch();
+            // It says so with the next notice that it takes in.
+            holder.note_position(upto, 0);
+            waits.push(Wait { replica: *replica, acknowledged, until: holder.lease_end });
+        }
         waits
     }
 

@@ -154,7 +154,7 @@ impl Origin {
         let kept_secs = kept.map(|kept| kept.as_secs());
         catalog::put_volume(&mut *write, &VolumeRow { kept_secs, ..row })?;
         write.commit(Durability::Now)?;
-        info!(volume = name, ?kept, "the time was set for which versions are kept");
+        info!(volume = name, seconds = kept_secs, "the time was set for which versions are kept");
         Ok(())
     }
 
@@ -175,7 +175,8 @@ impl Origin {
         let kept = Some(quota.clone()).filter(|quota| !quota.is_none());
         catalog::put_volume(&mut *write, &VolumeRow { quota: kept, ..row })?;
         write.commit(Durability::Now)?;
-        info!(volume = name, ?quota, "the quota was set");
+        let users = quota.users().len();
+        info!(volume = name, bytes = quota.bytes, files = quota.files, users, "the quota was set");
         if let Some(volume) = locked(&self.0.volumes).get(&id) {
             volume.set_quota(quota);
         }
@@ -289,6 +290,11 @@ impl Inner {
         if let Err(error) = count() {
             warn!(volume = row.name, %error, "what the volume's files take could not be counted");
         }
+    }
+
+    pub fn each_volume(&self, work: impl Fn(&Inner, &Volume) -> Result<()>) -> Result<()> {
+        let volumes: Vec<Arc<Volume>> = locked(&self.volumes).values().cloned().collect();
+        volumes.iter().try_for_each(|volume| work(self, volume))
     }
 
     pub fn row(&self, read: &dyn store::Read, name: &str) -> Result<VolumeRow> {

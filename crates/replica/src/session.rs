@@ -9,7 +9,7 @@ use crate::examine::put_payload;
 use crate::origin::Inner;
 use crate::parts;
 use crate::past;
-use crate::take::{Submitter, await_holders, submit};
+use crate::take::{Submitter, await_grace, await_holders, submit};
 use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
@@ -194,6 +194,7 @@ impl OriginSession {
     /// What is asked of earlier states; others have heard of what was changed when it is answered.
     async fn look_back(&self, past: Past) -> Result<Found, Refusal> {
         let place = self.place()?;
+        let by = place.replica;
         if self.caller.access == Access::ReadOnly && past::changes(&past) {
             return Err(Refusal::ReadOnly);
         }
@@ -202,7 +203,7 @@ impl OriginSession {
         let (found, told) = past::answer(&self.inner, &self.volume, past, device).await?;
         if let Some((waits, upto)) = told {
             await_holders(&self.inner, &self.volume, waits, upto).await;
-            self.volume.grace.over(&self.inner.world.clock).await;
+            await_grace(&self.inner, &self.volume, by, upto).await;
         }
         Ok(found)
     }

@@ -86,7 +86,7 @@ pub(crate) async fn submit(
     submit: Submit,
 ) -> Result<Submitted, Refusal> {
     check_order(by.place.replica, &submit.updates)?;
-    let strict = submit.strict;
+    let (strict, writer) = (submit.strict, by.place.replica);
     let (batch, lacks) = if brings_contents(&submit) {
         let (inner, volume) = (inner.clone(), volume.clone());
         let blocking = inner.limits.blocking;
@@ -104,7 +104,7 @@ pub(crate) async fn submit(
     let changed = done.verdicts.iter().any(|verdict| !matches!(verdict, Verdict::Refused(_)));
     if strict && changed {
         await_holders(inner, volume, done.waits, done.upto).await;
-        volume.grace.over(&inner.world.clock).await;
+        await_grace(inner, volume, writer, done.upto).await;
     }
     let submitted = lacks.with(done.verdicts, done.states);
     Ok(Submitted { allowance: done.allowance, ..submitted })
@@ -188,6 +188,18 @@ fn enqueue(inner: &Arc<Inner>, volume: &Arc<Volume>, batch: Batch) -> Result<Ans
         tokio::spawn(group::work(inner.clone(), volume.clone()));
     }
     Ok(answer)
+}
+
+/// Nobody goes by a lease of an earlier life of this origin any more: each is over, or its client has
+/// attached since and taken in what it had missed.
+pub(crate) async fn await_grace(inner: &Inner, volume: &Volume, by: ReplicaId, upto: Seq) {
+    let clock = &inner.world.clock;
+    if volume.grace.is_past(clock.moment()) {
+        return;
+    }
+    volume.grace.over(clock).await;
+    let waits = volume.holders().latecomers(by, upto, clock.moment());
+    await_holders(inner, volume, waits, upto).await;
 }
 
 /// Every other holder has taken in the notice, or believes nothing any more.

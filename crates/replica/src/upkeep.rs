@@ -32,6 +32,8 @@ const REST_MIN: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_secs(2);
 /// Promises are looked at so often between two marks of the time.
 const TURNS: u32 = 4;
+/// How often in the time of a lease one looks for those that have ended.
+const LEASE_LOOKS: u32 = 5;
 /// How long a piece waits for a moment without requests, and how often it looks.
 const QUIET_WITHIN: Duration = Duration::from_millis(500);
 const QUIET_LOOK: Duration = Duration::from_millis(20);
@@ -92,7 +94,22 @@ impl Origin {
     /// Works in the background, for as long as it is polled, in small pieces that make way for
     /// requests: tidies the store now and then, and looks into containers that were stored.
     pub async fn keep_up(&self) {
-        tokio::join!(self.tidy(), self.look_inside());
+        tokio::join!(self.tidy(), self.look_inside(), self.forget_leases());
+    }
+
+    /// What is written of leases that have ended goes, so that nobody is waited for in vain after a
+    /// restart.
+    async fn forget_leases(&self) {
+        let inner = &self.0;
+        loop {
+            inner.world.clock.sleep(inner.limits.lease / LEASE_LOOKS).await;
+            let work = inner.clone();
+            let forget = move || work.each_volume(crate::answer::strike_off);
+            if let Ok(Err(error)) = inner.limits.blocking.run(forget).await {
+                // The next look finds them again.
+                debug!(%error, "leases that have ended are still written down");
+            }
+        }
     }
 
     async fn tidy(&self) {
@@ -119,7 +136,14 @@ impl Origin {
             match self.collect_gently().await {
                 Ok(Some(freed)) => {
                     since_cycle = Duration::ZERO;
-                    info!(?freed, "the store was tidied");
+                    info!(
+                        versions_pruned = freed.versions,
+                        chunks_into_trash = freed.trashed.chunks,
+                        chunks_deleted = freed.deleted.chunks,
+                        bytes_on_disk = freed.bytes_on_disk,
+                        bytes_in_trash = freed.trash.bytes,
+                        "the store was tidied"
+                    );
                 }
                 Ok(None) => debug!("tidying the store made way"),
                 Err(error) => {

@@ -4,7 +4,7 @@
 //! batch of an earlier session can still be.
 //! From: DESIGN, "Updates" and "The client".
 
-use super::lease::{note_lease, put_lease};
+use super::lease::{note_lease, note_renewal, put_lease};
 use super::locking::claim;
 use super::{TRIES_MAX, states};
 use crate::callbacks::{Arrival, Holders, NoPlace, Place, Shown};
@@ -73,7 +73,8 @@ pub(crate) fn attach(
     for attempt in 0..=TRIES_MAX {
         // The last reading holds up whoever publishes, so that nothing is published meanwhile.
         let held = (attempt == TRIES_MAX).then(|| volume.holders());
-        let (tail, upto) = tail(inner, volume, attach.seen, None)?;
+        let missed = if is_new { Missed::Everything } else { Missed::OfAll };
+        let (tail, upto) = tail(inner, volume, attach.seen, missed)?;
         let mut holders = held.unwrap_or_else(|| volume.holders());
         if attempt < TRIES_MAX && holders.has_published_beyond(upto) {
             continue;
@@ -102,7 +103,7 @@ pub(crate) fn renew(
     place: &Place,
     seen: Seq,
 ) -> Result<Result<Tail, Refusal>> {
-    note_lease(inner, volume, place.replica)?;
+    note_renewal(inner, volume, place)?;
     for attempt in 0..=TRIES_MAX {
         let held = (attempt == TRIES_MAX).then(|| volume.holders());
         let shown = match &held {
@@ -112,7 +113,8 @@ pub(crate) fn renew(
                 None => return Ok(Err(Refusal::NotAttached)),
             },
         };
-        let (tail, upto) = tail(inner, volume, seen, shown.as_ref())?;
+        let missed = shown.as_ref().map_or(Missed::OfAll, Missed::Of);
+        let (tail, upto) = tail(inner, volume, seen, missed)?;
         let mut holders = held.unwrap_or_else(|| volume.holders());
         if attempt < TRIES_MAX && holders.has_published_beyond(upto) {
             continue;
@@ -183,19 +185,31 @@ fn leave_behind(inner: &Inner, volume: &Volume, device: DeviceId, attach: &Attac
     Ok(())
 }
 
-/// What changed after `seen`, and the position that it shows. With `shown`, only what a client
-/// was shown of it.
-fn tail(inner: &Inner, volume: &Volume, seen: Seq, shown: Option<&Shown>) -> Result<(Tail, Seq)> {
+/// What a client may have missed.
+#[derive(Clone, Copy)]
+enum Missed<'a> {
+    /// It has nothing that could have changed.
+    Everything,
+    OfAll,
+    Of(&'a Shown),
+}
+
+/// What changed after `seen`, as far as the client may have missed it, and the position that it
+/// shows.
+fn tail(inner: &Inner, volume: &Volume, seen: Seq, missed: Missed<'_>) -> Result<(Tail, Seq)> {
     let tables = inner.tables.read()?;
     let view = Whole::now(&*tables, volume.id);
     let at = view.position()?;
-    // A client that has seen more than there is saw a store that has been restored since; one
-    // that has seen nothing has nothing that could have changed.
-    if seen > at || (seen == Seq::START && at > Seq::START && shown.is_none()) {
+    // A client that has seen more than there is saw a store that has been restored since. One that
+    // was first here when nothing was has seen nothing of others, and may have what they changed.
+    if seen > at || (matches!(missed, Missed::Everything) && at > Seq::START) {
         return Ok((Tail::TooFar(at), at));
     }
     let limits = &inner.limits;
-    let wanted = |file: FileId| shown.is_none_or(|shown| shown.has(file));
+    let wanted = |file: FileId| match missed {
+        Missed::Of(shown) => shown.has(file),
+        Missed::Everything | Missed::OfAll => true,
+    };
     let (keys_max, records_max) = (limits.tail_keys_max, limits.tail_records_max);
     let touched = view.touched_after(seen, keys_max, records_max, wanted)?;
     let Some(touched) = touched else { return Ok((Tail::TooFar(at), at)) };

@@ -10,12 +10,14 @@ use world::{Clock, Moment};
 pub(crate) struct Grace {
     /// Clients that may hold a lease of an earlier life and have not attached since.
     unknown: Level<BTreeSet<ReplicaId>>,
+    /// There was one at the start.
+    had_any: bool,
     until: Moment,
 }
 
 impl Grace {
     pub fn new(unknown: BTreeSet<ReplicaId>, until: Moment) -> Grace {
-        Grace { unknown: Level::new(unknown), until }
+        Grace { had_any: !unknown.is_empty(), unknown: Level::new(unknown), until }
     }
 
     /// The client has attached, so what it holds is known, or has changed its id.
@@ -26,6 +28,11 @@ impl Grace {
     /// No client holds a lease that nobody here knows of.
     pub fn is_over(&self, now: Moment) -> bool {
         self.until <= now || self.unknown.is(BTreeSet::is_empty)
+    }
+
+    /// No lease of an earlier life can hold any more, whoever has attached since.
+    pub fn is_past(&self, now: Moment) -> bool {
+        !self.had_any || self.until <= now
     }
 
     /// Waits until everybody has attached or no lease can hold any more.

@@ -52,6 +52,10 @@ impl Shown {
 pub(crate) struct Holder {
     pub shown: Shown,
     pub lease_end: Moment,
+    /// A lease may be on its way that ends then.
+    pub promised_until: Moment,
+    /// What is written of its leases was struck off when the last had ended.
+    pub struck: bool,
     /// It let a lease end while somebody waited.
     pub late: bool,
     pub session: Option<u64>,
@@ -113,6 +117,8 @@ impl Holder {
         Holder {
             shown,
             lease_end,
+            promised_until: lease_end,
+            struck: false,
             late: false,
             session: None,
             newest: 0,
@@ -139,6 +145,11 @@ impl Holder {
         let position = self.acknowledged.is_watched();
         self.pending = Pending { position, ..Pending::default() };
         self.not_alone();
+    }
+
+    /// It holds no lease, and none is on its way to it.
+    pub fn has_no_lease(&self, now: Moment) -> bool {
+        self.lease_end <= now && self.promised_until <= now
     }
 
     pub fn end(&mut self) {
@@ -194,7 +205,7 @@ impl Holder {
 
     /// Lets a notice go that only moves the position, if that lies far back.
     pub fn note_position(&mut self, upto: Seq, lag_max: u64) {
-        let far = upto.0.saturating_sub(self.told.0) > lag_max;
+        let far = upto.0.saturating_sub(self.told.0) >= lag_max;
         if far && self.session.is_some() && !self.behind && !self.pending.position {
             self.pending.position = true;
             self.wake.notify_one();

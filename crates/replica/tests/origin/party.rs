@@ -115,7 +115,15 @@ impl Party {
 
     /// A device that comes back with what it remembers.
     pub async fn rejoin(&self, device: &Device) -> Device {
+        let back = self.rejoin_deaf(device).await;
+        back.ears.take_in();
+        back
+    }
+
+    /// The same, which takes in no notice yet.
+    pub async fn rejoin_deaf(&self, device: &Device) -> Device {
         let (session, ears) = self.admit(&device.name, None).await.unwrap();
+        ears.hang();
         let (replica, made) = (Some(device.replica), device.made);
         let mut back =
             Device::attached(&device.name, session, ears, replica, made, device.seen()).await;

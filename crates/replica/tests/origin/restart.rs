@@ -1,6 +1,6 @@
 //! The origin dies, and another life of it opens what it left.
 
-use crate::party::{Party, name};
+use crate::party::{Device, Party, name};
 use model::{FileId, Kind};
 use protocol::{Request, Response, Verdict};
 use std::time::Duration;
@@ -46,6 +46,28 @@ async fn the_wait_ends_when_everybody_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_wait_ends_no_sooner_than_who_is_back_has_taken_in_what_it_missed() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let bob = party.join("bob").await;
+    bob.list(FileId::ROOT).await;
+    let after = party.killed();
+    let mut ada = after.rejoin(&ada).await;
+    let clock = after.world.clock.clone();
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    let writer = tokio::spawn(async move { ada.strict(make).await });
+    clock.sleep(Duration::from_secs(3)).await;
+    // The answer is on its way to bob, who goes by his lease until it is there.
+    let bob = after.rejoin_deaf(&bob).await;
+    clock.sleep(Duration::from_secs(4)).await;
+    assert!(!writer.is_finished(), "bob does not know of it yet");
+    bob.ears.take_in();
+    writer.await.unwrap();
+    assert_eq!(clock.moment().since(start).as_secs(), 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_after_a_restart_for_who_took_leave_or_was_away_for_days() {
     let party = Party::new();
     let ada = party.join("ada").await;
@@ -75,6 +97,59 @@ async fn a_lease_that_was_renewed_outlives_the_origin() {
         bob.renew(bob.seen()).await;
         ada.renew(ada.seen()).await;
     }
+    let after = party.killed();
+    let mut ada = after.rejoin(&ada).await;
+    let start = after.world.clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    ada.strict(make).await;
+    assert_eq!(after.world.clock.moment().since(start).as_secs(), 60);
+}
+
+/// Bob is idle for longer than his lease while the origin looks after its store.
+async fn idle(party: &Party, ada: &Device) {
+    let origin = party.origin.clone();
+    let keeping = tokio::spawn(async move { origin.keep_up().await });
+    for _ in 0..4 {
+        party.world.clock.sleep(Duration::from_secs(25)).await;
+        ada.renew(ada.seen()).await;
+    }
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_a_restart_for_one_whose_lease_had_ended() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let bob = party.join("bob").await;
+    bob.list(FileId::ROOT).await;
+    idle(&party, &ada).await;
+    let after = party.killed();
+    let mut ada = after.rejoin(&ada).await;
+    let start = after.world.clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    ada.strict(make).await;
+    assert_eq!(after.world.clock.moment().since(start), Duration::ZERO);
+    // Nor after the next, if nobody has been there but her.
+    let origin = after.origin.clone();
+    let keeping = tokio::spawn(async move { origin.keep_up().await });
+    after.world.clock.sleep(Duration::from_secs(100)).await;
+    keeping.abort();
+    let last = after.killed();
+    let mut eve = last.join("eve").await;
+    let start = last.world.clock.moment();
+    let (_, make) = eve.making(FileId::ROOT, "two", Kind::File);
+    eve.strict(make).await;
+    assert_eq!(last.world.clock.moment().since(start), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_whose_lease_had_ended_and_begins_again_is_waited_for_after_a_restart() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let bob = party.join("bob").await;
+    bob.list(FileId::ROOT).await;
+    idle(&party, &ada).await;
+    bob.renew(bob.seen()).await;
     let after = party.killed();
     let mut ada = after.rejoin(&ada).await;
     let start = after.world.clock.moment();
