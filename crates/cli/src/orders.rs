@@ -140,7 +140,8 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
         }
         Order::Collect { dry_run, empty_trash } => {
             let wish = Wish { dry_run: *dry_run, empty_trash: *empty_trash, thorough: true };
-            Ok(upkeep::freed(&wait(origin.collect(wish))??, wish))
+            let freed = wait(origin.collect(wish))?.map_err(upkeep::not_tidied)?;
+            Ok(upkeep::freed(&freed, wish))
         }
         Order::Check { repair } => {
             let repair = if *repair { Repair::Yes } else { Repair::No };

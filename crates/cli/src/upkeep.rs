@@ -4,7 +4,7 @@ use crate::exit::{Exit, fail};
 use crate::tree_status::TreeStatus;
 use crate::units::{count, show_size};
 use anyhow::Result;
-use replica::{Amount, Checked, Freed, State, Wish};
+use replica::{Amount, Checked, Freed, ReplicaError, State, Wish};
 
 pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     let of =
@@ -38,7 +38,7 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         ));
     }
     if !wish.dry_run {
-        lines.push(format!("given back to the disk: {}", show_size(freed.bytes_on_disk)));
+        lines.push(given_back(freed));
     }
     if freed.unsure > 0 {
         lines.push(format!(
@@ -47,6 +47,30 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Why a cycle stopped. The error stays the cause.
+pub fn not_tidied(error: ReplicaError) -> anyhow::Error {
+    if !error.is_full() {
+        return error.into();
+    }
+    anyhow::Error::new(error).context(
+        "there is no room left even to tidy up, which writes a little before it deletes; nothing is \
+         lost. Make 64 MiB of room on the disk of the data directory (move something else away from \
+         it for a while, or enlarge it), stop the server, so that nobody else takes the room, and run \
+         `farfs gc` again",
+    )
+}
+
+fn given_back(freed: &Freed) -> String {
+    let did_nothing = freed.versions == 0 && freed.trashed.chunks == 0 && freed.deleted.chunks == 0;
+    match freed.bytes_on_disk {
+        0 if did_nothing => "there was nothing to give back to the disk".to_owned(),
+        0 => {
+            "given back to the disk: nothing yet, since what went lies among what is in use".into()
+        }
+        bytes => format!("given back to the disk: {}", show_size(bytes)),
+    }
 }
 
 /// An error if anything is wrong that was not mended. What the matter is with a directory that a
@@ -111,10 +135,21 @@ mod tests {
         let line = lines.iter().find(|line| line.starts_with("stay in the trash")).unwrap();
         assert!(line.contains("713 chunks") && line.contains("in 60 min"), "{line}");
         let lines = freed(&Freed::default(), Wish::default());
+        assert_eq!(lines.last().unwrap(), "there was nothing to give back to the disk");
         assert!(!lines.iter().any(|line| line.contains("stay")), "{lines:?}");
         assert!(!lines.iter().any(|line| line.contains("too young")), "{lines:?}");
         let lines = freed(&Freed { young: 12, ..Freed::default() }, Wish::default());
         assert!(lines.iter().any(|line| line.contains("pruned: 12; ")), "{lines:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_to_do_and_stays_the_cause() {
+        let full = || ReplicaError::from(store::StoreError::Full("tables".into()));
+        let error = not_tidied(full());
+        assert!(error.to_string().contains("Make 64 MiB of room"), "{error}");
+        assert!(error.downcast_ref::<ReplicaError>().is_some_and(ReplicaError::is_full));
+        let other = not_tidied(ReplicaError::NoVolume("a".into()));
+        assert!(!other.to_string().contains("room"), "{other}");
     }
 
     #[test]

@@ -139,7 +139,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 pub(crate) fn unexpected(to: &str, answer: &Response) -> Error {
-    tracing::error!(to, ?answer, "the server's answer does not fit the request");
+    let mut answer = format!("{answer:?}");
+    // Its kind is enough, and what it brings may be long.
+    answer.truncate(answer.find(|c: char| !c.is_alphanumeric()).unwrap_or(answer.len()));
+    tracing::error!(to, answer, "the server's answer does not fit the request");
     Error::Failed(format!("the server's answer to {to} makes no sense"))
 }
 

@@ -372,7 +372,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Logged and not shown: take it back, so that both agree.
             let _pressed = self.pressed();
             let cancelled = core.log.cancel(update.stamp.number);
-            tracing::error!(%error, ?cancelled, "a change could not be written to the cache");
+            let undone = cancelled.is_ok();
+            tracing::error!(%error, undone, "a change could not be written to the cache");
             return Err(failed(error));
         }
         if let Change::Store { file, .. } = update.change {

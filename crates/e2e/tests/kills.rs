@@ -215,6 +215,30 @@ fn a_large_file_is_fetched_on_from_where_it_was_when_the_server_is_killed() {
     assert!(come() < most, "{} bytes for {LARGE_BYTES}", come());
 }
 
+/// Much shorter than a lease, and much longer than a mount needs to see that the server is another.
+const GOES_ON: Duration = Duration::from_secs(12);
+
+#[test]
+fn who_saves_after_the_server_was_killed_does_not_wait_for_the_lease_of_an_idle_device() {
+    let world = World::alone(120 * SECOND);
+    let mut server = world.server();
+    let (ada, bob) =
+        (world.mount(&server, "ada", "connected"), world.mount(&server, "bob", "auto"));
+    for kill in 0..3 {
+        // Bob has used the volume just now, does nothing any more, and nobody tells him.
+        write_and_sync(&bob.path("bob's"), &noise(kill, 3000)).unwrap();
+        assert_eq!(fs::read_dir(&bob.mountpoint).unwrap().count() as u64, 1 + kill.min(1));
+        server.kill();
+        std::thread::sleep(SECOND);
+        server.restart();
+        let begun = std::time::Instant::now();
+        write_and_sync(&ada.path("ada's"), &noise(10 + kill, 300_000)).unwrap();
+        let took = begun.elapsed();
+        println!("saved {took:?} after the server was back");
+        assert!(took < GOES_ON, "{took:?}");
+    }
+}
+
 const FILE_BYTES: usize = 500_000;
 
 #[track_caller]
@@ -316,6 +340,9 @@ fn on_a_disk_that_is_entirely_full_versions_can_be_given_up_and_with_a_little_ro
     server.kill();
     let keep = ["volume", "set", "--data", &data, "--keep-versions", "0s", "main"];
     run(&mut farfs(&keep)).succeeds();
+    // What is kept aside was used up by that, and rewriting packs takes more.
+    let said = run(&mut gc(&server)).fails_with(1);
+    assert!(said.contains("Make 64 MiB of room"), "{said}");
     enlarge(&place, "60m");
     run(&mut gc(&server)).succeeds();
     server.restart();

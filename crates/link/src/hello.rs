@@ -68,6 +68,22 @@ pub(crate) enum Downward {
     Probe,
 }
 
+impl Downward {
+    /// Why whoever hears this instead of a welcome was turned away, for the server's log.
+    pub fn why_not(&self) -> &str {
+        match self {
+            Downward::WrongVersion(_) => "no version of the protocol is spoken by both sides",
+            Downward::NotInvited => {
+                "the device is not known for that volume, and its invitation is not, or was used"
+            }
+            Downward::Busy(why) => why,
+            Downward::Welcome { .. } | Downward::Notice { .. } | Downward::Probe => {
+                "it did not begin as it should"
+            }
+        }
+    }
+}
+
 /// What the user is told when the versions do not meet.
 pub(crate) fn wrong_version(ours: Versions, theirs: Versions) -> String {
     let update = if theirs.max < ours.min {

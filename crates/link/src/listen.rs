@@ -275,7 +275,8 @@ impl<S: Service> Greeting<S> {
     }
 
     async fn turn_away(&self, wire: &Wire, mut say: Outgoing, why: Downward) {
-        tracing::info!(peer = %wire.connection.remote_address(), ?why, "a caller was turned away");
+        let peer = wire.connection.remote_address();
+        tracing::info!(%peer, why = why.why_not(), "a caller was turned away");
         if say_downward(wire, &mut say, &why).await.is_ok() {
             // It closes the connection when it has heard.
             let heard = wire.connection.closed();

@@ -45,7 +45,7 @@ pub enum Problem {
     IsADirectory(FileId),
     #[error("the name {name} is taken by file {by}")]
     NameTaken { name: Name, by: FileId },
-    #[error("the name {name} is not what it was: it is now {now:?}")]
+    #[error("the name {name} is not what it was: it is now {}", shown(*.now))]
     NameChanged { name: Name, now: Option<FileId> },
     #[error("directory {0} is not empty")]
     NotEmpty(FileId),
@@ -63,6 +63,10 @@ pub enum Problem {
     NoXattr(FileId),
     #[error("file {0} cannot hold contents")]
     NotAFile(FileId),
+}
+
+fn shown(file: Option<FileId>) -> String {
+    file.map_or("free".into(), |file| format!("that of file {file}"))
 }
 
 /// Decides an update: the effects it has on what `view` shows, or the first problem it meets.

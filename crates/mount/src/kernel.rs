@@ -11,6 +11,7 @@ use client::Kernel;
 use fuser::{INodeNo, Notifier};
 use model::{FileId, Name};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,6 +47,16 @@ impl Forget {
     fn of(&self) -> FileId {
         match self {
             Forget::Attributes(file) | Forget::Contents(file) | Forget::Entry(file, _) => *file,
+        }
+    }
+}
+
+impl fmt::Display for Forget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Forget::Attributes(file) => write!(f, "the attributes of file {file}"),
+            Forget::Contents(file) => write!(f, "the contents of file {file}"),
+            Forget::Entry(directory, name) => write!(f, "{name} in directory {directory}"),
         }
     }
 }
@@ -211,8 +222,8 @@ impl Queue {
             return false;
         }
         if self.jobs >= QUEUE_MAX {
-            let forget = job.forget;
-            tracing::warn!(?forget, "too much to forget; the kernel may show this for a while");
+            let what = job.forget;
+            tracing::warn!(%what, "too much to forget; the kernel may show this for a while");
             return false;
         }
         let file = job.forget.of();
@@ -264,7 +275,9 @@ impl Shared {
                 Ok(()) => tracing::trace!(?forget, "forgotten"),
                 // The mount is going away, and all that the kernel keeps with it.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => (),
-                Err(error) => tracing::warn!(?forget, %error, "the kernel did not forget"),
+                Err(error) => {
+                    tracing::warn!(what = %forget, %error, "the kernel did not forget");
+                }
             }
             // Who asked may have gone on already.
             let _ = done.send(outcome.is_ok());

@@ -29,6 +29,7 @@ mod renew;
 mod rows;
 mod scan;
 mod stage;
+mod told;
 mod writing;
 
 pub use door::TreeState;

@@ -52,17 +52,34 @@ impl Restore {
         let owner = owner::Owner::caller();
         let mut last = None;
         for then in meant(&version)? {
-            let (path, to) = (names.clone(), to.clone());
-            let restore =
-                protocol::past::Restore { path, then, to, uid: owner.uid, gid: owner.gid };
+            let (names, to) = (names.clone(), to.clone());
+            let restore = protocol::past::Restore {
+                path: names,
+                then: then.clone(),
+                to,
+                uid: owner.uid,
+                gid: owner.gid,
+            };
             match answered(&asked, restore)? {
                 Ok(done) => return output::line(&told(&done)),
                 Err(why @ NotFound::NoSnapshot(_)) => last = Some(why),
-                Err(why) => return Err(past::not(&why)),
+                Err(why) => return Err(not_found(&then, path, &why)),
             }
         }
         Err(last.map_or_else(past::unexpected, |why| past::not(&why)))
     }
+}
+
+/// A number that `farfs history` does not list is more likely a slip than a time at which the file
+/// was not there.
+fn not_found(then: &Then, path: &Path, why: &NotFound) -> anyhow::Error {
+    let (Then::Version(version), NotFound::NotThen(_)) = (then, why) else { return past::not(why) };
+    let path = path.display();
+    let what = format!(
+        "{path} has no version v{} that is kept; `farfs history {path}` lists those that there are",
+        version.0
+    );
+    fail(Exit::NotFound, what)
 }
 
 fn answered(asked: &Asked, restore: protocol::past::Restore) -> Result<Result<Restored, NotFound>> {
@@ -122,7 +139,16 @@ fn told(done: &Restored) -> String {
             parts.push(format!("{} {what}", units::count(number, "file")));
         }
     }
-    if parts.is_empty() { "nothing was in it".to_owned() } else { parts.join(", ") }
+    match done.directories {
+        None | Some(0) => {}
+        Some(1) => parts.push("1 directory made or changed".to_owned()),
+        Some(number) => parts.push(format!("{number} directories made or changed")),
+    }
+    if parts.is_empty() {
+        "nothing is in it, and it is as it was".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -148,9 +174,23 @@ mod tests {
 
     #[test]
     fn what_was_done_is_told_in_one_line() {
-        let done = |made, changed, same| told(&Restored { made, changed, same });
-        assert_eq!(done(1, 0, 2), "1 file made, 2 files the same");
-        assert_eq!(done(0, 1, 0), "1 file changed");
-        assert_eq!(done(0, 0, 0), "nothing was in it");
+        let with = |made, changed, same, directories| {
+            told(&Restored { made, changed, same, directories: Some(directories) })
+        };
+        assert_eq!(with(1, 0, 2, 0), "1 file made, 2 files the same");
+        assert_eq!(with(0, 1, 0, 1), "1 file changed, 1 directory made or changed");
+        assert_eq!(with(0, 0, 0, 2), "2 directories made or changed");
+        assert_eq!(with(0, 0, 0, 0), "nothing is in it, and it is as it was");
+        assert_eq!(told(&Restored::default()), "nothing is in it, and it is as it was");
+    }
+
+    #[test]
+    fn a_version_that_there_is_not_is_told_from_a_file_that_was_not_there() {
+        let why = || NotFound::NotThen("/a".into());
+        let number = not_found(&Then::Version(Seq(99)), Path::new("m/a"), &why()).to_string();
+        assert!(number.starts_with("m/a has no version v99"), "{number}");
+        assert!(number.contains("`farfs history m/a`"), "{number}");
+        let time = Then::Time(Time { secs: 0, nanos: 0 });
+        assert_eq!(not_found(&time, Path::new("m/a"), &why()).to_string(), why().to_string());
     }
 }

@@ -16,7 +16,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return;
         }
         if let Err(stop) = self.let_contents_go(file, &node) {
-            tracing::warn!(%file, ?stop, "a file was removed, and some of its contents are kept");
+            tracing::warn!(%file, %stop, "a file was removed, and some of its contents are kept");
         }
     }
 

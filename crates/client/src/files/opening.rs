@@ -280,7 +280,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some(grip) = grip {
             // Pages that were mapped may have been written after the last flush.
             if let Err(stop) = self.store_unattended(&grip) {
-                tracing::warn!(file = %grip.file, ?stop, "what was written is not stored yet");
+                tracing::warn!(file = %grip.file, %stop, "what was written is not stored yet");
             }
         }
         let mut files = self.files();

@@ -201,7 +201,7 @@ pub enum Changed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Restored {
-    /// Files of any kind that were made, and those that were changed.
+    /// Files of any kind but directories that were made, and those that were changed.
     #[n(0)]
     pub made: u64,
     #[n(1)]
@@ -209,6 +209,9 @@ pub struct Restored {
     /// What was as it was then already.
     #[n(2)]
     pub same: u64,
+    /// Directories that were made or changed. None: an older origin counts them among the files.
+    #[n(3)]
+    pub directories: Option<u64>,
 }
 
 /// Why it is not done.
@@ -231,7 +234,7 @@ pub enum NotFound {
     NoPath(#[n(0)] String),
     #[n(5)]
     #[error(
-        "{0} was not there then, or has no such version; `farfs history` shows those that are kept"
+        "{0} was not there then; `farfs history` shows from when on it was, as far as that is kept"
     )]
     NotThen(#[n(0)] String),
     #[n(6)]

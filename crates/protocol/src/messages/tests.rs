@@ -361,7 +361,7 @@ fn golden_bytes_of_earlier_states_still_read() {
     let answers = [
         Found::Snapshot(info),
         found,
-        Found::Restored(Restored { made: 1, changed: 2, same: 3 }),
+        Found::Restored(Restored { made: 1, changed: 2, same: 3, directories: None }),
         Found::Not(NotFound::TooEarly),
     ]
     .map(|found| {

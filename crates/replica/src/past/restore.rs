@@ -47,7 +47,7 @@ enum Item {
     /// What was in a directory, after a name.
     Within { file: FileId, now: FileId, after: Option<Name>, path: Vec<Name> },
     /// The attributes of a directory, when all is in it.
-    Seal { node: Node, now: FileId, path: Vec<Name> },
+    Seal { node: Node, now: FileId, made: bool, path: Vec<Name> },
 }
 
 /// Why a piece of work ended without being done.
@@ -133,13 +133,13 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         now,
         left: Vec::new(),
         linked: BTreeMap::new(),
-        done: Restored::default(),
+        done: Restored { directories: Some(0), ..Restored::default() },
         touched: Touched::default(),
     };
     let Some((name, above)) = to.split_last() else {
         restoring.owns(&node, to)?;
-        restoring.left.push(Item::Seal { node, now: FileId::ROOT, path: Vec::new() });
         let (now, after, path) = (FileId::ROOT, None, Vec::new());
+        restoring.left.push(Item::Seal { node, now, made: false, path: Vec::new() });
         restoring.left.push(Item::Within { file, now, after, path });
         return Ok(restoring);
     };
@@ -248,9 +248,11 @@ impl Restoring {
                 }
                 Ok(())
             }
-            Item::Seal { node, now, path } => {
+            Item::Seal { node, now, made, path } => {
                 let changed = self.attributes(committer, now, &node, &path)?;
-                self.count(false, changed);
+                if changed || made {
+                    *self.done.directories.get_or_insert(0) += 1;
+                }
                 Ok(())
             }
         }
@@ -288,9 +290,8 @@ impl Restoring {
                 Some((now, _)) => now,
                 None => self.make(committer, &node, to)?,
             };
-            self.done.made += u64::from(made);
             let (path_within, after) = (path.clone(), None);
-            self.left.push(Item::Seal { node, now, path });
+            self.left.push(Item::Seal { node, now, made, path });
             self.left.push(Item::Within { file, now, after, path: path_within });
             return Ok(());
         }

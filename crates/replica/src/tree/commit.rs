@@ -153,8 +153,15 @@ impl Keeper {
                         info!(volume = self.volume.name, %name, "a change in the tree met another");
                     }
                     Verdict::Refused(objection) => {
-                        let what = format!("{change:?}");
-                        warn!(volume = self.volume.name, ?objection, what, "not taken in");
+                        let what = self.told(change)?;
+                        warn!(
+                            volume = self.volume.name,
+                            what,
+                            why = %objection,
+                            "a change of a program in the tree was not taken in; both sides are \
+                             compared in a moment, and where they differ the volume's is put there \
+                             and the other kept beside"
+                        );
                     }
                 }
                 // What was taken is in the log, which is followed a piece at a time.

@@ -251,7 +251,9 @@ async fn a_version_becomes_the_newest_and_what_it_replaced_stays_one() {
     ada.replay(store).await;
     let before = history(&ada, "a").await;
     let wanted = Then::Version(before[1].since);
-    let done = |made, changed, same| Found::Restored(Restored { made, changed, same });
+    let done = |made, changed, same| {
+        Found::Restored(Restored { made, changed, same, directories: Some(0) })
+    };
     assert_eq!(restore(&ada, "a", wanted.clone(), None).await, done(0, 1, 0));
     assert_eq!(party.tree(), "a: first");
     assert!(eve.ears.heard.lock().unwrap().iter().any(|notice| !notice.states.is_empty()));
@@ -295,7 +297,7 @@ async fn a_removed_tree_comes_back_as_of_a_snapshot_or_a_time() {
     }
     assert_eq!(party.tree(), "");
     let snapshot = Then::Snapshot("one".into());
-    let made = Found::Restored(Restored { made: 5, changed: 2, same: 0 });
+    let made = Found::Restored(Restored { made: 3, changed: 0, same: 0, directories: Some(2) });
     assert_eq!(restore(&ada, "docs", snapshot.clone(), None).await, made);
     assert_eq!(party.tree(), before);
     let then = Time { secs: EPOCH_SECS + 1800, nanos: 0 };

@@ -148,10 +148,10 @@ impl Tally {
                 continue;
             }
             let who = keys::user_in(key).map_or("nobody".into(), |uid| format!("user {uid}"));
-            let now_or_none = now.copied().unwrap_or_default();
+            let Usage { files, bytes } = now.copied().unwrap_or_default();
             faults.push(Fault {
                 place: format!("usage of {who} in {volume}"),
-                what: format!("it is not what the files are: {now_or_none:?}"),
+                what: format!("it is not what the files are: {files} files, {bytes} bytes"),
                 mend: Some(Mend::new(table::USAGE, key.clone(), now.map(encode))),
             });
         }
