@@ -113,6 +113,8 @@ pub(crate) struct Inner<U, C: Containers> {
     /// As `kin`.
     pub trash: Mutex<crate::trash::Trash>,
     /// As `kin`.
+    pub accesses: Mutex<crate::accesses::Accesses>,
+    /// As `kin`.
     pub ahead: Mutex<crate::ahead::Ahead>,
     /// Programs have gone on, and more may be fetched ahead.
     pub ahead_wanted: Notify,
@@ -242,6 +244,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 kin: Mutex::default(),
                 looked: Mutex::default(),
                 trash: Mutex::new(trash),
+                accesses: Mutex::default(),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),
                 onward: Mutex::default(),
@@ -283,7 +286,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn view<T>(&self, look: impl FnOnce(&Tree<'_>) -> Result<T, Missing>) -> Step<T> {
         let epoch = self.epoch_that_counts()?;
         let read = self.inner.tables.read().map_err(failed)?;
-        look(&Tree::new(&*read, epoch)).map_err(stop)
+        look(&Tree::new(&*read, epoch).with_accesses()).map_err(stop)
     }
 
     /// Since when what is cached counts; 0 takes everything. Stops where the lease has run out.

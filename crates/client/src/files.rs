@@ -230,6 +230,8 @@ struct HandleState {
     direct: bool,
     /// Of a fetch, which goes on with the version that it began with.
     fetches: bool,
+    /// The next read moves the time of access.
+    counts: bool,
 }
 
 /// What a call needs of an open file, without the lock.
@@ -470,6 +472,17 @@ impl<K: Container> Files<K> {
             left: open.left.clone(),
         };
         Ok((grip, state.flags))
+    }
+
+    pub fn first_read_counts(&mut self, handle: Handle) {
+        if let Some(state) = self.handles.get_mut(&handle.0) {
+            state.counts = true;
+        }
+    }
+
+    /// Whether a read moves the time of access: once for each time that was asked for.
+    fn read_counts(&mut self, handle: Handle) -> bool {
+        self.handles.get_mut(&handle.0).is_some_and(|state| std::mem::take(&mut state.counts))
     }
 
     fn appends_directly(&self, handle: Handle) -> bool {

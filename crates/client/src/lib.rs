@@ -5,6 +5,7 @@
 //! Never: knows sockets, the kernel, errno or the terminal.
 //! From: partially connected operation; LBFS; AFS callbacks.
 
+mod accesses;
 mod ahead;
 mod alike;
 mod asking;

@@ -297,7 +297,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::debug!(%file, "what is mapped was not handed on before its times were set");
         }
         let now = self.inner.world.clock.time();
-        let set = AttributeChange {
+        let mut set = AttributeChange {
             mode: setting.mode.map(|mode| mode & 0o7777),
             uid: setting.uid,
             gid: setting.gid,
@@ -307,7 +307,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if set == AttributeChange::default() {
             return Ok(Done { value: self.attributes(file)?, wait });
         }
+        // When it was read here goes with what is set in any case.
+        let untold = self.access_untold(file);
+        set.atime = set.atime.or(untold);
         if self.set_on_unlinked(file, &set, now) {
+            self.access_was_set(file);
             return Ok(Done { value: self.attributes(file)?, wait });
         }
         let mtime = set.mtime;
@@ -316,6 +320,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
             Ok(Change::SetAttributes { file, expects: node.attributes_stamp, set: set.clone() })
         })?;
+        if untold.is_some() {
+            self.access_was_set(file);
+        }
         if let Some(mtime) = mtime {
             self.files().set_mtime(file, mtime);
         }
@@ -415,7 +422,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A node as it is cached, whether or not that counts.
     pub(crate) fn node_here(&self, file: FileId) -> Step<Option<Node>> {
         let read = self.inner.tables.read().map_err(crate::client::failed)?;
-        volume::partial::Tree::new(&*read, 0).node(file).map_err(crate::client::stop)
+        Tree::new(&*read, 0).with_accesses().node(file).map_err(crate::client::stop)
     }
 
     /// A node with what is open and written here over it. It must have been read under the lock
@@ -433,6 +440,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let node = files.show(file, node, gone.as_ref()).map_err(crate::client::failed)?;
         let mut node = node.ok_or(Error::Objection(Objection::NoEntry))?;
+        self.show_access(file, &mut node);
         if self.inner.kernel.get().is_some() {
             let told = files.size_cached(file, node.contents_stamp);
             node.contents.size = told.map_err(crate::client::failed)?.unwrap_or(node.contents.size);

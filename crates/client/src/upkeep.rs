@@ -103,7 +103,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.get_what_left_over_lacks().await;
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
-            let outcome = if fetched || self.core().unsaved {
+            let outcome = if fetched || self.core().unsaved || self.has_accesses() {
                 let work = move || Ok(client.with_room(|| client.checkpoint()));
                 self.off_the_runtime(work).await.unwrap_or(Ok(()))
             } else {
@@ -220,11 +220,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 presence.save(&mut *write, file).map_err(error_of)?;
             }
             drop(files);
+            let accesses = self.save_accesses(&mut *write)?;
             core.meta.save(&mut *write).map_err(error_of)?;
             self.begin_noting_anew();
             // Nobody can write to the tables now, so this is all that they speak of.
             self.sync_log().map_err(error_of)?;
             write.commit(Durability::Now).map_err(error_of)?;
+            self.accesses_saved(&accesses);
             core.unsaved = false;
             core.may_leave = bound;
             core.meta.applied

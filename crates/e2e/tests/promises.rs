@@ -12,6 +12,7 @@ use e2e::{World, eventually, timed};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Until a link that is back is used again.
@@ -63,19 +64,25 @@ fn what_is_written_is_seen_here_at_once_and_elsewhere_after_a_close_or_fsync() {
 }
 
 #[test]
-fn reading_leaves_the_time_of_access_alone() {
+fn what_was_read_here_is_known_here_after_a_new_mount() {
     let world = World::new();
     let server = world.server();
-    let mount = world.mount(&server, "mount", "connected");
+    let mut mount = world.mount(&server, "mount", "connected");
+    let other = world.mount(&server, "other", "connected");
     fs::write(mount.path("file"), "read often").unwrap();
-    let accessed = || {
-        let stat = fs::metadata(mount.path("file")).unwrap();
+    let accessed = |path: PathBuf| {
+        let stat = fs::metadata(path).unwrap();
         (stat.atime(), stat.atime_nsec())
     };
-    let before = accessed();
-    std::thread::sleep(A_WHILE);
+    let before = accessed(mount.path("file"));
+    assert_eq!(accessed(other.path("file")), before);
     assert_eq!(fs::read(mount.path("file")).unwrap(), b"read often");
-    assert_eq!(accessed(), before);
+    let read = accessed(mount.path("file"));
+    assert!(read > before);
+    mount.unmount(&[]);
+    mount.again();
+    assert_eq!(accessed(mount.path("file")), read);
+    assert_eq!(accessed(other.path("file")), before);
 }
 
 #[test]

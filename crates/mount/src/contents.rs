@@ -70,12 +70,17 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     flags: OpenFlags,
     reply: ReplyOpen,
 ) {
+    let counts = driver.notes_reads() && flags.0 & libc::O_NOATIME == 0;
     let (caller, flags) = (caller(request), flags_asked(flags.0));
+    let client = driver.client().clone();
     driver.serve(
         Call::of("open", request, ino),
         move |client| calls::open(client, caller, file(ino), flags),
         move |outcome| match outcome.map(Held::hand_over) {
             Ok(opened) => {
+                if counts {
+                    client.note_reads(&opened);
+                }
                 reply.opened(FileHandle(opened.handle.0), open_flags(&opened, flags.write));
             }
             Err(errno) => reply.error(errno),

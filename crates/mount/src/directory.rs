@@ -96,6 +96,11 @@ fn dots<U: Upstream, C: Containers>(
     Ok(rows)
 }
 
+/// Whether this is the reading of a directory that moves its time of access: the first of a listing.
+fn counts<U: Upstream, C: Containers>(driver: &Driver<U, C>, position: u64) -> bool {
+    driver.notes_reads() && position == 0
+}
+
 pub(crate) fn list<U: Upstream, C: Containers>(
     driver: &Driver<U, C>,
     request: &Request,
@@ -103,9 +108,16 @@ pub(crate) fn list<U: Upstream, C: Containers>(
     position: u64,
     reply: ReplyDirectory,
 ) {
+    let counts = counts(driver, position);
     driver.serve(
         Call::of("readdir", request, ino),
-        move |client| rows(client, file(ino), position, ROWS_MAX).map(at_once),
+        move |client| {
+            let rows = rows(client, file(ino), position, ROWS_MAX)?;
+            if counts {
+                client.accessed(file(ino));
+            }
+            Ok(at_once(rows))
+        },
         move |outcome| match outcome {
             Ok(rows) => answer(&rows, reply),
             Err(errno) => reply.error(errno),
@@ -121,9 +133,16 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
     position: u64,
     reply: ReplyDirectoryPlus,
 ) {
+    let counts = counts(driver, position);
     driver.serve_kept(
         Call::of("readdirplus", request, ino),
-        move |client| rows_plus(client, file(ino), position).map(at_once),
+        move |client| {
+            let rows = rows_plus(client, file(ino), position)?;
+            if counts {
+                client.accessed(file(ino));
+            }
+            Ok(at_once(rows))
+        },
         move |outcome| match outcome {
             Ok((rows, keep)) => answer_plus(rows, keep, reply),
             Err(errno) => reply.error(errno),

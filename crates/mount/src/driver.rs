@@ -22,6 +22,8 @@ pub(crate) struct Driver<U, C: Containers> {
     watch: Arc<Watch>,
     told: Told,
     waits: Waits,
+    /// Reading moves times of access.
+    notes_reads: bool,
 }
 
 impl<U, C: Containers> Clone for Driver<U, C> {
@@ -32,6 +34,7 @@ impl<U, C: Containers> Clone for Driver<U, C> {
             watch: self.watch.clone(),
             told: self.told.clone(),
             waits: self.waits.clone(),
+            notes_reads: self.notes_reads,
         }
     }
 }
@@ -81,7 +84,17 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         told: Told,
         waits: Waits,
     ) -> Self {
-        Driver { client, runtime, watch: Arc::new(watch), told, waits }
+        let watch = Arc::new(watch);
+        Driver { client, runtime, watch, told, waits, notes_reads: false }
+    }
+
+    /// Whether reading moves times of access from now on.
+    pub(crate) fn noting_reads(self, notes_reads: bool) -> Self {
+        Driver { notes_reads, ..self }
+    }
+
+    pub(crate) fn notes_reads(&self) -> bool {
+        self.notes_reads
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {

@@ -124,9 +124,16 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let counts = self.driver.notes_reads();
         self.driver.serve(
             Call::of("readlink", request, ino),
-            move |client| client.read_link(file(ino)).map(at_once),
+            move |client| {
+                let target = client.read_link(file(ino))?;
+                if counts {
+                    client.accessed(file(ino));
+                }
+                Ok(at_once(target))
+            },
             move |outcome| answer_data(reply, outcome),
         );
     }

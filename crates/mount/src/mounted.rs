@@ -57,7 +57,8 @@ pub fn mount<U: Upstream, C: Containers>(
     let failed = |source| MountError::Failed { mountpoint: mountpoint.clone(), source };
     let (told, waits) = (Told::default(), Waits::default());
     let watch = Watch::start().map_err(failed)?;
-    let fuse = Fuse::new(Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone()));
+    let driver = Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone());
+    let fuse = Fuse::new(driver.noting_reads(options.notes_reads()));
     let session = Session::new(fuse, &mountpoint, &config(&options))
         .map_err(|source| refused(&mountpoint, source))?;
     let device = File::from(session.as_fd().try_clone_to_owned().map_err(failed)?);

@@ -56,7 +56,14 @@ pub struct MountOptions {
     pub threads: Option<usize>,
 }
 
-/// Options of a mount that are the kernel's business alone.
+impl MountOptions {
+    /// Whether reading moves times of access: the kernel leaves that to the daemon.
+    pub(crate) fn notes_reads(&self) -> bool {
+        !self.read_only && !self.kernel_flags.contains(&KernelFlag::NoAtime)
+    }
+}
+
+/// Options of a mount that are the kernel's business, most of them alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelFlag {
     NoExec,
@@ -271,6 +278,15 @@ mod tests {
         let told = config(&MountOptions { kernel_flags, ..MountOptions::default() }).mount_options;
         assert!(told.contains(&MountOption::NoExec) && told.contains(&MountOption::Sync));
         assert!(!told.contains(&MountOption::DirSync) && !told.contains(&MountOption::Suid));
+    }
+
+    #[test]
+    fn times_of_access_move_unless_that_is_not_wanted_or_nothing_may_change() {
+        let wanted = MountOptions::default();
+        assert!(wanted.notes_reads());
+        assert!(!MountOptions { read_only: true, ..wanted.clone() }.notes_reads());
+        let flags = vec![KernelFlag::Sync, KernelFlag::NoAtime];
+        assert!(!MountOptions { kernel_flags: flags, ..wanted }.notes_reads());
     }
 
     #[test]

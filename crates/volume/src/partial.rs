@@ -4,16 +4,18 @@
 //! pending hides it until the last pending update that touched it is retired.
 //! Never: forgets a pending change on its own.
 
+mod accessed;
 mod change;
 mod fuzz;
 mod rows;
 
+pub use accessed::{forget_accessed, note_accessed};
 pub use change::{
     Changed, apply_local, forget_gone, forget_local, forget_local_of, patch_cancelled_store,
     pending_growths, take_listing, take_states,
 };
 pub use fuzz::fuzz_rows;
-pub use rows::{RowError, Touched};
+pub use rows::{Accessed, RowError, Touched};
 
 use model::{FileId, Name, Node, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
@@ -59,12 +61,19 @@ pub struct Tree<'a> {
     read: &'a dyn Read,
     /// What was said in an earlier epoch has to be said anew before it counts.
     epoch: u32,
+    /// Files are as programs here see them.
+    with_accesses: bool,
 }
 
 impl<'a> Tree<'a> {
     /// Only what was learnt in `epoch` or later counts; 0 takes everything as it is.
     pub fn new(read: &'a dyn Read, epoch: u32) -> Tree<'a> {
-        Tree { read, epoch }
+        Tree { read, epoch, with_accesses: false }
+    }
+
+    /// With the times of access that are known here alone. What an update does is decided without.
+    pub fn with_accesses(self) -> Tree<'a> {
+        Tree { with_accesses: true, ..self }
     }
 
     /// Whether all entries of the directory are known.
@@ -200,13 +209,15 @@ impl View for Tree<'_> {
 
     fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
         let row = self.row(file)?;
-        if let Some(local) = row.local {
-            return Ok(local.node);
+        let mut node = match (row.local, row.up) {
+            (Some(local), _) => local.node,
+            (None, Some(up)) if up.epoch >= self.epoch => up.node,
+            _ => return Err(Missing::Node(file)),
+        };
+        if let (true, Some(accessed), Some(node)) = (self.with_accesses, row.accessed, &mut node) {
+            accessed.show(node);
         }
-        match row.up {
-            Some(up) if up.epoch >= self.epoch => Ok(up.node),
-            _ => Err(Missing::Node(file)),
-        }
+        Ok(node)
     }
 
     fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {

@@ -21,7 +21,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
     pub fn read(&self, handle: Handle, offset: u64, length: usize) -> Step<Vec<u8>> {
         self.has_its_locks(handle)?;
-        let (grip, left) = {
+        let (grip, left, counts) = {
             let mut files = self.files();
             let (grip, flags) = files.grip(handle)?;
             if !flags.read {
@@ -35,8 +35,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.read_to = offset + length as u64;
             self.touch(open, offset, length as u64);
             let left = grip.left.load(Ordering::Acquire);
-            (grip, left)
+            let counts = files.read_counts(handle);
+            (grip, left, counts)
         };
+        if counts {
+            self.accessed(grip.file);
+        }
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
         self.note_read(grip.file);
         self.inner.room.came_for(grip.file, offset, length as u64);

@@ -91,8 +91,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !direct {
             files.shown(file, version);
         }
-        let handle =
-            files.add_handle(HandleState { file, generation, flags, direct, fetches: false });
+        let handle = files.add_handle(HandleState {
+            file,
+            generation,
+            flags,
+            direct,
+            fetches: false,
+            counts: false,
+        });
         Ok(Opened { handle, keep_cache, direct })
     }
 
@@ -142,7 +148,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.current_generation(&mut files, file, &node)?
         };
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let state = HandleState { file, generation, flags, direct: true, fetches: true };
+        let state =
+            HandleState { file, generation, flags, direct: true, fetches: true, counts: false };
         let handle = files.add_handle(state);
         self.let_go(files);
         Ok(Held { client: self, handle })

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests are the programs that use the mount")]
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+mod accesses;
 mod attributes;
 mod contents;
 mod gone;

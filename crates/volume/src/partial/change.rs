@@ -263,6 +263,9 @@ fn take_node(
         write.delete(DIRECTORIES, &rows::node_key(state.file))?;
     }
     row.up = Some(UpNode { seq: state.seq, epoch, node });
+    // One that was noted over another time shows no more.
+    let atime = row.shown().map(|node| node.atime);
+    row.accessed = row.accessed.filter(|accessed| Some(accessed.over) == atime);
     put_node(write, state.file, &row)?;
     Ok(change)
 }
@@ -281,7 +284,7 @@ fn keep_root(old: Option<&Node>, new: Option<&mut Node>) {
     }
 }
 
-fn node_row(write: &dyn Write, file: FileId) -> Result<NodeRow, Missing> {
+pub(super) fn node_row(write: &dyn Write, file: FileId) -> Result<NodeRow, Missing> {
     match write.get(NODES, &rows::node_key(file))? {
         Some(bytes) => Ok(NodeRow::decode(&bytes)?),
         None => Ok(NodeRow::default()),
@@ -295,7 +298,7 @@ fn entry_row(write: &dyn Write, key: &[u8]) -> Result<EntryRow, Missing> {
     }
 }
 
-fn put_node(write: &mut dyn Write, file: FileId, row: &NodeRow) -> Result<(), Missing> {
+pub(super) fn put_node(write: &mut dyn Write, file: FileId, row: &NodeRow) -> Result<(), Missing> {
     if row.up.is_none() && row.local.is_none() {
         return Ok(write.delete(NODES, &rows::node_key(file))?);
     }

@@ -40,7 +40,7 @@ mod tests {
         fn prop_a_damaged_row_is_read_or_refused(at: prop::sample::Index, bit in 0_u8..8) {
             let node = Node::root_directory(3, 4, Time { secs: 1, nanos: 2 });
             let local = LocalNode { number: 9, node: Some(node) };
-            let mut bytes = NodeRow { up: None, local: Some(local) }.encode();
+            let mut bytes = NodeRow { local: Some(local), ..NodeRow::default() }.encode();
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
             fuzz_rows(&bytes);

@@ -2,7 +2,7 @@
 
 use super::change::Changed;
 use minicbor::{Decode, Encode};
-use model::{Change, FileId, Name, Node, Seq, Update};
+use model::{Change, FileId, Name, Node, Seq, Time, Update};
 
 /// A row that is not what was written.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,39 @@ pub(crate) struct NodeRow {
     pub up: Option<UpNode>,
     #[n(1)]
     pub local: Option<LocalNode>,
+    /// When it was last read here, as far as that shows.
+    #[n(2)]
+    pub accessed: Option<Accessed>,
+}
+
+/// A time of access that is this machine's alone. It shows in place of the one that it was noted
+/// over, and no more once that has been set anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Accessed {
+    #[n(0)]
+    pub over: Time,
+    #[n(1)]
+    pub at: Time,
+}
+
+impl Accessed {
+    pub fn show(&self, node: &mut Node) {
+        if node.atime == self.over {
+            node.atime = self.at;
+        }
+    }
+}
+
+impl NodeRow {
+    /// What shows, but for the time of access. None: nothing is known, or it is gone.
+    pub fn shown(&self) -> Option<&Node> {
+        match (&self.local, &self.up) {
+            (Some(local), _) => local.node.as_ref(),
+            (None, Some(up)) => up.node.as_ref(),
+            (None, None) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -188,7 +221,7 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Stamp, Time};
+    use model::Stamp;
 
     fn read(hex: &str) -> Vec<u8> {
         let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -212,16 +245,19 @@ mod tests {
         let gone = UpNode { seq: Seq(8), epoch: 3, node: None };
         let local = LocalNode { number: 9, node: Some(node()) };
         let removed = LocalNode { number: 10, node: None };
+        let (over, at) = (Time { secs: 1, nanos: 2 }, Time { secs: 3, nanos: 4 });
+        let accessed = Accessed { over, at };
         for (golden, row) in [
             (
                 "01818307028c011901ed030402820102820102820102820506820000810001",
-                NodeRow { up: Some(up), local: None },
+                NodeRow { up: Some(up), ..NodeRow::default() },
             ),
             (
                 "018282080382098c011901ed030402820102820102820102820506820000810001",
-                NodeRow { up: Some(gone), local: Some(local) },
+                NodeRow { up: Some(gone), local: Some(local), accessed: None },
             ),
-            ("0182f6810a", NodeRow { up: None, local: Some(removed) }),
+            ("0182f6810a", NodeRow { local: Some(removed), ..NodeRow::default() }),
+            ("0183f6f682820102820304", NodeRow { accessed: Some(accessed), ..NodeRow::default() }),
         ] {
             assert_eq!(hex(&row.encode()), golden);
             assert_eq!(NodeRow::decode(&read(golden)).unwrap(), row);

@@ -240,3 +240,61 @@ fn what_is_gone_shows_no_more_and_what_is_pending_does() {
     assert_eq!(shown_mode(&tables, 7), Some(0o600));
     assert_eq!(shown_entries(&tables), [("b".to_owned(), 11)]);
 }
+
+fn atime(secs: i64) -> Time {
+    Time { secs, nanos: 0 }
+}
+
+fn shown_atime(tables: &MemoryTables, file: u64) -> Option<i64> {
+    read(tables, 1, |tree| {
+        let node = tree.with_accesses().node(FileId(file)).expect("known");
+        node.map(|node| node.atime.secs)
+    })
+}
+
+fn read_at(tables: &MemoryTables, seen: i64, at: i64) {
+    write(tables, |write| {
+        note_accessed(write, FileId(5), atime(seen), atime(at)).expect("memory does not fail");
+    });
+}
+
+#[test]
+fn a_time_of_access_that_was_noted_shows_until_another_is_set_and_to_who_asks_for_it() {
+    let tables = MemoryTables::default();
+    let said = |seq, secs| {
+        let node = Node { atime: atime(secs), ..node(0o600) };
+        let state = NodeState { file: FileId(5), seq: Seq(seq), node: Some(node) };
+        say(&tables, States { nodes: vec![state], entries: vec![] })
+    };
+    read_at(&tables, 0, 9);
+    assert_eq!(said(1, 1), [], "nothing is known of the file yet");
+    assert_eq!(shown_atime(&tables, 5), Some(1), "what is not known cannot be noted");
+    read_at(&tables, 1, 10);
+    read_at(&tables, 10, 20);
+    read_at(&tables, 10, 30);
+    assert_eq!(shown_atime(&tables, 5), Some(20), "the last rests on what does not show any more");
+    let bare = read(&tables, 1, |tree| tree.node(FileId(5)).expect("known"));
+    assert_eq!(bare.map(|node| node.atime), Some(atime(1)), "what an update finds");
+    assert_eq!(said(2, 1), [], "nothing has changed for the kernel");
+    assert_eq!(shown_atime(&tables, 5), Some(20));
+    said(3, 2);
+    said(4, 1);
+    assert_eq!(shown_atime(&tables, 5), Some(1), "it was set meanwhile");
+    read_at(&tables, 1, 40);
+    let forget = |write: &mut dyn Write| forget_accessed(write, FileId(5)).expect("no failure");
+    assert!(write(&tables, forget) && !write(&tables, forget));
+    assert_eq!(shown_atime(&tables, 5), Some(1));
+}
+
+#[test]
+fn what_is_pending_keeps_the_time_of_access_that_was_noted() {
+    let tables = MemoryTables::default();
+    say(&tables, States { nodes: vec![node_state(5, 1, Some(0o600))], entries: vec![] });
+    read_at(&tables, 0, 10);
+    let effects = Effects { nodes: [(FileId(5), Some(node(0o640)))].into(), ..Effects::default() };
+    write(&tables, |write| apply_local(write, 1, &effects, 1).expect("memory does not fail"));
+    assert_eq!((shown_mode(&tables, 5), shown_atime(&tables, 5)), (Some(0o640), Some(10)));
+    let touched = Touched { nodes: vec![FileId(5)], entries: vec![] };
+    write(&tables, |write| forget_local(write, 1, &touched).expect("memory does not fail"));
+    assert_eq!((shown_mode(&tables, 5), shown_atime(&tables, 5)), (Some(0o600), Some(10)));
+}
