@@ -4,6 +4,8 @@
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
 mod bytes;
+mod copy;
+mod counts;
 mod front;
 mod holes;
 mod images;
@@ -472,17 +474,6 @@ impl<K: Container> Files<K> {
             left: open.left.clone(),
         };
         Ok((grip, state.flags))
-    }
-
-    pub fn first_read_counts(&mut self, handle: Handle) {
-        if let Some(state) = self.handles.get_mut(&handle.0) {
-            state.counts = true;
-        }
-    }
-
-    /// Whether a read moves the time of access: once for each time that was asked for.
-    fn read_counts(&mut self, handle: Handle) -> bool {
-        self.handles.get_mut(&handle.0).is_some_and(|state| std::mem::take(&mut state.counts))
     }
 
     fn appends_directly(&self, handle: Handle) -> bool {

@@ -125,24 +125,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         })
     }
 
-    /// Copies a stretch from one open file to another; the bytes copied, at most 1 MiB.
-    pub fn copy(
-        &self,
-        from: Handle,
-        from_offset: u64,
-        to: Handle,
-        to_offset: u64,
-        length: u64,
-    ) -> Step<u64> {
-        const STEP_BYTES_MAX: u64 = 1 << 20;
-        let length = usize::try_from(length.min(STEP_BYTES_MAX)).unwrap_or(1 << 20);
-        let bytes = self.read(from, from_offset, length)?;
-        if !bytes.is_empty() {
-            self.write(to, to_offset, &bytes)?;
-        }
-        Ok(bytes.len() as u64)
-    }
-
     /// close(2) of one descriptor: what was written becomes an update. Contents that were only cut
     /// to nothing do so with the last close: a shell that redirects closes a copy first, and
     /// nobody wants to see the file empty.
