@@ -12,10 +12,7 @@ pub(crate) fn effects_here(
     update: &Update,
     tree: &Tree<'_>,
 ) -> Result<Result<Effects, Problem>, Missing> {
-    let unborn = match update.change {
-        Change::Make { file, .. } => Some(file),
-        _ => None,
-    };
+    let unborn = update.makes();
     let outcome = judge(update, &BeforeBirth { tree, unborn })?;
     match (&update.change, outcome) {
         (

@@ -121,7 +121,9 @@ impl Kin {
             Change::Make { parent, name, file, kind: Kind::File, .. }
             | Change::Link { parent, name, file } => self.gains((*parent, name.clone()), *file),
             Change::Unlink { parent, name, file } => self.loses((*parent, name.clone()), *file),
-            Change::Rename { from, from_name, to, to_name, file, over, exchange: false } => {
+            Change::Rename {
+                from, from_name, to, to_name, file, over, exchange: false, ..
+            } => {
                 if let Some(over) = over {
                     self.takes_place(*file, *over);
                     self.names.insert(*over, (*to, to_name.clone()));
@@ -247,6 +249,7 @@ mod tests {
             file: FileId(file),
             over: over.map(FileId),
             exchange: false,
+            whiteout: None,
         })
     }
 

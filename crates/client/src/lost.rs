@@ -13,7 +13,7 @@ use crate::mode;
 use crate::presence::Dirty;
 use crate::types::Error;
 use crate::undo::of_log;
-use model::{Change, FileId, Node, ReplicaId, Stamp, Update};
+use model::{FileId, Node, ReplicaId, Stamp, Update};
 use protocol::{Attached, NodeState, Upstream};
 use store::{Containers, Durability};
 use update_log::{Record, UpdateLog, What};
@@ -27,10 +27,8 @@ const ASKED_AT_ONCE: usize = 1024;
 
 impl Bound {
     pub fn covers(&self, update: &Update) -> bool {
-        let made = match update.change {
-            Change::Make { file, .. } if file.replica() == update.stamp.replica => file.counter(),
-            _ => 0,
-        };
+        let own = update.makes().filter(|file| file.replica() == update.stamp.replica);
+        let made = own.map_or(0, FileId::counter);
         update.stamp.number <= self.number && made < self.counter
     }
 
@@ -205,7 +203,7 @@ fn nowhere(replica: ReplicaId) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Kind, Name, Time};
+    use model::{Change, Kind, Name, Time};
 
     const REPLICA: ReplicaId = ReplicaId(3);
 

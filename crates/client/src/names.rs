@@ -13,7 +13,7 @@ use crate::types::{
 };
 use model::{
     ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Effects, FileId, Kind, Name, Node, Time,
-    Update, View,
+    Update, View, Whiteout,
 };
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
@@ -27,6 +27,9 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 const HELD_BACK: Duration = Duration::from_millis(50);
 /// How long totals are believed.
 const TOTALS_KEPT: Duration = Duration::from_secs(30);
+/// The bit of a mode by which a directory hands its group down.
+const SETGID: u16 = 0o2000;
+
 /// Who is told of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
@@ -237,18 +240,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.may_move(from, from_name)?;
         let done = self.change(
             caller.uid,
-            |tree, _| {
+            |tree, ids| {
                 let (file, _) = entry(tree, from, from_name)?;
                 let over = tree.entry(to, to_name).map_err(crate::client::stop)?;
                 match (flag, over) {
-                    (RenameFlag::NoReplace, Some(_)) => return Err(Objection::Exists.into()),
+                    (RenameFlag::NoReplace | RenameFlag::WhiteoutNoReplace, Some(_)) => {
+                        return Err(Objection::Exists.into());
+                    }
                     (RenameFlag::Exchange, None) => return Err(Objection::NoEntry.into()),
-                    (RenameFlag::Replace, Some(over)) if over != file => {
+                    (RenameFlag::Replace | RenameFlag::Whiteout, Some(over)) if over != file => {
                         let node = tree.node(over).map_err(crate::client::stop)?;
                         replaced = node.map(|node| (over, node));
                     }
                     _ => {}
                 }
+                let whiteout = match flag {
+                    RenameFlag::Whiteout | RenameFlag::WhiteoutNoReplace => {
+                        Some(whiteout(tree, ids, caller, from)?)
+                    }
+                    RenameFlag::Replace | RenameFlag::NoReplace | RenameFlag::Exchange => None,
+                };
                 Ok(Change::Rename {
                     from,
                     from_name: from_name.clone(),
@@ -257,6 +268,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     file,
                     over,
                     exchange: flag == RenameFlag::Exchange,
+                    whiteout,
                 })
             },
             |_, _| Ok(()),
@@ -460,6 +472,13 @@ fn entry(tree: &volume::partial::Tree<'_>, parent: FileId, name: &Name) -> Step<
     let file = tree.entry(parent, name).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
     let node = tree.node(file).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
     Ok((file, node))
+}
+
+/// What is to stand for a name that leaves this directory, which hands its group down if it does so.
+fn whiteout(tree: &Tree<'_>, ids: &mut Ids, caller: Caller, from: FileId) -> Step<Whiteout> {
+    let node = tree.node(from).map_err(crate::client::stop)?;
+    let group = node.filter(|node| node.mode & SETGID != 0).map(|node| node.gid);
+    Ok(Whiteout { file: ids.next()?, uid: caller.uid, gid: group.unwrap_or(caller.gid) })
 }
 
 fn time_of(time: SetTime, now: Time) -> Time {

@@ -41,11 +41,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log.each_from(0, |update| {
             number += 1;
             anew.numbers.push((update.stamp, number));
-            if let Change::Make { file, .. } = &update.change {
+            if let Some(file) = update.makes() {
                 let id = FileId::new(replica, counter)
                     .map_err(|error| Error::Failed(error.to_string()))?;
                 counter += 1;
-                anew.ids.push((*file, id));
+                anew.ids.push((file, id));
             }
             Ok::<_, Error>(())
         })?;
@@ -83,12 +83,15 @@ fn rewrite(update: &Update, anew: &Anew) -> Update {
             id(parent);
             id(file);
         }
-        Change::Rename { from, to, file, over, .. } => {
+        Change::Rename { from, to, file, over, whiteout, .. } => {
             id(from);
             id(to);
             id(file);
             if let Some(over) = over {
                 id(over);
+            }
+            if let Some(whiteout) = whiteout {
+                id(&mut whiteout.file);
             }
         }
         Change::Store { file, expects, .. } | Change::SetAttributes { file, expects, .. } => {

@@ -206,6 +206,9 @@ pub enum RenameFlag {
     Replace,
     NoReplace,
     Exchange,
+    /// The old name becomes a whiteout.
+    Whiteout,
+    WhiteoutNoReplace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use crate::{
     ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Contents, FileId, Kind, Name, Node,
-    Stamp, Update,
+    Stamp, Update, Whiteout,
 };
 use minicbor::bytes::ByteVec;
 use std::collections::BTreeMap;
@@ -146,9 +146,7 @@ impl<V: View> Case<'_, V> {
         };
         let mut directory = go!(self.directory(*parent));
         go!(self.absent(*parent, name));
-        if self.view.node(*file)?.is_some() {
-            return Ok(Err(Problem::IdTaken(*file)));
-        }
+        go!(self.unused(*file));
         let at = self.update.at;
         let is_directory = *kind == Kind::Directory;
         let (mode, xattrs) = handed_down(&directory, *kind, *mode);
@@ -205,7 +203,8 @@ impl<V: View> Case<'_, V> {
     }
 
     fn rename(&mut self) -> Step<(), V::Error> {
-        let Change::Rename { from, from_name, to, to_name, file, over, .. } = &self.update.change
+        let Change::Rename { from, from_name, to, to_name, file, over, whiteout, .. } =
+            &self.update.change
         else {
             unreachable!("decide calls rename for a Rename alone")
         };
@@ -226,6 +225,9 @@ impl<V: View> Case<'_, V> {
         if *over == Some(*file) {
             return Ok(Ok(()));
         }
+        if let Some(whiteout) = whiteout {
+            go!(self.unused(whiteout.file));
+        }
         let is_directory = moved.kind == Kind::Directory;
         if is_directory {
             go!(self.not_below(*to, *file));
@@ -243,9 +245,27 @@ impl<V: View> Case<'_, V> {
         self.change_links(*from, if is_directory { -1 } else { 0 })?;
         self.change_links(*to, if is_directory { 1 } else { 0 })?;
         self.put_moved(*file, moved, *to);
-        self.effects.entries.insert((*from, from_name.clone()), None);
+        let left = whiteout.map(|whiteout| self.white_out(whiteout));
+        self.effects.entries.insert((*from, from_name.clone()), left);
         self.effects.entries.insert((*to, to_name.clone()), Some(*file));
         Ok(Ok(()))
+    }
+
+    /// What stands where a file was moved away.
+    fn white_out(&mut self, Whiteout { file, uid, gid }: Whiteout) -> FileId {
+        let directory = Node::root_directory(uid, gid, self.update.at);
+        let node = Node {
+            kind: Kind::CharDevice,
+            mode: 0,
+            links: 1,
+            contents_stamp: self.update.stamp,
+            attributes_stamp: self.update.stamp,
+            parent: None,
+            rdev: Some(0),
+            ..directory
+        };
+        self.effects.nodes.insert(file, Some(node));
+        file
     }
 
     fn exchange(&mut self) -> Step<(), V::Error> {
@@ -349,6 +369,13 @@ impl<V: View> Case<'_, V> {
     fn directory(&self, file: FileId) -> Step<Node, V::Error> {
         let node = go!(self.node(file));
         Ok(if node.kind == Kind::Directory { Ok(node) } else { Err(Problem::NotADirectory(file)) })
+    }
+
+    fn unused(&self, file: FileId) -> Step<(), V::Error> {
+        Ok(match self.view.node(file)? {
+            None => Ok(()),
+            Some(_) => Err(Problem::IdTaken(file)),
+        })
     }
 
     fn absent(&self, directory: FileId, name: &Name) -> Step<(), V::Error> {

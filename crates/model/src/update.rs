@@ -83,6 +83,9 @@ pub enum Change {
         /// The two change places, and neither goes away.
         #[n(6)]
         exchange: bool,
+        /// What the old name is from then on: a device that stands for "nothing here".
+        #[n(7)]
+        whiteout: Option<Whiteout>,
     },
     /// New contents as a whole. Expects the contents that bear the stamp `expects`.
     #[n(4)]
@@ -125,6 +128,20 @@ pub enum Change {
     },
 }
 
+/// A character device 0/0 without permissions, by which a layer over another file system says that
+/// a name of that one is gone. From: Linux, renameat2(2), RENAME_WHITEOUT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(array)]
+pub struct Whiteout {
+    /// Expected to be unused.
+    #[n(0)]
+    pub file: FileId,
+    #[n(1)]
+    pub uid: u32,
+    #[n(2)]
+    pub gid: u32,
+}
+
 /// The attributes that an update sets; none stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
 #[cbor(array)]
@@ -142,15 +159,25 @@ pub struct AttributeChange {
 }
 
 impl Update {
+    /// The file that comes to be by the update.
+    pub fn makes(&self) -> Option<FileId> {
+        match &self.change {
+            Change::Make { file, .. } => Some(*file),
+            Change::Rename { whiteout, .. } => whiteout.map(|whiteout| whiteout.file),
+            _ => None,
+        }
+    }
+
     /// The files whose entries or attributes the update may touch.
     pub fn touches(&self) -> Vec<FileId> {
         match &self.change {
             Change::Make { parent, file, .. }
             | Change::Link { parent, file, .. }
             | Change::Unlink { parent, file, .. } => vec![*parent, *file],
-            Change::Rename { from, to, file, over, .. } => {
+            Change::Rename { from, to, file, over, whiteout, .. } => {
                 let mut files = vec![*from, *to, *file];
                 files.extend(over);
+                files.extend(whiteout.map(|whiteout| whiteout.file));
                 files
             }
             Change::Store { file, .. }

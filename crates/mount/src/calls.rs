@@ -262,6 +262,10 @@ pub(crate) fn rename_asked(flags: RenameFlags) -> Option<RenameFlag> {
         Some(RenameFlag::NoReplace)
     } else if flags == RenameFlags::RENAME_EXCHANGE {
         Some(RenameFlag::Exchange)
+    } else if flags == RenameFlags::RENAME_WHITEOUT {
+        Some(RenameFlag::Whiteout)
+    } else if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE {
+        Some(RenameFlag::WhiteoutNoReplace)
     } else {
         None
     }
@@ -293,19 +297,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rename_takes_one_flag_at_most() {
+    fn rename_takes_one_flag_or_a_whiteout_that_replaces_nothing() {
         let both = RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_EXCHANGE;
+        let neither = RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_EXCHANGE;
+        let free = RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE;
         let asked = [
             RenameFlags::empty(),
             RenameFlags::RENAME_NOREPLACE,
             RenameFlags::RENAME_EXCHANGE,
             both,
-            RenameFlags::RENAME_WHITEOUT,
+            neither,
         ]
         .map(rename_asked);
         let (replace, keep, exchange) =
             (RenameFlag::Replace, RenameFlag::NoReplace, RenameFlag::Exchange);
         assert_eq!(asked, [Some(replace), Some(keep), Some(exchange), None, None]);
+        let asked = [RenameFlags::RENAME_WHITEOUT, free].map(rename_asked);
+        assert_eq!(asked, [Some(RenameFlag::Whiteout), Some(RenameFlag::WhiteoutNoReplace)]);
     }
 
     #[test]

@@ -133,7 +133,9 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{AttributeChange, Change, ChunkName, Contents, Kind, Name, ReplicaId, Root, Time};
+    use model::{
+        AttributeChange, Change, ChunkName, Contents, Kind, Name, ReplicaId, Root, Time, Whiteout,
+    };
     use proptest::prelude::*;
 
     #[test]
@@ -260,6 +262,17 @@ mod tests {
             file,
             over: Some(FileId(9)),
             exchange: true,
+            whiteout: None,
+        };
+        let whiteout = Change::Rename {
+            from: parent,
+            from_name: name("a"),
+            to: FileId(8),
+            to_name: name("b"),
+            file,
+            over: None,
+            exchange: false,
+            whiteout: Some(Whiteout { file: FileId(10), uid: 6, gid: 7 }),
         };
         let set = AttributeChange { mode: Some(0o644), mtime: Some(at), ..Default::default() };
         let xattr = || b"user.x".to_vec().into();
@@ -275,6 +288,7 @@ mod tests {
                 Change::Unlink { parent, name: name("a"), file },
             ),
             ("018200818482030a1903e88201028203870141610841620509f5", rename),
+            ("018200818482030a1903e882010282038801416108416205f6f4830a0607", whiteout),
             (
                 "018200818482030a1903e882010282048405820309821864825818abababababababababababababababababababababababab01820102",
                 Change::Store { file, expects, contents, mtime: at },

@@ -143,6 +143,7 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
             file: entry(id(from), name(from_name)).unwrap_or(anything),
             over: entry(id(to), name(to_name)),
             exchange,
+            whiteout: None,
         },
         Step::Store { file, size } => Change::Store {
             file: id(file),

@@ -88,8 +88,8 @@ fn what_is_not_done_here_is_refused_by_its_errno() {
             assert_eq!(fallocate(&file, flags, 4096, 4096), Err(Errno::OPNOTSUPP));
         }
         let other = mount.path("other");
-        let moved = renameat_with(CWD, &path, CWD, &other, RenameFlags::WHITEOUT);
-        assert_eq!(moved, Err(Errno::INVAL));
+        let flags = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+        assert_eq!(renameat_with(CWD, &path, CWD, &path, flags), Err(Errno::INVAL));
         let copy = std::fs::File::create(&other).unwrap();
         assert_eq!(ioctl_ficlone(&copy, &file), Err(Errno::OPNOTSUPP));
         assert_eq!(std::fs::read(&path).unwrap(), [1; 16_384]);

@@ -90,6 +90,7 @@ impl World {
             file: FileId(file),
             over: over.map(FileId),
             exchange,
+            whiteout: None,
         })
     }
 
@@ -161,6 +162,32 @@ fn a_directory_never_comes_to_lie_in_itself() {
     assert_eq!(inside, Err(Problem::Cycle(FileId(10))));
     let swapped = world.rename((1, "a"), (10, "b"), 10, Some(11), true);
     assert_eq!(swapped, Err(Problem::Cycle(FileId(10))));
+}
+
+#[test]
+fn a_whiteout_takes_the_place_of_what_is_moved_away() {
+    let mut world = World::new();
+    world.make(1, "d", 10, Kind::Directory).expect("free");
+    world.make(10, "a", 11, Kind::File).expect("free");
+    world.make(1, "b", 12, Kind::File).expect("free");
+    let leaving = |whiteout: u64| Change::Rename {
+        from: FileId(10),
+        from_name: named("a"),
+        to: FileId(1),
+        to_name: named("b"),
+        file: FileId(11),
+        over: Some(FileId(12)),
+        exchange: false,
+        whiteout: Some(Whiteout { file: FileId(whiteout), uid: 5, gid: 6 }),
+    };
+    assert_eq!(world.apply(leaving(10)), Err(Problem::IdTaken(FileId(10))));
+    world.apply(leaving(13)).expect("both are there");
+    assert_eq!(world.entries[&(FileId(1), named("b"))], FileId(11));
+    assert_eq!(world.entries[&(FileId(10), named("a"))], FileId(13));
+    assert_eq!((world.links(11), world.links(12), world.links(13)), (Some(1), None, Some(1)));
+    let left = &world.nodes[&FileId(13)];
+    assert_eq!((left.kind, left.mode, left.rdev), (Kind::CharDevice, 0, Some(0)));
+    assert_eq!((left.uid, left.gid, left.parent), (5, 6, None));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod names;
 mod others;
 mod support;
 mod waits;
+mod whiteouts;
 
 /// Ends the test where nothing can be mounted, and says why.
 macro_rules! needs_fuse {

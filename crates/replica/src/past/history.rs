@@ -222,7 +222,7 @@ impl<'a> Walk<'a> {
 
 /// The name that a rename took a file from.
 fn came_from(logged: &Logged, at: &At, file: FileId) -> Option<At> {
-    let Change::Rename { from, from_name, to, to_name, file: moved, over, exchange } =
+    let Change::Rename { from, from_name, to, to_name, file: moved, over, exchange, .. } =
         &logged.update.change
     else {
         return None;

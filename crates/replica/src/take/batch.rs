@@ -144,7 +144,7 @@ impl Hand<'_> {
         if self.batch.bad.contains(&update.stamp.number) {
             return Ok(Some(Objection::Invalid));
         }
-        if let Change::Make { file, .. } = &update.change
+        if let Some(file) = update.makes()
             && !self.owns(committer, file.replica())?
         {
             return Ok(Some(Objection::Invalid));

@@ -31,6 +31,10 @@ pub(super) fn vet(update: &Update) -> Result<(), Objection> {
             };
             check(target.as_ref().is_none_or(|target| is_path(target)))
         }
+        Change::Rename { exchange, whiteout, .. } => {
+            let made = whiteout.map(|whiteout| whiteout.file);
+            check(made.is_none() || !exchange && made != Some(FileId::ROOT))
+        }
         Change::Store { mtime, .. } => check(is_time(*mtime)),
         Change::SetAttributes { set, .. } => {
             let times = set.atime.into_iter().chain(set.mtime);
@@ -42,10 +46,7 @@ pub(super) fn vet(update: &Update) -> Result<(), Objection> {
             let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name.as_slice());
             check(!is_list || Acl::read(value).is_some())
         }
-        Change::Link { .. }
-        | Change::Unlink { .. }
-        | Change::Rename { .. }
-        | Change::RemoveXattr { .. } => Ok(()),
+        Change::Link { .. } | Change::Unlink { .. } | Change::RemoveXattr { .. } => Ok(()),
     }
 }
 

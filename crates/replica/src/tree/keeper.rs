@@ -74,11 +74,12 @@ impl Behind {
                 self.entry((*parent, name.clone()));
                 self.nodes.insert(*file);
             }
-            Change::Rename { from, from_name, to, to_name, file, over, .. } => {
+            Change::Rename { from, from_name, to, to_name, file, over, whiteout, .. } => {
                 self.entry((*from, from_name.clone()));
                 self.entry((*to, to_name.clone()));
                 self.nodes.insert(*file);
                 self.nodes.extend(over);
+                self.nodes.extend(whiteout.map(|whiteout| whiteout.file));
             }
             Change::Store { file, .. }
             | Change::SetAttributes { file, .. }

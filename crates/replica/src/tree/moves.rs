@@ -229,6 +229,7 @@ impl Keeper {
             file,
             over,
             exchange,
+            whiteout: None,
         };
         self.note_both(&from, &to);
         if known.kind == Kind::Directory {

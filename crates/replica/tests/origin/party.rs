@@ -493,6 +493,7 @@ pub fn rename_over(
         file,
         over,
         exchange: false,
+        whiteout: None,
     }
 }
 

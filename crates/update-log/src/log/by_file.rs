@@ -37,7 +37,8 @@ pub fn subjects(update: &Update) -> impl Iterator<Item = (FileId, What)> {
         | Change::RemoveXattr { file, .. } => (*file, What::Else, None),
     };
     let other = other.filter(|other| *other != file).map(|other| (other, What::Else));
-    std::iter::once((file, what)).chain(other)
+    let made = update.makes().filter(|made| *made != file).map(|made| (made, What::Makes));
+    std::iter::once((file, what)).chain(other).chain(made)
 }
 
 fn pair(file: FileId, number: u64, what: What) -> Pair {
@@ -173,6 +174,7 @@ mod tests {
                 file,
                 over: Some(FileId(file.0 / 2 + 1)),
                 exchange: false,
+                whiteout: None,
             },
         };
         Update { stamp: Stamp::new(ReplicaId(1), number), uid: 0, at: mtime, change }

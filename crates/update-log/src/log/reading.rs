@@ -98,7 +98,7 @@ impl UpdateLog {
             Record::Update(update) => {
                 let number = update.stamp.number;
                 self.last_number = self.last_number.max(number);
-                if let Change::Make { file, .. } = &update.change {
+                if let Some(file) = update.makes() {
                     let last = recovered.made.entry(file.replica()).or_default();
                     *last = file.counter().max(*last);
                 }
