@@ -111,19 +111,12 @@ impl Client {
     }
 
     pub fn status(&self) -> Result<Status> {
-        let start = Instant::now();
-        loop {
-            let mut command = Command::new(&self.program);
-            match run(quiet(&mut command).arg("status").arg(&self.point).arg("--json")) {
-                Ok(printed) => {
-                    return serde_json::from_str(&printed)
-                        .with_context(|| format!("farfs status printed {printed}"));
-                }
-                // On a machine with much else to do it may be silent for a while.
-                Err(error) if start.elapsed() > SILENT_MAX => return Err(error.into()),
-                Err(_) => std::thread::sleep(LOOK_EVERY),
-            }
-        }
+        self.asker().status()
+    }
+
+    /// For another thread.
+    pub fn asker(&self) -> Asker<'_> {
+        Asker { program: &self.program, point: &self.point }
     }
 
     /// Returns when everything is at the origin.
@@ -139,6 +132,31 @@ impl Client {
                 bail!("after {within:?}, {pending} updates are not at the origin");
             }
             std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Asks a mount how it is.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    program: &'a Path,
+    point: &'a Path,
+}
+
+impl Asker<'_> {
+    pub fn status(&self) -> Result<Status> {
+        let start = Instant::now();
+        loop {
+            let mut command = Command::new(self.program);
+            match run(quiet(&mut command).arg("status").arg(self.point).arg("--json")) {
+                Ok(printed) => {
+                    return serde_json::from_str(&printed)
+                        .with_context(|| format!("farfs status printed {printed}"));
+                }
+                // On a machine with much else to do it may be silent for a while.
+                Err(error) if start.elapsed() > SILENT_MAX => return Err(error.into()),
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod contents;
 mod report;
+mod waits;
 
 use crate::loopback::{Client, Memory, Origin, Status, processor_secs};
 use anyhow::{Context, Result, ensure};
@@ -217,23 +218,43 @@ pub fn tree(bench: &mut Bench<'_>, files: u64) -> Result<()> {
     at_the_origin(bench, origin)
 }
 
-pub fn pending(bench: &mut Bench<'_>, files: u64) -> Result<()> {
+/// `conflicts`: so many files are stored by two clients, by the one without a link.
+pub fn pending(bench: &mut Bench<'_>, files: u64, conflicts: u64) -> Result<()> {
     let origin = bench.origin(None)?;
     let mut client = bench.client(&origin, "client", "partial")?;
     let tree = client.point.join("tree");
+    contents::store_shared(&client.point, conflicts, "first")?;
+    client.settle(SETTLING_MAX)?;
     {
         let parts = Parts { origin: Some(&origin), client: Some(&client) };
         // Without a link only that can be changed which is known.
         contents::count(&client.point)?;
         client.set_mode("disconnected")?;
-        bench.phase("make them, disconnected", parts, || contents::make(&tree, files))?;
+        bench.phase("make them, disconnected", parts, || {
+            // What meets a conflict leaves while nearly all is still pending.
+            contents::store_shared(&client.point, conflicts, "without a link")?;
+            contents::make(&tree, files)
+        })?;
+    }
+    if conflicts > 0 {
+        let other = bench.client(&origin, "other", "partial")?;
+        contents::store_shared(&other.point, conflicts, "by somebody else")?;
+        other.settle(SETTLING_MAX)?;
     }
     client.unmount()?;
     client.mode = "disconnected".into();
     bench.mounting("mount the client again", &origin, &mut client)?;
     let parts = Parts { origin: Some(&origin), client: Some(&client) };
-    client.set_mode("partial")?;
-    bench.phase("until all is at the origin", parts, || client.settle(SETTLING_MAX))?;
+    let waits = bench.phase("until all is at the origin", parts, || {
+        let settling = || {
+            client.set_mode("partial")?;
+            client.settle(SETTLING_MAX)
+        };
+        waits::meanwhile(&client, (&tree, files), settling).map(|((), waits)| waits)
+    })?;
+    for (name, longest) in waits {
+        bench.note(name, longest.as_secs_f64(), Parts::default(), (None, [0.0; 2]))?;
+    }
     let found = bench.phase("find all", parts, || contents::count(&tree))?;
     ensure!(found == Counted { files, ..found }, "{} files were found of {files}", found.files);
     Ok(())

@@ -32,6 +32,9 @@ pub enum Scale {
         /// How many
         #[arg(long, default_value_t = 200_000)]
         files: u64,
+        /// Files besides that two clients store
+        #[arg(long, default_value_t = 0)]
+        conflicts: u64,
         #[command(flatten)]
         common: Common,
     },
@@ -96,9 +99,12 @@ impl Scale {
                 let title = format!("{files} files of a directory that is served");
                 common.measure(Kind::Scale, &title, |bench| scale::tree(bench, files))
             }
-            Self::Pending { files, common } => {
-                let title = format!("{files} files without a link");
-                common.measure(Kind::Scale, &title, |bench| scale::pending(bench, files))
+            Self::Pending { files, conflicts, common } => {
+                let title = match conflicts {
+                    0 => format!("{files} files without a link"),
+                    some => format!("{files} files without a link, and {some} conflicts"),
+                };
+                common.measure(Kind::Scale, &title, |bench| scale::pending(bench, files, conflicts))
             }
             Self::Changed { gigabytes, common } => {
                 let title = format!("a byte of a file of {gigabytes} GB");

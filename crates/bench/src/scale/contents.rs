@@ -96,6 +96,31 @@ pub fn read(tree: &Path, files: u64) -> Result<()> {
     Ok(())
 }
 
+/// Asks for the size of a file.
+pub fn look_at(tree: &Path, file: u64) -> Result<()> {
+    let path = path_of(tree, file);
+    let shown = || format!("cannot look at {}", path.display());
+    let bytes = fs::metadata(&path).with_context(shown)?.len();
+    ensure!(bytes == text_of(file).len() as u64, "{} has {bytes} bytes", path.display());
+    Ok(())
+}
+
+/// A new file that is none of the tree's.
+pub fn make_beside(tree: &Path, number: u64) -> Result<()> {
+    let beside = tree.with_file_name("beside");
+    fs::create_dir_all(&beside).context("cannot make a directory")?;
+    fs::write(beside.join(number.to_string()), "new").context("cannot make a file")
+}
+
+/// Some files that every client may write to.
+pub fn store_shared(point: &Path, files: u64, text: &str) -> Result<()> {
+    let shared = point.join("shared");
+    fs::create_dir_all(&shared).context("cannot make a directory")?;
+    (0..files).try_for_each(|file| {
+        fs::write(shared.join(file.to_string()), text).context("cannot write a file")
+    })
+}
+
 /// New bytes, of which no chunk comes twice.
 pub fn make_large(path: &Path, bytes: u64) -> Result<()> {
     write_large(path, bytes, 1)
