@@ -35,7 +35,7 @@ impl Resting {
             files: BTreeSet::new(),
             entries: BTreeSet::new(),
             updates: BTreeMap::new(),
-            unmade: gone.iter().filter_map(made_by).collect(),
+            unmade: gone.iter().filter_map(Update::makes).collect(),
         };
         let mut left: Vec<Update> = gone.to_vec();
         for update in gone {
@@ -116,7 +116,7 @@ impl Resting {
             let effects = match effects_here(&update, &tree) {
                 Ok(Ok(effects)) => effects,
                 Ok(Err(problem)) if self.is_due(&update, &problem) => {
-                    self.unmade.extend(made_by(&update));
+                    self.unmade.extend(update.makes());
                     continue;
                 }
                 Ok(Err(_)) => return Ok(false),
@@ -162,13 +162,6 @@ impl Resting {
 
 fn is_subject(update: &Update, file: FileId) -> bool {
     subjects(update).any(|(subject, _)| subject == file)
-}
-
-fn made_by(update: &Update) -> Option<FileId> {
-    match update.change {
-        Change::Make { file, .. } => Some(file),
-        _ => None,
-    }
 }
 
 fn is_directory(tree: &Tree<'_>, file: FileId) -> Result<bool, Error> {

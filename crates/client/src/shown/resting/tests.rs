@@ -244,7 +244,16 @@ fn change(tree: &Tree<'_>, (does, at): Doing, id: u64) -> Option<Change> {
             let (to, to_name) = place((folder, to));
             let over = tree.entry(to, &to_name).ok().flatten();
             let (from, from_name, file) = (parent, name.clone(), found?);
-            Change::Rename { from, from_name, to, to_name, file, over, exchange: false }
+            Change::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+                file,
+                over,
+                exchange: false,
+                whiteout: None,
+            }
         }
         Does::Link(folder, to) => {
             let (parent, name) = place((folder, to));
