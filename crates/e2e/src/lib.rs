@@ -15,6 +15,7 @@
 )]
 
 pub mod contents;
+pub mod disk;
 pub mod kills;
 pub mod mount;
 pub mod process;
@@ -25,6 +26,7 @@ pub mod wait;
 pub mod world;
 
 pub use bench::Lane;
+pub use disk::Disk;
 pub use kills::kills;
 pub use mount::Mount;
 pub use process::{Process, Ran, run, run_within};

@@ -27,7 +27,8 @@ pub enum Family {
     NetworkFaults,
     /// The disks of clients and origin are full for a while; some machines are killed then.
     FullDisks,
-    /// The clients' indexes are damaged while they run; some are killed then.
+    /// The clients' indexes are damaged while they run; some are killed then, lose their power, or
+    /// have a full disk.
     DamagedIndexes,
 }
 
@@ -131,17 +132,24 @@ impl Family {
             }
             Family::DamagedIndexes => {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
-                Plan {
-                    modes,
-                    client_ends: kills(seed % 4 == 1),
-                    origin_ends: kills(seed % 4 == 2),
-                    cuts: seed % 4 == 3,
-                    damaged_indexes: true,
-                    ..plan
-                }
+                with_damaged_indexes(Plan { modes, ..plan }, seed)
             }
         };
         crowd::run(room, plan, steps).await
+    }
+}
+
+/// Half of those that end lose their power, and in two seeds of five disks are full.
+fn with_damaged_indexes(plan: Plan, seed: u64) -> Plan {
+    let end = if seed % 8 >= 4 { End::PowerCut } else { End::Killed };
+    let ends = |when: bool| when.then_some(end);
+    Plan {
+        client_ends: ends(seed % 4 == 1),
+        origin_ends: ends(seed % 4 == 2),
+        cuts: seed % 4 == 3,
+        full: Full { clients: seed % 5 == 1 && !seed.is_multiple_of(3), origin: seed % 5 == 2 },
+        damaged_indexes: true,
+        ..plan
     }
 }
 
