@@ -1,7 +1,7 @@
 //! Updates: in order, exactly once, all or nothing.
 
 use crate::party::{Party, make_of, mode_of, rename_of, rename_over, unlink_of};
-use model::{Change, FileId, Kind, Seq, Stamp};
+use model::{Change, FileId, Kind, Seq, Stamp, Whiteout};
 use protocol::{Objection, Refusal, Verdict};
 
 #[tokio::test(start_paused = true)]
@@ -43,6 +43,36 @@ async fn a_batch_that_is_sent_again_is_taken_once_and_gets_the_same_verdicts() {
     let third = back.submit_all(true, batch, None).await.unwrap();
     assert_eq!(third, first);
     assert_eq!(after.tree(), "a: ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whiteout_is_left_in_the_update_that_moves_a_file_by_who_may_make_it() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let mut bob = party.join("bob").await;
+    let (file, _) = ada.write_new(FileId::ROOT, "a", "text").await;
+    let foreign = bob.fresh_file();
+    let leaving = |whiteout: FileId, to: &str| {
+        let mut change = rename_of((FileId::ROOT, "a"), (FileId::ROOT, to), file);
+        if let Change::Rename { whiteout: left, .. } = &mut change {
+            *left = Some(Whiteout { file: whiteout, uid: 1, gid: 2 });
+        }
+        change
+    };
+    let refused = Verdict::Refused(Objection::Invalid);
+    assert_eq!(ada.strict(leaving(foreign, "b")).await, refused, "it is not this device's to make");
+    let own = ada.fresh_file();
+    assert!(matches!(ada.strict(leaving(own, "b")).await, Verdict::Taken(_)));
+    let left = bob.node(own).await.unwrap();
+    assert_eq!((left.kind, left.mode, left.rdev), (Kind::CharDevice, 0, Some(0)));
+    let entries =
+        vec![(FileId::ROOT, crate::party::name("a")), (FileId::ROOT, crate::party::name("b"))];
+    let states = bob.inspect(vec![], entries).await;
+    let mut files: Vec<_> = states.entries.iter().map(|state| state.file).collect();
+    files.sort();
+    let mut expected = vec![Some(own), Some(file)];
+    expected.sort();
+    assert_eq!(files, expected);
 }
 
 #[tokio::test(start_paused = true)]
