@@ -124,6 +124,8 @@ pub(crate) struct OpenFile<K> {
     pub only_cut: bool,
     /// Whoever wrote was told that it could not be stored, and has not written since.
     pub turned_down: bool,
+    /// It was cut, and the log could not be told. It is told before the container grows again.
+    pub owes_cut: bool,
     /// A pending store was taken back when this was first written to: what it had stored is not
     /// there any more.
     pub overtook: bool,
@@ -181,6 +183,7 @@ impl<K> OpenFile<K> {
             written: false,
             only_cut: false,
             turned_down: false,
+            owes_cut: false,
             overtook: false,
             doubtful: false,
             since: None,

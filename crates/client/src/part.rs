@@ -15,7 +15,7 @@ use crate::client::{Client, error_of, failed, log_failed};
 use crate::files::{Altered, Grip};
 use crate::portions::Portions;
 use crate::presence::{Dirty, Presence};
-use crate::types::{Error, Need, Step};
+use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use model::{ChunkName, FileId};
 use protocol::Upstream;
@@ -107,13 +107,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A container that is written to is written to once more. When all of it is here it needs no
     /// ground any more.
     pub(crate) fn go_on_upon_ground(&self, grip: &Grip<C::Container>) -> Step<()> {
-        let (whole, many) = {
+        let (whole, many, owed) = {
             let files = self.files();
             let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let Some(ground) = &open.presence.ground else { return Ok(()) };
             let many = open.presence.ranges.len().max(ground.written.len()) >= STRETCHES_MAX;
-            (open.presence.is_whole(), many)
+            (open.presence.is_whole(), many, open.owes_cut.then_some(ground.reach))
         };
+        if let Some(reach) = owed {
+            let (file, generation) = (grip.file, grip.generation);
+            self.note_here(grip, &Record::Reach { file, generation, reach })?;
+            if let Some(open) = self.files().get_mut(file, generation) {
+                open.owes_cut = false;
+            }
+        }
         match (whole, many) {
             (true, _) => self.leave_ground(grip).map_err(Into::into),
             (false, true) => self.want_whole(grip),
@@ -141,14 +148,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// A container was changed, which had `before` bytes. Of one that rests on a ground, what is here
-    /// now is noted, after it has reached the disk.
+    /// A container was changed. Of one that rests on a ground, what is here now is noted, after it
+    /// has reached the disk.
     pub(crate) fn note_altered(
         &self,
         grip: &Grip<C::Container>,
         container: &C::Container,
         altered: &Altered,
-        before: u64,
     ) -> Step<()> {
         let record = {
             let mut files = self.files();
@@ -170,11 +176,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Altered::Length(_) | Altered::Nothing => return Ok(()),
             }
         };
-        let outcome = container.sync().map_err(failed).and_then(|()| self.note_here(grip, &record));
-        if let (Err(_), Record::Reach { reach, .. }) = (&outcome, &record) {
-            self.take_cut_back(grip, container, *reach, before)?;
+        let noted = container.sync().map_err(failed).and_then(|()| self.note_here(grip, &record));
+        match (noted, record) {
+            (Err(stop), Record::Reach { reach, .. }) => {
+                // It is cut, whether or not the log can be told: until the container grows again,
+                // its length says so after a crash.
+                let mut files = self.files();
+                let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+                open.presence.cut(reach);
+                open.owes_cut = true;
+                match stop {
+                    Stop::Error(Error::DiskFull) => Ok(()),
+                    stop => Err(stop),
+                }
+            }
+            (noted, _) => noted,
         }
-        outcome
     }
 
     fn note_here(&self, grip: &Grip<C::Container>, record: &Record) -> Step<()> {
@@ -197,25 +214,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Record::Reach { .. } => self.sync_log().map_err(failed),
             _ => Ok(()),
         }
-    }
-
-    /// A cut could not be noted. Where all that it took is in the ground too, it is as if it had not
-    /// been; else what was written is gone, and so is the rest.
-    fn take_cut_back(
-        &self,
-        grip: &Grip<C::Container>,
-        container: &C::Container,
-        size: u64,
-        before: u64,
-    ) -> Step<()> {
-        let mut files = self.files();
-        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-        if open.presence.has_written_beyond(size, before) {
-            open.presence.cut(size);
-            return Ok(());
-        }
-        open.presence.lose_beyond(size);
-        container.set_length(before).map_err(failed)
     }
 
     /// The ground of what was written is not kept any more: what was written is stored by itself,

@@ -164,17 +164,6 @@ impl Presence {
         clip(&mut self.ranges, ground.reach);
     }
 
-    /// Whether anything behind this place is here and nowhere else, of a container of so many bytes.
-    pub fn has_written_beyond(&self, size: u64, length: u64) -> bool {
-        let Some(ground) = &self.ground else { return true };
-        length > ground.reach || ground.written.last().is_some_and(|(_, end)| *end > size)
-    }
-
-    /// What was here of the ground behind this place is not any more.
-    pub fn lose_beyond(&mut self, size: u64) {
-        clip(&mut self.ranges, size);
-    }
-
     /// After a crash, or for want of knowing better, all that is here counts as written.
     pub fn doubt(&mut self) {
         if let Some(ground) = &mut self.ground {

@@ -305,15 +305,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !there {
             self.trash().take(number);
         }
+        // Before the rows: these are not counted any more, and nobody would come back for them.
+        for (number, kept) in &gone {
+            if let Err(error) = self.inner.containers.remove(key(*number, kept.file)) {
+                tracing::warn!(%error, file = %kept.file, "an old version stays until the next start");
+            }
+        }
         if let Err(error) = self.note_kept(there.then_some((number, row)), &gone) {
             if there {
                 self.trash().take(number);
                 back(key(number, file))?;
             }
             return Err(error);
-        }
-        for (number, kept) in gone {
-            self.inner.containers.remove(key(number, kept.file))?;
         }
         brought.map(|there| there.then_some(number))
     }

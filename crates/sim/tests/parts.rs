@@ -390,3 +390,40 @@ fn whatever_is_done_to_parts_the_file_is_what_was_written() {
         });
     }
 }
+
+/// On a disk with so many bytes left, or none, the log cannot be told of a cut; after a kill the file
+/// is what it was cut to, and what was written to it since.
+#[test]
+fn a_cut_on_a_full_disk_outlives_a_crash_and_shows_no_zeros_where_there_were_bytes() {
+    for (left, grows) in [0, 20, 40, 80, 160].into_iter().flat_map(|n| [(n, false), (n, true)]) {
+        sim::run::paused(async {
+            let modes = [CONNECTED, PARTIAL, CONNECTED];
+            let mut scene = Scene::of(7, &modes, MIXED_LENGTH, Some(0)).await;
+            let mut programs = Programs::default();
+            let look = Operation::Read { slot: 0, offset: 100_000, length: 90_000 };
+            scene.all(1, &mut programs, &[open(), look, write(150_000, 10, 2)]).await;
+            scene.wrote(150_000, 10, 2);
+            scene.machines[1].disk.fill_after(left);
+            let size = 120_000;
+            let client = scene.client(1).clone();
+            let cut = Operation::Truncate { slot: 0, size };
+            let outcome = programs.perform(&client, &cut).await;
+            let full = Outcome::Failed(Fault::DiskFull);
+            assert!(outcome == Outcome::Done || outcome == full, "{outcome}");
+            if outcome == Outcome::Done {
+                scene.bytes.truncate(size as usize);
+            }
+            if grows {
+                scene.machines[1].disk.make_room();
+                scene.all(1, &mut programs, &[write(200_000, 5_000, 3)]).await;
+                scene.bytes.resize(scene.bytes.len().max(200_000), 0);
+                scene.wrote(200_000, 5_000, 3);
+            }
+            scene.machines[1].stop(End::Killed, Duration::ZERO);
+            scene.machines[1].disk.make_room();
+            scene.machines[1].start().await.unwrap();
+            scene.is_everywhere().await;
+            scene.end();
+        });
+    }
+}

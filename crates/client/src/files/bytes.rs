@@ -254,10 +254,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
         self.keep_image(&grip, &container, extent)?;
-        let before = container.length().map_err(failed)?;
         let outcome = self.with_room(|| change(&container));
         let outcome = outcome.map_err(failed).and_then(|altered| {
-            self.note_altered(&grip, &container, &altered, before)?;
+            self.note_altered(&grip, &container, &altered)?;
             Ok(altered)
         });
         let work = outcome.as_ref().ok().and_then(|altered| self.work_for(altered));
