@@ -14,12 +14,14 @@ mod nameless;
 mod opening;
 mod renewed;
 mod since;
+mod sizes;
 
 pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::Since;
+use sizes::SizeTold;
 
 use crate::onward::Coming;
 use crate::part::Shelf;
@@ -30,13 +32,9 @@ use model::{Contents, FileId, Node, Stamp, Time};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 use store::container::Key;
 use store::{Container, Result as StoreResult};
-use world::Moment;
 
-/// How long a size that the kernel was told to forget may still be in use there.
-const SIZE_SETTLES: Duration = Duration::from_secs(1);
 /// Versions that are remembered whose pages the kernel may have. Of others it gives up the pages
 /// when they are opened next.
 const SHOWN_MAX: usize = 100_000;
@@ -53,40 +51,6 @@ pub(crate) struct Files<K> {
     size_told: BTreeMap<FileId, SizeTold>,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
-}
-
-/// ```text
-///   Older --closed--> Forgotten <--carried out-- Doubtful <--another version-- (nothing)
-///                         |  the kernel asks anew, and is told
-///                         +---> Forgotten, told of the version
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SizeTold {
-    /// It was told that of an older version, which somebody has open.
-    Older,
-    /// It is about to be told to forget the size that it has.
-    Doubtful { since: Moment },
-    /// It has been told, and told since of the size of a version, if it has asked.
-    Forgotten { since: Moment, told: Option<Stamp> },
-}
-
-impl SizeTold {
-    /// Whether the kernel may go by another size than that of the version.
-    fn is_doubtful(self, version: Stamp, now: Moment) -> bool {
-        match self {
-            SizeTold::Forgotten { told: Some(told), .. } if told == version => false,
-            told => told.counts(now),
-        }
-    }
-
-    fn counts(self, now: Moment) -> bool {
-        match self {
-            SizeTold::Older => true,
-            SizeTold::Doubtful { since } | SizeTold::Forgotten { since, .. } => {
-                now.since(since) < SIZE_SETTLES
-            }
-        }
-    }
 }
 
 impl<K> Default for Files<K> {
@@ -286,78 +250,6 @@ impl<K: Container> Files<K> {
         Ok(node)
     }
 
-    /// The size that the kernel must be told while it caches an older version for somebody: it
-    /// cuts, or fills up with zeros, whatever it caches to the one size that it knows of a file.
-    /// What is opened beside that version is not cached, so its readers are not cut.
-    pub fn size_cached(&mut self, file: FileId, current: Stamp) -> StoreResult<Option<u64>> {
-        let shared = self.shared(file, current);
-        let older = |open: &&OpenFile<K>| {
-            open.cached_handles > 0
-                && open.presence.version != current
-                // What is written here and not stored bears an older stamp, and is current.
-                && Some(open.presence.generation) != shared
-        };
-        let Some(open) = self.generations(file).find(older) else { return Ok(None) };
-        let size = open.container.length()?;
-        self.size_told.insert(file, SizeTold::Older);
-        Ok(Some(size))
-    }
-
-    /// Whether the kernel may go by another size than that of the version.
-    fn size_is_in_doubt(&self, file: FileId, version: Stamp, now: Moment) -> bool {
-        self.size_told.get(&file).is_some_and(|told| told.is_doubtful(version, now))
-    }
-
-    /// The kernel has asked, and is told of the version. It asks before it opens a file of which
-    /// it was told to forget what it knew.
-    pub fn tell_size(&mut self, file: FileId, version: Stamp) {
-        if let Some(SizeTold::Forgotten { told, .. }) = self.size_told.get_mut(&file) {
-            *told = Some(version);
-        }
-    }
-
-    /// Files of which the kernel may go by the size of another version, until it has been told to
-    /// forget it and has asked anew, or for a while: what it reads meanwhile through its cache
-    /// would be cut, or filled up with zeros, to that size.
-    pub fn doubt_sizes(&mut self, files: &[FileId], now: Moment) {
-        for file in files {
-            self.note_size(*file, SizeTold::Doubtful { since: now });
-        }
-        self.size_told.retain(|_, told| told.counts(now));
-    }
-
-    /// The kernel was told to forget the size, and has, if that was `carried_out`.
-    pub fn forget_size(&mut self, file: FileId, carried_out: bool, now: Moment) {
-        let since = now;
-        self.note_size(
-            file,
-            match carried_out {
-                true => SizeTold::Forgotten { since, told: None },
-                false => SizeTold::Doubtful { since },
-            },
-        );
-    }
-
-    fn note_size(&mut self, file: FileId, now: SizeTold) {
-        let told = self.size_told.entry(file).or_insert(now);
-        if *told != SizeTold::Older {
-            *told = now;
-        }
-    }
-
-    /// Whether nobody has the older version cached any more whose size the kernel was told.
-    fn size_may_settle(&self, file: FileId) -> bool {
-        self.size_told.get(&file) == Some(&SizeTold::Older)
-            && self.generations(file).all(|open| open.cached_handles == 0)
-    }
-
-    /// The kernel has been told to ask for the size anew.
-    fn settle_size(&mut self, file: FileId, carried_out: bool, now: Moment) {
-        self.size_told.remove(&file);
-        self.forget_size(file, carried_out, now);
-        self.doubt_sizes(&[], now);
-    }
-
     /// The last name of a file has gone: who has it open keeps it. Says whether anybody has, and
     /// whether it is written to.
     pub fn take_name(&mut self, file: FileId, node: &Node) -> (bool, bool) {
@@ -505,9 +397,6 @@ mod tests {
     use super::*;
     use model::ReplicaId;
     use store::memory::MemoryContainers;
-    use world::World;
-
-    const FILE: FileId = FileId(7);
 
     fn version(number: u64) -> Stamp {
         Stamp::new(ReplicaId(3), number)
@@ -523,25 +412,5 @@ mod tests {
         files.shown(FileId(0), version(2));
         assert_eq!(files.shown.get(&FileId(0)), Some(&version(2)));
         assert_eq!(files.shown.len(), SHOWN_MAX);
-    }
-
-    #[test]
-    fn a_size_is_in_doubt_until_the_kernel_has_forgotten_it_and_asked_anew() {
-        let now = World::simulated(0, 1).clock.moment();
-        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
-        files.doubt_sizes(&[FILE], now);
-        files.tell_size(FILE, version(2));
-        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not been told to forget");
-        files.forget_size(FILE, false, now);
-        files.tell_size(FILE, version(2));
-        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not forgotten yet");
-        files.forget_size(FILE, true, now);
-        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not asked");
-        files.tell_size(FILE, version(2));
-        assert!(!files.size_is_in_doubt(FILE, version(2), now));
-        assert!(files.size_is_in_doubt(FILE, version(3), now), "it was told of another version");
-        files.doubt_sizes(&[FILE], now);
-        assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
-        assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
     }
 }

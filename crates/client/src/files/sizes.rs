@@ -1,0 +1,152 @@
+//! Which size of a file the kernel goes by: it knows one of a file, whatever versions are open.
+//! Holds: nothing is read through its cache while it may go by the size of another version.
+
+use super::{Files, OpenFile};
+use model::{FileId, Stamp};
+use std::time::Duration;
+use store::{Container, Result as StoreResult};
+use world::Moment;
+
+/// How long a size that the kernel was told to forget may still be in use there.
+const SIZE_SETTLES: Duration = Duration::from_secs(1);
+/// ```text
+///   Older --closed--> Forgotten <--carried out-- Doubtful <--another version-- (nothing)
+///                         |  the kernel asks anew, and is told
+///                         +---> Forgotten, told of the version
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SizeTold {
+    /// It was told that of an older version, which somebody has open.
+    Older,
+    /// It is about to be told to forget the size that it has.
+    Doubtful { since: Moment },
+    /// It has been told, and told since of the size of a version, if it has asked.
+    Forgotten { since: Moment, told: Option<Stamp> },
+}
+
+impl SizeTold {
+    /// Whether the kernel may go by another size than that of the version.
+    fn is_doubtful(self, version: Stamp, now: Moment) -> bool {
+        match self {
+            SizeTold::Forgotten { told: Some(told), .. } if told == version => false,
+            told => told.counts(now),
+        }
+    }
+
+    fn counts(self, now: Moment) -> bool {
+        match self {
+            SizeTold::Older => true,
+            SizeTold::Doubtful { since } | SizeTold::Forgotten { since, .. } => {
+                now.since(since) < SIZE_SETTLES
+            }
+        }
+    }
+}
+
+impl<K: Container> Files<K> {
+    /// The size that the kernel must be told while it caches an older version for somebody: it
+    /// cuts, or fills up with zeros, whatever it caches to the one size that it knows of a file.
+    /// What is opened beside that version is not cached, so its readers are not cut.
+    pub fn size_cached(&mut self, file: FileId, current: Stamp) -> StoreResult<Option<u64>> {
+        let shared = self.shared(file, current);
+        let older = |open: &&OpenFile<K>| {
+            open.cached_handles > 0
+                && open.presence.version != current
+                // What is written here and not stored bears an older stamp, and is current.
+                && Some(open.presence.generation) != shared
+        };
+        let Some(open) = self.generations(file).find(older) else { return Ok(None) };
+        let size = open.container.length()?;
+        self.size_told.insert(file, SizeTold::Older);
+        Ok(Some(size))
+    }
+
+    /// Whether the kernel may go by another size than that of the version.
+    pub(super) fn size_is_in_doubt(&self, file: FileId, version: Stamp, now: Moment) -> bool {
+        self.size_told.get(&file).is_some_and(|told| told.is_doubtful(version, now))
+    }
+
+    /// The kernel has asked, and is told of the version. It asks before it opens a file of which
+    /// it was told to forget what it knew.
+    pub fn tell_size(&mut self, file: FileId, version: Stamp) {
+        if let Some(SizeTold::Forgotten { told, .. }) = self.size_told.get_mut(&file) {
+            *told = Some(version);
+        }
+    }
+
+    /// Files of which the kernel may go by the size of another version, until it has been told to
+    /// forget it and has asked anew, or for a while: what it reads meanwhile through its cache
+    /// would be cut, or filled up with zeros, to that size.
+    pub fn doubt_sizes(&mut self, files: &[FileId], now: Moment) {
+        for file in files {
+            self.note_size(*file, SizeTold::Doubtful { since: now });
+        }
+        self.size_told.retain(|_, told| told.counts(now));
+    }
+
+    /// The kernel was told to forget the size, and has, if that was `carried_out`.
+    pub fn forget_size(&mut self, file: FileId, carried_out: bool, now: Moment) {
+        let since = now;
+        self.note_size(
+            file,
+            match carried_out {
+                true => SizeTold::Forgotten { since, told: None },
+                false => SizeTold::Doubtful { since },
+            },
+        );
+    }
+
+    fn note_size(&mut self, file: FileId, now: SizeTold) {
+        let told = self.size_told.entry(file).or_insert(now);
+        if *told != SizeTold::Older {
+            *told = now;
+        }
+    }
+
+    /// Whether nobody has the older version cached any more whose size the kernel was told.
+    pub(super) fn size_may_settle(&self, file: FileId) -> bool {
+        self.size_told.get(&file) == Some(&SizeTold::Older)
+            && self.generations(file).all(|open| open.cached_handles == 0)
+    }
+
+    /// The kernel has been told to ask for the size anew.
+    pub(super) fn settle_size(&mut self, file: FileId, carried_out: bool, now: Moment) {
+        self.size_told.remove(&file);
+        self.forget_size(file, carried_out, now);
+        self.doubt_sizes(&[], now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ReplicaId;
+    use store::memory::MemoryContainers;
+    use world::World;
+
+    const FILE: FileId = FileId(7);
+
+    fn version(number: u64) -> Stamp {
+        Stamp::new(ReplicaId(3), number)
+    }
+
+    #[test]
+    fn a_size_is_in_doubt_until_the_kernel_has_forgotten_it_and_asked_anew() {
+        let now = World::simulated(0, 1).clock.moment();
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        files.doubt_sizes(&[FILE], now);
+        files.tell_size(FILE, version(2));
+        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not been told to forget");
+        files.forget_size(FILE, false, now);
+        files.tell_size(FILE, version(2));
+        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not forgotten yet");
+        files.forget_size(FILE, true, now);
+        assert!(files.size_is_in_doubt(FILE, version(2), now), "it has not asked");
+        files.tell_size(FILE, version(2));
+        assert!(!files.size_is_in_doubt(FILE, version(2), now));
+        assert!(files.size_is_in_doubt(FILE, version(3), now), "it was told of another version");
+        files.doubt_sizes(&[FILE], now);
+        assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
+        assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
+    }
+}
