@@ -61,12 +61,12 @@ impl Known {
         }
     }
 
-    /// How a file was, for whom the volume has none.
     /// All that the kernel has.
     pub fn told(&self) -> impl Iterator<Item = FileId> {
         self.told.keys().copied()
     }
 
+    /// How a file was, for whom the volume has none.
     pub fn gone(&self, file: FileId) -> Option<&Gone> {
         self.gone.get(&file)
     }

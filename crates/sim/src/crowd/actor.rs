@@ -15,7 +15,7 @@ use protocol::Mode;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use world::Entropy;
+use world::{Entropy, Moment};
 
 /// How often a machine is looked at while a call is under way.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
@@ -23,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 const MENDED_WITHIN: Duration = Duration::from_secs(900);
 /// The origin notices that a client is gone within this.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
+/// A client makes a checkpoint within this.
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE_MILLIS_MAX: u64 = 800;
 const LONG_PAUSE_SECS: u64 = 75;
 
@@ -39,6 +41,8 @@ pub(super) struct Actor {
     pub candidates: Candidates,
     /// Of what is open in its own part.
     pub past: Past,
+    /// When it had got over a power cut: what it has asked for since is kept by the next checkpoint.
+    mended_at: Option<Moment>,
 }
 
 /// A client that has played its part.
@@ -73,6 +77,7 @@ impl Actor {
             shared: Programs::at(shared_part()),
             candidates: Candidates::new(),
             past: Past::default(),
+            mended_at: None,
         }
     }
 
@@ -198,6 +203,7 @@ impl Actor {
                 self.board.power_was_cut();
             }
         }
+        let stopped = self.room.clock.moment();
         let notice = GONE_WITHIN * self.chance.below(2) as u32;
         self.machine.stop(how, notice);
         self.own.forget();
@@ -208,9 +214,17 @@ impl Actor {
         let client = self.machine.launch()?;
         match how {
             End::PowerCut => self.mend(&client).await,
-            End::Killed if self.chance.below(2) == 0 => self.look_at_once(&client).await,
+            End::Killed if self.chance.below(2) == 0 && self.has_kept_what_it_learnt(stopped) => {
+                self.look_at_once(&client).await
+            }
             End::Killed => Ok(()),
         }
+    }
+
+    /// What a power cut took of its own part it learns again from the origin, and has for good with
+    /// the next checkpoint.
+    fn has_kept_what_it_learnt(&self, stopped: Moment) -> bool {
+        self.mended_at.is_none_or(|mended| stopped.since(mended) > CHECKPOINT_WITHIN)
     }
 
     /// Without asking anybody, the client shows what it had when it was killed.
@@ -250,6 +264,7 @@ impl Actor {
             self.room.clock.sleep(Duration::from_secs(1)).await;
         };
         client.set_mode(self.machine.mode);
+        self.mended_at = Some(self.room.clock.moment());
         self.board.power_cut_is_mended(&[&own, &shared]);
         self.candidates.found(&own).map_err(|why| {
             format!("{} has lost or made up something by a power cut:\n{why}", self.machine.name)
