@@ -28,8 +28,10 @@ use volume::whole::Whole;
 use world::Moment;
 
 /// Of a file that is stored again and again while it is written, after so often a version is written
-/// to its end, and the difference to the newest one in one go, or it would never be there.
+/// to its end, and of the difference to the newest one much at once, or it would hardly be there.
 const OVERTAKEN_MAX: u32 = 3;
+/// So many pieces at once. Not all: what is small waits for it.
+const LAST_PIECES: u64 = 16;
 
 /// About so long may what is small wait for a piece of what is large.
 const PIECE_TIME: Duration = Duration::from_millis(250);
@@ -233,7 +235,7 @@ impl Keeper {
                 work.go_over_to(node);
             }
             if goes_to_its_end && work.version == node.contents_stamp {
-                piece_bytes = u64::MAX;
+                piece_bytes = piece_bytes.saturating_mul(LAST_PIECES);
             }
         }
         let written = work.writing.write_on((&self.inner, &self.volume), &work.out, piece_bytes);
