@@ -46,6 +46,11 @@ const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// Names of one container, at most.
 const NAMES_MAX: usize = 1 << 17;
 
+/// Bytes that are read for one look, for each of the region and besides: streams are read once,
+/// and once more where they were said to be another way.
+const READ_TIMES_MAX: u64 = 4;
+const READ_MORE: u64 = 64 << 20;
+
 /// Why nothing, or not all, of a container was unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -181,6 +186,16 @@ pub fn look(
         Ok(found) => found,
         Err(left) => return Ok(Err(left)),
     };
+    // Many members that are said to be in one place, and are no streams, would be read each time.
+    let mut unread = (region.end - region.start) * READ_TIMES_MAX + READ_MORE;
+    let read: &mut Reader<'_> = &mut |offset, length| match unread.checked_sub(length as u64) {
+        Some(left) => {
+            unread = left;
+            read(offset, length)
+        }
+        None => Ok(Vec::new()),
+    };
+    let mut tried = HashSet::new();
     let mut inside =
         Inside { region, streams: Vec::new(), encrypted: found.encrypted, odd: found.odd };
     let mut looking = Looking { secret, cutter, room: PLAIN_BYTES_MAX, names: NAMES_MAX };
@@ -188,7 +203,7 @@ pub fn look(
     waiting.reverse();
     while let Some(spot) = waiting.pop() {
         let end = inside.streams.last().map_or(0, Stream::end);
-        if spot.start < end {
+        if spot.start < end || !tried.insert(spot.start) {
             continue;
         }
         let Some(stream) = looking.stream(size, &spot, read)? else {

@@ -6,6 +6,9 @@ use model::{FileId, Stamp};
 use proptest::prelude::*;
 use protocol::{Base, Delta};
 
+/// Of a member of a zip, without a name.
+const MEMBER_HEAD_BYTES: usize = 30;
+
 fn secret() -> Secret {
     Secret::new([7; 32])
 }
@@ -295,6 +298,45 @@ fn a_directory_that_says_more_than_there_is_takes_no_more_memory() {
             assembled(&container, &inside, 0..container.len(), |_| true);
         }
         container[end + at..end + at + 4].copy_from_slice(&before);
+    }
+}
+
+/// Each of very many entries says that all of the file is its member, from another byte on or from
+/// the same, and no stream begins there.
+#[test]
+fn members_that_are_one_and_no_stream_are_not_read_each_time() {
+    const ENTRIES: u32 = 10_000;
+    for step in [0, 1] {
+        // A stored block whose length is wrong: what is behind it is read before that shows.
+        let mut file = vec![0; MEMBER_HEAD_BYTES];
+        file[..4].copy_from_slice(b"PK\x03\x04");
+        file.resize(2 << 20, 0x06);
+        let member = file.len() as u32 - MEMBER_HEAD_BYTES as u32 - ENTRIES;
+        let mut directory = Vec::new();
+        for number in 0..ENTRIES {
+            let mut entry = [&b"PK\x01\x02"[..], &[0; 42]].concat();
+            entry[10] = 8;
+            entry[20..24].copy_from_slice(&member.to_le_bytes());
+            entry[24..28].copy_from_slice(&member.to_le_bytes());
+            entry[42..46].copy_from_slice(&(number * step).to_le_bytes());
+            file[(number * step) as usize..][..4].copy_from_slice(b"PK\x03\x04");
+            directory.extend(entry);
+        }
+        let start = file.len() as u32;
+        file.extend(&directory);
+        file.extend(
+            [b"PK\x05\x06\0\0\0\0\0\0\0\0", &(directory.len() as u32).to_le_bytes()[..]].concat(),
+        );
+        file.extend([&start.to_le_bytes()[..], &[0, 0]].concat());
+        let (mut read, size) = (0u64, file.len() as u64);
+        let mut counted = |offset: u64, length: usize| {
+            let found = reader(&file)(offset, length)?;
+            read += found.len() as u64;
+            Ok(found)
+        };
+        let found = look(&secret(), Cutter::Gear, (size, 0..size), &mut counted).unwrap();
+        assert!(found.is_err(), "{found:?}");
+        assert!(read < 5 * size + READ_MORE, "{read} bytes were read of {size}");
     }
 }
 
