@@ -288,7 +288,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What is pending cannot be there yet.
-    fn is_settled(&self, version: Stamp) -> bool {
+    pub(crate) fn is_settled(&self, version: Stamp) -> bool {
         let core = self.core();
         Some(version.replica) != core.meta.replica || version.number <= core.meta.settled
     }

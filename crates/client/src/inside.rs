@@ -139,6 +139,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for (stream, mut hits) in streams {
             hits.sort_unstable_by_key(|(_, place)| place.offset);
             let ranges = joined(&hits);
+            // What is pending is right, and may be of use later.
+            if unpacked == 0 || (settled && !self.is_settled(stream.1)) {
+                continue;
+            }
             let source = self.version_here(stream.0, stream.1, settled)?;
             let found = match source {
                 Some(source) => read_ranges(&source, &hits[0].1, &ranges, &mut unpacked),
@@ -147,6 +151,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let found = found.map_err(|error| Error::Failed(error.to_string()))?;
             match found.filter(|found| is_right(secret, &hits, &ranges, found)) {
                 Some(bytes) => within.push(Within { hits, ranges, bytes }),
+                // It was too much to look.
+                None if unpacked == 0 => {}
                 None => self.forget_inside(&hits)?,
             }
         }

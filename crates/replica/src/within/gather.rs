@@ -108,13 +108,20 @@ impl Origin {
             }
             let volumes = locked(&inner.volumes).clone();
             known.retain(|id, _| volumes.contains_key(id));
+            let mut again = None;
             for volume in volumes.into_values() {
                 if let Err(error) = self.look_inside_volume(&volume, &mut known, sweeps).await {
                     warn!(volume = volume.name, %error, "containers could not be looked into");
-                    clock.sleep(PAUSE).await;
+                    again = Some(PAUSE);
                 }
             }
-            inner.noticed.0.notified().await;
+            let noticed = inner.noticed.0.notified();
+            match again {
+                Some(pause) => {
+                    clock.within(pause, noticed).await;
+                }
+                None => noticed.await,
+            }
             clock.sleep(SETTLE).await;
         }
     }
