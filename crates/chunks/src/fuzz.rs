@@ -134,7 +134,13 @@ pub fn fuzz_assembled(bytes: &[u8]) {
         Ok(rest[..rest.len().min(length)].to_vec())
     };
     let region = inside::region_of(size, 0);
-    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
+    let looked = inside::look_with(
+        &secret,
+        Cutter::Gear,
+        inside::Pictures::Apart,
+        (size, region),
+        &mut read,
+    );
     let Ok(Ok(found)) = looked else { return };
     for range in [0..size, size / 3..size - size / 3] {
         let Ok(Some(segment)) = found.segment(&range, &mut read) else { continue };
@@ -166,10 +172,18 @@ pub fn fuzz_inside(bytes: &[u8]) {
         let numbers = [length.to_le_bytes(), (start as u32).to_le_bytes()].concat();
         [b"PK\x05\x06\0\0\0\0\0\0\0\0", &numbers[..], &[0, 0]].concat()
     };
-    let file = match kind % 4 {
+    let picture = |rest: &[u8]| {
+        let (first, second) = rest.split_at(directory);
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes();
+        let front = [b"\x89PNG\r\n\x1a\n", &(first.len() as u32 + 2).to_be_bytes()[..]].concat();
+        let frame = [&[0; 4], &length(second)[..], b"IDAT"].concat();
+        [&front, &b"IDAT\x78\x9c"[..], first, &frame, second, &[0; 4]].concat()
+    };
+    let file = match kind % 5 {
         0 => [b"\x1f\x8b\x08\0\0\0\0\0\0\x03", rest].concat(),
         1 => [b"PK\x03\x04", rest].concat(),
         2 => [b"PK\x03\x04", rest, &ends(directory + 4)].concat(),
+        4 => picture(rest),
         _ => {
             let locator = (directory as u64 + 4).to_le_bytes();
             let locator = [b"PK\x06\x07\0\0\0\0", &locator[..], &[1, 0, 0, 0]].concat();
@@ -183,7 +197,13 @@ pub fn fuzz_inside(bytes: &[u8]) {
         Ok(rest[..rest.len().min(length)].to_vec())
     };
     let region = inside::region_of(size, 0);
-    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
+    let looked = inside::look_with(
+        &secret,
+        Cutter::Gear,
+        inside::Pictures::Apart,
+        (size, region),
+        &mut read,
+    );
     if let Ok(Ok(found)) = looked {
         assert!(found.bytes() <= REMEMBERED_MAX);
         for (name, place) in inside::index::places((FileId(1), Stamp::default()), &found) {

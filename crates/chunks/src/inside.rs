@@ -7,6 +7,7 @@
 
 pub mod index;
 mod looked;
+mod picture;
 mod places;
 mod segment;
 mod tar;
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::fingerprint::Secret;
 use crate::recipe::Placed;
 use model::{ChunkName, Contents, Piece};
+use picture::Frames;
 use places::{Method, Spot};
 use protocol::Cutter;
 use std::collections::HashSet;
@@ -82,11 +84,12 @@ pub struct Stream {
     pub members: Vec<Member>,
     deflated: bool,
     checkpoints: Vec<Checkpoint>,
+    frames: Frames,
 }
 
 impl Stream {
     pub fn end(&self) -> u64 {
-        self.start + self.packed
+        self.start + self.frames.end(self.packed)
     }
 
     /// Whether its plain bytes are other bytes than its own.
@@ -105,8 +108,8 @@ impl Stream {
         if !self.deflated {
             return packed.start - self.start..packed.end - self.start;
         }
-        let from = self.checkpoint(packed.start - self.start).plain;
-        let end = (packed.end - self.start) * 8;
+        let from = self.checkpoint(self.frames.before(packed.start - self.start)).plain;
+        let end = self.frames.before(packed.end - self.start) * 8;
         let behind = self.checkpoints.iter().find(|point| point.bit >= end);
         from..behind.map_or(self.plain, |point| point.plain)
     }
@@ -131,7 +134,8 @@ impl Inside {
             self.streams.iter().flat_map(|s| &s.members).map(|m| 1 + m.pieces.len()).sum();
         let windows: usize =
             self.streams.iter().flat_map(|s| &s.checkpoints).map(|point| point.window.len()).sum();
-        windows + pieces * size_of::<Placed>() + self.streams.len() * size_of::<Stream>()
+        let frames: usize = self.streams.iter().map(|stream| stream.frames.bytes()).sum();
+        windows + frames + pieces * size_of::<Placed>() + self.streams.len() * size_of::<Stream>()
     }
 
     /// Members of which a stretch of the container may have something.
@@ -174,15 +178,35 @@ pub fn region_of(size: u64, offset: u64) -> Range<u64> {
     start..start.saturating_add(REGION_BYTES).min(size)
 }
 
-/// Looks at a region of a container of `size` bytes.
+/// What is done with pictures (PNG) whose stream stands in many pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pictures {
+    /// They are taken apart: who is to make them again has to know how.
+    Apart,
+    Whole,
+}
+
+/// Looks at a region of a container of `size` bytes, for receivers of any version.
 /// Errors: those of `read`.
 pub fn look(
     secret: &Secret,
     cutter: Cutter,
+    of: (u64, Range<u64>),
+    read: &mut Reader<'_>,
+) -> Result<std::result::Result<Inside, Left>> {
+    look_with(secret, cutter, Pictures::Whole, of, read)
+}
+
+/// As `look`, for receivers of which one knows what they make of pictures.
+/// Errors: those of `read`.
+pub fn look_with(
+    secret: &Secret,
+    cutter: Cutter,
+    pictures: Pictures,
     (size, region): (u64, Range<u64>),
     read: &mut Reader<'_>,
 ) -> Result<std::result::Result<Inside, Left>> {
-    let found = match places::spots(size, &region, read)? {
+    let found = match places::spots(size, &region, pictures, read)? {
         Ok(found) => found,
         Err(left) => return Ok(Err(left)),
     };
@@ -241,9 +265,11 @@ pub fn plain_of(
     let mut found: Vec<Vec<u8>> = wanted.iter().map(|_| Vec::new()).collect();
     let end = wanted.iter().map(|range| range.end).max().unwrap_or(0);
     let length = stream.end.saturating_sub(stream.start).min(STREAM_BYTES_MAX);
-    let most = length * 8;
+    let frames = picture::frames_of(&stream, read)?;
+    let most = frames.before(length) * 8;
     let mut spent = false;
-    walk(read, (stream.start, length), &Checkpoint::default(), &mut |block| {
+    let mut read = |from: u64, length: usize| frames.read(stream.start, from, length, &mut *read);
+    walk(&mut read, (stream.start, length), &Checkpoint::default(), &mut |block| {
         let (from, to) = (block.offset, block.offset + block.plain.len() as u64);
         spent = block.bits.end > most || *room < block.plain.len() as u64;
         *room = room.saturating_sub(block.plain.len() as u64);
@@ -314,9 +340,15 @@ impl Looking<'_> {
             self.room -= some.len() as u64;
             members.push(&some);
         }
-        let (start, checkpoints) = (spot.start, Vec::new());
-        let members = Vec::new();
-        Ok(Some(Stream { start, packed, plain: packed, members, deflated: false, checkpoints }))
+        Ok(Some(Stream {
+            start: spot.start,
+            packed,
+            plain: packed,
+            members: Vec::new(),
+            deflated: false,
+            checkpoints: Vec::new(),
+            frames: Frames::default(),
+        }))
     }
 
     fn deflated(
@@ -334,7 +366,8 @@ impl Looking<'_> {
         let (mut plain, mut last, mut broken) = (0, 0, false);
         let mut checkpoints: Vec<Checkpoint> = Vec::new();
         let within = (start, most.min(STREAM_BYTES_MAX + 1));
-        let end = walk(read, within, &Checkpoint::default(), &mut |block| {
+        let mut read = |from: u64, length: usize| spot.frames.read(start, from, length, &mut *read);
+        let end = walk(&mut read, within, &Checkpoint::default(), &mut |block| {
             if block.bits.start >= last + CHECKPOINT_BYTES * 8 {
                 last = block.bits.start;
                 let window = block.window.to_vec();
@@ -355,8 +388,9 @@ impl Looking<'_> {
         let packed = end / 8;
         let whole = spot.packed.is_none_or(|said| said == packed)
             && spot.plain.is_none_or(|said| said == plain);
-        let stream =
-            Stream { start, packed, plain, members: Vec::new(), deflated: true, checkpoints };
+        let (members, mut frames) = (Vec::new(), spot.frames.clone());
+        frames.cut_to(packed);
+        let stream = Stream { start, packed, plain, members, deflated: true, checkpoints, frames };
         Ok(whole.then_some(stream))
     }
 }

@@ -26,6 +26,10 @@ pub(crate) const MADE_BYTES_MAX: usize = 8 << 20;
 pub(crate) const RUNS_MAX: usize = 4096;
 const SAID_BYTES_MAX: usize = 4 << 20;
 
+/// How a run ends, and that something stands between its bytes.
+const ENDS_MAX: usize = 0x1fff;
+const HAS_BETWEEN: usize = 1 << 12;
+
 /// Something that the receiver is believed to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -119,6 +123,8 @@ pub(crate) struct Run {
     /// So many bytes of what they make.
     pub(crate) packed: usize,
     pub(crate) corrections: Vec<u8>,
+    /// Bytes that stand in front of some of these, in order.
+    pub(crate) between: Vec<(usize, Vec<u8>)>,
 }
 
 /// A target to be coded.
@@ -142,13 +148,16 @@ pub(crate) fn encode(given: &Given<'_>, parts: &[(Part, &[u8])]) -> Option<Vec<u
     let mut said = Vec::new();
     varint::put(&mut said, given.runs.len() as u64);
     for run in given.runs {
-        let ends = u64::from(run.bit) | u64::from(run.last) << 3 | u64::from(run.bits) << 4;
+        let between = if run.between.is_empty() { 0 } else { HAS_BETWEEN as u64 };
+        let ends =
+            between | u64::from(run.bit) | u64::from(run.last) << 3 | u64::from(run.bits) << 4;
         for number in [run.gap as u64, run.plain as u64, run.dictionary as u64, ends] {
             varint::put(&mut said, number);
         }
         varint::put(&mut said, run.packed as u64);
         varint::put(&mut said, run.corrections.len() as u64);
         said.extend(&run.corrections);
+        put_between(&mut said, &run.between);
     }
     if said.len() > SAID_BYTES_MAX {
         return None;
@@ -223,15 +232,46 @@ fn make(inner: &[u8], said: &[u8], total: usize) -> Result<Vec<u8>> {
         made.extend_from_slice(inner.bytes(gap)?);
         let plain_len = said.count(inner.rest.len())?;
         let dictionary = said.count(plain_len)?;
-        let ends = said.count(0xfff)?;
+        let ends = said.count(ENDS_MAX)?;
         let room = total.checked_sub(made.len()).ok_or_else(|| bad("too many bytes"))?;
         let packed = said.count(room)?;
         let corrections = said.count(said.rest.len())?;
-        let (bit, bits) = ((ends & 7) as u32, (ends >> 4) as u8);
+        let (bit, bits) = ((ends & 7) as u32, (ends >> 4 & 0xff) as u8);
+        let has_between = ends & HAS_BETWEEN != 0;
         let ends = Ends { dictionary, bit, bits, last: ends & 8 != 0 };
         let corrections = said.bytes(corrections)?;
-        made.extend(deflate::rebuild_part(&ends, inner.bytes(plain_len)?, corrections, packed)?);
+        let run = deflate::rebuild_part(&ends, inner.bytes(plain_len)?, corrections, packed)?;
+        match has_between {
+            true => with_between(&mut made, &run, &mut said)?,
+            false => made.extend(run),
+        }
     }
     made.extend_from_slice(inner.rest);
     Ok(made)
+}
+
+fn put_between(said: &mut Vec<u8>, between: &[(usize, Vec<u8>)]) {
+    if between.is_empty() {
+        return;
+    }
+    varint::put(said, between.len() as u64);
+    let mut last = 0;
+    for (at, bytes) in between {
+        varint::put(said, (at - last) as u64);
+        varint::put(said, bytes.len() as u64);
+        said.extend(bytes);
+        last = *at;
+    }
+}
+
+fn with_between(made: &mut Vec<u8>, run: &[u8], said: &mut Numbers<'_>) -> Result<()> {
+    let mut rest = Numbers { rest: run };
+    for _ in 0..said.count(run.len())? {
+        let distance = said.count(rest.rest.len())?;
+        made.extend_from_slice(rest.bytes(distance)?);
+        let length = said.count(said.rest.len())?;
+        made.extend_from_slice(said.bytes(length)?);
+    }
+    made.extend_from_slice(rest.rest);
+    Ok(())
 }

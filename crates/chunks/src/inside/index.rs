@@ -61,7 +61,7 @@ pub fn places(
     inside: &Inside,
 ) -> impl Iterator<Item = (ChunkName, Place)> + '_ {
     inside.streams.iter().flat_map(move |stream| {
-        let packed = if stream.is_deflated() { stream.packed } else { 0 };
+        let packed = if stream.is_deflated() { stream.end() - stream.start } else { 0 };
         let start = stream.start;
         stream.members.iter().flat_map(move |member| {
             chunks_of(member).map(move |(offset, name, length)| {

@@ -2,7 +2,8 @@
 //! Holds: what is named lies inside the file, in order; nothing here is believed, whether there is
 //! a stream shows when it is unpacked.
 
-use super::{Left, Reader};
+use super::picture::{self, Frames};
+use super::{Left, Pictures, Reader};
 use crate::delta::containers;
 use crate::error::Result;
 use std::ops::Range;
@@ -50,6 +51,8 @@ pub(super) struct Spot {
     /// Its lengths, as far as the container says them.
     pub(super) packed: Option<u64>,
     pub(super) plain: Option<u64>,
+    /// What stands between its pieces, if it has several.
+    pub(super) frames: Frames,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +67,7 @@ pub(super) struct Spots {
 pub(super) fn spots(
     size: u64,
     region: &Range<u64>,
+    pictures: Pictures,
     read: &mut Reader<'_>,
 ) -> Result<std::result::Result<Spots, Left>> {
     let head = read(0, HEAD_BYTES)?;
@@ -82,6 +86,19 @@ pub(super) fn spots(
     {
         return Ok(Ok(found));
     }
+    if pictures == Pictures::Apart && picture::is_picture(&head) {
+        if region.end - region.start < size {
+            return Ok(Err(Left::TooLarge));
+        }
+        let spot = picture::find(size, read)?.map(|found| Spot {
+            start: found.span.start,
+            method: Method::Deflated,
+            packed: None,
+            plain: None,
+            frames: found.frames,
+        });
+        return Ok(Ok(Spots { spots: spot.into_iter().collect(), ..Spots::default() }));
+    }
     if size > WHOLE_BYTES_MAX {
         return Ok(Err(Left::TooLarge));
     }
@@ -92,6 +109,7 @@ pub(super) fn spots(
             method: Method::Deflated,
             packed: place.exact.then_some(piece.len() as u64),
             plain: None,
+            frames: Frames::default(),
         }),
         _ => None,
     };
@@ -116,6 +134,7 @@ fn gzip_at(size: u64, at: u64, read: &mut Reader<'_>) -> Result<Option<Spot>> {
         method: Method::Gzip,
         packed: None,
         plain: None,
+        frames: Frames::default(),
     };
     Ok(start.map(spot).filter(|spot| spot.start < size))
 }
@@ -178,7 +197,8 @@ fn by_directory(size: u64, region: &Range<u64>, read: &mut Reader<'_>) -> Result
         let start = head + MEMBER_BYTES as u64 + names;
         if start.checked_add(packed).is_some_and(|end| end <= size) {
             let (packed, plain) = (Some(packed), Some(plain));
-            found.spots.push(Spot { start, method, packed, plain });
+            let frames = Frames::default();
+            found.spots.push(Spot { start, method, packed, plain, frames });
         }
     }
     Ok(Some(found))

@@ -3,6 +3,7 @@
 //! Holds: what it says makes exactly the stretch again; it takes memory for the stretch alone,
 //! however long the streams are that it cuts through.
 
+use super::picture::FRAME_BYTES;
 use super::{Inside, Reader, Stream, chunks_of};
 use crate::against::check_of;
 use crate::delta::{
@@ -198,20 +199,28 @@ impl Making {
     /// The blocks of a stream that have the bytes from where one is up to `to`. Where they cannot
     /// be made again they are left as they are.
     fn run(&mut self, stream: &Stream, to: u64, read: &mut Reader<'_>) -> Result<()> {
-        let (from, to_bit) = (self.at - stream.start, (to - stream.start) * 8);
+        let frames = &stream.frames;
+        let (from, to) = (self.at - stream.start, frames.before(to - stream.start));
         let room = INNER_BYTES_MAX.saturating_sub(self.segment.inner.len());
-        let Some(blocks) = blocks(stream, (from * 8, to_bit), room, read)? else { return Ok(()) };
+        let bits = (frames.before(from) * 8, to * 8);
+        if bits.0 >= bits.1 {
+            return Ok(());
+        }
+        let Some(blocks) = blocks(stream, bits, room, read)? else { return Ok(()) };
         let first = blocks.bit / 8;
+        // A run that would begin within a frame is left as it is.
+        let Some(skip) = from.checked_sub(frames.place(first)) else { return Ok(()) };
+        let skip = skip as usize;
         // In front of the first run nothing has been taken yet, or it begins with its stream.
-        let skip = (from - first) as usize;
         if skip > 0 && (self.segment.skip > 0 || !self.segment.inner.is_empty()) {
             return Ok(());
         }
-        if skip + (to_bit / 8 - from) as usize > MADE_BYTES_MAX / 2 {
+        let end = frames.end(to);
+        if skip + (end - from) as usize > MADE_BYTES_MAX / 2 {
             return Ok(());
         }
         let packed_len = (blocks.end.div_ceil(8) - first) as usize;
-        let packed = read(stream.start + first, packed_len)?;
+        let packed = frames.read(stream.start, stream.start + first, packed_len, read)?;
         let bit = (blocks.bit % 8) as u32;
         let dictionary = blocks.dictionary.len();
         let plain = [blocks.dictionary, blocks.plain].concat();
@@ -225,6 +234,11 @@ impl Making {
         let Some((corrections, last)) = take_part_apart(&part, &mut self.hint) else {
             return Ok(());
         };
+        let mut between = Vec::new();
+        for at in frames.within(first, to) {
+            let begins = stream.start + frames.place(*at) - FRAME_BYTES;
+            between.push(((at - first) as usize, read(begins, FRAME_BYTES as usize)?));
+        }
         self.segment.skip += skip;
         self.segment.runs.push(Run {
             gap: std::mem::take(&mut self.gap),
@@ -233,12 +247,13 @@ impl Making {
             bit,
             bits: packed.first().map_or(0, |byte| byte & ((1 << bit) - 1)),
             last,
-            packed: (to_bit / 8 - first) as usize,
+            packed: (to - first) as usize,
             corrections,
+            between,
         });
         self.segment.inner.extend_from_slice(&plain);
         self.segment.note_held(stream, blocks.offset - dictionary as u64, plain.len());
-        self.at = to;
+        self.at = stream.start + end;
         Ok(())
     }
 }
@@ -254,7 +269,9 @@ fn blocks(
     let begin: Checkpoint = stream.checkpoint(from / 8);
     let mut found = Blocks::default();
     let within = (stream.start, stream.packed);
-    let end = walk(read, within, &begin, &mut |block: &Block<'_>| {
+    let mut read =
+        |from: u64, length: usize| stream.frames.read(stream.start, from, length, &mut *read);
+    let end = walk(&mut read, within, &begin, &mut |block: &Block<'_>| {
         if block.bits.end <= from {
             return ControlFlow::Continue(());
         }
