@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "it reads files that were named")]
 
 use chunks::delta::Part;
-use chunks::inside::{self, Inside, Pictures, region_of};
+use chunks::inside::{self, Inside, region_of};
 use chunks::{Secret, describe_bytes, sketch, unpack_assembled};
 use model::{FileId, Stamp};
 use protocol::{Base, Cutter, Range};
@@ -41,9 +41,8 @@ fn row(name: &str, file: &[u8]) {
     while from < size {
         let region = region_of(size, from);
         let end = region.end;
-        let (found, time) = timed(|| {
-            inside::look_with(&secret, Cutter::Gear, Pictures::Apart, (size, region), &mut read)
-        });
+        let (found, time) =
+            timed(|| inside::look(&secret, Cutter::Gear, (size, region), &mut read));
         looked += time;
         if let Ok(Ok(found)) = found {
             members += found.members();

@@ -134,13 +134,7 @@ pub fn fuzz_assembled(bytes: &[u8]) {
         Ok(rest[..rest.len().min(length)].to_vec())
     };
     let region = inside::region_of(size, 0);
-    let looked = inside::look_with(
-        &secret,
-        Cutter::Gear,
-        inside::Pictures::Apart,
-        (size, region),
-        &mut read,
-    );
+    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
     let Ok(Ok(found)) = looked else { return };
     for range in [0..size, size / 3..size - size / 3] {
         let Ok(Some(segment)) = found.segment(&range, &mut read) else { continue };
@@ -197,13 +191,7 @@ pub fn fuzz_inside(bytes: &[u8]) {
         Ok(rest[..rest.len().min(length)].to_vec())
     };
     let region = inside::region_of(size, 0);
-    let looked = inside::look_with(
-        &secret,
-        Cutter::Gear,
-        inside::Pictures::Apart,
-        (size, region),
-        &mut read,
-    );
+    let looked = inside::look(&secret, Cutter::Gear, (size, region), &mut read);
     if let Ok(Ok(found)) = looked {
         assert!(found.bytes() <= REMEMBERED_MAX);
         for (name, place) in inside::index::places((FileId(1), Stamp::default()), &found) {

@@ -178,35 +178,15 @@ pub fn region_of(size: u64, offset: u64) -> Range<u64> {
     start..start.saturating_add(REGION_BYTES).min(size)
 }
 
-/// What is done with pictures (PNG) whose stream stands in many pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pictures {
-    /// They are taken apart: who is to make them again has to know how.
-    Apart,
-    Whole,
-}
-
-/// Looks at a region of a container of `size` bytes, for receivers of any version.
+/// Looks at a region of a container of `size` bytes.
 /// Errors: those of `read`.
 pub fn look(
     secret: &Secret,
     cutter: Cutter,
-    of: (u64, Range<u64>),
-    read: &mut Reader<'_>,
-) -> Result<std::result::Result<Inside, Left>> {
-    look_with(secret, cutter, Pictures::Whole, of, read)
-}
-
-/// As `look`, for receivers of which one knows what they make of pictures.
-/// Errors: those of `read`.
-pub fn look_with(
-    secret: &Secret,
-    cutter: Cutter,
-    pictures: Pictures,
     (size, region): (u64, Range<u64>),
     read: &mut Reader<'_>,
 ) -> Result<std::result::Result<Inside, Left>> {
-    let found = match places::spots(size, &region, pictures, read)? {
+    let found = match places::spots(size, &region, read)? {
         Ok(found) => found,
         Err(left) => return Ok(Err(left)),
     };

@@ -3,7 +3,7 @@
 //! a stream shows when it is unpacked.
 
 use super::picture::{self, Frames};
-use super::{Left, Pictures, Reader};
+use super::{Left, Reader};
 use crate::delta::containers;
 use crate::error::Result;
 use std::ops::Range;
@@ -67,7 +67,6 @@ pub(super) struct Spots {
 pub(super) fn spots(
     size: u64,
     region: &Range<u64>,
-    pictures: Pictures,
     read: &mut Reader<'_>,
 ) -> Result<std::result::Result<Spots, Left>> {
     let head = read(0, HEAD_BYTES)?;
@@ -86,7 +85,7 @@ pub(super) fn spots(
     {
         return Ok(Ok(found));
     }
-    if pictures == Pictures::Apart && picture::is_picture(&head) {
+    if picture::is_picture(&head) {
         if region.end - region.start < size {
             return Ok(Err(Left::TooLarge));
         }

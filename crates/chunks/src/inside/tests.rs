@@ -124,7 +124,7 @@ fn reader(file: &[u8]) -> impl FnMut(u64, usize) -> Result<Vec<u8>> + '_ {
 pub(super) fn look_at(file: &[u8]) -> std::result::Result<Inside, Left> {
     let size = file.len() as u64;
     let region = region_of(size, 0);
-    look_with(&secret(), Cutter::Gear, Pictures::Apart, (size, region), &mut reader(file)).unwrap()
+    look(&secret(), Cutter::Gear, (size, region), &mut reader(file)).unwrap()
 }
 
 fn named(file: FileId) -> Base {
@@ -263,9 +263,7 @@ fn bounded(file: &[u8]) -> (std::result::Result<Inside, Left>, usize) {
         most = most.max(length);
         all(offset, length)
     };
-    let looked =
-        look_with(&secret(), Cutter::Gear, Pictures::Apart, (size, region_of(size, 0)), &mut read)
-            .unwrap();
+    let looked = look(&secret(), Cutter::Gear, (size, region_of(size, 0)), &mut read).unwrap();
     (looked, most)
 }
 

@@ -5,5 +5,6 @@
 mod known;
 mod older;
 mod packing;
+mod pictures;
 mod scene;
 mod unknown;

@@ -85,3 +85,40 @@ pub fn gzip(plain: &[u8]) -> Vec<u8> {
 pub fn files(count: u64, bytes: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| text(number, bytes + 777 * number as usize)).collect()
 }
+
+/// A picture's file, as libpng makes it: the rows are one zlib stream in pieces of so many bytes.
+pub fn png(rows: &[u8], piece: usize, about: &[u8]) -> Vec<u8> {
+    let adler = rows.iter().fold((1u32, 0u32), |(a, b), byte| {
+        let a = (a + u32::from(*byte)) % 65_521;
+        (a, (b + a) % 65_521)
+    });
+    let check = (adler.1 << 16 | adler.0).to_be_bytes();
+    let stream = [b"\x78\x9c", &deflated(rows, 6)[..], &check].concat();
+    let chunk = |kind: &[u8], data: &[u8]| {
+        let length = (data.len() as u32).to_be_bytes();
+        let mut sum = crc(&[kind, data].concat());
+        sum.reverse();
+        [&length[..], kind, data, &sum].concat()
+    };
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    file.extend([chunk(b"IHDR", &[0; 13]), chunk(b"tEXt", about)].concat());
+    stream.chunks(piece).for_each(|data| file.extend(chunk(b"IDAT", data)));
+    file.extend(chunk(b"IEND", b""));
+    file
+}
+
+/// Rows of a picture of the screen: areas of one colour, and what is drawn on them, each with the
+/// byte of its filter.
+pub fn rows(number: u64, width: usize, height: usize) -> Vec<u8> {
+    let drawn = noise(number, height * 24);
+    let row = |at: usize| {
+        let mut row = vec![(at / 37) as u8; width * 3 + 1];
+        row[0] = 1;
+        for (place, byte) in drawn[at * 24..(at + 1) * 24].iter().enumerate() {
+            let start = (usize::from(*byte) * 13 + place * 97) % (width * 3 - 40);
+            row[1 + start..1 + start + 30].fill(*byte);
+        }
+        row
+    };
+    (0..height).flat_map(row).collect()
+}
