@@ -14,6 +14,9 @@ use volume::partial::{self, Missing, Touched, Tree};
 
 /// When more rests on what was turned down, all is shown anew.
 const UPDATES_MAX: usize = 4096;
+/// Updates that are looked at between the one that was turned down and the one by which a name shows:
+/// what had the name meanwhile is not in any index.
+const BETWEEN_MAX: usize = 1024;
 
 /// The files and names that updates touched which were turned down, and that others touched which
 /// touch the same; and those others, which are pending.
@@ -52,9 +55,15 @@ impl Resting {
             for (directory, name) in Touched::by(&update).entries {
                 let (by, said) = tree.entry_shown_by(directory, &name).map_err(failed)?;
                 files.extend(said);
-                if resting.entries.insert((directory, name))
+                if resting.entries.insert((directory, name.clone()))
                     && let Some(by) = by
                 {
+                    let Some(between) = between(log, update.stamp.number, by) else {
+                        return Ok(None);
+                    };
+                    for number in between {
+                        left.extend(resting.take_of_name(log, number, (directory, &name))?);
+                    }
                     left.extend(resting.take(log, by)?);
                 }
             }
@@ -89,6 +98,22 @@ impl Resting {
         let update = log.get(number)?;
         self.updates.extend(update.clone().map(|update| (number, update)));
         Ok(update)
+    }
+
+    /// The same, if it touches this name.
+    fn take_of_name(
+        &mut self,
+        log: &UpdateLog,
+        number: u64,
+        (directory, name): (FileId, &Name),
+    ) -> Result<Option<Update>, Error> {
+        let touches = |update: &Update| {
+            Touched::by(update).entries.iter().any(|(at, other)| *at == directory && other == name)
+        };
+        match log.get(number)?.is_some_and(|update| touches(&update)) {
+            true => self.take(log, number),
+            false => Ok(None),
+        }
     }
 
     pub fn files(&self) -> impl Iterator<Item = FileId> {
@@ -158,6 +183,13 @@ impl Resting {
         effects.nodes.retain(|file, _| !later.contains(file));
         Ok(effects)
     }
+}
+
+/// What is pending between two updates. None: it is too much to look at.
+fn between(log: &UpdateLog, from: u64, to: u64) -> Option<Vec<u64>> {
+    let numbers = log.numbers_from(from.saturating_add(1)).take_while(|number| *number < to);
+    let numbers: Vec<u64> = numbers.take(BETWEEN_MAX + 1).collect();
+    (numbers.len() <= BETWEEN_MAX).then_some(numbers)
 }
 
 fn is_subject(update: &Update, file: FileId) -> bool {

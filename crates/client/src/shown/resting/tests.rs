@@ -412,3 +412,13 @@ fn what_fails_for_another_reason_has_all_shown_anew() {
         [(Does::Store, (true, 1)), (Does::Move(false, 1), (true, 1)), (Does::Unlink, (false, 3))];
     assert!(!is_narrow(&[(Does::Store, (true, 1))], &moves));
 }
+
+#[test]
+fn what_had_a_name_in_between_is_looked_at_too() {
+    const A: (bool, usize) = (false, 0);
+    const B: (bool, usize) = (true, 1);
+    let elsewhere = [(Does::Unlink, A), (Does::Unlink, B)];
+    // The second is not moved away, as what it was to replace has gone, and so stands in the way.
+    let here = [(Does::Unlink, B), (Does::Make, B), (Does::Move(false, 0), B), (Does::Make, B)];
+    assert!(!is_narrow(&elsewhere, &here));
+}
