@@ -22,8 +22,8 @@ use model::{FileId, Kind, Name, Node, Stamp, View};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::time::Duration;
-use store::Read;
 use store::tree::{Directory, How, TreeFile};
+use store::{Read, StoreError};
 use volume::whole::Whole;
 use world::Moment;
 
@@ -37,6 +37,8 @@ const LAST_PIECES: u64 = 16;
 const PIECE_TIME: Duration = Duration::from_millis(250);
 /// How many halvings a piece gets smaller on a slow disk.
 const HALVINGS_MAX: u32 = 5;
+/// Bytes of the disk that a large file leaves free.
+const LEFT_FREE: u64 = 4 << 20;
 
 /// Files that are too large to be made ready at once.
 #[derive(Default)]
@@ -126,6 +128,11 @@ impl Outgoing {
     pub fn wait_node(&mut self, file: FileId) {
         self.waits_for(file).nodes.insert(file);
     }
+}
+
+/// Whether so many bytes may be written where so many are free: what others do needs some, too.
+fn fits(bytes: u64, free: u64) -> bool {
+    bytes.saturating_add(LEFT_FREE) <= free
 }
 
 impl Keeper {
@@ -269,6 +276,11 @@ impl Keeper {
             Some(known) if self.shares(&*read, known, &out)? => {
                 Writing::over(known.contents, known.size, &node.contents)
             }
+            _ if !fits(node.contents.data(), self.tree.room()?) => {
+                // It would take what others on this disk need, and give it back in vain.
+                stage.unlink(name.as_bytes())?;
+                return Err(StoreError::Full(self.tree.path().to_owned()).into());
+            }
             _ => Writing::new(&node.contents),
         };
         let version = node.contents_stamp;
@@ -338,6 +350,12 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_fill_the_disk_is_not_begun() {
+        assert!(fits(10, LEFT_FREE + 10) && fits(0, LEFT_FREE));
+        assert!(!fits(11, LEFT_FREE + 10) && !fits(u64::MAX, u64::MAX));
+    }
 
     #[test]
     fn on_a_slow_disk_pieces_get_smaller_and_where_it_is_quick_again_larger() {
