@@ -413,6 +413,7 @@ impl Keeper {
     /// What was made ready and is not needed any more.
     pub(super) fn drop_unplaced(&mut self, hand: &mut Hand) -> Result<()> {
         if hand.ready.is_empty() {
+            self.outgoing.let_go();
             return Ok(());
         }
         let stage = self.stage()?;

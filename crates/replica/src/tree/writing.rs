@@ -97,6 +97,11 @@ impl Outgoing {
         }
     }
 
+    /// All that was ready has its place. Who has a file open that is removed keeps its room.
+    pub fn let_go(&mut self) {
+        self.taken = None;
+    }
+
     /// When to try again what failed.
     pub fn due(&self) -> Option<Moment> {
         self.due.filter(|_| self.is_busy())

@@ -237,3 +237,19 @@ async fn a_disk_that_has_no_room_for_a_large_file_holds_up_nothing_else() {
     assert!(ground.keeper.is_settled());
     assert_eq!(fs::read_to_string(ground.path("large")).unwrap(), text(1), "{large:?}");
 }
+
+/// A file that is removed gives its room back, which it does not while somebody has it open.
+#[tokio::test(start_paused = true)]
+async fn what_was_placed_is_not_held_open() {
+    let mut yard = yard();
+    let mut ada = yard.party.join("ada").await;
+    ada.write_new(FileId::ROOT, "large", &text(1)).await;
+    yard.agreed();
+    let placed = fs::canonicalize(yard.path("large")).unwrap();
+    let open =
+        fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    // By the name under which it was written, too.
+    let place = placed.parent().unwrap();
+    let held: Vec<_> = open.filter(|at| at.starts_with(place) && at.is_file()).collect();
+    assert!(held.is_empty(), "{held:?}");
+}
