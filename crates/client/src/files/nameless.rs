@@ -1,6 +1,7 @@
 //! Files whose last name has gone while they are open: they are this machine's affair.
 
 use crate::client::{Client, failed, log_failed};
+use crate::mode;
 use crate::presence::Presence;
 use crate::types::Step;
 use model::{AttributeChange, Effects, FileId, Node, Time};
@@ -21,12 +22,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn let_contents_go(&self, file: FileId, node: &Node) -> Step<()> {
+        let may_be_undone = mode::waits_for_verdicts(self.connection().mode);
         let _pressed = self.pressed();
         let mut core = self.core();
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
-        // Contents that nobody will see need not travel.
-        if let Some(number) = core.log.pending_store(file)
+        // Contents that nobody will see need not travel, once nobody can undo that the name went.
+        if let Some(number) = core.log.pending_store(file).filter(|_| !may_be_undone)
             && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
         {
             core.plans.remove(number);
