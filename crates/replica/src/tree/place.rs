@@ -1,7 +1,7 @@
 //! Puts files where the volume has them.
 //! Holds: a name leads to the old file or to the new one, and never to half of one; nothing is
 //! replaced or removed that is not as it was agreed on, and what changes in that very moment is
-//! kept beside.
+//! kept beside; a file comes to a new name with the contents that it has then.
 
 use super::commit::At;
 use super::keeper::Keeper;
@@ -189,7 +189,7 @@ impl Keeper {
         known.names.push(at.clone());
         rows::drop_staged(write, id, known.ino)?;
         rows::put_known(write, id, file, &known)?;
-        hand.ready.remove(&file);
+        self.is_placed(hand, file);
         if known.kind == Kind::Directory && source.from.is_none() {
             // From now on programs use it: it is watched.
             self.dirt.lists.insert(file);
@@ -207,10 +207,13 @@ impl Keeper {
         node: &Node,
     ) -> Result<Option<Source>> {
         let id = self.volume.id;
+        if !self.has_its_contents(write, hand, file, node)? {
+            return Ok(None);
+        }
         let Some(known) = rows::known(&*write, id, file)? else {
             let ready = hand.ready.get(&file).cloned();
             let ready = match node.kind {
-                Kind::File => ready.filter(|r| r.known.contents_stamp == node.contents_stamp),
+                Kind::File => ready.filter(|ready| ready.stands_for(node)),
                 _ => self.make_other(file, node)?,
             };
             return Ok(ready.map(|r| Source { name: r.name, known: r.known, from: None }));

@@ -62,6 +62,32 @@ impl Keeper {
         Ok(true)
     }
 
+    /// What was ready is in the tree. One that was overtaken is written again.
+    pub(super) fn is_placed(&mut self, hand: &mut Hand, file: FileId) {
+        if hand.ready.remove(&file).is_some_and(|ready| ready.overtaken) {
+            self.outgoing.wait_node(file);
+        }
+    }
+
+    /// A file of the tree has the contents that it is to have, now if not before; one that is not
+    /// there yet needs none. False: not yet.
+    pub(super) fn has_its_contents(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        file: FileId,
+        node: &Node,
+    ) -> Result<bool> {
+        match rows::known(&*write, self.volume.id, file)? {
+            Some(known)
+                if node.kind == Kind::File && known.contents_stamp != node.contents_stamp =>
+            {
+                self.replace(write, hand, file, node, &known)
+            }
+            _ => Ok(true),
+        }
+    }
+
     fn dress_root(&mut self, root: &Directory, node: &Node) -> Result<Known> {
         if let Err(error) = root.set_own(node.uid, node.gid, node.mode) {
             self.say_once("the root's attributes", &error);
@@ -81,9 +107,7 @@ impl Keeper {
     ) -> Result<bool> {
         let id = self.volume.id;
         let ready = hand.ready.get(&file).cloned();
-        let Some(ready) = ready.filter(|r| r.known.contents_stamp == node.contents_stamp) else {
-            return Ok(false);
-        };
+        let Some(ready) = ready.filter(|ready| ready.stands_for(node)) else { return Ok(false) };
         let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
         let mut places = Vec::new();
         for at in &known.names {
@@ -106,7 +130,7 @@ impl Keeper {
         let (at, opened) = last;
         opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
         self.displaced(write, &stage, &ready.name, at, known)?;
-        hand.ready.remove(&file);
+        self.is_placed(hand, file);
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
         let mut now = ready.known.moved(&stat, true);
         now.names.clone_from(&known.names);

@@ -25,6 +25,14 @@ const TRIES_MAX: u32 = 1000;
 pub(super) struct Ready {
     pub name: Name,
     pub known: Known,
+    /// Newer versions come faster than they are written: this one is put out though it is older.
+    pub overtaken: bool,
+}
+
+impl Ready {
+    pub fn stands_for(&self, node: &Node) -> bool {
+        self.overtaken || self.known.contents_stamp == node.contents_stamp
+    }
 }
 
 pub(super) fn stage_name(prefix: &str, number: u64) -> Name {
@@ -66,7 +74,8 @@ impl Keeper {
             if self.is_large_node(&node) {
                 match self.take_written(&stage, file, &node) {
                     Some(Ok(known)) => {
-                        ready.insert(file, Ready { name, known });
+                        let overtaken = known.contents_stamp != node.contents_stamp;
+                        ready.insert(file, Ready { name, known, overtaken });
                     }
                     Some(Err(error)) => self.not_ready(&stage, &name, file, &error),
                     None => {}
@@ -77,7 +86,7 @@ impl Keeper {
             let of = (file, node.contents_stamp);
             match self.inner.wanting(&self.volume, of, &node.contents, written) {
                 Ok((known, out)) => {
-                    made.push((file, Ready { name, known }));
+                    made.push((file, Ready { name, known, overtaken: false }));
                     outs.push(out);
                 }
                 Err(error) => self.not_ready(&stage, &name, file, &error),
@@ -256,7 +265,7 @@ impl Keeper {
         }
         let mut known = self.dress(&stage, &name, node, None)?;
         known.contents_stamp = node.contents_stamp;
-        Ok(Some(Ready { name, known }))
+        Ok(Some(Ready { name, known, overtaken: false }))
     }
 
     /// What lies in the stage and was changed by a program of the server is put beside `at`, under

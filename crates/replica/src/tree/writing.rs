@@ -28,10 +28,8 @@ use volume::whole::Whole;
 use world::Moment;
 
 /// Of a file that is stored again and again while it is written, after so often a version is written
-/// to its end, and of the difference to the newest one much at once, or it would hardly be there.
+/// to its end and put out, though it is not the newest; or none might ever be.
 const OVERTAKEN_MAX: u32 = 3;
-/// So many pieces at once. Not all: what is small waits for it.
-const LAST_PIECES: u64 = 16;
 
 /// About so long may what is small wait for a piece of what is large.
 const PIECE_TIME: Duration = Duration::from_millis(250);
@@ -74,6 +72,11 @@ impl Work {
         self.writing = before.go_over_to(&node.contents);
         (self.version, self.whole) = (node.contents_stamp, false);
         self.overtaken = self.overtaken.saturating_add(1);
+    }
+
+    /// Whether it is written to its end though it may not be the newest.
+    fn goes_to_its_end(&self) -> bool {
+        self.overtaken >= OVERTAKEN_MAX
     }
 }
 
@@ -137,7 +140,7 @@ impl Outgoing {
 
 /// Whether so many bytes may be written where so many are free: what others do needs some, too.
 fn fits(bytes: u64, free: u64) -> bool {
-    bytes.saturating_add(LEFT_FREE) <= free
+    bytes.checked_add(LEFT_FREE).is_some_and(|needed| needed <= free)
 }
 
 impl Keeper {
@@ -153,14 +156,19 @@ impl Keeper {
         node: &Node,
     ) -> Option<Result<Known>> {
         let is_this = |work: &mut Work| {
-            work.whole && work.file == file && work.version == node.contents_stamp
+            let is_wanted = work.version == node.contents_stamp || work.goes_to_its_end();
+            work.whole && work.file == file && is_wanted
         };
         let Some(work) = self.outgoing.work.take_if(is_this) else {
             self.outgoing.wait_node(file);
             return None;
         };
         let dressed = self.dress_ready(stage, &work.name, node);
-        let ready = dressed.and_then(|known| Ok(work.out.sync().map(|()| known)?));
+        let (contents, contents_stamp) = (work.writing.contents, work.version);
+        let ready = dressed.and_then(|known| {
+            work.out.sync()?;
+            Ok(Known { contents, contents_stamp, ..known })
+        });
         self.outgoing.taken = ready.is_ok().then_some(work);
         Some(ready)
     }
@@ -233,22 +241,16 @@ impl Keeper {
         }
     }
 
-    /// True: all of it is there, and on the disk.
+    /// True: all of it is there, or of an older version, and on the disk.
     fn write_piece(&mut self, file: FileId, node: &Node, known: Option<&Known>) -> Result<bool> {
         if self.outgoing.work.as_ref().is_none_or(|work| work.file != file) {
             self.drop_work()?;
             self.outgoing.work = Some(self.begin_work(file, node, known)?);
         }
         let Some(mut work) = self.outgoing.work.take() else { return Ok(false) };
-        let mut piece_bytes = self.inner.limits.tree_piece_bytes >> self.outgoing.halvings;
-        if work.version != node.contents_stamp {
-            let goes_to_its_end = work.overtaken >= OVERTAKEN_MAX;
-            if work.whole || !goes_to_its_end {
-                work.go_over_to(node);
-            }
-            if goes_to_its_end && work.version == node.contents_stamp {
-                piece_bytes = piece_bytes.saturating_mul(LAST_PIECES);
-            }
+        let piece_bytes = self.inner.limits.tree_piece_bytes >> self.outgoing.halvings;
+        if work.version != node.contents_stamp && (work.whole || !work.goes_to_its_end()) {
+            work.go_over_to(node);
         }
         let written = work.writing.write_on((&self.inner, &self.volume), &work.out, piece_bytes);
         // Piece by piece, or the last would wait for all.
@@ -265,8 +267,9 @@ impl Keeper {
             self.outgoing.work = Some(work);
             return Ok(false);
         }
+        let is_wanted = is_newest || work.goes_to_its_end();
         self.outgoing.work = Some(work);
-        Ok(written? && is_newest)
+        Ok(written? && is_wanted)
     }
 
     fn begin_work(&mut self, file: FileId, node: &Node, known: Option<&Known>) -> Result<Work> {
@@ -340,15 +343,17 @@ impl Keeper {
         if !self.outgoing.is_busy() {
             return Ok(false);
         }
-        let Some(file) = Whole::now(read, self.volume.id).entry(at.0, &at.1)? else {
+        let view = Whole::now(read, self.volume.id);
+        let Some(file) = view.entry(at.0, &at.1)? else { return Ok(false) };
+        let Some(node) = view.node(file)?.filter(|_| self.outgoing.has(file)) else {
             return Ok(false);
         };
-        // One that is known is moved as it is.
-        if !self.outgoing.has(file) || rows::known(read, self.volume.id, file)?.is_some() {
-            return Ok(false);
+        let known = rows::known(read, self.volume.id, file)?;
+        let waits = known.is_none_or(|known| known.contents_stamp != node.contents_stamp);
+        if waits {
+            self.outgoing.wait_entry(file, at.clone());
         }
-        self.outgoing.wait_entry(file, at.clone());
-        Ok(true)
+        Ok(waits)
     }
 }
 

@@ -133,24 +133,55 @@ async fn a_file_that_is_stored_without_end_is_there_all_the_same_and_holds_up_no
     let mut yard = yard();
     let mut ada = yard.party.join("ada").await;
     // It grows at its end, as what is recorded or logged does.
-    let mut now = text(0);
-    let (file, mut stamp) = ada.write_new(FileId::ROOT, "large", &now).await;
+    let mut versions = vec![text(0)];
+    let (file, mut stamp) = ada.write_new(FileId::ROOT, "large", &versions[0]).await;
+    let mut seen = Vec::new();
     for step in 0..OVERTAKEN_ROUNDS {
         let small = format!("small {step}");
         ada.write_new(FileId::ROOT, &small, "s").await;
         yard.keeper.round().unwrap();
         assert!(yard.path(&small).exists(), "{small} waited");
         if let Ok(there) = fs::read_to_string(yard.path("large")) {
-            assert!(there == now, "the newest that there was");
+            let version = versions.iter().position(|version| *version == there);
+            seen.push(version.expect("half of a version, or of two"));
             assert!(step > OVERTAKEN_STEPS_MIN, "a piece at a time, and not all in one: {step}");
-            return;
         }
-        now.push_str("and more");
-        let store = ada.storing(file, stamp, &now).await;
+        versions.push(format!("{}and more", versions[step]));
+        let store = ada.storing(file, stamp, &versions[step + 1]).await;
         ada.replay(store).await;
         stamp = ada.stamp();
     }
-    panic!("it was never there");
+    assert!(seen.is_sorted(), "an older one after a newer one: {seen:?}");
+    seen.dedup();
+    assert!(seen.len() > 1, "it stays behind: {seen:?}");
+    yard.agreed();
+    assert_eq!(fs::read_to_string(yard.path("large")).unwrap(), versions[OVERTAKEN_ROUNDS]);
+    assert_eq!(yard.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_comes_to_a_new_name_with_what_was_stored_before() {
+    for (large, seed) in [(false, 4), (true, 5)] {
+        let mut yard = yard();
+        let mut ada = yard.party.join("ada").await;
+        let bytes = if large { text(seed) } else { "saved".into() };
+        let (document, _) = ada.write_new(FileId::ROOT, "document", "older").await;
+        let (fresh, stamp) = ada.write_new(FileId::ROOT, "fresh", "").await;
+        yard.agreed();
+        // Both are seen at once.
+        let store = ada.storing(fresh, stamp, &bytes).await;
+        ada.replay(store).await;
+        let to = (FileId::ROOT, "document");
+        ada.replay(rename_over((FileId::ROOT, "fresh"), to, fresh, Some(document))).await;
+        for _ in 0..OVERTAKEN_ROUNDS {
+            yard.keeper.round().unwrap();
+            let there = fs::read_to_string(yard.path("document")).unwrap();
+            assert!(there == "older" || there == bytes, "{} bytes", there.len());
+        }
+        yard.agreed();
+        assert_eq!(fs::read_to_string(yard.path("document")).unwrap(), bytes);
+        assert!(!yard.path("fresh").exists());
+    }
 }
 
 #[tokio::test(start_paused = true)]
