@@ -239,7 +239,7 @@ fn tell(transfer: &Transfer) -> String {
     }
     text.push('.');
     if let Some(why) = transfer.left {
-        text.push_str(&format!(" Not all of it was assembled from what it holds: {why}."));
+        text.push_str(&format!(" What is like it elsewhere did not help: {why}."));
     }
     text
 }

@@ -153,6 +153,11 @@ impl Writing {
         Writing { contents: *contents, offset: 0, under, reach }
     }
 
+    /// Bytes of the file from where it is at to its end.
+    pub fn left(&self) -> u64 {
+        self.contents.size.saturating_sub(self.offset)
+    }
+
     /// Writes pieces that are not there, about so many bytes of them. True: all is as it should be.
     pub fn write_on(
         &mut self,

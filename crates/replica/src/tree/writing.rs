@@ -18,7 +18,7 @@ use super::keeper::{Behind, Keeper, RETRY, RETRY_DOUBLINGS_MAX};
 use super::rows::{self, Known};
 use super::stage::{Ready, stage_name};
 use crate::error::Result;
-use model::{FileId, Kind, Name, Node, Stamp, View};
+use model::{FileId, Kind, Name, Node, Stamp, Time, View};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -35,6 +35,8 @@ const OVERTAKEN_MAX: u32 = 3;
 const PIECE_TIME: Duration = Duration::from_millis(250);
 /// How many halvings a piece gets smaller on a slow disk.
 const HALVINGS_MAX: u32 = 5;
+/// Of a second, the last.
+const NANOS_MAX: u32 = 999_999_999;
 /// Bytes of the disk that a large file leaves free.
 const LEFT_FREE: u64 = 4 << 20;
 
@@ -138,6 +140,14 @@ impl Outgoing {
     }
 }
 
+/// The last moment before another.
+fn just_before(time: Time) -> Time {
+    match time.nanos.checked_sub(1) {
+        Some(nanos) => Time { nanos, ..time },
+        None => Time { secs: time.secs.saturating_sub(1), nanos: NANOS_MAX },
+    }
+}
+
 /// Whether so many bytes may be written where so many are free: what others do needs some, too.
 fn fits(bytes: u64, free: u64) -> bool {
     bytes.checked_add(LEFT_FREE).is_some_and(|needed| needed <= free)
@@ -163,7 +173,14 @@ impl Keeper {
             self.outgoing.wait_node(file);
             return None;
         };
-        let dressed = self.dress_ready(stage, &work.name, node);
+        let dressed = match work.version == node.contents_stamp {
+            true => self.dress_ready(stage, &work.name, node),
+            // The newest version comes with its own time, by which programs see that it is another.
+            false => {
+                let node = Node { mtime: just_before(node.mtime), ..node.clone() };
+                self.dress_ready(stage, &work.name, &node)
+            }
+        };
         let (contents, contents_stamp) = (work.writing.contents, work.version);
         let ready = dressed.and_then(|known| {
             work.out.sync()?;
@@ -251,6 +268,11 @@ impl Keeper {
         let piece_bytes = self.inner.limits.tree_piece_bytes >> self.outgoing.halvings;
         if work.version != node.contents_stamp && (work.whole || !work.goes_to_its_end()) {
             work.go_over_to(node);
+        }
+        let next_bytes = piece_bytes.min(work.writing.left());
+        if !fits(next_bytes, self.tree.room()?) {
+            self.outgoing.work = Some(work);
+            return Err(StoreError::Full(self.tree.path().to_owned()).into());
         }
         let written = work.writing.write_on((&self.inner, &self.volume), &work.out, piece_bytes);
         // Piece by piece, or the last would wait for all.
@@ -365,6 +387,14 @@ mod tests {
     fn what_would_fill_the_disk_is_not_begun() {
         assert!(fits(10, LEFT_FREE + 10) && fits(0, LEFT_FREE));
         assert!(!fits(11, LEFT_FREE + 10) && !fits(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn just_before_is_a_nanosecond() {
+        let before = |secs, nanos| just_before(Time { secs, nanos });
+        assert_eq!(before(5, 1), Time { secs: 5, nanos: 0 });
+        assert_eq!(before(5, 0), Time { secs: 4, nanos: NANOS_MAX });
+        assert_eq!(before(i64::MIN, 0).secs, i64::MIN);
     }
 
     #[test]
