@@ -15,6 +15,7 @@ use crate::mode;
 use crate::plan::Plans;
 use crate::reserved::Reserved;
 use crate::seek::Seeking;
+use crate::shown::Hidden;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
@@ -82,6 +83,8 @@ pub(crate) struct Inner<U, C: Containers> {
     pub epoch: AtomicU32,
     /// Something is hidden that may show when what it rests on has been asked for.
     pub hides: AtomicBool,
+    /// Something of that was learnt, and what rests on it does not show yet.
+    pub unshown: AtomicBool,
     /// The volume has a quota.
     pub has_quota: AtomicBool,
     /// Contents were fetched since the last checkpoint, and a crash would have them fetched again.
@@ -155,7 +158,7 @@ pub(crate) struct Core {
     pub setback: Option<String>,
     /// What pending updates rest on and is not known here, because a crash undid what had been
     /// said of it: what is pending shows again when it is.
-    pub hidden: BTreeSet<Need>,
+    pub hidden: Hidden,
     /// The tables could not be told that updates were taken back, for want of room.
     pub behind: bool,
     /// What bears no higher number may leave before the log is synced: the tables say so on the
@@ -179,7 +182,7 @@ impl Core {
             seeking: Seeking::default(),
             judged: 0,
             setback: None,
-            hidden: BTreeSet::new(),
+            hidden: Hidden::default(),
             behind: false,
             may_leave: Bound::default(),
             charges: crate::quota::Charges::default(),
@@ -225,6 +228,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 connection: Mutex::new(connection),
                 epoch: AtomicU32::new(epoch),
                 hides: AtomicBool::new(false),
+                unshown: AtomicBool::new(false),
                 has_quota: AtomicBool::new(has_quota),
                 fetched: AtomicBool::new(false),
                 kernel: OnceLock::new(),
@@ -296,7 +300,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !connection.volume_known {
             return Err(Stop::Need(Need::Volume));
         }
-        if connection.attached && self.inner.hides.load(Ordering::Acquire) {
+        let awaited = connection.attached && self.inner.hides.load(Ordering::Acquire);
+        if awaited || self.inner.unshown.load(Ordering::Acquire) {
             return Err(Stop::Need(Need::Pending));
         }
         if !mode::validates(connection.mode) {

@@ -200,6 +200,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What was submitted and not taken is waiting again.
             core.log.returned_after(attached.taken);
             core.unsaved = true;
+            self.ask_again_for_hidden(&mut core);
         }
         self.take_tail(attached.tail, Some((attached.taken, said)))?;
         {

@@ -1,10 +1,14 @@
 //! What is pending, shown over what the replica above says.
 //! Holds: what was learnt and what is pending over it come to be seen in one transaction; while
-//! something pending cannot be shown, and what it rests on can be asked for, calls wait for that.
+//! something pending cannot be shown, and what it rests on can be asked for, calls wait for that;
+//! where something cannot be learnt, what does not rest on it shows when the others were asked for.
 //! What could not be written for want of room is made good before the next change.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
+mod hidden;
 mod resting;
+
+pub(crate) use hidden::Hidden;
 
 use crate::client::{Client, Core, error_of, stop};
 use crate::effects::effects_here;
@@ -19,8 +23,6 @@ use store::{Containers, Durability, Read, Write};
 use update_log::UpdateLog;
 use volume::partial::{self, Missing, Touched, Tree};
 
-/// More than what is pending after a crash can lack: each is asked for once.
-const ASKED_MAX: usize = 4096;
 /// Updates that are looked at at once.
 const PAGE_UPDATES: usize = 1024;
 
@@ -35,6 +37,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Shows what is pending anew over what the replica above says, without `gone`: what rests on
     /// that, or all of it where more may rest on it than is quickly found.
     pub(crate) fn rebuild(&self, core: &mut Core, gone: &[Update]) -> Result<(), Error> {
+        // What was turned down may have been what others rested on.
+        core.hidden.ask_again();
         let outcome = self.show_resting(core, gone);
         core.note_behind(&outcome);
         if outcome? { Ok(()) } else { self.rebuild_without(core, &Gone::Updates(gone)) }
@@ -42,7 +46,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// False: nothing was done.
     fn show_resting(&self, core: &mut Core, gone: &[Update]) -> Result<bool, Error> {
-        if core.behind || !core.hidden.is_empty() {
+        if core.behind || !core.hidden.is_none() {
             return Ok(false);
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
@@ -107,8 +111,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), Error> {
         let taken = taken.or(core.meta.taken);
         let learnt: BTreeSet<FileId> = learnt.collect();
-        let (shows, left) = left_hidden(&core.hidden, &learnt);
-        let hidden = match shows {
+        let hidden = match core.hidden.would_show(&learnt) {
             true => {
                 let as_of = (taken, core.meta.epoch);
                 Some(show_pending(&mut *write, &core.log, as_of, &Gone::Updates(&[]))?)
@@ -121,7 +124,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.meta.taken = taken;
         match hidden {
             Some(hidden) => self.now_hidden(core, hidden),
-            None => core.hidden = left,
+            None if core.log.pending_len() == 0 => self.now_hidden(core, BTreeSet::new()),
+            None => {
+                core.hidden.learn(&learnt);
+                self.note_hides(core);
+            }
         }
         self.recharge_known(core, learnt);
         Ok(())
@@ -154,39 +161,68 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn now_hidden(&self, core: &mut Core, hidden: BTreeSet<Need>) {
-        self.inner.hides.store(!hidden.is_empty(), Ordering::Release);
-        core.hidden = hidden;
+    fn now_hidden(&self, core: &mut Core, needs: BTreeSet<Need>) {
+        core.hidden.show(needs);
+        self.note_hides(core);
     }
 
-    /// Asks for what pending updates rest on, so that they show.
+    fn note_hides(&self, core: &Core) {
+        self.inner.hides.store(core.hidden.is_awaited(), Ordering::Release);
+        self.inner.unshown.store(core.hidden.is_unshown(), Ordering::Release);
+    }
+
+    /// With a new session what could not be learnt may be.
+    pub(crate) fn ask_again_for_hidden(&self, core: &mut Core) {
+        core.hidden.ask_again();
+        self.note_hides(core);
+    }
+
+    /// Asks for what pending updates rest on, so that they show; without a session, shows what was
+    /// learnt while there was one.
     pub(crate) async fn show_hidden(&self) -> Result<(), Error> {
-        let mut asked = BTreeSet::new();
-        while asked.len() < ASKED_MAX {
-            let next = self.core().hidden.iter().find(|need| !asked.contains(*need)).cloned();
+        let outcome = self.ask_for_hidden().await;
+        let mut core = self.core();
+        let core = &mut *core;
+        if core.hidden.is_unshown() {
+            // What was learnt is enough for some.
+            self.rebuild_without(core, &Gone::Updates(&[]))?;
+        }
+        outcome
+    }
+
+    async fn ask_for_hidden(&self) -> Result<(), Error> {
+        while self.connection().attached {
+            let next = {
+                let mut core = self.core();
+                let next = core.hidden.next();
+                if next.is_none() && core.hidden.is_unshown() {
+                    // What shows now may rest on more.
+                    self.rebuild_without(&mut core, &Gone::Updates(&[]))?;
+                    continue;
+                }
+                next
+            };
             let Some(need) = next else { break };
             match Box::pin(self.get(need.clone())).await {
                 // What is gone is known to be gone.
-                Ok(()) | Err(Error::Objection(_)) => drop(asked.insert(need)),
-                Err(error) => return Err(error),
+                Ok(()) | Err(Error::Objection(_)) => {}
+                Err(
+                    error @ (Error::Unreachable(_)
+                    | Error::TimedOut(_)
+                    | Error::Retry
+                    | Error::DiskFull),
+                ) => return Err(error),
+                // The others do not wait for it.
+                Err(error) => {
+                    tracing::warn!(?need, %error, "what is pending rests on what cannot be learnt");
+                }
             }
-        }
-        if !self.core().hidden.is_empty() {
-            // What was learnt meanwhile may be enough for some.
-            self.rebuild_without(&mut self.core(), &Gone::Updates(&[]))?;
+            self.core().hidden.note_asked(need);
         }
         // Nothing more can be learnt: the verdicts will say what becomes of the rest.
-        self.inner.hides.store(false, Ordering::Release);
+        self.note_hides(&self.core());
         Ok(())
     }
-}
-
-/// Of what is awaited, what was not learnt yet; and whether that is the end of it, so that all that
-/// is pending is shown once, and not once for each that was awaited.
-fn left_hidden(hidden: &BTreeSet<Need>, learnt: &BTreeSet<FileId>) -> (bool, BTreeSet<Need>) {
-    let is_learnt = |need: &&Need| file_of(need).is_none_or(|file| learnt.contains(&file));
-    let left: BTreeSet<Need> = hidden.iter().filter(|need| !is_learnt(need)).cloned().collect();
-    (left.is_empty() && !hidden.is_empty(), left)
 }
 
 impl Core {
@@ -240,33 +276,5 @@ fn need_of(missing: Missing) -> Result<Need, Error> {
     match stop(missing) {
         Stop::Need(need) => Ok(need),
         Stop::Error(error) => Err(error),
-    }
-}
-
-fn file_of(need: &Need) -> Option<FileId> {
-    match need {
-        Need::Node(file) | Need::Entry(file, _) | Need::Directory(file) => Some(*file),
-        Need::Lease
-        | Need::Contents { .. }
-        | Need::Ground { .. }
-        | Need::Holes { .. }
-        | Need::Volume
-        | Need::Totals
-        | Need::Pending => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_pending_is_shown_when_the_last_that_it_rests_on_was_learnt() {
-        let files = |files: &[u64]| files.iter().copied().map(FileId).collect::<BTreeSet<_>>();
-        let needs = |of: &[u64]| files(of).into_iter().map(Need::Node).collect::<BTreeSet<_>>();
-        assert_eq!(left_hidden(&needs(&[]), &files(&[7])), (false, needs(&[])));
-        assert_eq!(left_hidden(&needs(&[7, 8]), &files(&[9])), (false, needs(&[7, 8])));
-        assert_eq!(left_hidden(&needs(&[7, 8]), &files(&[7])), (false, needs(&[8])));
-        assert_eq!(left_hidden(&needs(&[8]), &files(&[7, 8])), (true, needs(&[])));
     }
 }

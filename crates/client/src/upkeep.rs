@@ -208,7 +208,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let applied = {
             let mut core = self.core();
             core.meta.applied = core.log.last_position();
-            core.meta.hides = (!core.hidden.is_empty()).then_some(true);
+            core.meta.hides = (!core.hidden.is_none()).then_some(true);
             let bound = self.next_bound(&core);
             core.meta.may_leave = Some(bound);
             // Whichever of the two the disk has if this fails, nothing leaves beyond it.
