@@ -308,7 +308,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // A crash may leave the new bytes half written, but not take the old ones.
             self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;
         }
-        let before = self.note_opened(grip, uid, all)?;
+        // Of what is all to go and is not here at all the container would be taken for zeros, if a
+        // crash came before it is cut. One of another length is nobody's version.
+        let cut_first = all && size > 0 && self.lacks_all(grip)?;
+        if cut_first {
+            grip.container.set_length(0).map_err(failed)?;
+        }
+        let noted = self.note_opened(grip, uid, all);
+        if let (true, Err(_)) = (cut_first, &noted) {
+            grip.container.set_length(size).map_err(failed)?;
+        }
+        let before = noted?;
         if self.has_ground(grip) {
             // What is said of it next is of what is on the disk.
             self.sync_log().map_err(failed)?;
@@ -321,6 +331,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         Ok(())
+    }
+
+    /// Nothing of a version is here.
+    fn lacks_all(&self, grip: &Grip<C::Container>) -> Step<bool> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let Presence { ranges, ground, .. } = &open.presence;
+        Ok(ranges.is_empty() && ground.is_none() && !open.presence.is_whole())
     }
 
     /// Where the version that is about to be written over is not kept whole, what is written over
@@ -420,7 +438,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let before = open.presence.clone();
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
-        let ground = (!all && !before.is_whole()).then(|| before.ground_to_write_upon());
+        // What is here of one that is all to go is not all that there was until it is cut.
+        let lacks_some = !before.is_whole() && !(all && before.ranges.is_empty());
+        let ground = lacks_some.then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = core.log.pending_store(grip.file);
