@@ -41,17 +41,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), Error> {
         for update in updates {
             let number = update.stamp.number;
-            let plan = {
+            let loan = {
                 let mut core = self.core();
                 match core.plans.get(number).is_some_and(Plan::is_part) {
-                    true => core.plans.remove(number),
+                    true => core.plans.lend(number),
                     false => None,
                 }
             };
-            let Some(mut plan) = plan else { continue };
-            plan.forget_looked_up();
-            let done = self.look_up_of(&mut plan, missing);
-            self.core().plans.insert(number, plan);
+            let Some(mut loan) = loan else { continue };
+            loan.plan.forget_looked_up();
+            let done = self.look_up_of(&mut loan.plan, missing);
+            self.core().plans.give_back(loan);
             done?;
         }
         Ok(())

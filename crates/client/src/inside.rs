@@ -216,9 +216,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut known = BTreeSet::new();
         for update in updates {
             let number = update.stamp.number;
-            let Some(plan) = self.core().plans.remove(number) else { continue };
-            let found = self.unknown_of_plan(update, &plan, missing, &mut known);
-            self.core().plans.insert(number, plan);
+            let Some(loan) = self.core().plans.lend(number) else { continue };
+            let found = self.unknown_of_plan(update, &loan.plan, missing, &mut known);
+            self.core().plans.give_back(loan);
             names.extend(found?);
             if names.len() >= FIND_NAMES_MAX || known.len() >= CONSIDERED_MAX {
                 break;

@@ -3,6 +3,10 @@
 //! cost time and never sends what is not the version.
 //! From: LBFS, "Update protocol".
 
+mod kept;
+
+pub(crate) use kept::Plans;
+
 use crate::client::Client;
 use crate::early::Work;
 use crate::files::Images;
@@ -251,75 +255,12 @@ impl Plan {
     }
 }
 
-/// What the plans that are kept may take in memory, about. Those beyond are made again from the
-/// containers when it is their turn.
-const PLANS_BYTES_MAX: usize = 32 << 20;
 /// Chunks of data of one file that a plan has at hand, unless settings say otherwise.
 pub const PLAN_CHUNKS_MAX: usize = 1 << 18;
 /// What a plan takes by itself, with nodes of its maps that have one row each, and what each chunk
 /// of it takes in full ones.
 const PLAN_BYTES: usize = 1536;
 const CHUNK_BYTES: usize = 64;
-
-/// Plans of pending stores, by number of the update.
-#[derive(Default)]
-pub(crate) struct Plans {
-    plans: BTreeMap<u64, Plan>,
-    bytes: usize,
-}
-
-impl Plans {
-    /// Keeps a plan. If there are too many, those go whose turn is last; the first stays, so that
-    /// the replay gets on.
-    pub fn insert(&mut self, number: u64, plan: Plan) {
-        self.remove(number);
-        self.bytes += plan.bytes();
-        self.plans.insert(number, plan);
-        while self.bytes > PLANS_BYTES_MAX
-            && self.plans.len() > 1
-            && let Some((&last, _)) = self.plans.last_key_value()
-        {
-            self.remove(last);
-        }
-    }
-
-    pub fn remove(&mut self, number: u64) -> Option<Plan> {
-        let plan = self.plans.remove(&number)?;
-        self.bytes -= plan.bytes();
-        Some(plan)
-    }
-
-    pub fn get(&self, number: u64) -> Option<&Plan> {
-        self.plans.get(&number)
-    }
-
-    /// For what does not change how much memory it takes: what has arrived.
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut Plan> {
-        self.plans.get_mut(&number)
-    }
-
-    /// Those of updates up to this one.
-    pub fn upto(&self, number: u64) -> impl Iterator<Item = &Plan> {
-        self.plans.range(..=number).map(|(_, plan)| plan)
-    }
-
-    pub fn has(&self, number: u64) -> bool {
-        self.plans.contains_key(&number)
-    }
-
-    /// The updates before this one are pending no more; with none, none is.
-    pub fn forget_before(&mut self, oldest: Option<u64>) {
-        while let Some((&first, _)) = self.plans.first_key_value()
-            && oldest.is_none_or(|oldest| first < oldest)
-        {
-            self.remove(first);
-        }
-    }
-
-    pub fn clear(&mut self) {
-        *self = Plans::default();
-    }
-}
 
 pub(crate) fn is_home(read: &dyn Read, name: &ChunkName) -> Result<bool, StoreError> {
     Ok(read.get(HOME, &name.0)?.is_some())
@@ -482,24 +423,5 @@ mod tests {
         assert_eq!(part.data.len(), 5 + 7);
         part.forget_looked_up();
         assert_eq!((part.data_in_order(), part.arrived.len()), (first, 0));
-    }
-
-    fn plan_of(recipe_bytes: usize) -> Plan {
-        let recipe = BTreeMap::from([(ChunkName([7; 24]), vec![0; recipe_bytes])]);
-        Plan { recipe, ..Plan::empty(FileId(1), 0) }
-    }
-
-    #[test]
-    fn of_too_many_plans_those_go_whose_turn_is_last() {
-        let mut plans = Plans::default();
-        for number in 1..=4 {
-            plans.insert(number, plan_of(PLANS_BYTES_MAX / 3));
-        }
-        assert_eq!((plans.has(1), plans.has(2), plans.has(4)), (true, true, false));
-        plans.insert(1, plan_of(2 * PLANS_BYTES_MAX));
-        assert!(plans.has(1) && !plans.has(2), "the first is kept whatever it takes");
-        plans.forget_before(Some(2));
-        assert!(!plans.has(1));
-        assert_eq!(plans.bytes, 0);
     }
 }

@@ -271,7 +271,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(error.into());
             }
             core.unsaved = true;
-            judged.iter().for_each(|(update, _)| drop(core.plans.remove(update.stamp.number)));
+            judged.iter().for_each(|(update, _)| core.plans.remove(update.stamp.number));
             core.forget_settled();
             self.take_allowance_of(core, submitted);
             // What was not judged has not been taken, and may be taken back again.
@@ -342,11 +342,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// How long the link may take for one step towards the verdict of an update.
     fn step_within(&self, number: u64) -> Duration {
-        let longest = {
-            let core = self.core();
-            let lengths = core.plans.upto(number).flat_map(|plan| plan.data.values());
-            lengths.map(|(_, length)| u64::from(*length)).max().unwrap_or(0)
-        };
+        let longest = { self.core().plans.longest_upto(number) };
         step_within(
             self.inner.upstream.quality().rate_up,
             longest,
@@ -407,9 +403,7 @@ fn note_lacking(
     for name in missing {
         forget_home(write, name).map_err(error_of)?;
         for update in rest {
-            if let Some(plan) = core.plans.get_mut(update.stamp.number) {
-                plan.note_missing(name);
-            }
+            core.plans.note_missing(update.stamp.number, name);
         }
     }
     if missing.len() >= MISSING_TOLD_MAX {

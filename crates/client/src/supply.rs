@@ -94,9 +94,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<bool, Error> {
         let number = update.stamp.number;
         self.plan_again(update)?;
-        let Some(mut plan) = self.core().plans.remove(number) else { return Ok(true) };
-        let outcome = self.add_planned(update, &mut plan, (room, first), sent, eager);
-        self.core().plans.insert(number, plan);
+        let Some(mut loan) = self.core().plans.lend(number) else { return Ok(true) };
+        let outcome = self.add_planned(update, &mut loan.plan, (room, first), sent, eager);
+        self.core().plans.give_back(loan);
         outcome
     }
 
@@ -187,9 +187,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// All chunks of a store that the origin may lack.
     pub(crate) fn lacking_of(&self, update: &Update) -> Result<Vec<ChunkName>, Error> {
         let number = update.stamp.number;
-        let Some(plan) = self.core().plans.remove(number) else { return Ok(Vec::new()) };
-        let lacking = self.lacking_at_home(&plan, &BTreeSet::new());
-        self.core().plans.insert(number, plan);
+        let Some(loan) = self.core().plans.lend(number) else { return Ok(Vec::new()) };
+        let lacking = self.lacking_at_home(&loan.plan, &BTreeSet::new());
+        self.core().plans.give_back(loan);
         let (recipe, data) = lacking?;
         Ok(recipe.into_iter().chain(data).collect())
     }
@@ -339,17 +339,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         mut names: &[ChunkName],
     ) -> Result<Option<Delta>, Error> {
         let number = update.stamp.number;
-        let Some(mut plan) = self.core().plans.remove(number) else { return Ok(None) };
-        let mut outcome = self.coded(update, &mut plan, names);
+        let Some(mut loan) = self.core().plans.lend(number) else { return Ok(None) };
+        let mut outcome = self.coded(update, &mut loan.plan, names);
         while let Ok(Some(delta)) = &outcome
             && delta.bytes.len() as u64 > 2 * supply.most
             && delta.lengths.len() <= names.len()
             && names.len() > 1
         {
             names = &names[..names.len() / 2];
-            outcome = self.coded(update, &mut plan, names);
+            outcome = self.coded(update, &mut loan.plan, names);
         }
-        self.core().plans.insert(number, plan);
+        self.core().plans.give_back(loan);
         if matches!(outcome, Ok(None)) {
             supply.hopeless.insert(number);
         }
@@ -382,9 +382,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut core = self.core();
             for (number, names) in coded.chain(plain) {
-                let Some(plan) = core.plans.get_mut(number) else { continue };
                 for name in names {
-                    more |= plan.note_arrived(name);
+                    more |= core.plans.note_arrived(number, name);
                 }
             }
         }
@@ -403,10 +402,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let secret = self.secret().0;
         for update in updates {
             let number = update.stamp.number;
-            let Some(plan) = self.core().plans.remove(number) else { continue };
-            let found = self.chunk_in(&plan, &secret, name, opened);
-            let file = plan.file;
-            self.core().plans.insert(number, plan);
+            let Some(loan) = self.core().plans.lend(number) else { continue };
+            let found = self.chunk_in(&loan.plan, &secret, name, opened);
+            let file = loan.plan.file;
+            self.core().plans.give_back(loan);
             if let Some(bytes) = found.map_err(error_of)? {
                 return Ok(Some(((file, update.stamp), bytes)));
             }

@@ -457,8 +457,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Until the tables know of it.
             core.behind = true;
             // What it was to be sent against the next one is sent against.
-            let plan = core.plans.remove(number);
-            open.images = plan.and_then(|plan| plan.images).map(Arc::unwrap_or_clone);
+            let images = core.plans.images(number);
+            core.plans.remove(number);
+            open.images = images.map(Arc::unwrap_or_clone);
             let last = core.log.of_file(grip.file).next().map(|(number, _)| number);
             partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
                 .map_err(crate::client::stop)?;
