@@ -23,6 +23,8 @@ use update_log::Record;
 /// An open file that has been written to.
 struct Written {
     dirty: Dirty,
+    /// Of the version that was written to.
+    before: Contents,
     mtime: Option<Time>,
     changed: Option<Time>,
     unlinked: bool,
@@ -76,7 +78,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(_) => None,
             None => self.guess_for(&described, grip.file, &grip.container),
         };
-        let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
+        let mtime = self.mtime_to_store(grip, &written, described.tree.contents);
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
         let described = (&described, fresh.as_deref());
@@ -95,7 +97,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         written: &Written,
         (presence, described): (Presence, Described),
     ) -> Step<Option<u64>> {
-        let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
+        let mtime = self.mtime_to_store(grip, written, described.tree.contents);
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
         let part = self.note_part(&mut core, grip, &described)?;
@@ -105,6 +107,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(core);
         self.after_change()?;
         Ok(wait)
+    }
+
+    /// Of what was written before a crash it is not known when. What holds what it held before was
+    /// not written to: there was no room for it, or it did not come to that.
+    fn mtime_to_store(
+        &self,
+        grip: &Grip<C::Container>,
+        written: &Written,
+        contents: Contents,
+    ) -> Time {
+        let as_before = || {
+            let node = self.node_here(grip.file).ok()??;
+            (written.before == contents && node.contents == contents).then_some(node.mtime)
+        };
+        let known = written.mtime.or_else(as_before);
+        known.unwrap_or_else(|| self.inner.world.clock.time())
     }
 
     fn log_store(
@@ -175,6 +193,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         Ok(open.presence.dirty.map(|dirty| Written {
             dirty,
+            before: open.presence.contents,
             mtime: open.mtime,
             changed: open.changed,
             unlinked: open.unlinked.is_some(),

@@ -140,7 +140,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let dirty = Dirty { expects, uid: update.uid };
         open.presence.dirty = Some(dirty);
         core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
-        open.turned_down = true;
+        // Who has it open for writing is told, or was. What nobody has is owed to whoever closed it.
+        open.turned_down = open.is_for_writing();
         let mut write = self.inner.tables.write().map_err(error_of)?;
         open.presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;

@@ -439,8 +439,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
         // What is here of one that is all to go is not all that there was until it is cut.
-        let lacks_some = !before.is_whole() && !(all && before.ranges.is_empty());
-        let ground = lacks_some.then(|| before.ground_to_write_upon());
+        let none_is_needed = before.is_whole() || (all && before.ranges.is_empty());
+        let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = core.log.pending_store(grip.file);
