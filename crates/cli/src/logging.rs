@@ -15,8 +15,7 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 const LOG_NAME: &str = "farfs.log";
 const FILTER: &str = "FARFS_LOG";
 /// Libraries whose news are not ours.
-const DEFAULT_FILTER: &str =
-    "info,quinn=warn,quinn_proto=warn,rustls=warn,fuser=warn,fuser::session=error";
+const DEFAULT_FILTER: &str = "info,quinn=warn,quinn_proto=warn,rustls=warn";
 
 fn filter() -> EnvFilter {
     EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER))

@@ -1,9 +1,8 @@
 //! What `stat` shows, and what the kernel asks to set, in the client's words and back.
 
-use client::{Found, OpenFlags, SetTime};
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use client::{Found, OpenFlags, SetTime, Setting};
+use fuse::{FileAttr, FileType, INodeNo};
 use model::{FileId, Kind, Time};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What programs are told to read and write at a time. Every write is a round trip to this
 /// program, so what buffers by this size should buffer much.
@@ -24,7 +23,6 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
         atime: time_shown(node.atime),
         mtime: time_shown(node.mtime),
         ctime: time_shown(node.ctime),
-        crtime: UNIX_EPOCH,
         kind: kind_shown(node.kind),
         perm: node.mode,
         nlink: node.links,
@@ -33,7 +31,6 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
         // The kernel's 32 bits are the low 32 of `makedev` for every number that it knows.
         rdev: node.rdev.unwrap_or(0) as u32,
         blksize: IO_BYTES,
-        flags: 0,
     }
 }
 
@@ -43,10 +40,9 @@ pub(crate) fn nothing() -> FileAttr {
         ino: INodeNo(0),
         size: 0,
         blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
+        atime: (0, 0),
+        mtime: (0, 0),
+        ctime: (0, 0),
         kind: FileType::RegularFile,
         perm: 0,
         nlink: 0,
@@ -54,7 +50,6 @@ pub(crate) fn nothing() -> FileAttr {
         gid: 0,
         rdev: 0,
         blksize: IO_BYTES,
-        flags: 0,
     }
 }
 
@@ -102,38 +97,26 @@ pub(crate) fn flags_asked(flags: i32) -> OpenFlags {
     }
 }
 
-/// A moment outside of what SystemTime holds shows as 1970.
-fn time_shown(time: Time) -> SystemTime {
-    let secs = Duration::from_secs(time.secs.unsigned_abs());
-    let whole = match time.secs {
-        0.. => UNIX_EPOCH.checked_add(secs),
-        _ => UNIX_EPOCH.checked_sub(secs),
-    };
-    whole
-        .and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into())))
-        .unwrap_or(UNIX_EPOCH)
+fn time_shown(time: Time) -> (i64, u32) {
+    (time.secs, time.nanos)
 }
 
-pub(crate) fn time_asked(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(time_given(time)),
+/// What the kernel wants to be set.
+pub(crate) fn setting_asked(set: &fuse::SetAttributes) -> Setting {
+    Setting {
+        mode: set.mode.map(mode_asked),
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: set.atime.map(time_asked),
+        mtime: set.mtime.map(time_asked),
     }
 }
 
-/// The kernel's seconds and nanoseconds, from what the library made of them: of a moment before
-/// 1970 it counts both backwards, though nanoseconds always go forward.
-fn time_given(time: SystemTime) -> Time {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Time {
-            secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanos: after.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            let secs = 0_i64.checked_sub_unsigned(before.as_secs()).unwrap_or(i64::MIN);
-            Time { secs, nanos: before.subsec_nanos() }
-        }
+fn time_asked(time: fuse::SetTime) -> SetTime {
+    match time {
+        fuse::SetTime::Now => SetTime::Now,
+        fuse::SetTime::At((secs, nanos)) => SetTime::At(Time { secs, nanos }),
     }
 }
 
@@ -141,7 +124,6 @@ fn time_given(time: SystemTime) -> Time {
 mod tests {
     use super::*;
     use model::{Contents, Node};
-    use proptest::prelude::*;
 
     fn found(node: Node) -> Found {
         Found { file: FileId(77), node }
@@ -151,18 +133,6 @@ mod tests {
         let contents = Contents { size, root: None, holes: None };
         let directory = Node::root_directory(1000, 100, Time::default());
         Node { kind: Kind::File, mode: 0o4755, links: 1, contents, ..directory }
-    }
-
-    /// What the kernel is sent for a moment: whole seconds, rounded down, and what is left.
-    fn as_sent(time: SystemTime) -> (i64, u32) {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
-            Err(before) => {
-                let nanos = -(before.duration().as_nanos() as i128);
-                let whole = nanos.div_euclid(1_000_000_000);
-                (whole as i64, nanos.rem_euclid(1_000_000_000) as u32)
-            }
-        }
     }
 
     #[test]
@@ -189,10 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn moments_before_1970_and_after_2038_are_shown_as_they_are() {
-        let moments = [(-2, 800_000_000), (-1, 0), (0, 1), (1 << 33, 999_999_999), (i64::MIN, 5)];
-        for (secs, nanos) in moments {
-            assert_eq!(as_sent(time_shown(Time { secs, nanos })), (secs, nanos));
+    fn a_time_that_is_set_is_the_time_that_is_shown() {
+        for moment in [(-2, 800_000_000), (-1, 0), (0, 1), (1 << 33, 999_999_999), (i64::MIN, 5)] {
+            let time = Time { secs: moment.0, nanos: moment.1 };
+            assert_eq!(time_asked(fuse::SetTime::At(moment)), SetTime::At(time));
+            assert_eq!(time_shown(time), moment);
         }
     }
 
@@ -221,19 +192,5 @@ mod tests {
         assert!(!write.read && write.write && write.truncate && write.append);
         let both = flags_asked(libc::O_RDWR);
         assert!(both.read && both.write);
-    }
-
-    proptest! {
-        #[test]
-        fn prop_a_time_that_is_set_is_the_time_that_is_shown(
-            secs in -(1_i64 << 40)..(1_i64 << 40), nanos in 0_u32..1_000_000_000,
-        ) {
-            // As the library hands it over.
-            let moved = Duration::new(secs.unsigned_abs(), nanos);
-            let handed = if secs >= 0 { UNIX_EPOCH + moved } else { UNIX_EPOCH - moved };
-            let given = time_given(handed);
-            prop_assert_eq!(given, Time { secs, nanos });
-            prop_assert_eq!(as_sent(time_shown(given)), (secs, nanos));
-        }
     }
 }

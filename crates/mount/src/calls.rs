@@ -8,7 +8,7 @@ use client::{
     Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
     Step, XattrFlag,
 };
-use fuser::RenameFlags;
+use fuse::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
 use protocol::Upstream;
 use store::Containers;

@@ -4,10 +4,10 @@ use crate::attributes::{flags_asked, mode_asked, shown};
 use crate::calls::{self, Held, Target, making};
 use crate::driver::{Call, Driver, at_once};
 use crate::privileges::writing_takes;
-use crate::replies::{GENERATION, answer_data, answer_empty, caller, file};
+use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
 use client::{Client, Handle, Opened, Owner};
-use fuser::{
+use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
@@ -105,7 +105,7 @@ pub(crate) fn create<U: Upstream, C: Containers>(
                 let opened = held.hand_over();
                 let (attributes, fh) = (shown(&seen.hand_over()), FileHandle(opened.handle.0));
                 let flags = open_flags(&opened, flags.write);
-                reply.created(&keep, &attributes, GENERATION, fh, flags);
+                reply.created(&keep, &attributes, fh, flags);
             }
             Err(errno) => reply.error(errno::refused_create(errno, exclusive)),
         },

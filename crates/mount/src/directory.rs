@@ -5,9 +5,9 @@
 use crate::attributes::{bare_directory, shown};
 use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
-use crate::replies::{GENERATION, file};
+use crate::replies::file;
 use client::{Client, DirectoryEntry, Step};
-use fuser::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
+use fuse::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use model::{FileId, Name};
 use protocol::Upstream;
 use std::ffi::OsStr;
@@ -153,8 +153,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
 /// As many rows as fit.
 fn answer(rows: &[Row], mut reply: ReplyDirectory) {
     for row in rows {
-        let FileAttr { ino, kind, .. } = row.attributes;
-        if reply.add(ino, row.position, kind, row.name()) {
+        if reply.add(&row.attributes, row.position, row.name()) {
             break;
         }
     }
@@ -168,8 +167,8 @@ fn answer_plus<U: Upstream, C: Containers>(
     mut reply: ReplyDirectoryPlus,
 ) {
     for (row, seen) in rows {
-        let (ino, name) = (row.attributes.ino, row.name());
-        if reply.add(ino, row.position, name, &keep, &row.attributes, GENERATION) {
+        let shown = (&row.attributes, seen.is_some());
+        if reply.add(shown, row.position, row.name(), keep) {
             break;
         }
         seen.map(Seen::hand_over);

@@ -7,7 +7,7 @@ use crate::kernel::{Told, Waits};
 use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
-use fuser::{Errno, INodeNo, Request};
+use fuse::{Errno, INodeNo, Request};
 use model::FileId;
 use protocol::Upstream;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! Which errno a program sees. The only place that knows.
-//! Never: answers ENOSYS but to the call that is meant to vanish: the kernel would not ask again.
+//! Never: answers ENOSYS: the kernel would not ask again.
 
 use client::Error;
-use fuser::Errno;
+use fuse::Errno;
 use model::{BadName, Name};
 use protocol::Objection;
 use std::ffi::OsStr;
@@ -10,8 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 
 /// A signal came for the process that waits.
 pub(crate) const INTERRUPTED: Errno = Errno::EINTR;
-/// To `opendir`: the kernel then opens directories by itself, and caches what they hold.
-pub(crate) const KERNEL_OPENS: Errno = Errno::ENOSYS;
 /// Somebody else has locked it, and who asks does not want to wait.
 pub(crate) const LOCKED: Errno = Errno::EAGAIN;
 /// Flags, ranges or numbers that no file system takes.
@@ -26,8 +24,6 @@ pub(crate) const BUFFER_TOO_SHORT: Errno = Errno::ERANGE;
 pub(crate) const VALUE_TOO_LONG: Errno = Errno::E2BIG;
 /// The range reaches beyond the largest file.
 pub(crate) const FILE_TOO_LARGE: Errno = Errno::EFBIG;
-/// A device command, of which there are none.
-pub(crate) const NO_COMMAND: Errno = Errno::ENOTTY;
 
 /// How a request names its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

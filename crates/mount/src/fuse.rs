@@ -1,29 +1,24 @@
 //! The kernel's requests, each turned into a call of the client's and its outcome into a reply.
 //! Never: waits; that is the driver's.
 
-use crate::attributes::{kind_asked, mode_asked, nothing, shown, time_asked};
+use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked, shown};
 use crate::calls::{self, LookedUp, making};
 use crate::contents::{self, OFFSET_MAX, OpenFile};
 use crate::driver::{Call, Driver, at_once};
 use crate::replies::{
-    GENERATION, answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller,
-    file,
+    answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file,
 };
-use crate::{directory, errno, locks, options, xattrs};
-use client::{Handle, Making, Setting};
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+use crate::{directory, errno, locks, xattrs};
+use client::{Handle, Making};
+use fuse::{
+    FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttributes, WriteFlags,
 };
 use model::Kind;
 use protocol::Upstream;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::SystemTime;
 use store::Containers;
 
 mod changes;
@@ -51,11 +46,6 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
 }
 
 impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
-    fn init(&mut self, _: &Request, kernel: &mut KernelConfig) -> io::Result<()> {
-        options::configure(kernel);
-        Ok(())
-    }
-
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = match name.as_bytes() {
             b"." => LookedUp::Itself,
@@ -66,19 +56,19 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             Call::within("lookup", request, parent),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
-                Ok((Some(seen), keep)) => reply.entry(&keep, &shown(&seen.hand_over()), GENERATION),
+                Ok((Some(seen), keep)) => reply.entry(&keep, &shown(&seen.hand_over())),
                 // The kernel remembers that there is nothing, too.
-                Ok((None, keep)) => reply.entry(&keep, &nothing(), GENERATION),
+                Ok((None, keep)) => reply.entry(&keep, &nothing()),
                 Err(errno) => reply.error(errno),
             },
         );
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, times: u64) {
+    fn forget(&self, ino: INodeNo, times: u64) {
         self.driver.client().forgotten(file(ino), times);
     }
 
-    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
         self.driver.serve_kept(
             Call::of("getattr", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
@@ -86,39 +76,15 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         );
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        if size.is_some_and(|size| size > OFFSET_MAX) {
+    fn setattr(&self, request: &Request, ino: INodeNo, set: SetAttributes, reply: ReplyAttr) {
+        if set.size.is_some_and(|size| size > OFFSET_MAX) {
             return reply.error(errno::FILE_TOO_LARGE);
         }
-        let setting = Setting {
-            mode: mode.map(mode_asked),
-            uid,
-            gid,
-            size,
-            atime: atime.map(time_asked),
-            mtime: mtime.map(time_asked),
-        };
-        let (caller, fh) = (caller(request), fh.map(|fh| Handle(fh.0)));
+        let (caller, handle) = (caller(request), set.handle.map(|handle| Handle(handle.0)));
+        let setting = setting_asked(&set);
         self.driver.serve_kept(
             Call::of("setattr", request, ino),
-            move |client| calls::set_attributes(client, caller, file(ino), fh, &setting),
+            move |client| calls::set_attributes(client, caller, file(ino), handle, &setting),
             move |outcome| answer_attributes(reply, outcome),
         );
     }
@@ -185,11 +151,11 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        target: &Path,
+        target: &OsStr,
         reply: ReplyEntry,
     ) {
         let name = name_or_error!(name, reply);
-        let target = Some(target.as_os_str().as_bytes().to_vec());
+        let target = Some(target.as_bytes().to_vec());
         let making = Making { target, ..making(caller(request), Kind::Symlink, SYMLINK_MODE) };
         self.make(("symlink", request), (parent, name), (making, 0), reply);
     }
@@ -251,139 +217,87 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         contents::create(&self.driver, request, made, reply);
     }
 
+    fn tmpfile(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(errno::NOT_KEPT);
+    }
+
     fn read(
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        contents::read(&self.driver, OpenFile::of(request, ino, fh), offset, size, reply);
+        contents::read(&self.driver, OpenFile::of(request, ino, handle), offset, size, reply);
     }
 
     fn write(
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        handle: FileHandle,
         offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        bytes: &[u8],
+        flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let open = OpenFile::of(request, ino, fh);
-        contents::write(&self.driver, open, offset, data, write_flags, reply);
+        let open = OpenFile::of(request, ino, handle);
+        contents::write(&self.driver, open, offset, bytes, flags, reply);
     }
 
     fn flush(
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
-        lock_owner: LockOwner,
+        handle: FileHandle,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        contents::flush(&self.driver, OpenFile::of(request, ino, fh), lock_owner, reply);
+        contents::flush(&self.driver, OpenFile::of(request, ino, handle), owner, reply);
     }
 
-    fn getlk(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
-        reply: ReplyLock,
-    ) {
-        let asked = locks::Asked { request, ino, fh, owner, start, end, typ, pid };
-        locks::get(&self.driver, &asked, reply);
+    fn getlk(&self, request: &Request, ino: INodeNo, lock: LockAsked, reply: ReplyLock) {
+        locks::get(&self.driver, &locks::Asked { request, ino, lock }, reply);
     }
 
     fn setlk(
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
-        sleep: bool,
+        lock: LockAsked,
+        waits: bool,
         reply: ReplyEmpty,
     ) {
-        let asked = locks::Asked { request, ino, fh, owner, start, end, typ, pid };
-        locks::set(&self.driver, &asked, sleep, reply);
+        locks::set(&self.driver, &locks::Asked { request, ino, lock }, waits, reply);
     }
 
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.driver.client().release(Handle(fh.0));
-        reply.ok();
+    fn release(&self, handle: FileHandle) {
+        self.driver.client().release(Handle(handle.0));
     }
 
-    fn fsync(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        contents::fsync(&self.driver, OpenFile::of(request, ino, fh), reply);
+    fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        contents::fsync(&self.driver, OpenFile::of(request, ino, handle), reply);
     }
 
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.error(errno::KERNEL_OPENS);
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, request: &Request, ino: INodeNo, offset: u64, reply: ReplyDirectory) {
         directory::list(&self.driver, request, ino, offset, reply);
     }
 
-    fn readdirplus(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
+    fn readdirplus(&self, request: &Request, ino: INodeNo, offset: u64, reply: ReplyDirectoryPlus) {
         directory::list_plus(&self.driver, request, ino, offset, reply);
     }
 
-    fn fsyncdir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, reply: ReplyEmpty) {
         self.driver.serve(
             Call::of("fsyncdir", request, ino),
             |client| client.sync_names().map(at_once),
@@ -409,7 +323,6 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         name: &OsStr,
         value: &[u8],
         flags: i32,
-        _position: u32,
         reply: ReplyEmpty,
     ) {
         xattrs::set(&self.driver, request, ino, (name, value, flags), reply);
@@ -434,31 +347,17 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         xattrs::remove(&self.driver, request, ino, name, reply);
     }
 
-    fn ioctl(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(errno::NO_COMMAND);
-    }
-
     fn fallocate(
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let open = OpenFile::of(request, ino, fh);
+        let open = OpenFile::of(request, ino, handle);
         contents::allocate(&self.driver, open, offset, length, mode, reply);
     }
 
@@ -466,29 +365,23 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         &self,
         request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        contents::seek(&self.driver, OpenFile::of(request, ino, fh), offset, whence, reply);
+        contents::seek(&self.driver, OpenFile::of(request, ino, handle), offset, whence, reply);
     }
 
     fn copy_file_range(
         &self,
         request: &Request,
-        _ino_in: INodeNo,
-        fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        fh_out: FileHandle,
-        offset_out: u64,
+        (from, from_offset): (FileHandle, u64),
+        (ino, handle, offset): (INodeNo, FileHandle, u64),
         length: u64,
-        _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let from = (Handle(fh_in.0), offset_in);
-        let to = OpenFile::of(request, ino_out, fh_out);
-        contents::copy(&self.driver, from, (to, offset_out), length, reply);
+        let to = OpenFile::of(request, ino, handle);
+        contents::copy(&self.driver, (Handle(from.0), from_offset), (to, offset), length, reply);
     }
 }

@@ -8,12 +8,13 @@
 //! Never: runs on a thread that answers requests.
 
 use client::Kernel;
-use fuser::{INodeNo, Notifier};
+use fuse::{INodeNo, Notifier};
 use model::{FileId, Name};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IoSlice, Write};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,12 +29,6 @@ const PATIENCE_MAX: Duration = Duration::from_secs(5);
 const QUEUE_MAX: usize = 65_536;
 /// So many files can be held by requests that wait before the rest has to wait too.
 const THREADS: usize = 4;
-
-/// Of a notice: see FUSE_NOTIFY_INVAL_ENTRY in the kernel's `linux/fuse.h`.
-const NOTIFY_ENTRY: i32 = 3;
-/// The name is asked for again before it is used again. Without this the kernel unhooks the
-/// directory from its tree even if it turns out to be the same, and a shell in it loses its way.
-const EXPIRE_ONLY: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Forget {
@@ -135,12 +130,6 @@ trait Carry: Send + Sync + 'static {
     fn carry_out(&self, forget: &Forget) -> io::Result<()>;
 }
 
-/// The kernel's ear.
-struct Device {
-    notifier: Notifier,
-    device: File,
-}
-
 pub(crate) struct Forgetter {
     shared: Arc<Shared>,
     told: Told,
@@ -154,13 +143,8 @@ struct Shared {
 }
 
 impl Forgetter {
-    pub(crate) fn start(
-        notifier: Notifier,
-        device: File,
-        told: Told,
-        waits: Waits,
-    ) -> io::Result<Forgetter> {
-        Forgetter::carried_out_by(Device { notifier, device }, told, waits)
+    pub(crate) fn start(notifier: Notifier, told: Told, waits: Waits) -> io::Result<Forgetter> {
+        Forgetter::carried_out_by(notifier, told, waits)
     }
 
     fn carried_out_by(carrier: impl Carry, told: Told, waits: Waits) -> io::Result<Forgetter> {
@@ -297,47 +281,18 @@ impl Kernel for Forgetter {
     }
 }
 
-impl Carry for Device {
+impl Carry for Notifier {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
-            Forget::Attributes(file) => self.notifier.inval_inode(INodeNo(file.0), -1, 0),
-            Forget::Contents(file) => self.notifier.inval_inode(INodeNo(file.0), 0, 0),
+            Forget::Attributes(file) => self.forget_inode(INodeNo(file.0), false),
+            Forget::Contents(file) => self.forget_inode(INodeNo(file.0), true),
             Forget::Entry(directory, name) => {
                 // The listing first: the kernel forgets it with a name only if it knows the name.
-                self.notifier.inval_inode(INodeNo(directory.0), 0, 0)?;
-                self.expire(*directory, name)
+                self.forget_inode(INodeNo(directory.0), true)?;
+                self.expire_entry(INodeNo(directory.0), OsStr::from_bytes(name.as_bytes()))
             }
         }
     }
-}
-
-impl Device {
-    fn expire(&self, directory: FileId, name: &Name) -> io::Result<()> {
-        let notice = entry_notice(directory, name);
-        match (&self.device).write_vectored(&[IoSlice::new(&notice)]) {
-            // The kernel does not have the name.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome.map(|_| ()),
-        }
-    }
-}
-
-/// A notice as the kernel reads it: length, code and 0 in place of a request's number; then the
-/// directory, the length of the name and flags; then the name and a NUL.
-fn entry_notice(directory: FileId, name: &Name) -> Vec<u8> {
-    const HEAD_BYTES: usize = 16 + 16;
-    let name = name.as_bytes();
-    let length = HEAD_BYTES + name.len() + 1;
-    let mut notice = Vec::with_capacity(length);
-    notice.extend((length as u32).to_ne_bytes());
-    notice.extend(NOTIFY_ENTRY.to_ne_bytes());
-    notice.extend(0_u64.to_ne_bytes());
-    notice.extend(directory.0.to_ne_bytes());
-    notice.extend((name.len() as u32).to_ne_bytes());
-    notice.extend(EXPIRE_ONLY.to_ne_bytes());
-    notice.extend(name);
-    notice.push(0);
-    notice
 }
 
 #[cfg(test)]
@@ -456,15 +411,5 @@ mod tests {
         assert!(start.elapsed() < PATIENCE);
         let silence = carried_out.recv_timeout(10 * PATIENCE);
         assert_eq!(silence, Err(RecvTimeoutError::Disconnected), "the threads are gone");
-    }
-
-    #[test]
-    fn a_notice_has_the_kernels_layout() {
-        let notice = entry_notice(FileId(0x0102), &name("ab"));
-        assert_eq!(notice.len(), 35);
-        assert_eq!(notice[..4], 35_u32.to_ne_bytes());
-        assert_eq!(notice[16..24], 0x0102_u64.to_ne_bytes());
-        assert_eq!(notice[24..28], 2_u32.to_ne_bytes());
-        assert_eq!(&notice[32..], b"ab\0");
     }
 }

@@ -1,16 +1,13 @@
 //! Locks of processes, as the kernel hands them on.
 //!
-//! The library does not say whether a lock is one of flock(2) or of fcntl(2), which do not know of
-//! each other. Only a lock of the whole file can be one of flock; then /proc tells which call the
-//! process is in. Where that may not be read, both are taken for locks of fcntl, as on NFS.
+//! Those of flock(2) and of fcntl(2) do not know of each other.
 //! Never: lets a lock that is waited for hold up another request.
 
-use crate::contents::OFFSET_MAX;
 use crate::driver::{Call, Driver};
 use crate::errno;
 use crate::replies::{caller, file};
 use client::{Client, Handle, LockCall, Owner, Tried};
-use fuser::{FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
+use fuse::{INodeNo, LockAsked, ReplyEmpty, ReplyLock, Request};
 use model::{FileId, Lock, LockKind};
 use protocol::Upstream;
 use store::Containers;
@@ -19,75 +16,27 @@ use store::Containers;
 pub(crate) struct Asked<'a> {
     pub request: &'a Request,
     pub ino: INodeNo,
-    pub fh: FileHandle,
-    pub owner: LockOwner,
-    pub start: u64,
-    pub end: u64,
-    pub typ: i32,
-    pub pid: u32,
-}
-
-/// Which kinds of lock a request may mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Means {
-    Record,
-    Whole,
-    /// A whole file, and the call cannot be seen.
-    Either,
-}
-
-impl Means {
-    /// What a lock is taken for.
-    fn kind(self) -> LockKind {
-        match self {
-            Means::Whole => LockKind::Whole,
-            Means::Record | Means::Either => LockKind::Record,
-        }
-    }
-
-    /// What is given up.
-    fn kinds(self) -> &'static [LockKind] {
-        match self {
-            Means::Whole => &[LockKind::Whole],
-            Means::Record => &[LockKind::Record],
-            Means::Either => &[LockKind::Record, LockKind::Whole],
-        }
-    }
-}
-
-/// Goes by what `/proc/TID/syscall` says of a thread: the number of the call it is in comes first.
-fn meant(start: u64, end: u64, syscall: Option<&str>) -> Means {
-    if start != 0 || end < OFFSET_MAX {
-        return Means::Record;
-    }
-    let number = syscall.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    match number {
-        Some(libc::SYS_flock) => Means::Whole,
-        Some(libc::SYS_fcntl) => Means::Record,
-        _ => Means::Either,
-    }
+    pub lock: LockAsked,
 }
 
 impl Asked<'_> {
-    fn means(&self) -> Means {
-        let whole = self.start == 0 && self.end >= OFFSET_MAX;
-        let path = whole.then(|| format!("/proc/{}/syscall", self.request.pid()));
-        let line = path.and_then(|path| std::fs::read_to_string(path).ok());
-        meant(self.start, self.end, line.as_deref())
+    fn is_empty(&self) -> bool {
+        self.lock.end < self.lock.start
     }
 
-    fn lock_call(&self, means: Means) -> LockCall {
+    fn lock_call(&self) -> LockCall {
+        let LockAsked { handle, owner, flock, start, end, kind, pid } = self.lock;
         LockCall {
             file: file(self.ino),
-            handle: Handle(self.fh.0),
-            owner: Owner(self.owner.0),
+            handle: Handle(handle.0),
+            owner: Owner(owner.0),
             lock: Lock {
-                kind: means.kind(),
-                exclusive: self.typ == libc::F_WRLCK,
-                first: self.start,
-                last: self.end,
+                kind: if flock { LockKind::Whole } else { LockKind::Record },
+                exclusive: kind == libc::F_WRLCK,
+                first: start,
+                last: end,
             },
-            process: self.pid,
+            process: pid,
         }
     }
 }
@@ -98,13 +47,12 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     waits: bool,
     reply: ReplyEmpty,
 ) {
-    if asked.end < asked.start {
+    if asked.is_empty() {
         return reply.error(errno::INVALID);
     }
-    let means = asked.means();
-    let lock = asked.lock_call(means);
-    if asked.typ == libc::F_UNLCK {
-        return unlock(driver, asked, lock, means, reply);
+    let lock = asked.lock_call();
+    if asked.lock.kind == libc::F_UNLCK {
+        return unlock(driver, asked, lock, reply);
     }
     let call = Call::of("setlk", asked.request, asked.ino);
     match driver.client().try_lock(&lock) {
@@ -151,7 +99,6 @@ fn unlock<U: Upstream, C: Containers>(
     driver: &Driver<U, C>,
     asked: &Asked<'_>,
     lock: LockCall,
-    means: Means,
     reply: ReplyEmpty,
 ) {
     let caller = caller(asked.request);
@@ -165,7 +112,7 @@ fn unlock<U: Upstream, C: Containers>(
             if stored == Err(errno::INTERRUPTED) {
                 return reply.error(errno::INTERRUPTED);
             }
-            let unlocked = client.unlock(&lock, means.kinds());
+            let unlocked = client.unlock(&lock, &[lock.lock.kind]);
             match stored.and(unlocked.map_err(|error| call.refused(&error))) {
                 Ok(()) => tell(&again, call, lock.file, reply),
                 Err(errno) => reply.error(errno),
@@ -180,11 +127,11 @@ pub(crate) fn get<U: Upstream, C: Containers>(
     asked: &Asked<'_>,
     reply: ReplyLock,
 ) {
-    if asked.end < asked.start {
+    if asked.is_empty() {
         return reply.error(errno::INVALID);
     }
     // flock(2) has no such call.
-    let lock = asked.lock_call(Means::Record);
+    let lock = asked.lock_call();
     let call = Call::of("getlk", asked.request, asked.ino);
     let client = driver.client().clone();
     driver.wait_for_a_lock(call, async move { client.look_at_lock(&lock).await }, move |outcome| {
@@ -197,29 +144,4 @@ pub(crate) fn get<U: Upstream, C: Containers>(
             Err(errno) => reply.error(errno),
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_is_one_of_flock_if_it_has_no_end_and_its_process_is_in_flock() {
-        let flock = format!("{} 0x3 0x2 0x0 0x7ffd 0x7f\n", libc::SYS_flock);
-        let fcntl = format!("{} 0x3 0x6 0x0 0x7ffd 0x7f\n", libc::SYS_fcntl);
-        let whole = |line| meant(0, OFFSET_MAX, line);
-        assert_eq!(whole(Some(&flock)), Means::Whole);
-        assert_eq!(whole(Some(&fcntl)), Means::Record);
-        assert_eq!(meant(0, 9, Some(&flock)), Means::Record);
-        assert_eq!(meant(1, OFFSET_MAX, Some(&flock)), Means::Record);
-    }
-
-    #[test]
-    fn where_it_cannot_be_seen_what_is_meant_a_lock_is_one_of_fcntl_and_either_is_given_up() {
-        for line in [None, Some("running\n"), Some(""), Some("-1 0x7f 0x7f\n")] {
-            let means = meant(0, OFFSET_MAX, line);
-            assert_eq!(means.kind(), LockKind::Record);
-            assert_eq!(means.kinds().len(), 2);
-        }
-    }
 }

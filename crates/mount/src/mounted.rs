@@ -5,17 +5,15 @@
 use crate::driver::Driver;
 use crate::fuse::Fuse;
 use crate::kernel::{Forgetter, Told, Waits};
-use crate::options::{MountError, MountOptions, check_mountpoint, config, refused};
+use crate::options::{MountError, MountOptions, check_mountpoint, refused, settings, tell};
 use crate::readahead;
 use crate::table;
 use crate::watch::Watch;
 use client::Client;
-use fuser::Session;
+use fuse::Session;
 use protocol::Upstream;
 use rustix::mount::{UnmountFlags, unmount};
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -59,10 +57,10 @@ pub fn mount<U: Upstream, C: Containers>(
     let watch = Watch::start().map_err(failed)?;
     let driver = Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone());
     let fuse = Fuse::new(driver.noting_reads(options.notes_reads()));
-    let session = Session::new(fuse, &mountpoint, &config(&options))
+    let session = Session::mount(fuse, &mountpoint, settings(&options))
         .map_err(|source| refused(&mountpoint, source))?;
-    let device = File::from(session.as_fd().try_clone_to_owned().map_err(failed)?);
-    let forgetter = Forgetter::start(session.notifier(), device, told, waits).map_err(failed)?;
+    tell(session.agreed());
+    let forgetter = Forgetter::start(session.notifier(), told, waits).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
     client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
 

@@ -1,6 +1,6 @@
 //! How a volume is mounted, and in which words it is said that it cannot be.
 
-use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
+use fuse::{Agreed, InitFlags, Settings};
 use rustix::fs::{Access, StatFs, access, stat, statfs};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,22 +25,20 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 /// which files can be opened by handle; explicit invalidation, because the client says when;
 /// access control lists, by which it decides; and that it leaves the mask of a user to us, which
 /// does not count where a directory hands such a list down.
-const WANTED: [InitFlags; 14] = [
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_POSIX_LOCKS,
-    InitFlags::FUSE_FLOCK_LOCKS,
-];
+const WANTED: InitFlags = InitFlags::ATOMIC_O_TRUNC
+    .union(InitFlags::EXPORT_SUPPORT)
+    .union(InitFlags::DO_READDIRPLUS)
+    .union(InitFlags::READDIRPLUS_AUTO)
+    .union(InitFlags::ASYNC_DIO)
+    .union(InitFlags::PARALLEL_DIROPS)
+    .union(InitFlags::HANDLE_KILLPRIV_V2)
+    .union(InitFlags::CACHE_SYMLINKS)
+    .union(InitFlags::NO_OPENDIR_SUPPORT)
+    .union(InitFlags::EXPLICIT_INVAL_DATA)
+    .union(InitFlags::POSIX_ACL)
+    .union(InitFlags::DONT_MASK)
+    .union(InitFlags::POSIX_LOCKS)
+    .union(InitFlags::FLOCK_LOCKS);
 
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
@@ -72,17 +70,6 @@ pub enum KernelFlag {
     Sync,
     /// Every change of a directory is.
     DirSync,
-}
-
-impl KernelFlag {
-    fn option(self) -> MountOption {
-        match self {
-            KernelFlag::NoExec => MountOption::NoExec,
-            KernelFlag::NoAtime => MountOption::NoAtime,
-            KernelFlag::Sync => MountOption::Sync,
-            KernelFlag::DirSync => MountOption::DirSync,
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -148,25 +135,24 @@ pub(crate) fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, MountError>
     Ok(path)
 }
 
-pub(crate) fn config(options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(source_name(&options.fs_name)),
-        // As it stands: the library gives its own option of this name to fusermount3 alone.
-        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
-        MountOption::DefaultPermissions,
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    config.mount_options.extend(options.kernel_flags.iter().map(|flag| flag.option()));
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let processors = || std::thread::available_parallelism().map_or(THREADS_MIN, usize::from);
-    let threads = options.threads.unwrap_or_else(processors);
-    config.n_threads = Some(threads.clamp(THREADS_MIN, THREADS_MAX));
-    // An ordinary user's descriptor comes from fusermount3; another can be opened only if the
-    // device is open to all.
-    let device = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
-    config.clone_fd = device.is_ok();
-    config
+pub(crate) fn settings(options: &MountOptions) -> Settings {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let has = |flag| options.kernel_flags.contains(&flag);
+    Settings {
+        source: source_name(&options.fs_name),
+        subtype: SUBTYPE.into(),
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+        no_exec: has(KernelFlag::NoExec),
+        no_atime: has(KernelFlag::NoAtime),
+        sync: has(KernelFlag::Sync),
+        dir_sync: has(KernelFlag::DirSync),
+        flags: WANTED,
+        bytes_max: WRITE_BYTES_MAX,
+        background_max: BACKGROUND_MAX,
+        threads: options.threads.unwrap_or(processors).clamp(THREADS_MIN, THREADS_MAX),
+        looks: processors > 1,
+    }
 }
 
 /// fusermount3 takes options as one list: what would end an item, or hide the end, is replaced.
@@ -176,21 +162,11 @@ fn source_name(name: &str) -> String {
     if name.is_empty() { SUBTYPE.into() } else { name }
 }
 
-/// Agrees with the kernel on what each side does.
-pub(crate) fn configure(kernel: &mut KernelConfig) {
-    for flag in WANTED {
-        if kernel.add_capabilities(flag).is_err() {
-            tracing::debug!(?flag, "the kernel is too old for this; going on without it");
-        }
-    }
-    for refused in [
-        kernel.set_max_write(WRITE_BYTES_MAX).err(),
-        kernel.set_max_background(BACKGROUND_MAX).err().map(u32::from),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        tracing::warn!(nearest = refused, "the kernel's limits are not as expected");
+/// Says what the kernel cannot do.
+pub(crate) fn tell(agreed: &Agreed) {
+    if !agreed.lacking.is_empty() {
+        let lacking = agreed.lacking;
+        tracing::debug!(?lacking, "the kernel is too old for this; going on without it");
     }
 }
 
@@ -275,9 +251,8 @@ mod tests {
     #[test]
     fn what_the_kernel_is_to_keep_to_is_told_to_it() {
         let kernel_flags = vec![KernelFlag::NoExec, KernelFlag::Sync];
-        let told = config(&MountOptions { kernel_flags, ..MountOptions::default() }).mount_options;
-        assert!(told.contains(&MountOption::NoExec) && told.contains(&MountOption::Sync));
-        assert!(!told.contains(&MountOption::DirSync) && !told.contains(&MountOption::Suid));
+        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() });
+        assert!(told.no_exec && told.sync && !told.dir_sync && !told.no_atime);
     }
 
     #[test]
@@ -292,8 +267,8 @@ mod tests {
     #[test]
     fn a_few_threads_are_used_however_many_are_asked_for() {
         let threads = |threads| {
-            config(&MountOptions { threads: Some(threads), ..MountOptions::default() }).n_threads
+            settings(&MountOptions { threads: Some(threads), ..MountOptions::default() }).threads
         };
-        assert_eq!([threads(0), threads(3), threads(999)], [Some(2), Some(3), Some(8)]);
+        assert_eq!([threads(0), threads(3), threads(999)], [2, 3, 8]);
     }
 }

@@ -3,9 +3,7 @@
 use crate::attributes::shown;
 use crate::calls::Seen;
 use client::{Caller, Found};
-use fuser::{
-    Errno, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request,
-};
+use fuse::{Errno, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request};
 use model::{FileId, NAME_BYTES_MAX};
 use protocol::{Totals, Upstream};
 use std::time::Duration;
@@ -13,9 +11,6 @@ use store::Containers;
 
 /// The unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u32 = 4096;
-
-/// File ids are never used again, so there is one generation.
-pub(crate) const GENERATION: Generation = Generation(0);
 
 pub(crate) fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid() }
@@ -30,7 +25,7 @@ pub(crate) fn answer_entry<U: Upstream, C: Containers>(
     outcome: Result<(Seen<U, C>, Duration), Errno>,
 ) {
     match outcome {
-        Ok((seen, keep)) => reply.entry(&keep, &shown(&seen.hand_over()), GENERATION),
+        Ok((seen, keep)) => reply.entry(&keep, &shown(&seen.hand_over())),
         Err(errno) => reply.error(errno),
     }
 }
@@ -60,14 +55,12 @@ pub(crate) fn answer_data(reply: ReplyData, outcome: Result<Vec<u8>, Errno>) {
 pub(crate) fn answer_totals(reply: ReplyStatfs, totals: &Totals) {
     let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK_BYTES);
     let free = blocks(totals.bytes_free);
-    reply.statfs(
-        blocks(totals.bytes).saturating_add(free),
-        free,
-        free,
-        totals.files.saturating_add(totals.files_free),
-        totals.files_free,
-        STATFS_BLOCK_BYTES,
-        NAME_BYTES_MAX as u32,
-        STATFS_BLOCK_BYTES,
-    );
+    reply.totals(&fuse::Totals {
+        blocks: blocks(totals.bytes).saturating_add(free),
+        blocks_free: free,
+        files: totals.files.saturating_add(totals.files_free),
+        files_free: totals.files_free,
+        block_bytes: STATFS_BLOCK_BYTES,
+        name_bytes_max: NAME_BYTES_MAX as u32,
+    });
 }

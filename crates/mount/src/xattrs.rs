@@ -4,7 +4,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::replies::{answer_empty, caller, file};
 use crate::{calls, errno};
 use client::XattrFlag;
-use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
+use fuse::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use model::{ACL_ACCESS, ACL_DEFAULT};
 use protocol::Upstream;
 use std::ffi::OsStr;

@@ -6,7 +6,7 @@ use crate::calls;
 use crate::driver::Call;
 use crate::replies::{answer_empty, answer_entry, caller, file};
 use client::{Caller, Making};
-use fuser::{INodeNo, ReplyEmpty, ReplyEntry, Request};
+use fuse::{INodeNo, ReplyEmpty, ReplyEntry, Request};
 use model::Name;
 use protocol::Upstream;
 use store::Containers;

@@ -1,0 +1,152 @@
+//! Makes a mount: by the call, for who may; otherwise by fusermount3, which may for everybody.
+
+use crate::device::Device;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{FdFlags, IoSliceMut, fcntl_setfd};
+use rustix::mount::{MountFlags, mount};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The helper, which has an older name on older systems, wherever it may be when PATH does not
+/// lead to it.
+const HELPERS: [&str; 4] = ["fusermount3", "fusermount", "/bin/fusermount3", "/bin/fusermount"];
+/// By which it learns where to send the descriptor of the mount.
+const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct How {
+    /// What `mount` shows as the source.
+    pub source: String,
+    /// What it shows as the kind, after `fuse.`.
+    pub subtype: String,
+    pub allow_other: bool,
+    pub read_only: bool,
+    pub no_exec: bool,
+    pub no_atime: bool,
+    pub sync: bool,
+    pub dir_sync: bool,
+}
+
+/// Mounts, and gives back the device that has the mount.
+pub(crate) fn make(mountpoint: &Path, how: &How) -> io::Result<Device> {
+    match by_the_call(mountpoint, how) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            by_the_helper(mountpoint, how)
+        }
+        outcome => outcome,
+    }
+}
+
+fn by_the_call(mountpoint: &Path, how: &How) -> io::Result<Device> {
+    use rustix::fd::AsRawFd;
+    let device = Device::open()?;
+    let root_mode = libc::S_IFDIR;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let others = if how.allow_other { ",allow_other" } else { "" };
+    let fd = device.descriptor().as_raw_fd();
+    let options = format!(
+        "fd={fd},rootmode={root_mode:o},user_id={uid},group_id={gid},default_permissions{others}"
+    );
+    let kind = format!("fuse.{}", how.subtype);
+    let options = CString::new(options)?;
+    mount(how.source.as_str(), mountpoint, kind.as_str(), how.flags(), Some(options.as_c_str()))?;
+    Ok(device)
+}
+
+impl How {
+    fn flags(&self) -> MountFlags {
+        let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let told = [
+            (self.read_only, MountFlags::RDONLY),
+            (self.no_exec, MountFlags::NOEXEC),
+            (self.no_atime, MountFlags::NOATIME),
+            (self.sync, MountFlags::SYNCHRONOUS),
+            (self.dir_sync, MountFlags::DIRSYNC),
+        ];
+        told.into_iter().filter(|(is_told, _)| *is_told).for_each(|(_, flag)| flags |= flag);
+        flags
+    }
+
+    /// As the helper takes them: one list.
+    fn list(&self) -> String {
+        let mut list = format!("fsname={},subtype={}", self.source, self.subtype);
+        list += ",nosuid,nodev,default_permissions";
+        let told = [
+            (self.read_only, "ro"),
+            (self.no_exec, "noexec"),
+            (self.no_atime, "noatime"),
+            (self.sync, "sync"),
+            (self.dir_sync, "dirsync"),
+            (self.allow_other, "allow_other"),
+        ];
+        for (_, word) in told.iter().filter(|(is_told, _)| *is_told) {
+            list.push(',');
+            list += word;
+        }
+        list
+    }
+}
+
+fn by_the_helper(mountpoint: &Path, how: &How) -> io::Result<Device> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for helper in HELPERS {
+        match by_helper(helper, mountpoint, how) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
+            outcome => return outcome,
+        }
+    }
+    Err(last)
+}
+
+fn by_helper(helper: &str, mountpoint: &Path, how: &How) -> io::Result<Device> {
+    use rustix::fd::AsRawFd;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fcntl_setfd(&theirs, FdFlags::empty())?;
+    let mut child = Command::new(helper)
+        .arg("-o")
+        .arg(how.list())
+        .arg("--")
+        .arg(mountpoint)
+        .env(SOCKET_VARIABLE, theirs.as_raw_fd().to_string())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    drop(theirs);
+    let received = receive(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_string(&mut said)?;
+    }
+    let status = child.wait()?;
+    match received {
+        Ok(Some(descriptor)) => Ok(Device::of(descriptor)),
+        _ if !said.trim().is_empty() => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, said.trim().to_owned()))
+        }
+        Ok(None) => Err(io::Error::other(format!("{helper} ended with {status}"))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The descriptor that the helper sends. None: it ended without.
+fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0; 1];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket.as_fd(), &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            return Ok(descriptors.next());
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,230 @@
+//! A mount, from the first request to the last.
+//! Holds: ends when the mount is gone, and never because of one request.
+
+use crate::answer::Reply;
+use crate::asked::{Asked, Bad, HEAD_BYTES, read};
+use crate::device::Device;
+use crate::dispatch::{Filesystem, dispatch};
+use crate::mounting::{self, How};
+use crate::notice::Notifier;
+use crate::opening::{Agreed, Opening, Wanted, open};
+use crate::words::{Errno, InitFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a request has besides the bytes that it writes.
+const BESIDES_BYTES: usize = 4096;
+/// Requests before the first that tells what the kernel is.
+const OPENINGS_MAX: u32 = 4;
+/// So long a thread looks again and again for the next request before it sleeps. Waking it up takes
+/// about as long on most machines, and programs that wait for one call after the other make the next
+/// one within it.
+const LOOKS_FOR: Duration = Duration::from_micros(40);
+/// Looks before the clock is read again.
+const LOOKS: u32 = 8;
+
+/// How a file system is mounted, and what it asks of the kernel.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What `mount` shows as the source and as the kind, after `fuse.`. No blanks and no commas.
+    pub source: String,
+    pub subtype: String,
+    pub allow_other: bool,
+    pub read_only: bool,
+    pub no_exec: bool,
+    pub no_atime: bool,
+    /// Every write is synced; every change of a directory.
+    pub sync: bool,
+    pub dir_sync: bool,
+    pub flags: InitFlags,
+    /// Bytes of one request to read or write, at most.
+    pub bytes_max: u32,
+    /// Requests for nobody in particular, at once.
+    pub background_max: u16,
+    /// Threads that read requests; at least one.
+    pub threads: usize,
+    /// Whether threads look for the next request for a moment before they sleep: not where there is
+    /// one processor, which the program that asks needs.
+    pub looks: bool,
+}
+
+/// A mount that is there. Requests wait until it runs.
+#[derive(Debug)]
+pub struct Session<F> {
+    fs: F,
+    device: Arc<Device>,
+    settings: Settings,
+    agreed: Agreed,
+}
+
+/// What the threads of a mount share.
+struct Shared<F> {
+    fs: F,
+    bytes_max: usize,
+    looks: bool,
+    /// One of them looks for requests without sleeping.
+    looking: AtomicBool,
+}
+
+impl<F: Filesystem> Session<F> {
+    /// Mounts, and agrees with the kernel on what each side does. Errors: as mount(2) has them, or
+    /// what fusermount3 said.
+    pub fn mount(fs: F, mountpoint: &Path, settings: Settings) -> io::Result<Session<F>> {
+        let how = How {
+            source: settings.source.clone(),
+            subtype: settings.subtype.clone(),
+            allow_other: settings.allow_other,
+            read_only: settings.read_only,
+            no_exec: settings.no_exec,
+            no_atime: settings.no_atime,
+            sync: settings.sync,
+            dir_sync: settings.dir_sync,
+        };
+        let device = Arc::new(mounting::make(mountpoint, &how)?);
+        let agreed = agree(&device, &settings)?;
+        Ok(Session { fs, device, settings, agreed })
+    }
+
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    pub fn notifier(&self) -> Notifier {
+        Notifier::of(&self.device)
+    }
+
+    /// Answers requests until the mount is gone.
+    pub fn run(self) -> io::Result<()> {
+        let Session { fs, device, settings, .. } = self;
+        let bytes_max = usize::try_from(settings.bytes_max).unwrap_or(usize::MAX / 2);
+        let looks = settings.looks;
+        let shared = Arc::new(Shared { fs, bytes_max, looks, looking: AtomicBool::new(false) });
+        let mut threads = Vec::new();
+        for number in 1..settings.threads.max(1) {
+            // Without a descriptor of its own a thread shares ours: an ordinary user may not be
+            // allowed to open the device.
+            let device = device.beside().map_or_else(|_| Arc::clone(&device), Arc::new);
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
+            threads.push(thread.spawn(move || shared.serve(&device))?);
+        }
+        let mut outcome = shared.serve(&device);
+        for thread in threads {
+            let ended = thread.join().unwrap_or_else(|_| {
+                Err(io::Error::other("a thread that answers requests broke down"))
+            });
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+impl<F> AsFd for Session<F> {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        let descriptor: &OwnedFd = self.device.descriptor();
+        descriptor.as_fd()
+    }
+}
+
+/// The first requests of a mount are about what each side does.
+fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
+    let Settings { flags, bytes_max, background_max, .. } = *settings;
+    let wanted = Wanted { flags, bytes_max, background_max };
+    // As long as the kernel wants a buffer to be.
+    let mut buffer = vec![0; BESIDES_BYTES * 4];
+    for _ in 0..OPENINGS_MAX {
+        let Some(count) = device.read(&mut buffer)? else { continue };
+        let (request, offered) = match read(&buffer[..count]) {
+            Ok((request, Asked::Init(offered))) => (request, offered),
+            Ok((request, _)) | Err(Bad::Short { request, .. }) => {
+                Reply::to(device, request.unique).error(Errno::EIO);
+                continue;
+            }
+            Err(Bad::NoHead) => continue,
+        };
+        let reply = Reply::to(device, request.unique);
+        let (opening, answer) = open(&offered, &wanted);
+        match opening {
+            Opening::Agreed(agreed) => {
+                reply.ok(&answer);
+                return Ok(agreed);
+            }
+            Opening::Again => reply.ok(&answer),
+            Opening::TooOld => {
+                reply.error(Errno::EPERM);
+                let (major, minor) = (offered.major, offered.minor);
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("the kernel speaks FUSE {major}.{minor}; Linux 5.4 or later is needed"),
+                ));
+            }
+        }
+    }
+    Err(io::Error::other("the kernel does not say what it is"))
+}
+
+impl<F: Filesystem> Shared<F> {
+    fn serve(&self, device: &Arc<Device>) -> io::Result<()> {
+        if self.looks {
+            device.never_waits()?;
+        }
+        let mut buffer = vec![0; self.bytes_max + BESIDES_BYTES];
+        loop {
+            let count = match self.next(device, &mut buffer) {
+                Ok(Some(count)) => count,
+                Ok(None) => continue,
+                // The mount is gone.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            match read(&buffer[..count]) {
+                Ok((request, asked)) => dispatch(&self.fs, device, &request, asked),
+                Err(Bad::Short { request, opcode }) => {
+                    tracing::warn!(opcode, count, "the kernel's request cannot be read");
+                    Reply::to(device, request.unique).error(Errno::EIO);
+                }
+                Err(Bad::NoHead) => {
+                    tracing::warn!(count, least = HEAD_BYTES, "this is no request of the kernel's");
+                }
+            }
+        }
+    }
+
+    /// The next request, for which one thread looks a moment before it sleeps. None: look again.
+    fn next(&self, device: &Device, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        if !self.looks {
+            return device.read(buffer);
+        }
+        if !self.looking.swap(true, Ordering::AcqRel) {
+            let found = look(device, buffer);
+            self.looking.store(false, Ordering::Release);
+            if !matches!(found, Ok(None)) {
+                return found;
+            }
+        }
+        if let Some(count) = device.read(buffer)? {
+            return Ok(Some(count));
+        }
+        device.wait()?;
+        device.read(buffer)
+    }
+}
+
+fn look(device: &Device, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    let begun = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if let Some(count) = device.read(buffer)? {
+                return Ok(Some(count));
+            }
+            std::hint::spin_loop();
+        }
+        if begun.elapsed() > LOOKS_FOR {
+            return Ok(None);
+        }
+    }
+}
