@@ -1,9 +1,13 @@
 //! Published test suites, run on mounts and on the disk below them: what the disk passes, a mount
 //! must pass.
 
+mod cases;
 pub mod fsx;
+pub mod loads;
 pub mod pjdfstest;
+pub mod postgres;
 mod report;
+pub mod sqlite;
 
 use crate::loopback::{Client, Origin};
 use crate::machine;
@@ -32,23 +36,23 @@ pub struct Place {
     pub elsewhere: PathBuf,
     /// For what the suite writes beside.
     pub beside: PathBuf,
-    _mounted: Option<(Client, Origin)>,
+    mounted: Option<(Client, Origin)>,
 }
 
 impl Stage<'_> {
     /// Does it on the disk first, and then in each mode on a new volume.
     pub fn on_each<T>(
         &self,
-        mut work: impl FnMut(&Place) -> Result<T>,
+        mut work: impl FnMut(&mut Place) -> Result<T>,
     ) -> Result<Vec<(String, T)>> {
         let mut done = Vec::new();
         for mode in std::iter::once(None).chain(self.modes.iter().map(Some)) {
-            let place = match mode {
+            let mut place = match mode {
                 None => self.disk()?,
                 Some(mode) => self.mount(mode)?,
             };
             println!("on {} ...", place.name);
-            let outcome = work(&place).with_context(|| format!("on {}", place.name))?;
+            let outcome = work(&mut place).with_context(|| format!("on {}", place.name))?;
             bench::undo::hold_if_ending();
             done.push((place.name.clone(), outcome));
         }
@@ -61,7 +65,7 @@ impl Stage<'_> {
         // The program's own, so that a mount need not be made for it.
         let elsewhere = PathBuf::from("/dev/shm");
         let name = machine::Machine::this(&beside).file_system;
-        Ok(Place { name, path, elsewhere, beside, _mounted: None })
+        Ok(Place { name, path, elsewhere, beside, mounted: None })
     }
 
     fn mount(&self, mode: &str) -> Result<Place> {
@@ -72,7 +76,7 @@ impl Stage<'_> {
         let path = made(client.point.join("tests"))?;
         let elsewhere = made(beside.join("elsewhere"))?;
         let name = format!("FarFS, {mode}");
-        Ok(Place { name, path, elsewhere, beside, _mounted: Some((client, origin)) })
+        Ok(Place { name, path, elsewhere, beside, mounted: Some((client, origin)) })
     }
 
     /// Everybody must be able to get at what lies in it.
@@ -95,20 +99,69 @@ fn opened(path: &Path) -> Result<()> {
         .with_context(|| format!("cannot set the mode of {}", path.display()))
 }
 
+impl Place {
+    pub fn is_mount(&self) -> bool {
+        self.mounted.is_some()
+    }
+
+    /// With SIGKILL, and whatever it was doing.
+    pub fn kill_mount(&self) -> Result<()> {
+        let (client, _) = self.mounted.as_ref().context("nothing is mounted")?;
+        kill(client.status()?.pid.try_into().context("a process has too large a number")?)
+    }
+
+    /// With what was kept by the one that was killed.
+    pub fn mount_again(&mut self) -> Result<()> {
+        self.mounted.as_mut().context("nothing is mounted")?.0.mount()
+    }
+}
+
+fn kill(pid: i32) -> Result<()> {
+    use rustix::process::{Pid, Signal, kill_process};
+    let named = Pid::from_raw(pid).context("there is no process 0")?;
+    kill_process(named, Signal::KILL).with_context(|| format!("cannot kill {pid}"))
+}
+
+/// Names a test that did not pass.
+fn show(name: &str, case: &cases::Case) {
+    if case.outcome != cases::Outcome::Passed {
+        println!("  {name}: {}", case.said);
+    }
+}
+
+/// A suite's name, and its version if it says one.
+fn titled(name: &str, program: &Path) -> String {
+    let said = report::version(program);
+    let number = |word: &&str| word.contains('.') && word.chars().any(|c| c.is_ascii_digit());
+    match said.split_whitespace().find(number) {
+        Some(word) => {
+            format!("{name} {}", word.trim_start_matches(|c: char| !c.is_ascii_digit()))
+        }
+        None => name.into(),
+    }
+}
+
 /// The program of a suite, or how to get it.
-pub fn find(name: &str, named: Option<&Path>) -> Result<PathBuf> {
+pub fn find(name: &str, named: Option<&Path>, how: &str) -> Result<PathBuf> {
     if let Some(path) = named {
         return path.canonicalize().with_context(|| format!("there is no {}", path.display()));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let cargo = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/bin"));
-    let found = std::env::split_paths(&path).chain(cargo).map(|folder| folder.join(name));
-    match found.into_iter().find(|program| program.is_file()) {
+    let folders = std::env::split_paths(&path).chain(cargo).chain(servers());
+    match folders.map(|folder| folder.join(name)).find(|program| program.is_file()) {
         Some(program) => Ok(program),
-        None => {
-            bail!("there is no {name}: get it with `cargo install {name}`, or name it with --suite")
-        }
+        None => bail!("there is no {name}: get it (`{how} {name}`), or name it with --suite"),
     }
+}
+
+/// Where distributions put the programs of PostgreSQL, the newest first.
+fn servers() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path().join("bin")).collect();
+    folders.sort();
+    folders.reverse();
+    folders
 }
 
 #[cfg(test)]
@@ -117,9 +170,9 @@ mod tests {
 
     #[test]
     fn a_suite_that_is_not_installed_is_said_how_to_get() {
-        let error = find("no-such-suite", None).unwrap_err().to_string();
+        let error = find("no-such-suite", None, "cargo install").unwrap_err().to_string();
         assert!(error.contains("cargo install no-such-suite"), "{error}");
-        assert!(find("sh", None).unwrap().ends_with("sh"));
-        assert!(find("sh", Some(Path::new("/no/such"))).is_err());
+        assert!(find("sh", None, "").unwrap().ends_with("sh"));
+        assert!(find("sh", Some(Path::new("/no/such")), "").is_err());
     }
 }

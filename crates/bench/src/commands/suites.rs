@@ -1,7 +1,7 @@
 //! `bench suites`: published test suites on a mount, and on the disk in the same run.
 
 use crate::program;
-use crate::suites::{self, Stage, fsx, pjdfstest};
+use crate::suites::{self, Stage, fsx, loads, pjdfstest, postgres, sqlite};
 use crate::workdir::WorkDir;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -15,6 +15,79 @@ pub enum Suites {
     Pjdfstest(Pjdfstest),
     /// Random calls on one file, each outcome checked (cargo install fsx)
     Fsx(Fsx),
+    /// Calls on files by many programs at once, each checked (apt-get install stress-ng)
+    Stress(Stress),
+    /// Writes in many ways, all read back and checked (apt-get install fio)
+    Fio(Fio),
+    /// What the clients of a file server do (apt-get install dbench)
+    Dbench(Dbench),
+    /// Many small files, each synced (apt-get install fsmark)
+    Fsmark(Fsmark),
+    /// Processes that write one database, with each kind of journal (apt-get install sqlite3)
+    Sqlite(Sqlite),
+    /// A database whose server and whose mount are killed (apt-get install postgresql)
+    Postgres(Postgres),
+}
+
+#[derive(Args)]
+pub struct Stress {
+    #[command(flatten)]
+    common: Common,
+    /// How many processes do the same
+    #[arg(long, default_value_t = 2)]
+    processes: u32,
+    /// For how many seconds, each of them
+    #[arg(long, default_value_t = 3)]
+    secs: u64,
+}
+
+#[derive(Args)]
+pub struct Fio {
+    #[command(flatten)]
+    common: Common,
+    /// MiB that each process writes
+    #[arg(long, default_value_t = 24)]
+    size: u64,
+}
+
+#[derive(Args)]
+pub struct Dbench {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long, default_value_t = 10)]
+    clients: u32,
+    #[arg(long, default_value_t = 20)]
+    secs: u64,
+}
+
+#[derive(Args)]
+pub struct Fsmark {
+    #[command(flatten)]
+    common: Common,
+    /// Files of each of four threads
+    #[arg(long, default_value_t = 200)]
+    files: u32,
+}
+
+#[derive(Args)]
+pub struct Sqlite {
+    #[command(flatten)]
+    common: Common,
+    /// Of each process
+    #[arg(long, default_value_t = 40)]
+    transactions: u32,
+}
+
+#[derive(Args)]
+pub struct Postgres {
+    #[command(flatten)]
+    common: Common,
+    /// How often each is killed
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// After so many seconds
+    #[arg(long, default_value_t = 5)]
+    secs: u64,
 }
 
 #[derive(Args)]
@@ -62,24 +135,55 @@ struct Common {
 impl Suites {
     pub fn run(self) -> Result<()> {
         match self {
-            Self::Pjdfstest(Pjdfstest { common, tests }) => common.run("pjdfstest", |stage| {
-                let found = pjdfstest::run(stage, &tests)?;
-                Ok(tests.is_empty().then_some(found))
-            }),
+            Self::Pjdfstest(Pjdfstest { common, tests }) => {
+                common.run("pjdfstest", CARGO, |stage| {
+                    let found = pjdfstest::run(stage, &tests)?;
+                    Ok(tests.is_empty().then_some(found))
+                })
+            }
             Self::Fsx(Fsx { common, operations, seed }) => {
-                common.run("fsx", |stage| fsx::run(stage, operations, seed).map(Some))
+                common.run("fsx", CARGO, |stage| fsx::run(stage, operations, seed).map(Some))
+            }
+            Self::Stress(Stress { common, processes, secs }) => {
+                common
+                    .run("stress-ng", APT, |stage| loads::stress(stage, processes, secs).map(Some))
+            }
+            Self::Fio(Fio { common, size }) => {
+                common.run("fio", APT, |stage| loads::fio(stage, size).map(Some))
+            }
+            Self::Dbench(Dbench { common, clients, secs }) => {
+                common.run("dbench", APT, |stage| loads::dbench(stage, clients, secs).map(Some))
+            }
+            Self::Fsmark(Fsmark { common, files }) => {
+                // The package is not named as its program is.
+                common.run("fs_mark", "apt-get install fsmark, for", |stage| {
+                    loads::fsmark(stage, files).map(Some)
+                })
+            }
+            Self::Sqlite(Sqlite { common, transactions }) => {
+                common.run("sqlite3", APT, |stage| sqlite::sqlite(stage, transactions).map(Some))
+            }
+            Self::Postgres(Postgres { common, rounds, secs }) => {
+                common.run("postgres", "apt-get install postgresql, for", |stage| {
+                    postgres::postgres(stage, rounds, secs).map(Some)
+                })
             }
         }
     }
 }
 
+/// How a suite is got that is not there.
+const CARGO: &str = "cargo install";
+const APT: &str = "apt-get install";
+
 impl Common {
     fn run(
         &self,
         name: &str,
+        how: &str,
         work: impl FnOnce(&Stage<'_>) -> Result<Option<suites::Section>>,
     ) -> Result<()> {
-        let suite = suites::find(name, self.suite.as_deref())?;
+        let suite = suites::find(name, self.suite.as_deref(), how)?;
         let farfs = program::find(self.farfs.as_deref(), false)?;
         let directory = WorkDir::make(&self.work)?;
         let limit = Duration::from_secs(self.limit);

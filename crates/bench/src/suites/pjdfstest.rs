@@ -1,8 +1,8 @@
 //! `pjdfstest`: some four hundred tests of single calls, many of them as other users.
 
+use super::cases::{self, Case, Cases, Outcome};
 use super::{Place, Section, Stage};
 use crate::process::end_within;
-use crate::table::seconds;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,22 +37,6 @@ const EXPLAINED: [(&str, &str); 2] = [
     ),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Passed,
-    Failed,
-    Skipped,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Case {
-    outcome: Outcome,
-    /// Why, if it did not pass.
-    said: String,
-}
-
-type Cases = BTreeMap<String, Case>;
-
 pub fn run(stage: &Stage<'_>, tests: &[String]) -> Result<Section> {
     ensure!(
         rustix::process::geteuid().is_root(),
@@ -61,36 +45,9 @@ pub fn run(stage: &Stage<'_>, tests: &[String]) -> Result<Section> {
     let configuration = format!("{CONFIGURATION}\n{}", users()?);
     let version = super::report::version(&stage.suite);
     let ran = stage.on_each(|place| on(stage, place, &configuration, tests))?;
-    let mut section =
-        Section::new(&version, &["file system", "passed", "failed", "skipped", "time"]);
-    section.said.push(format!("Configuration:\n\n```toml\n{}```", CONFIGURATION));
-    let disk = &ran[0];
-    for (name, (cases, secs)) in &ran {
-        let count =
-            |wanted| cases.values().filter(|case| case.outcome == wanted).count().to_string();
-        let counts = [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(count);
-        section.row(std::iter::once(name.clone()).chain(counts).chain([seconds(*secs)]));
-        let (explained, worse): (Vec<_>, _) = worse(&disk.1.0, cases)
-            .into_iter()
-            .map(|(test, case)| (explained(test), format!("{test}, on {name}: {}", case.said)))
-            .partition(|(why, _)| why.is_some());
-        section.worse.extend(worse.into_iter().map(|(_, said)| said));
-        let with_reason =
-            |(why, said): (Option<&str>, String)| format!("{said}: {}", why.unwrap_or_default());
-        section.exceptions.extend(explained.into_iter().map(with_reason));
-    }
-    section.exceptions.extend(skipped(&disk.1.0));
+    let mut section = cases::section(&version, &ran, &EXPLAINED);
+    section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
     Ok(section)
-}
-
-/// What is not run even on the disk, by reason.
-fn skipped(disk: &Cases) -> Vec<String> {
-    let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
-    for (test, case) in disk.iter().filter(|(_, case)| case.outcome == Outcome::Skipped) {
-        reasons.entry(&case.said).or_default().push(test);
-    }
-    let line = |(why, tests): (&str, Vec<&str>)| format!("on none: {} ({why})", tests.join(", "));
-    reasons.into_iter().map(line).collect()
 }
 
 fn on(
@@ -115,17 +72,6 @@ fn on(
         println!("  {name}: {}", case.said);
     }
     Ok((cases, secs))
-}
-
-/// What the disk passes, and another place fails or cannot even run.
-fn worse<'a>(disk: &Cases, there: &'a Cases) -> Vec<(&'a str, &'a Case)> {
-    let passes = |case: Option<&Case>| case.is_some_and(|case| case.outcome == Outcome::Passed);
-    let differs = |(name, case): &(&String, &Case)| !passes(Some(case)) && passes(disk.get(*name));
-    there.iter().filter(differs).map(|(name, case)| (name.as_str(), case)).collect()
-}
-
-fn explained(test: &str) -> Option<&'static str> {
-    EXPLAINED.iter().find(|(name, _)| *name == test).map(|(_, why)| *why)
 }
 
 /// A line for each test, `NAME OUTCOME`, and below it what it says.
@@ -218,26 +164,6 @@ Error: Some tests have failed
         assert_eq!(cases["open::erofs_named"].said, "Remounts are not allowed");
         let said = "assertion `left == right` failed; left: 1; right: 2";
         assert_eq!(cases["chmod::sticky"], Case { outcome: Outcome::Failed, said: said.into() });
-    }
-
-    #[test]
-    fn only_what_the_disk_passes_is_worse_elsewhere() {
-        let there = parse(PRINTED);
-        let disk = parse("chmod::sticky ok\nopen::erofs_named skipped\n");
-        let found = worse(&disk, &there);
-        assert_eq!(found.iter().map(|(test, _)| *test).collect::<Vec<_>>(), ["chmod::sticky"]);
-        assert!(worse(&there, &there).is_empty());
-        // What the disk runs must be run.
-        let disk = parse("chmod::sticky skipped\nopen::erofs_named ok\n");
-        assert_eq!(worse(&disk, &there)[0].0, "open::erofs_named");
-        assert!(explained("open::etxtbsy").is_some() && explained("chmod::sticky").is_none());
-    }
-
-    #[test]
-    fn what_the_disk_skips_is_told_by_reason() {
-        let disk =
-            parse("a::x skipped\n\tno\nb::x skipped\n\tnever\nc::x skipped\n\tno\nd::x ok\n");
-        assert_eq!(skipped(&disk), ["on none: b::x (never)", "on none: a::x, c::x (no)"]);
     }
 
     #[test]
