@@ -210,8 +210,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
-        let epoch = core.meta.epoch;
-        let has_quota = core.meta.allowance.is_some();
+        let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
         let known = core.meta.replica.is_some();
         let connection = Connection::new(settings.mode, world.clock.moment(), known);
         let client = Client {
