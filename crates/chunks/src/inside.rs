@@ -7,6 +7,7 @@
 
 pub mod index;
 mod looked;
+pub mod order;
 mod picture;
 mod places;
 mod segment;

@@ -5,6 +5,7 @@
 
 mod gather;
 
+use gather::clear_rows;
 pub(crate) use gather::{INSIDE, Noticed};
 
 use crate::error::Result;
@@ -212,5 +213,5 @@ pub(crate) fn purge_within(
     rows_max: usize,
 ) -> Result<bool> {
     write.delete(INSIDE, &volume.0.to_be_bytes())?;
-    Ok(with_index(volume, |index| index.clear(write, rows_max))?)
+    clear_rows(write, volume, rows_max)
 }

@@ -115,6 +115,16 @@ impl Index<'_> {
         replace(tables, &self.key(name), &places)
     }
 
+    /// Removes the row of a chunk. False: it has none.
+    pub fn remove(&self, tables: &mut dyn Write, name: &ChunkName) -> Result<bool, StoreError> {
+        let key = self.key(name);
+        let there = tables.get(TABLE, &key)?.is_some();
+        if there {
+            tables.delete(TABLE, &key)?;
+        }
+        Ok(there)
+    }
+
     /// Forgets places in versions that are gone, in at most `rows_max` rows beginning with `from`.
     pub fn sweep(
         &self,

@@ -16,15 +16,16 @@ use crate::row;
 use crate::volumes::{Volume, locked};
 use chunks::delta::is_packed;
 use chunks::inside::index::{Place, places};
+use chunks::inside::order::{self, Order};
 use chunks::inside::{self, Left, region_of};
 use minicbor::{Decode, Encode};
 use model::{Change, ChunkName, Contents, FileId, Seq, Stamp, View};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::Durability;
+use store::{Durability, StoreError, Write};
 use tokio::sync::Notify;
-use tracing::{debug, warn};
+use tracing::warn;
 use volume::whole::{VolumeId, Whole, encode};
 
 pub(crate) const INSIDE: &str = "origin-inside";
@@ -33,7 +34,7 @@ pub(crate) const INSIDE: &str = "origin-inside";
 const RECORDS_MAX: usize = 256;
 /// Rows in one transaction.
 const ROWS_MAX: usize = 500;
-/// Rows of a volume's index, about: what is seen beyond that is not noted.
+/// Rows of a volume's index: the oldest make room for what is seen beyond that.
 const INDEX_ROWS_MAX: u64 = 1 << 20;
 /// Smaller files travel for less than it takes to name what they hold.
 const CONTAINER_BYTES_MIN: u64 = 512;
@@ -73,6 +74,7 @@ impl Noticed {
 struct Progress {
     now: UptoRow,
     saved: UptoRow,
+    order: Order,
 }
 
 /// A container that waits to be looked at, from an offset on.
@@ -89,6 +91,8 @@ struct Gathering {
     progress: Progress,
     waiting: VecDeque<Waiting>,
     places: Vec<(ChunkName, Place)>,
+    /// The order of the rows is not known, and they are to be gathered anew.
+    clearing: bool,
     /// Old places are forgotten, from this name on, with so many rows left so far.
     sweeping: Option<(Option<ChunkName>, u64)>,
 }
@@ -138,12 +142,15 @@ impl Origin {
             Some(progress) => *progress,
             None => Progress::load(inner, volume.id)?,
         };
+        let unordered = progress.now.rows > 0 && progress.order.rows() == 0;
+        let progress = if unordered { Progress::default() } else { progress };
         let mut gathering = Gathering {
             inner: inner.clone(),
             volume: volume.clone(),
             progress,
             waiting: VecDeque::new(),
             places: Vec::new(),
+            clearing: unordered,
             sweeping: sweeps.then_some((None, 0)),
         };
         loop {
@@ -177,14 +184,17 @@ impl Progress {
             None
         });
         let saved = saved.unwrap_or_default();
-        Ok(Progress { now: saved, saved })
+        let order = with_index(volume, |index| Order::load(index, &*read))?;
+        Ok(Progress { now: saved, saved, order })
     }
 }
 
 impl Gathering {
     /// A piece of work. False: there is nothing more to do.
     fn turn(&mut self) -> Result<bool> {
-        if let Some((from, left)) = self.sweeping.take() {
+        if self.clearing {
+            self.clear()?;
+        } else if let Some((from, left)) = self.sweeping.take() {
             self.sweep(from, left)?;
         } else if !self.places.is_empty() {
             self.write_some()?;
@@ -196,6 +206,16 @@ impl Gathering {
             return self.read_log();
         }
         Ok(true)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        let id = self.volume.id;
+        let mut write = self.inner.tables.write()?;
+        self.clearing = clear_rows(&mut *write, id, ROWS_MAX)?;
+        if !self.clearing {
+            write.delete(INSIDE, &id.0.to_be_bytes())?;
+        }
+        Ok(write.commit(Durability::Later)?)
     }
 
     fn sweep(&mut self, from: Option<ChunkName>, left: u64) -> Result<()> {
@@ -227,24 +247,26 @@ impl Gathering {
     fn write_some(&mut self) -> Result<()> {
         let from = self.places.len().saturating_sub(ROWS_MAX);
         let mut write = self.inner.tables.write()?;
-        let mut fresh = 0;
-        for (name, place) in &self.places[from..] {
-            let is_new = with_index(self.volume.id, |index| index.note(&mut *write, name, *place))?;
-            fresh += u64::from(is_new);
-        }
+        let (mut fresh, mut order) = (0, self.progress.order);
+        let gone = with_index(self.volume.id, |index| {
+            for (name, place) in &self.places[from..] {
+                if index.note(&mut *write, name, *place)? {
+                    order.add(index, &mut *write, name)?;
+                    fresh += 1;
+                }
+            }
+            order.make_room(index, &mut *write, INDEX_ROWS_MAX)
+        })?;
         write.commit(Durability::Later)?;
         self.places.truncate(from);
-        self.progress.now.rows += fresh;
+        self.progress.order = order;
+        self.progress.now.rows = (self.progress.now.rows + fresh).saturating_sub(gone);
         Ok(())
     }
 
     /// Looks at a region of a container; the rest of it waits behind the others.
     fn look(&mut self, waiting: &Waiting) {
         let Waiting { of, contents, offset } = *waiting;
-        if self.progress.now.rows >= INDEX_ROWS_MAX {
-            debug!(file = %of.0, "the index of containers is full, and this one is not in it");
-            return;
-        }
         let region = region_of(contents.size, offset);
         let (end, size) = (region.end, contents.size);
         let version = Version { inner: &self.inner, volume: &self.volume, contents };
@@ -296,7 +318,7 @@ impl Gathering {
 
     /// Where next to nothing was found, it is as quickly found again.
     fn save(&mut self) -> Result<()> {
-        let Progress { now, saved } = self.progress;
+        let Progress { now, saved, .. } = self.progress;
         let far = now.upto.0.saturating_sub(saved.upto.0) >= RECORDS_MAX as u64;
         if now.rows == saved.rows && !far {
             return Ok(());
@@ -307,6 +329,14 @@ impl Gathering {
         self.progress.saved = now;
         Ok(())
     }
+}
+
+/// Removes rows of a volume's index, at most so many of each kind. False: none was left.
+pub(super) fn clear_rows(write: &mut dyn Write, volume: VolumeId, rows_max: usize) -> Result<bool> {
+    Ok(with_index(volume, |index| {
+        let some = index.clear(write, rows_max)?;
+        Ok::<_, StoreError>(order::clear(index, write, rows_max)? || some)
+    })?)
 }
 
 #[cfg(test)]
