@@ -148,7 +148,8 @@ pub fn find(name: &str, named: Option<&Path>, how: &str) -> Result<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let cargo = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/bin"));
-    let folders = std::env::split_paths(&path).chain(cargo).chain(servers());
+    // The programs of a server lie together there, and elsewhere only some of them.
+    let folders = servers().into_iter().chain(std::env::split_paths(&path)).chain(cargo);
     match folders.map(|folder| folder.join(name)).find(|program| program.is_file()) {
         Some(program) => Ok(program),
         None => bail!("there is no {name}: get it (`{how} {name}`), or name it with --suite"),

@@ -3,7 +3,7 @@
 use super::Section;
 use crate::process::{TooLong, end_within, tail};
 use crate::table::seconds;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -61,9 +61,12 @@ fn last_words(printed: &str) -> String {
 }
 
 /// The table of a suite, with what is worse than on the disk.
-pub fn section(title: &str, ran: &Ran, explained: &Explained) -> Section {
+/// What passes nothing even on the disk was not run, and says nothing of a mount.
+pub fn section(title: &str, ran: &Ran, explained: &Explained) -> Result<Section> {
     let mut section = Section::new(title, &["file system", "passed", "failed", "skipped", "time"]);
-    let Some((_, (disk, _))) = ran.first() else { return section };
+    let Some((_, (disk, _))) = ran.first() else { return Ok(section) };
+    let passes = disk.values().any(|case| case.outcome == Outcome::Passed);
+    ensure!(passes, "{title} passes nothing on the disk: {}", not_passed(disk).join("; "));
     for (name, (cases, secs)) in ran {
         let count =
             |wanted| cases.values().filter(|case| case.outcome == wanted).count().to_string();
@@ -78,7 +81,7 @@ pub fn section(title: &str, ran: &Ran, explained: &Explained) -> Section {
         }
     }
     section.exceptions.extend(not_passed(disk));
-    section
+    Ok(section)
 }
 
 /// What does not pass even on the disk, by reason.
@@ -128,8 +131,10 @@ mod tests {
         let disk_runs = cases(&[("b", Outcome::Passed, "")]);
         assert_eq!(worse(&disk_runs, &there)[0].0, "b");
         let ran = vec![("disk".to_owned(), (disk, 1.0)), ("mount".to_owned(), (there, 1.0))];
-        let section = section("x 1", &ran, &[("d", "it must")]);
+        let section = section("x 1", &ran, &[("d", "it must")]).unwrap();
         assert_eq!(section.worse, ["a, on mount: no"]);
+        let nothing = cases(&[("a", Outcome::Failed, "no")]);
+        assert!(super::section("x 1", &vec![("disk".into(), (nothing, 1.0))], &[]).is_err());
         assert_eq!(section.exceptions, ["d, on mount: known: it must", "on none: b (none)"]);
     }
 

@@ -49,7 +49,7 @@ pub fn stress(stage: &Stage<'_>, processes: u32, secs: u64) -> Result<Section> {
         })
     };
     let title = super::titled("stress-ng", &stage.suite);
-    let mut section = cases::section(&title, &stage.on_each(work)?, &STRESS_EXPLAINED);
+    let mut section = cases::section(&title, &stage.on_each(work)?, &STRESS_EXPLAINED)?;
     section.said.push(format!("{processes} processes for {secs} s each, with `--verify`."));
     Ok(section)
 }
@@ -91,7 +91,7 @@ pub fn fio(stage: &Stage<'_>, size_mb: u64) -> Result<Section> {
         })
     };
     let title = super::titled("fio", &stage.suite);
-    let mut section = cases::section(&title, &stage.on_each(work)?, &[]);
+    let mut section = cases::section(&title, &stage.on_each(work)?, &[])?;
     let jobs = FIO_JOBS.map(|(name, line)| format!("{name}: {line}")).join("\n");
     section.said.push(format!("{size_mb} MiB for each process:\n\n```text\n{jobs}\n```"));
     Ok(section)
@@ -106,7 +106,7 @@ pub fn dbench(stage: &Stage<'_>, clients: u32, secs: u64) -> Result<Section> {
             Ok((format!("{clients} clients for {secs} s"), case))
         })
     };
-    Ok(cases::section(&super::titled("dbench", &stage.suite), &stage.on_each(work)?, &[]))
+    cases::section(&super::titled("dbench", &stage.suite), &stage.on_each(work)?, &[])
 }
 
 pub fn fsmark(stage: &Stage<'_>, files: u32) -> Result<Section> {
@@ -120,7 +120,7 @@ pub fn fsmark(stage: &Stage<'_>, files: u32) -> Result<Section> {
             Ok((format!("-S {sync}"), Case::of(&mut command, log, stage.limit)?))
         })
     };
-    Ok(cases::section(&super::titled("fs_mark", &stage.suite), &stage.on_each(work)?, &[]))
+    cases::section(&super::titled("fs_mark", &stage.suite), &stage.on_each(work)?, &[])
 }
 
 fn run_each<T>(

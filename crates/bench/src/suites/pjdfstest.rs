@@ -45,7 +45,7 @@ pub fn run(stage: &Stage<'_>, tests: &[String]) -> Result<Section> {
     let configuration = format!("{CONFIGURATION}\n{}", users()?);
     let version = super::report::version(&stage.suite);
     let ran = stage.on_each(|place| on(stage, place, &configuration, tests))?;
-    let mut section = cases::section(&version, &ran, &EXPLAINED);
+    let mut section = cases::section(&version, &ran, &EXPLAINED)?;
     section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
     Ok(section)
 }

@@ -46,7 +46,7 @@ pub fn postgres(stage: &Stage<'_>, rounds: u32, secs: u64) -> Result<Section> {
         Ok((cases, start.elapsed().as_secs_f64()))
     })?;
     let title = super::titled("postgres", &stage.suite);
-    let mut section = cases::section(&title, &ran, &[]);
+    let mut section = cases::section(&title, &ran, &[])?;
     section.said.push(format!(
         "`initdb -k` and `pgbench -i -s {SCALE}`; then {rounds} times `pgbench` with {CLIENTS} \
          clients whose server, and as often, on a mount, `farfs` below it, is killed with SIGKILL \

@@ -30,7 +30,7 @@ pub fn sqlite(stage: &Stage<'_>, transactions: u32) -> Result<Section> {
         }
         Ok((cases, start.elapsed().as_secs_f64()))
     })?;
-    let mut section = cases::section(&super::titled("sqlite3", &stage.suite), &ran, &[]);
+    let mut section = cases::section(&super::titled("sqlite3", &stage.suite), &ran, &[])?;
     section.said.push(format!(
         "{WRITERS} processes, each with {transactions} transactions between {ACCOUNTS} accounts and \
          in between `VACUUM` or a checkpoint; then the sum of all accounts, the number of \
