@@ -207,6 +207,10 @@ impl Database {
         let path = format!("/proc/{server}/task/{server}/children");
         let children = fs::read_to_string(&path).unwrap_or_default();
         super::kill(server)?;
+        // They end by themselves only when they next look whether their server is there.
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).for_each(|pid| {
+            let _ = super::kill(pid);
+        });
         // The next server takes one that has ended and was not waited for as one that runs.
         let of = |pid: &str| PathBuf::from(format!("/proc/{pid}"));
         let server = server.to_string();
