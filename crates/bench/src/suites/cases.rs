@@ -94,10 +94,11 @@ fn not_passed(disk: &Cases) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// What the disk passes, and another place fails or cannot even run.
+/// What the disk passes, or has none of, and another place fails or cannot even run.
 fn worse<'a>(disk: &Cases, there: &'a Cases) -> Vec<(&'a str, &'a Case)> {
-    let passes = |case: Option<&Case>| case.is_some_and(|case| case.outcome == Outcome::Passed);
-    let differs = |(name, case): &(&String, &Case)| !passes(Some(case)) && passes(disk.get(*name));
+    let passes = |case: &Case| case.outcome == Outcome::Passed;
+    let differs =
+        |(name, case): &(&String, &Case)| !passes(case) && disk.get(*name).is_none_or(passes);
     there.iter().filter(differs).map(|(name, case)| (name.as_str(), case)).collect()
 }
 
@@ -128,8 +129,10 @@ mod tests {
         assert_eq!(found.iter().map(|(test, _)| *test).collect::<Vec<_>>(), ["a", "d"]);
         assert!(worse(&there, &there).is_empty());
         // What the disk runs must be run.
-        let disk_runs = cases(&[("b", Outcome::Passed, "")]);
+        let disk_runs = cases(&[("a", Outcome::Failed, ""), ("b", Outcome::Passed, "")]);
         assert_eq!(worse(&disk_runs, &there)[0].0, "b");
+        // A mount that is killed is a test for which there is nothing on the disk.
+        assert_eq!(worse(&Cases::new(), &there).len(), 3);
         let ran = vec![("disk".to_owned(), (disk, 1.0)), ("mount".to_owned(), (there, 1.0))];
         let section = section("x 1", &ran, &[("d", "it must")]).unwrap();
         assert_eq!(section.worse, ["a, on mount: no"]);
