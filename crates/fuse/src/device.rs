@@ -1,8 +1,7 @@
 //! `/dev/fuse`: where requests are read and answers written.
 //! Holds: a request is answered on the descriptor on which it was read, as the kernel wants it.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
@@ -43,10 +42,11 @@ impl Device {
         &self.0
     }
 
-    /// From here on `read` gives back None at once where there is nothing.
-    pub fn never_waits(&self) -> io::Result<()> {
+    /// `read` gives back None at once where there is nothing.
+    pub fn never_waiting(self) -> io::Result<Device> {
         let flags = rustix::fs::fcntl_getfl(&self.0)?;
-        Ok(rustix::fs::fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?)
+        rustix::fs::fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?;
+        Ok(self)
     }
 
     /// The next request. None: there is none, or the process that asked is gone.
@@ -54,15 +54,6 @@ impl Device {
         match rustix::io::read(&self.0, buffer) {
             Ok(count) => Ok(Some(count)),
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Waits until there is something to read, or the mount is gone.
-    pub fn wait(&self) -> io::Result<()> {
-        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

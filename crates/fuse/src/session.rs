@@ -23,7 +23,7 @@ const OPENINGS_MAX: u32 = 4;
 /// So long a thread looks again and again for the next request before it sleeps. Waking it up takes
 /// about as long on most machines, and programs that wait for one call after the other make the next
 /// one within it.
-const LOOKS_FOR: Duration = Duration::from_micros(40);
+const LOOKS_FOR: Duration = Duration::from_micros(20);
 /// Looks before the clock is read again.
 const LOOKS: u32 = 8;
 
@@ -169,13 +169,16 @@ fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
 
 impl<F: Filesystem> Shared<F> {
     fn serve(&self, device: &Arc<Device>) -> io::Result<()> {
-        if self.looks {
-            device.never_waits()?;
-        }
+        // Two descriptors: a thread that looks must not wait, and of threads that wait the kernel
+        // wakes one only if they wait in a read.
+        let looks = match self.looks {
+            true => device.beside().and_then(Device::never_waiting).map(Arc::new).ok(),
+            false => None,
+        };
         let mut buffer = vec![0; self.bytes_max + BESIDES_BYTES];
         loop {
-            let count = match self.next(device, &mut buffer) {
-                Ok(Some(count)) => count,
+            let (device, count) = match self.next(device, looks.as_ref(), &mut buffer) {
+                Ok(Some(found)) => found,
                 Ok(None) => continue,
                 // The mount is gone.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
@@ -194,23 +197,24 @@ impl<F: Filesystem> Shared<F> {
         }
     }
 
-    /// The next request, for which one thread looks a moment before it sleeps. None: look again.
-    fn next(&self, device: &Device, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if !self.looks {
-            return device.read(buffer);
-        }
-        if !self.looking.swap(true, Ordering::AcqRel) {
-            let found = look(device, buffer);
+    /// The next request, and where it is to be answered. One thread looks for it a moment before it
+    /// sleeps. None: look again.
+    fn next<'a>(
+        &self,
+        device: &'a Arc<Device>,
+        looks: Option<&'a Arc<Device>>,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(&'a Arc<Device>, usize)>> {
+        if let Some(looks) = looks
+            && !self.looking.swap(true, Ordering::AcqRel)
+        {
+            let found = look(looks, buffer);
             self.looking.store(false, Ordering::Release);
-            if !matches!(found, Ok(None)) {
-                return found;
+            if let Some(count) = found? {
+                return Ok(Some((looks, count)));
             }
         }
-        if let Some(count) = device.read(buffer)? {
-            return Ok(Some(count));
-        }
-        device.wait()?;
-        device.read(buffer)
+        Ok(device.read(buffer)?.map(|count| (device, count)))
     }
 }
 
