@@ -27,6 +27,7 @@ pub use answer::{
 };
 pub use asked::{LockAsked, Request, SetAttributes, SetTime};
 pub use dispatch::Filesystem;
+pub use mounting::How;
 pub use notice::Notifier;
 pub use opening::Agreed;
 pub use session::{Session, Settings};

@@ -22,8 +22,8 @@ const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// How a file system is mounted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct How {
-    /// What `mount` shows as the source.
+pub struct How {
+    /// What `mount` shows as the source. Neither this nor the kind has blanks or commas.
     pub source: String,
     /// What it shows as the kind, after `fuse.`.
     pub subtype: String,
@@ -31,6 +31,7 @@ pub(crate) struct How {
     pub read_only: bool,
     pub no_exec: bool,
     pub no_atime: bool,
+    /// Every write is synced; below, every change of a directory.
     pub sync: bool,
     pub dir_sync: bool,
 }

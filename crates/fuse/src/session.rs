@@ -30,16 +30,7 @@ const LOOKS: u32 = 8;
 /// How a file system is mounted, and what it asks of the kernel.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What `mount` shows as the source and as the kind, after `fuse.`. No blanks and no commas.
-    pub source: String,
-    pub subtype: String,
-    pub allow_other: bool,
-    pub read_only: bool,
-    pub no_exec: bool,
-    pub no_atime: bool,
-    /// Every write is synced; every change of a directory.
-    pub sync: bool,
-    pub dir_sync: bool,
+    pub how: How,
     pub flags: InitFlags,
     /// Bytes of one request to read or write, at most.
     pub bytes_max: u32,
@@ -74,17 +65,7 @@ impl<F: Filesystem> Session<F> {
     /// Mounts, and agrees with the kernel on what each side does. Errors: as mount(2) has them, or
     /// what fusermount3 said.
     pub fn mount(fs: F, mountpoint: &Path, settings: Settings) -> io::Result<Session<F>> {
-        let how = How {
-            source: settings.source.clone(),
-            subtype: settings.subtype.clone(),
-            allow_other: settings.allow_other,
-            read_only: settings.read_only,
-            no_exec: settings.no_exec,
-            no_atime: settings.no_atime,
-            sync: settings.sync,
-            dir_sync: settings.dir_sync,
-        };
-        let device = Arc::new(mounting::make(mountpoint, &how)?);
+        let device = Arc::new(mounting::make(mountpoint, &settings.how)?);
         let agreed = agree(&device, &settings)?;
         Ok(Session { fs, device, settings, agreed })
     }

@@ -1,6 +1,6 @@
 //! How a volume is mounted, and in which words it is said that it cannot be.
 
-use fuse::{Agreed, InitFlags, Settings};
+use fuse::{Agreed, How, InitFlags, Settings};
 use rustix::fs::{Access, StatFs, access, stat, statfs};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -139,14 +139,16 @@ pub(crate) fn settings(options: &MountOptions) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let has = |flag| options.kernel_flags.contains(&flag);
     Settings {
-        source: source_name(&options.fs_name),
-        subtype: SUBTYPE.into(),
-        allow_other: options.allow_other,
-        read_only: options.read_only,
-        no_exec: has(KernelFlag::NoExec),
-        no_atime: has(KernelFlag::NoAtime),
-        sync: has(KernelFlag::Sync),
-        dir_sync: has(KernelFlag::DirSync),
+        how: How {
+            source: source_name(&options.fs_name),
+            subtype: SUBTYPE.into(),
+            allow_other: options.allow_other,
+            read_only: options.read_only,
+            no_exec: has(KernelFlag::NoExec),
+            no_atime: has(KernelFlag::NoAtime),
+            sync: has(KernelFlag::Sync),
+            dir_sync: has(KernelFlag::DirSync),
+        },
         flags: WANTED,
         bytes_max: WRITE_BYTES_MAX,
         background_max: BACKGROUND_MAX,
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn what_the_kernel_is_to_keep_to_is_told_to_it() {
         let kernel_flags = vec![KernelFlag::NoExec, KernelFlag::Sync];
-        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() });
+        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }).how;
         assert!(told.no_exec && told.sync && !told.dir_sync && !told.no_atime);
     }
 
