@@ -190,6 +190,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         cache_bytes_max: plan.cache_bytes_max,
         pending_near_max: client::PENDING_NEAR_MAX,
         plan_chunks_max: client::PLAN_CHUNKS_MAX,
+        again_bytes_min: client::AGAIN_BYTES_MIN,
         answer_within: plan.answer_within,
         volume: known.volume.clone(),
         server,

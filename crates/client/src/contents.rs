@@ -8,9 +8,8 @@ use crate::failures::of_chunks;
 use crate::files::{Front, Grip, Images, Since};
 use crate::mode;
 use crate::part::PartRow;
-use crate::plan::{Plan, describe_container_again};
+use crate::plan::Plan;
 use crate::presence::{Dirty, Presence};
-use crate::recipes;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
@@ -57,22 +56,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some((presence, described)) = self.describe_upon(grip)? {
             return self.store_upon(grip, uid, &written, (presence, described));
         }
-        let (secret, cutter) = self.secret();
-        let front = match &written.front {
-            Some(front) => self.describe_front(grip.key(), &grip.container, front)?,
-            None => None,
-        };
-        let outcome = match (&written.since, front) {
-            (Some(Since { pieces, changed }), _) => {
-                describe_container_again(&grip.container, &secret, cutter, pieces, changed)
-                    .map(|(described, fresh)| (described, Some(fresh)))
-            }
-            (None, Some(described)) => Ok((described, None)),
-            (None, None) => self
-                .describe_here(grip.key(), &grip.container, None)
-                .map(|described| (described, None)),
-        };
-        let (described, fresh) = outcome.map_err(of_chunks)?;
+        let (described, fresh) = self.describe_written(grip, &written)?;
         // Before the index learns of this file itself.
         let kin = match fresh {
             Some(_) => None,
@@ -87,6 +71,30 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(core);
         self.after_change()?;
         Ok(wait)
+    }
+
+    /// Cuts and names what was written. With the pieces that were cut anew, if the others are as
+    /// they were.
+    fn describe_written(
+        &self,
+        grip: &Grip<C::Container>,
+        written: &Written,
+    ) -> Step<(Described, Option<Vec<Placed>>)> {
+        let size = grip.container.length().map_err(failed)?;
+        if let Some(since) = written.since.as_ref().filter(|since| since.is_little_of(size))
+            && let Some((described, fresh)) = self.describe_since(grip, since)?
+        {
+            return Ok((described, Some(fresh)));
+        }
+        let front = match &written.front {
+            Some(front) => self.describe_front(grip.key(), &grip.container, front)?,
+            None => None,
+        };
+        let described = match front {
+            Some(described) => described,
+            None => self.describe_here(grip.key(), &grip.container, None).map_err(of_chunks)?,
+        };
+        Ok((described, None))
     }
 
     /// As `store`, of what was written upon a version that is not all here.
@@ -164,7 +172,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
                 presence.save(write, grip.file)?;
                 note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
-                note_recipe(write, grip.file, described, fresh.is_none() && upon.is_none())?;
+                if upon.is_none() {
+                    self.note_recipe(write, grip.file, described, fresh.is_none())?;
+                }
                 note_features(write, grip.file, grip.generation, &described.features)?;
                 stored = Some(presence);
                 Ok(())
@@ -254,22 +264,6 @@ fn whole(generation: u32, (version, contents): (Stamp, Contents), used: i64) -> 
     let mut presence = Presence::new(generation, version, contents, used);
     presence.add_all();
     presence
-}
-
-/// Who stores the next version elsewhere has most of this one's recipe in it. What was cut anew in
-/// parts adds nothing: that would have to be cleaned up each time.
-fn note_recipe(
-    write: &mut dyn Write,
-    file: FileId,
-    described: &Described,
-    anew: bool,
-) -> Result<(), StoreError> {
-    if !anew || !recipes::is_kept(&described.tree.contents) {
-        return Ok(());
-    }
-    recipes::retain(write, file, |_| false)?;
-    let chunks = described.tree.chunks.iter().map(|(name, bytes)| (name, &bytes[..]));
-    recipes::keep(write, file, &described.tree.contents, chunks)
 }
 
 /// Notes where each chunk of a container is, and what it looks like.

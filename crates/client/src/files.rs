@@ -20,7 +20,7 @@ pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
-pub(crate) use since::Since;
+pub(crate) use since::{Before, Since};
 use sizes::SizeTold;
 
 use crate::onward::Coming;

@@ -48,6 +48,7 @@ mod quota;
 mod recipes;
 mod recover;
 mod renumber;
+mod reopened;
 mod replay_log;
 mod reserved;
 mod room;
@@ -67,6 +68,7 @@ mod worth;
 
 /// Pending updates that are kept in memory, unless there is a reason for another number.
 pub use plan::PLAN_CHUNKS_MAX;
+pub use reopened::AGAIN_BYTES_MIN;
 pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
 
 pub use client::{Client, ClientError, Stores};

@@ -36,6 +36,10 @@ pub(crate) fn find(
     read.get(RECIPES, &key(file, name))
 }
 
+pub(crate) fn has(read: &dyn Read, file: FileId, name: &ChunkName) -> Result<bool, StoreError> {
+    Ok(find(read, file, name)?.is_some())
+}
+
 pub(crate) fn has_any(read: &dyn Read, file: FileId) -> Result<bool, StoreError> {
     let (from, to) = range(file);
     Ok(!read.scan(RECIPES, &from, &to, 1)?.is_empty())

@@ -255,6 +255,9 @@ pub struct Settings {
     pub pending_near_max: usize,
     /// Chunks of one file that are at hand while it is sent; where the others are is looked up.
     pub plan_chunks_max: usize,
+    /// Files of so many bytes that are opened again are cut anew around what is written, and
+    /// smaller ones whole.
+    pub again_bytes_min: u64,
     /// Files of so many bytes are sent while they are written, whatever the link. None: large ones,
     /// where the link is fast.
     pub early_bytes_min: Option<u64>,

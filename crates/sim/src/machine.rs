@@ -21,6 +21,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const CACHE_BYTES_SMALL: u64 = 20_000;
 /// Of pending updates, so many are in memory at some clients.
 const NEAR_FEW: usize = 2;
+/// Of smaller files all is cut in any case.
+const AGAIN_BYTES_FEW: u64 = 1 << 20;
 /// A client that finds nothing of its volume yet waits for the first session.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
@@ -184,6 +186,8 @@ pub struct ClientMachine {
     /// What some clients keep of their logs in memory is less than one batch.
     pub pending_near_max: usize,
     pub plan_chunks_max: usize,
+    /// Files of so many bytes that are opened again are cut around what is written.
+    pub again_bytes_min: u64,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
     /// Files of so many bytes are sent while they are written.
@@ -226,6 +230,7 @@ impl ClientMachine {
             cache_bytes_max,
             pending_near_max: if number.is_multiple_of(2) { NEAR_FEW } else { PENDING_NEAR_MAX },
             plan_chunks_max: PLAN_CHUNKS_MAX,
+            again_bytes_min: AGAIN_BYTES_FEW,
             whole_bytes_max: None,
             early_bytes_min: None,
             process: None,
@@ -275,6 +280,7 @@ impl ClientMachine {
             cache_bytes_max: self.cache_bytes_max,
             pending_near_max: self.pending_near_max,
             plan_chunks_max: self.plan_chunks_max,
+            again_bytes_min: self.again_bytes_min,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

@@ -52,6 +52,7 @@ impl Disk {
             seed,
             writes: 0,
             syncs: 0,
+            bytes_read: 0,
             writes_left: None,
             bytes_left: None,
             reserve: RESERVE_BYTES,
@@ -146,7 +147,12 @@ impl Disk {
         locked(&self.machine.0).writes
     }
 
-    /// Of these, how often somebody waited for the disk: syncs, and commits that are durable.
+    /// Bytes that were read from containers.
+    pub fn bytes_read(&self) -> u64 {
+        locked(&self.machine.0).bytes_read
+    }
+
+    /// Of the writes, how often somebody waited for the disk: syncs, and commits that are durable.
     pub fn syncs(&self) -> u64 {
         locked(&self.machine.0).syncs
     }
@@ -242,6 +248,8 @@ struct State {
     seed: u64,
     writes: u64,
     syncs: u64,
+    /// From containers.
+    bytes_read: u64,
     writes_left: Option<u64>,
     bytes_left: Option<u64>,
     /// What is kept aside of a disk that is not full without bounds.
@@ -269,6 +277,14 @@ impl Machine {
             Health::Running => Ok(()),
             Health::Killed | Health::PowerCut => Err(StoreError::Crashed),
         }
+    }
+
+    /// From a container, which is counted.
+    fn reads_bytes(&self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        self.reads()?;
+        let bytes = read()?;
+        locked(&self.0).bytes_read += bytes.len() as u64;
+        Ok(bytes)
     }
 
     fn others_first(&self) {

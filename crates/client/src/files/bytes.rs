@@ -3,7 +3,7 @@
 //! bytes that matter are all here before a new one is written.
 //! From: DESIGN, "The client".
 
-use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile};
+use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile, Since};
 use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::part::opened_record;
@@ -468,6 +468,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.room.sub(taken(&open.container).map_err(failed)?);
         open.presence = opened;
         open.overtook = overtaken.is_some();
+        if open.since.is_none() && open.presence.ground.is_none() && !all {
+            open.since =
+                Since::reopened(&open.presence.contents, self.inner.settings.again_bytes_min);
+        }
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         core.behind = was_behind;

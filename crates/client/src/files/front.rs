@@ -4,7 +4,7 @@
 //! kept in mind, so that it is cut again.
 //! From: LBFS, "Update protocol": TMPWRITE goes before COMMITTMP.
 
-use super::{Files, OpenFile};
+use super::{Before, Files, OpenFile, Since};
 use crate::early::Work;
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,12 +116,14 @@ impl<K: Container> OpenFile<K> {
             let known = match altered {
                 Altered::Nothing => true,
                 Altered::Stretch(stretch) | Altered::Room(stretch) => since.note(stretch.clone()),
-                Altered::Length(_) => false,
+                Altered::Length(size) => since.note_length(*size),
             };
             known.then_some(since)
         });
         let written = self.presence.dirty.is_some() && self.presence.ground.is_none();
-        let may = written && self.since.is_none() && self.unlinked.is_none();
+        // Of one that is opened again it shows later whether little of it is written or all.
+        let cut = matches!(&self.since, Some(Since { before: Before::Pieces(_), .. }));
+        let may = written && !cut && self.unlinked.is_none();
         if let Altered::Length(0) = altered {
             self.front = None;
         }

@@ -385,7 +385,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.front = None;
             open.since = match &presence.ground {
                 Some(_) => None,
-                None => Since::stored(described),
+                None => Since::stored(described, self.inner.settings.again_bytes_min),
             };
         }
     }

@@ -173,6 +173,7 @@ impl Farm {
             cache_bytes_max: 1 << 30,
             pending_near_max: client::PENDING_NEAR_MAX,
             plan_chunks_max: client::PLAN_CHUNKS_MAX,
+            again_bytes_min: client::AGAIN_BYTES_MIN,
             answer_within,
             volume: VOLUME.into(),
             server: "farm".into(),

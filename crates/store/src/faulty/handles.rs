@@ -311,8 +311,7 @@ pub struct FaultyContainer {
 
 impl Container for FaultyContainer {
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        self.machine.reads()?;
-        self.inner.read(offset, length)
+        self.machine.reads_bytes(|| self.inner.read(offset, length))
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
