@@ -7,17 +7,22 @@ pub mod loads;
 pub mod pjdfstest;
 pub mod postgres;
 mod report;
+mod silence;
 pub mod sqlite;
 
 use crate::loopback::{Client, Origin};
 use crate::machine;
 use crate::workdir::WorkDir;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 pub use report::{Report, Section};
+use silence::Silence;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// For what is pending when a suite ends.
+const SETTLED_WITHIN: Duration = Duration::from_secs(300);
 
 /// What a suite is run with.
 pub struct Stage<'a> {
@@ -108,6 +113,24 @@ impl Place {
     pub fn kill_mount(&self) -> Result<()> {
         let (client, _) = self.mounted.as_ref().context("nothing is mounted")?;
         kill(client.status()?.pid.try_into().context("a process has too large a number")?)
+    }
+
+    /// From now on the server is silent for so long, and answers for so long. None: on the disk.
+    pub fn silence(&self, each: Duration) -> Result<Option<Silence>> {
+        self.mounted.as_ref().map(|(_, origin)| Silence::of(origin.pid, each)).transpose()
+    }
+
+    /// A second mount, made for it, shows the same contents of the file once all is at the server.
+    pub fn agrees_elsewhere(&self, file: &Path) -> Result<()> {
+        let Some((client, origin)) = &self.mounted else { return Ok(()) };
+        client.settle(SETTLED_WITHIN)?;
+        let other = Client::new(origin, &self.beside.join("other"), "connected")?;
+        let path = file.strip_prefix(&client.point).context("it is not of the mount")?;
+        let read =
+            |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let (here, there) = (read(file)?, read(&other.point.join(path))?);
+        ensure!(here == there, "another mount shows other contents of {}", path.display());
+        Ok(())
     }
 
     /// With what was kept by the one that was killed.

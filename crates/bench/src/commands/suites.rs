@@ -108,6 +108,9 @@ pub struct Fsx {
     /// From which they are drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Stop the server of a mount for so many seconds, let it run for as many, and again
+    #[arg(long, value_name = "SECS")]
+    cut: Option<u64>,
 }
 
 #[derive(Args)]
@@ -141,8 +144,9 @@ impl Suites {
                     Ok(tests.is_empty().then_some(found))
                 })
             }
-            Self::Fsx(Fsx { common, operations, seed }) => {
-                common.run("fsx", CARGO, |stage| fsx::run(stage, operations, seed).map(Some))
+            Self::Fsx(Fsx { common, operations, seed, cut }) => {
+                let cut = cut.map(Duration::from_secs);
+                common.run("fsx", CARGO, |stage| fsx::run(stage, operations, seed, cut).map(Some))
             }
             Self::Stress(Stress { common, processes, secs }) => {
                 common
