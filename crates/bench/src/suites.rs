@@ -120,16 +120,18 @@ impl Place {
         self.mounted.as_ref().map(|(_, origin)| Silence::of(origin.pid, each)).transpose()
     }
 
-    /// A second mount, made for it, shows the same contents of the file once all is at the server.
-    pub fn agrees_elsewhere(&self, file: &Path) -> Result<()> {
+    /// A second mount, made for it, shows the same contents of the files once all is at the server.
+    pub fn agrees_elsewhere(&self, files: &[PathBuf]) -> Result<()> {
         let Some((client, origin)) = &self.mounted else { return Ok(()) };
         client.settle(SETTLED_WITHIN)?;
         let other = Client::new(origin, &self.beside.join("other"), "connected")?;
-        let path = file.strip_prefix(&client.point).context("it is not of the mount")?;
         let read =
             |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-        let (here, there) = (read(file)?, read(&other.point.join(path))?);
-        ensure!(here == there, "another mount shows other contents of {}", path.display());
+        for file in files {
+            let path = file.strip_prefix(&client.point).context("it is not of the mount")?;
+            let (here, there) = (read(file)?, read(&other.point.join(path))?);
+            ensure!(here == there, "another mount shows other contents of {}", path.display());
+        }
         Ok(())
     }
 

@@ -17,7 +17,7 @@ pub use change::{
 pub use fuzz::fuzz_rows;
 pub use rows::{Accessed, RowError, Touched};
 
-use model::{FileId, Name, Node, View};
+use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
 use store::{Read, StoreError};
 
@@ -145,9 +145,15 @@ impl<'a> Tree<'a> {
         let Some(up) = row.up.filter(|up| up.seq <= state.seq) else { return Ok(false) };
         let version = |node: &Node| node.contents_stamp;
         let Some(said) = up.node.as_ref().map(version) else { return Ok(false) };
-        let shown = row.local.map_or(Some(said), |local| local.node.as_ref().map(version));
+        let local = row.local.as_ref();
+        let shown = local.map_or(Some(said), |local| local.node.as_ref().map(version));
         let next = state.node.as_ref().map(version);
-        Ok(next != Some(said) && next != shown)
+        // Upon a store that is on its way here, what was stored here before changes nothing.
+        let goes_before = |next: Stamp, shown: Stamp| {
+            local.is_some() && next.replica == shown.replica && next.number < shown.number
+        };
+        let overtaken = next.zip(shown).is_some_and(|(next, shown)| goes_before(next, shown));
+        Ok(next != Some(said) && next != shown && !overtaken)
     }
 
     /// A directory and a name there under which the file is shown, looking through all entries

@@ -145,8 +145,9 @@ impl Suites {
                 })
             }
             Self::Fsx(Fsx { common, operations, seed, cut }) => {
-                let cut = cut.map(Duration::from_secs);
-                common.run("fsx", CARGO, |stage| fsx::run(stage, operations, seed, cut).map(Some))
+                let silent = cut.map(Duration::from_secs);
+                let calls = fsx::Calls { operations, seed, silent };
+                common.run("fsx", CARGO, |stage| fsx::run(stage, calls).map(Some))
             }
             Self::Stress(Stress { common, processes, secs }) => {
                 common

@@ -1,7 +1,7 @@
 //! `fsx`: random calls on one file, with a copy of it in memory that says what each must show.
 
 use super::silence::Silence;
-use super::{Section, Stage};
+use super::{Place, Section, Stage};
 use crate::process::{end_within, tail};
 use crate::table::seconds;
 use anyhow::{Context, Result};
@@ -34,55 +34,87 @@ posix_fadvise = 1.0
 copy_file_range = 5.0
 ";
 
-/// `silent`: on mounts the server is silent for so long, and answers for so long, all the while.
-pub fn run(
-    stage: &Stage<'_>,
-    operations: u64,
-    seed: u64,
-    silent: Option<Duration>,
-) -> Result<Section> {
-    let ran = stage.on_each(|place| {
-        let (file, log) = (place.beside.join("fsx.toml"), place.beside.join("fsx.log"));
-        fs::write(&file, CONFIGURATION).context("cannot write the configuration")?;
+/// Calls of one process: of each file that it maps something stays with it, until it can have no
+/// more.
+const CALLS_MAX: u64 = 100_000;
+
+/// Random calls from `seed` on.
+#[derive(Clone, Copy)]
+pub struct Calls {
+    pub operations: u64,
+    pub seed: u64,
+    /// On mounts the server is silent for so long, and answers for so long, all the while.
+    pub silent: Option<Duration>,
+}
+
+impl Calls {
+    /// How many calls from which seed: one process after another.
+    fn runs(self) -> impl Iterator<Item = (u64, u64)> {
+        let runs = self.operations.div_ceil(CALLS_MAX);
+        (0..runs).map(move |run| {
+            (CALLS_MAX.min(self.operations - run * CALLS_MAX), self.seed.wrapping_add(run))
+        })
+    }
+}
+
+/// What one file system made of it.
+struct Ran {
+    /// Nothing if all was well.
+    said: String,
+    secs: f64,
+    silences: u64,
+}
+
+fn on(place: &Place, stage: &Stage<'_>, calls: Calls) -> Result<Ran> {
+    let (file, log) = (place.beside.join("fsx.toml"), place.beside.join("fsx.log"));
+    fs::write(&file, CONFIGURATION).context("cannot write the configuration")?;
+    let silence = calls.silent.map(|each| place.silence(each)).transpose()?.flatten();
+    let (start, mut said) = (Instant::now(), String::new());
+    let mut paths = Vec::new();
+    for (operations, seed) in calls.runs() {
+        let path = place.path.join(format!("file-{seed}"));
         let mut command = Command::new(&stage.suite);
         command.arg("-f").arg(&file).arg("-P").arg(&place.beside);
         command.args(["-N", &operations.to_string(), "-S", &seed.to_string()]);
-        let path = place.path.join("file");
-        let silence = silent.map(|each| place.silence(each)).transpose()?.flatten();
-        let start = Instant::now();
-        let status = end_within(command.arg(&path), &log, stage.limit)?;
-        let took = start.elapsed().as_secs_f64();
-        let silences = silence.map_or(0, Silence::over);
-        let mut said = match (status.success(), tail(&log)) {
-            (true, _) => String::new(),
-            (false, said) if said.is_empty() => format!("it ended with {status}"),
-            (false, said) => said,
-        };
-        if said.is_empty()
-            && let Err(error) = place.agrees_elsewhere(&path)
-        {
-            said = format!("{error:#}");
+        let left = stage.limit.saturating_sub(start.elapsed());
+        let status = end_within(command.arg(&path), &log, left)?;
+        paths.push(path);
+        if !status.success() {
+            said = format!("seed {seed}: {status}: {}", tail(&log));
+            break;
         }
-        if !said.is_empty() {
-            println!("{said}");
-        }
-        Ok((said, took, silences))
-    })?;
+    }
+    let secs = start.elapsed().as_secs_f64();
+    let silences = silence.map_or(0, Silence::over);
+    if said.is_empty()
+        && let Err(error) = place.agrees_elsewhere(&paths)
+    {
+        said = format!("{error:#}");
+    }
+    if !said.is_empty() {
+        println!("{said}");
+    }
+    Ok(Ran { said, secs, silences })
+}
+
+pub fn run(stage: &Stage<'_>, calls: Calls) -> Result<Section> {
+    let ran = stage.on_each(|place| on(place, stage, calls))?;
     let version = super::report::version(&stage.suite);
     let mut section =
         Section::new(&version, &["file system", "failed", "calls", "seed", "cut", "time"]);
     section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
-    let disk_passes = ran[0].1.0.is_empty();
-    if let Some(each) = silent {
+    section.said.push(format!("{CALLS_MAX} calls from each seed, and the rest from the next."));
+    let disk_passes = ran[0].1.said.is_empty();
+    if let Some(each) = calls.silent {
         section.said.push(format!(
             "While it ran on a mount, the server was stopped for {} s and ran for as long, so often \
              as *cut* says.",
             each.as_secs()
         ));
     }
-    for (name, (said, secs, silences)) in &ran {
+    for (name, Ran { said, secs, silences }) in &ran {
         let failed = u32::from(!said.is_empty()).to_string();
-        let counts = [operations, seed, *silences].map(|count| count.to_string());
+        let counts = [calls.operations, calls.seed, *silences].map(|count| count.to_string());
         section.row([name.clone(), failed].into_iter().chain(counts).chain([seconds(*secs)]));
         if disk_passes && !said.is_empty() {
             // Where in the suite that was explains nothing.
@@ -91,4 +123,17 @@ pub fn run(
         }
     }
     Ok(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_calls_are_made_by_one_process_after_another() {
+        let runs =
+            |operations| Calls { operations, seed: 7, silent: None }.runs().collect::<Vec<_>>();
+        assert_eq!(runs(20), [(20, 7)]);
+        assert_eq!(runs(2 * CALLS_MAX + 1), [(CALLS_MAX, 7), (CALLS_MAX, 8), (1, 9)]);
+    }
 }

@@ -109,7 +109,11 @@ fn what_is_said_late_or_of_a_store_of_this_replica_shows_no_other_contents() {
     effects.nodes.insert(FileId(7), Some(stored(5)));
     write(&tables, |write| apply_local(write, 5, &effects, 1)).expect("memory does not fail");
     assert!(!other(10, 5), "it is shown already");
-    assert!(other(10, 4) && other(10, 2));
+    assert!(!other(10, 4), "it is of this replica too, and another store has been made upon it");
+    assert!(other(10, 6));
+    let theirs = Node { contents_stamp: Stamp::new(model::ReplicaId(4), 2), ..node(0o600) };
+    let theirs = NodeState { file: FileId(7), seq: Seq(10), node: Some(theirs) };
+    assert!(read(&tables, 1, |tree| tree.may_show_other_contents(&theirs).expect("known")));
 }
 
 #[test]
