@@ -191,6 +191,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         pending_near_max: client::PENDING_NEAR_MAX,
         plan_chunks_max: client::PLAN_CHUNKS_MAX,
         again_bytes_min: client::AGAIN_BYTES_MIN,
+        accepts_set_back: plan.consent.accept_set_back,
         answer_within: plan.answer_within,
         volume: known.volume.clone(),
         server,

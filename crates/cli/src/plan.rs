@@ -26,6 +26,12 @@ pub struct Consent {
     /// invitation in the URL
     #[arg(long)]
     pub new_device_key: bool,
+
+    /// The server was set back to an earlier state, as from a backup: believe it, and let go of what
+    /// is cached here of later versions
+    #[arg(long)]
+    #[serde(default)]
+    pub accept_set_back: bool,
 }
 
 impl Consent {

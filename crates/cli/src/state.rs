@@ -284,7 +284,8 @@ pub fn other_key(before: &str, wanted: &str, directory: &Path) -> anyhow::Error 
 mod tests {
     use super::*;
 
-    const NONE: Consent = Consent { accept_new_key: false, new_device_key: false };
+    const NONE: Consent =
+        Consent { accept_new_key: false, new_device_key: false, accept_set_back: false };
 
     fn wanted(host: &str, key: &str) -> Known {
         let url = format!("farfs://{host}:1/main?key={key}");

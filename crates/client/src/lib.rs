@@ -55,6 +55,7 @@ mod room;
 mod rows;
 mod seek;
 mod session;
+mod set_back;
 mod shown;
 mod status;
 mod supply;

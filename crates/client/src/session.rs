@@ -163,6 +163,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
         match answer {
             Ok(Response::Attached(attached)) => {
+                self.look_for_set_back(&attached)?;
                 self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
                 self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());
@@ -276,7 +277,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The kernel keeps the listings of directories for as long as nobody tells it of a change.
-    fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         let told: Vec<FileId> = self.known().told().take(FORGOTTEN_MAX).collect();
         let everything = std::iter::once(FileId::ROOT).chain(told);
         let changed: Vec<_> =

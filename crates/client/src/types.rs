@@ -261,6 +261,8 @@ pub struct Settings {
     /// Files of so many bytes are sent while they are written, whatever the link. None: large ones,
     /// where the link is fast.
     pub early_bytes_min: Option<u64>,
+    /// A server that was set back is believed, though newer versions are cached here.
+    pub accepts_set_back: bool,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
     /// For `status` alone.

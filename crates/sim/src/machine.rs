@@ -190,6 +190,7 @@ pub struct ClientMachine {
     pub again_bytes_min: u64,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
+    pub accepts_set_back: bool,
     /// Files of so many bytes are sent while they are written.
     pub early_bytes_min: Option<u64>,
     process: Option<Process>,
@@ -232,6 +233,7 @@ impl ClientMachine {
             plan_chunks_max: PLAN_CHUNKS_MAX,
             again_bytes_min: AGAIN_BYTES_FEW,
             whole_bytes_max: None,
+            accepts_set_back: false,
             early_bytes_min: None,
             process: None,
         }
@@ -281,6 +283,7 @@ impl ClientMachine {
             pending_near_max: self.pending_near_max,
             plan_chunks_max: self.plan_chunks_max,
             again_bytes_min: self.again_bytes_min,
+            accepts_set_back: self.accepts_set_back,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

@@ -8,6 +8,7 @@ mod accessed;
 mod change;
 mod fuzz;
 mod rows;
+mod set_back;
 
 pub use accessed::{forget_accessed, note_accessed};
 pub use change::{
@@ -16,6 +17,7 @@ pub use change::{
 };
 pub use fuzz::fuzz_rows;
 pub use rows::{Accessed, RowError, Touched};
+pub use set_back::{files_beyond, set_back, told};
 
 use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};

@@ -174,6 +174,7 @@ impl Farm {
             pending_near_max: client::PENDING_NEAR_MAX,
             plan_chunks_max: client::PLAN_CHUNKS_MAX,
             again_bytes_min: client::AGAIN_BYTES_MIN,
+            accepts_set_back: false,
             answer_within,
             volume: VOLUME.into(),
             server: "farm".into(),

@@ -1,6 +1,7 @@
 //! How the partial tree changes: by what is done here, and by what the replica above says.
 
 use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
+use super::set_back::note_told;
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
 use model::{Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp};
 use protocol::{Listed, Listing, NodeState, States};
@@ -147,6 +148,11 @@ pub fn take_states(
     epoch: u32,
 ) -> Result<Vec<Changed>, Missing> {
     let mut changed = Vec::new();
+    let nodes = states.nodes.iter().map(|state| state.seq);
+    let entries = states.entries.iter().map(|state| state.seq);
+    if let Some(upto) = nodes.chain(entries).max() {
+        note_told(write, upto)?;
+    }
     for state in &states.nodes {
         changed.extend(take_node(write, state, epoch)?);
     }
@@ -180,6 +186,7 @@ pub fn take_listing(
     epoch: u32,
 ) -> Result<Vec<Changed>, Missing> {
     let mut changed = Vec::new();
+    note_told(write, listing.as_of)?;
     for state in &listing.nodes {
         changed.extend(take_node(write, state, epoch)?);
     }

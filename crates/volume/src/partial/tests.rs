@@ -9,7 +9,7 @@ fn named(name: &str) -> Name {
     Name::new(name).expect("a good name")
 }
 
-fn node(mode: u16) -> Node {
+pub(super) fn node(mode: u16) -> Node {
     Node { mode, kind: Kind::File, links: 1, ..Node::root_directory(0, 0, Time::default()) }
 }
 

@@ -1,0 +1,73 @@
+//! A server that was set back to an earlier state, as from a backup: it has fewer changes than this
+//! client was told of.
+//! Holds: what is cached here of versions that the server has lost is not let go before the user
+//! has said so.
+//! From: DESIGN, "The client"; nothing that was acknowledged is lost silently.
+
+use crate::client::{Client, error_of};
+use crate::failures::of_missing;
+use crate::presence::Presence;
+use crate::types::Error;
+use model::Seq;
+use protocol::{Attached, Tail, Upstream};
+use std::sync::atomic::Ordering;
+use store::{Containers, Durability, Read, StoreError};
+use volume::partial;
+
+/// Where the server stands as it says with the attach.
+fn position(attached: &Attached) -> Seq {
+    match &attached.tail {
+        Tail::TooFar(at) => *at,
+        Tail::Changes(notice) => notice.upto,
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Before anything of an attach is taken in. An error if the server was set back, and something
+    /// is cached here that it has no more: the cache goes on as it is, without a link.
+    pub(crate) fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {
+        let at = position(attached);
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let told = partial::told(&*read).map_err(of_missing)?;
+        if at >= told {
+            return Ok(());
+        }
+        let newer = cached_beyond(&*read, at)?;
+        drop(read);
+        if newer > 0 && !self.inner.settings.accepts_set_back {
+            return Err(Error::Failed(format!(
+                "the server was set back to an earlier state, as from a backup: it has changes up \
+                 to {at}, and this device was told of {told}. {newer} files that are cached here \
+                 are newer than what it has: copy what is to be kept to another place (with \
+                 `farfs mode MOUNTPOINT disconnected` they can be read), then unmount, and mount \
+                 with --accept-set-back"
+            )));
+        }
+        tracing::warn!(%at, %told, newer, "the server was set back: all is learnt anew from it");
+        {
+            let mut core = self.core();
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            partial::set_back(&mut *write, at).map_err(of_missing)?;
+            write.commit(Durability::Later).map_err(error_of)?;
+            core.meta.seen = at;
+            core.meta.epoch += 1;
+            core.unsaved = true;
+            self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+        }
+        self.forget_all();
+        Ok(())
+    }
+}
+
+/// How many files have contents here that the server told of beyond a position.
+fn cached_beyond(read: &dyn Read, at: Seq) -> Result<u64, Error> {
+    let (mut files, mut broken) = (0, None::<StoreError>);
+    partial::files_beyond(read, at, |file| match Presence::load(read, file) {
+        Ok(presence) => {
+            files += u64::from(presence.is_some_and(|presence| !presence.ranges.is_empty()))
+        }
+        Err(error) => broken = Some(error),
+    })
+    .map_err(of_missing)?;
+    broken.map_or(Ok(files), |error| Err(error_of(error)))
+}

@@ -1,0 +1,145 @@
+//! A server that comes back from a backup: nothing that is cached of what it has lost goes before
+//! the user has said so, and whoever has nothing to lose goes on.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, WantedMode};
+use model::Kind;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+
+const LENGTH: usize = 20_000;
+const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+    machines: Vec<ClientMachine>,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mut machines = Vec::new();
+        for number in 0..2 {
+            let mode = WantedMode::Auto;
+            let mut machine =
+                ClientMachine::invited(&room, &origin, number, Conditions::NEAR, mode);
+            machine.start().await.unwrap();
+            machines.push(machine);
+        }
+        Scene { room, origin, machines }
+    }
+
+    fn client(&self, number: usize) -> SimClient {
+        self.machines[number].client().unwrap().clone()
+    }
+
+    async fn save(&self, name: &str, version: u64) {
+        let operations = [
+            Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 },
+            Operation::Write { slot: 0, offset: 0, length: LENGTH, version },
+            Operation::Close { slot: 0 },
+        ];
+        Programs::default().perform_all(&self.client(0), operations).await;
+    }
+
+    async fn make_directory(&self, name: &str) {
+        let (path, kind) = (Path::new(name), Kind::Directory);
+        let make = Operation::Make { path, kind, mode: 0o755, target: None };
+        Programs::default().perform(&self.client(0), &make).await;
+    }
+
+    async fn settled(&self) {
+        check::settled(&self.room, &self.machines, true).await.unwrap();
+    }
+
+    /// What one client finds under a name.
+    async fn read(&self, number: usize, name: &str) -> Option<Vec<u8>> {
+        let (mut programs, client) = (Programs::default(), self.client(number));
+        let open = Operation::Open { path: Path::new(name), slot: 0, flags: READ };
+        programs.perform(&client, &open).await;
+        let read = Operation::Read { slot: 0, offset: 0, length: LENGTH };
+        match programs.perform(&client, &read).await {
+            Outcome::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    async fn names(&self, number: usize) -> Vec<String> {
+        let list = Operation::List { path: Path(Vec::new()), page: 100 };
+        match Programs::default().perform(&self.client(number), &list).await {
+            Outcome::Names(names) => names.iter().map(|(name, _)| name.to_string()).collect(),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Does something of which the server knows nothing afterwards.
+    async fn lost_by_the_server(&mut self, work: impl AsyncFnOnce(&Scene)) {
+        self.settled().await;
+        self.origin.stop(End::Killed, Duration::ZERO);
+        let backup = self.origin.disk.restart();
+        self.origin.restart().unwrap();
+        self.settled().await;
+        work(self).await;
+        self.settled().await;
+        self.origin.stop(End::Killed, Duration::ZERO);
+        self.origin.disk = backup;
+        self.origin.restart().unwrap();
+        self.room.clock.sleep(Duration::from_secs(60)).await;
+    }
+}
+
+#[test]
+fn what_the_server_lost_and_is_cached_stays_until_the_user_says_otherwise() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        scene.save("before", 1).await;
+        scene.lost_by_the_server(async |scene| scene.save("after", 2).await).await;
+        let status = scene.client(0).status();
+        let trouble = status.link.trouble.unwrap_or_default();
+        assert!(trouble.contains("set back") && trouble.contains("1 files"), "{trouble}");
+        assert_eq!(scene.read(0, "after").await, Some(stretch(2, LENGTH)));
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.machines[0].launch().unwrap();
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(scene.read(0, "after").await, Some(stretch(2, LENGTH)), "after a kill too");
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.machines[0].accepts_set_back = true;
+        scene.machines[0].start().await.unwrap();
+        scene.settled().await;
+        for number in 0..2 {
+            assert_eq!(scene.names(number).await, ["before"]);
+            assert_eq!(scene.read(number, "before").await, Some(stretch(1, LENGTH)));
+        }
+        scene.save("later", 3).await;
+        scene.settled().await;
+        assert_eq!(scene.read(1, "later").await, Some(stretch(3, LENGTH)));
+        check::nothing_broke(&scene.room, &scene.machines).unwrap();
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn whoever_has_nothing_to_lose_goes_on_with_what_the_server_has() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        scene.save("before", 1).await;
+        scene.lost_by_the_server(async |scene| scene.make_directory("lost").await).await;
+        scene.settled().await;
+        for number in 0..2 {
+            assert_eq!(scene.names(number).await, ["before"]);
+        }
+        scene.save("later", 2).await;
+        scene.settled().await;
+        assert_eq!(scene.read(1, "later").await, Some(stretch(2, LENGTH)));
+        check::nothing_broke(&scene.room, &scene.machines).unwrap();
+        scene.room.network.close();
+    });
+}
