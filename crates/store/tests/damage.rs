@@ -72,10 +72,45 @@ fn reopened(directory: &Path) -> Result<usize, StoreError> {
     Ok(records.len())
 }
 
+/// A journal whose mark has not reached the disk: it says nothing of what was synced.
+fn journal_without_mark(records: u64, synced_each: u64) -> TempDir {
+    let directory = tempdir().unwrap();
+    journal_with(directory.path(), records, synced_each);
+    std::fs::remove_file(directory.path().join("synced")).unwrap();
+    directory
+}
+
 #[test]
-fn a_journal_cut_anywhere_is_a_prefix_of_what_was_appended() {
+fn what_was_synced_and_is_not_there_any_more_is_told_until_the_mark_is_removed() {
     let original = tempdir().unwrap();
     journal_with(original.path(), 30, 7);
+    let newest = files(original.path(), ".journal").pop().unwrap();
+    let whole = std::fs::read(&newest).unwrap();
+    let (mut told, mut cut) = (0, 0);
+    for length in 24..=whole.len() {
+        let copied = copy(original.path());
+        std::fs::write(copied.path().join(newest.file_name().unwrap()), &whole[..length]).unwrap();
+        match reopened(copied.path()) {
+            Ok(count) => {
+                assert!(count >= 28, "{count} records, and 28 had been synced");
+                cut += 1;
+            }
+            Err(StoreError::Damaged { what, .. }) => {
+                let mark = copied.path().join("synced");
+                assert!(what.contains(mark.to_str().unwrap()), "{what}");
+                std::fs::remove_file(mark).unwrap();
+                assert!(reopened(copied.path()).unwrap() < 28);
+                told += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(told > 0 && cut > 0, "{told} told, {cut} cut");
+}
+
+#[test]
+fn a_journal_cut_anywhere_is_a_prefix_of_what_was_appended() {
+    let original = journal_without_mark(30, 7);
     let newest = files(original.path(), ".journal").pop().unwrap();
     let whole = std::fs::read(&newest).unwrap();
     let mut last = 0;
@@ -91,8 +126,7 @@ fn a_journal_cut_anywhere_is_a_prefix_of_what_was_appended() {
 
 #[test]
 fn a_segment_whose_making_was_interrupted_costs_nothing() {
-    let original = tempdir().unwrap();
-    journal_with(original.path(), 30, 7);
+    let original = journal_without_mark(30, 7);
     let newest = files(original.path(), ".journal").pop().unwrap();
     let first = u64::from_str_radix(newest.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
     for length in 0..=24 {

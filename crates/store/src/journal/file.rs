@@ -1,6 +1,6 @@
 //! The journal in files: segments named for their first position, in one directory.
-//! Holds: a torn tail is cut off when the journal is opened; damage of what was synced is an
-//! error that names file and offset, and deletes nothing; the newest segment is never removed,
+//! Holds: a torn tail is cut off when the journal is opened; damage of what was synced, as later
+//! records or the mark say, is an error that names file and offset, and deletes nothing; the newest segment is never removed,
 //! so that no position is given twice.
 //! Never: two processes at once in one directory.
 
@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use synced::SyncedMark;
 
 /// A segment that has reached this gets no further records.
 pub const SEGMENT_BYTES: u64 = 4 << 20;
@@ -23,6 +24,7 @@ pub const SEGMENT_BYTES: u64 = 4 << 20;
 const WORTH_RETIRING_BYTES: u64 = 64 << 10;
 
 mod marks;
+mod synced;
 
 pub(super) const ENDING: &str = ".journal";
 
@@ -38,6 +40,7 @@ pub struct FileJournal {
     segment_bytes: u64,
     state: Mutex<State>,
     group: GroupSync,
+    mark: SyncedMark,
     _lock: File,
 }
 
@@ -64,7 +67,8 @@ impl FileJournal {
     pub fn open_with_segments(directory: &Path, segment_bytes: u64) -> Result<FileJournal> {
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;
-        let state = recovered(directory)?;
+        let mark = SyncedMark::open(directory)?;
+        let state = recovered(directory, mark.upto())?;
         // What survived is in the files; whether it is beyond the reach of a power cut is not
         // known before the next sync.
         let safe = state.segments.back().map_or(0, |newest| newest.first - 1);
@@ -73,6 +77,7 @@ impl FileJournal {
             segment_bytes,
             state: Mutex::new(state),
             group: GroupSync::new(directory, safe),
+            mark,
             _lock: lock,
         })
     }
@@ -84,6 +89,7 @@ impl FileJournal {
             return Err(files::failed(&self.directory, error));
         }
         self.group.note(state.next - 1);
+        self.mark.note(state.next - 1);
         let (segment, file) = make_segment(&self.directory, state.next)?;
         state.segments.push_back(segment);
         state.newest = Arc::new(file);
@@ -123,6 +129,7 @@ impl Journal for FileJournal {
                 (state.newest.clone(), state.next - 1)
             };
             file.sync_data().map_err(|source| files::failed(&self.directory, source))?;
+            self.mark.note(last);
             Ok(last)
         })
     }
@@ -192,7 +199,8 @@ fn write_header(path: &Path, first: Position) -> Result<File> {
     Ok(file)
 }
 
-fn recovered(directory: &Path) -> Result<State> {
+/// What is there, of which the records up to `synced` had been synced.
+fn recovered(directory: &Path, synced: Position) -> Result<State> {
     let mut found = Vec::new();
     // A segment whose making was interrupted has no record, but its name says what had been
     // synced by then.
@@ -232,6 +240,9 @@ fn recovered(directory: &Path) -> Result<State> {
             if !is_newest || end.next < begun || was_synced(&bytes[end.offset..], end.next) {
                 return Err(damaged(&path, end.offset));
             }
+            if end.next <= synced {
+                return Err(damaged_end(directory, &path, end.offset));
+            }
             cut_tail(directory, &path, &bytes, end.offset)?;
         }
         next = end.next;
@@ -239,6 +250,10 @@ fn recovered(directory: &Path) -> Result<State> {
     }
     if next < begun {
         return Err(missing(directory, next, begun));
+    }
+    if next <= synced {
+        let end = segments.back().map_or((directory, 0), |newest| (&newest.path, newest.bytes));
+        return Err(damaged_end(directory, end.0, end.1 as usize));
     }
     let newest = match segments.back() {
         Some(segment) => files::open(&segment.path, false)?,
@@ -328,6 +343,17 @@ pub(super) const SALVAGE: &str = "keep a copy of the directory, and salvage what
 
 fn damaged(path: &Path, offset: usize) -> StoreError {
     files::damaged(path, offset as u64, format!("a record is not what was written; {SALVAGE}"))
+}
+
+/// Of the newest records some are not there that the mark says had been synced.
+fn damaged_end(directory: &Path, path: &Path, offset: usize) -> StoreError {
+    let mark = synced::path(directory);
+    let what = format!(
+        "what was synced is not here any more, from this record on; keep a copy of the directory; \
+         a backup may have it; to go on without it, remove {}",
+        mark.display()
+    );
+    files::damaged(path, offset as u64, what)
 }
 
 fn nowhere(path: &Path, first: Position) -> StoreError {
