@@ -118,19 +118,27 @@ impl ReplyEntry {
     }
 }
 
-fn opened(laid: Laid, handle: FileHandle, flags: FopenFlags) -> Laid {
-    laid.u64(handle.0).u32(flags.bits()).u32(0)
+/// `behind`: the number of the file that the kernel reads and writes in its place.
+fn opened(laid: Laid, handle: FileHandle, flags: FopenFlags, behind: i32) -> Laid {
+    laid.u64(handle.0).u32(flags.bits()).u32(behind.cast_unsigned())
 }
 
 impl ReplyOpen {
     pub fn opened(self, handle: FileHandle, flags: FopenFlags) {
-        self.0.ok(&opened(Laid::default(), handle, flags).0);
+        self.0.ok(&opened(Laid::default(), handle, flags, 0).0);
+    }
+
+    /// As `opened`. The kernel reads and maps another file in its place: the one that was lent to
+    /// it under this number.
+    pub fn opened_behind(self, handle: FileHandle, flags: FopenFlags, number: i32) {
+        let flags = flags | FopenFlags::FOPEN_PASSTHROUGH;
+        self.0.ok(&opened(Laid::default(), handle, flags, number).0);
     }
 }
 
 impl ReplyCreate {
     pub fn created(self, keep: &Duration, attr: &FileAttr, handle: FileHandle, flags: FopenFlags) {
-        self.0.ok(&opened(Laid::default().entry(*keep, attr), handle, flags).0);
+        self.0.ok(&opened(Laid::default().entry(*keep, attr), handle, flags, 0).0);
     }
 }
 
@@ -280,6 +288,19 @@ mod tests {
         ReplyEmpty(Reply::to(&device, 10)).error(Errno::ENOENT);
         assert_eq!(&written(&end)[16..], b"abc");
         assert_eq!(written(&end)[4..8], (-libc::ENOENT).to_ne_bytes());
+    }
+
+    #[test]
+    fn what_is_lent_is_named_in_the_answer_to_an_open() {
+        let (device, end) = device();
+        let flags = FopenFlags::FOPEN_NOFLUSH;
+        ReplyOpen(Reply::to(&device, 1)).opened_behind(FileHandle(5), flags, 9);
+        let answer = written(&end);
+        assert_eq!(answer[16..24], 5_u64.to_ne_bytes());
+        assert_eq!(answer[24..28], (1_u32 << 5 | 1 << 7).to_ne_bytes());
+        assert_eq!(answer[28..32], 9_i32.to_ne_bytes());
+        ReplyOpen(Reply::to(&device, 1)).opened(FileHandle(5), flags);
+        assert_eq!(written(&end)[24..32], [1 << 5, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

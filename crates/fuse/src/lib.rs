@@ -15,6 +15,7 @@ mod asked;
 mod bytes;
 mod device;
 mod dispatch;
+mod lending;
 mod mounting;
 mod notice;
 mod opening;
@@ -27,6 +28,7 @@ pub use answer::{
 };
 pub use asked::{LockAsked, Request, SetAttributes, SetTime};
 pub use dispatch::Filesystem;
+pub use lending::{Lender, LentFile};
 pub use mounting::How;
 pub use notice::Notifier;
 pub use opening::Agreed;

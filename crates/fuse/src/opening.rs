@@ -12,6 +12,9 @@ const MINOR_MIN: u32 = 31;
 const PAGE_BYTES: u32 = 4096;
 /// Times are kept to the nanosecond.
 const TIME_GRAIN_NANOS: u32 = 1;
+/// File systems that lie one upon another, if files of others are lent to the kernel: those files
+/// lie on one that lies on none, and there is room for one more upon this one.
+const STACK_DEPTH_MAX: u32 = 1;
 
 /// What the file system wants of the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,8 @@ pub(crate) fn open(offered: &Offered, wanted: &Wanted) -> (Opening, Vec<u8>) {
         .u16(pages as u16)
         .u16(0)
         .u32((flags.bits() >> 32) as u32)
-        .zeros(28);
+        .u32(if flags.contains(InitFlags::PASSTHROUGH) { STACK_DEPTH_MAX } else { 0 })
+        .zeros(24);
     let agreed = Agreed { minor, flags, lacking: wanted.flags - can };
     (Opening::Agreed(agreed), answer.0)
 }
@@ -98,6 +102,15 @@ mod tests {
         assert_eq!(answer[12..16], (flags.bits() as u32).to_ne_bytes());
         assert_eq!(answer[20..24], (1_u32 << 20).to_ne_bytes());
         assert_eq!(answer[28..30], 256_u16.to_ne_bytes());
+        assert_eq!(answer[36..40], 0_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_kernel_to_which_files_are_lent_is_told_how_deep_they_lie() {
+        let can = InitFlags::PASSTHROUGH | InitFlags::INIT_EXT;
+        let (_, answer) = open(&offered(7, 45, can), &WANTED);
+        assert_eq!(answer[32..36], (1_u32 << 5).to_ne_bytes());
+        assert_eq!(answer[36..40], 1_u32.to_ne_bytes());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::answer::Reply;
 use crate::asked::{Asked, Bad, HEAD_BYTES, read};
 use crate::device::Device;
 use crate::dispatch::{Filesystem, dispatch};
+use crate::lending::Lender;
 use crate::mounting::{self, How};
 use crate::notice::Notifier;
 use crate::opening::{Agreed, Opening, Wanted, open};
@@ -72,6 +73,12 @@ impl<F: Filesystem> Session<F> {
 
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
+    }
+
+    /// None: the kernel does not read files of others in the place of ours.
+    pub fn lender(&self) -> Option<Lender> {
+        let can = self.agreed.flags.contains(InitFlags::PASSTHROUGH);
+        can.then(|| Lender::of(&self.device))
     }
 
     pub fn notifier(&self) -> Notifier {

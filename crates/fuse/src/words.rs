@@ -76,6 +76,7 @@ errors!(
     EROFS,
     ESTALE,
     ETIMEDOUT,
+    ETXTBSY,
     EXDEV,
 );
 
@@ -190,6 +191,8 @@ bitflags! {
         /// It does not say when the file is closed.
         const FOPEN_NOFLUSH = 1 << 5;
         const FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6;
+        /// It reads, writes and maps another file in its place.
+        const FOPEN_PASSTHROUGH = 1 << 7;
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
