@@ -251,6 +251,7 @@ async fn serve(
         allow_other: plan.allow_other,
         read_only: status.read_only,
         kernel_flags: plan.flags.iter().map(|flag| flag.wanted()).collect(),
+        passthrough: plan.passthrough.wanted(),
         fs_name: format!("{}@{}", status.volume, status.server),
         threads: None,
     };

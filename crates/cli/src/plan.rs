@@ -4,7 +4,9 @@
 use crate::config::{self, Config};
 use crate::exit::{Exit, OrExit, fail};
 use crate::state::{self, Known};
-use crate::wishes::{ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, Wishes};
+use crate::wishes::{
+    ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, PassthroughName, Wishes,
+};
 use crate::{mounts, places};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -51,6 +53,7 @@ pub struct Plan {
     pub answer_within: Duration,
     pub allow_other: bool,
     pub read_only: bool,
+    pub passthrough: PassthroughName,
     pub flags: Vec<FlagName>,
     pub consent: Consent,
 }
@@ -110,6 +113,7 @@ pub fn decide(
         answer_within: wishes.answer_within.map_or(ANSWER_WITHIN, |time| time.0),
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
+        passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
         flags: wishes.flags,
         consent,
     })

@@ -3,7 +3,8 @@
 use crate::units::{count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
-    CacheStatus, ClassBytes, LinkStatus, Mode, Pending, PrefetchStatus, Reach, Status, WantedStatus,
+    CacheStatus, ClassBytes, LinkStatus, Mode, PassthroughStatus, Pending, PrefetchStatus, Reach,
+    Status, WantedStatus,
 };
 use std::fmt::Write;
 
@@ -25,6 +26,7 @@ pub fn status(status: &Status) -> String {
         },
     );
     line("cache", &cache(&status.cache));
+    line("kernel", &passthrough(&status.passthrough));
     line("pending", &pending(&status.pending));
     line("traffic", &traffic(&status.traffic));
     if status.prefetch.files > 0 {
@@ -42,6 +44,17 @@ pub fn status(status: &Status) -> String {
     }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
+}
+
+/// Whether the kernel reads cached files itself.
+fn passthrough(status: &PassthroughStatus) -> String {
+    match &status.off {
+        Some(why) => format!("reads no file by itself: {why}"),
+        None => format!(
+            "reads large cached files that nobody may write to by itself: {} now",
+            count(status.files, "file")
+        ),
+    }
 }
 
 pub fn mode(status: &Status) -> String {
@@ -234,6 +247,7 @@ mod tests {
             wire_bytes_sent: 100,
             wire_bytes_received: 50,
             prefetch: PrefetchStatus::default(),
+            passthrough: PassthroughStatus { off: None, files: 1 },
             conflicts: 0,
             damage: Vec::new(),
             wanted: WantedStatus::default(),

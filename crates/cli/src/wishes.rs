@@ -6,7 +6,7 @@ use crate::units::{Patience, Size};
 use anyhow::Result;
 use clap::ValueEnum;
 use client::{Durability, WantedMode};
-use mount::KernelFlag;
+use mount::{KernelFlag, Passthrough};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,6 +51,11 @@ pub struct Wishes {
     /// Mount read-only
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub read_only: Option<bool>,
+
+    /// auto: as root, the kernel reads large cached files that nobody may write to by itself, at
+    /// the speed of the disk; off: never [default: auto]
+    #[arg(long, value_enum)]
+    pub passthrough: Option<PassthroughName>,
 
     /// By `-o` alone: what the kernel is to keep to.
     #[arg(skip)]
@@ -122,6 +127,22 @@ impl DurabilityName {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PassthroughName {
+    Auto,
+    Off,
+}
+
+impl PassthroughName {
+    pub fn wanted(self) -> Passthrough {
+        match self {
+            PassthroughName::Auto => Passthrough::Auto,
+            PassthroughName::Off => Passthrough::Off,
+        }
+    }
+}
+
 impl Wishes {
     /// These wishes, and where they say nothing, the others.
     pub fn or(self, others: Wishes) -> Wishes {
@@ -134,6 +155,7 @@ impl Wishes {
             answer_within: self.answer_within.or(others.answer_within),
             allow_other: self.allow_other.or(others.allow_other),
             read_only: self.read_only.or(others.read_only),
+            passthrough: self.passthrough.or(others.passthrough),
             flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
     }
@@ -196,6 +218,9 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "mode" => wishes.mode = Some(ModeName::from_str(said()?, false).map_err(choice)?),
         "durability" => {
             wishes.durability = Some(DurabilityName::from_str(said()?, false).map_err(choice)?);
+        }
+        "passthrough" => {
+            wishes.passthrough = Some(PassthroughName::from_str(said()?, false).map_err(choice)?);
         }
         "allow-other" => wishes.allow_other = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),

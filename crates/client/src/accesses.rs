@@ -68,13 +68,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What is read through what was opened just now moves the time of access of its file: with
-    /// the first read, or at once where the kernel may answer from what it has cached.
+    /// the first read, or at once where the kernel may answer from what it has cached or been lent.
     pub fn note_reads(&self, opened: &Opened) {
         let Ok((grip, flags)) = self.files().grip(opened.handle) else { return };
         if !flags.read || !self.access_is_due(grip.file) {
             return;
         }
-        if !opened.keep_cache {
+        if !opened.keep_cache && (opened.lent.is_none() || opened.direct) {
             self.files().first_read_counts(opened.handle);
             return;
         }

@@ -10,6 +10,7 @@ mod front;
 mod holes;
 mod images;
 mod left;
+mod lending;
 mod nameless;
 mod opening;
 mod renewed;
@@ -49,6 +50,8 @@ pub(crate) struct Files<K> {
     shown: BTreeMap<FileId, Stamp>,
     /// Files of which the kernel may go by the size of an older version.
     size_told: BTreeMap<FileId, SizeTold>,
+    /// Containers that the kernel reads itself.
+    lent: BTreeMap<FileId, lending::LentOut>,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
 }
@@ -61,6 +64,7 @@ impl<K> Default for Files<K> {
             last_handle: 0,
             shown: BTreeMap::new(),
             size_told: BTreeMap::new(),
+            lent: BTreeMap::new(),
             left: None,
         }
     }
@@ -197,6 +201,8 @@ struct HandleState {
     generation: u32,
     flags: OpenFlags,
     direct: bool,
+    /// Through the container that the kernel has been lent of this file.
+    lent: bool,
     /// Of a fetch, which goes on with the version that it began with.
     fetches: bool,
     /// The next read moves the time of access.

@@ -78,6 +78,6 @@ pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
-    Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step, Stop,
+    Lent, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step, Stop,
     WantedMode, XattrFlag,
 };

@@ -6,8 +6,8 @@ use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Update};
 use protocol::{
-    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, Pending, Reach, Status,
-    Unreachable, Upstream,
+    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, PassthroughStatus, Pending, Reach,
+    Status, Unreachable, Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -91,9 +91,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,
             prefetch: self.ahead().status(),
+            passthrough: self.passthrough(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             damage: self.damage(),
             wanted: missing_above,
+        }
+    }
+
+    fn passthrough(&self) -> PassthroughStatus {
+        let kernel = self.inner.kernel.get();
+        PassthroughStatus {
+            off: match kernel {
+                Some(kernel) => kernel.takes_none(),
+                None => Some("nothing is mounted".into()),
+            },
+            files: self.files().lent_len() as u64,
         }
     }
 

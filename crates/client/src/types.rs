@@ -3,7 +3,9 @@
 use model::{FileId, Kind, Name, Node, Time};
 use protocol::Objection;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The outcome of one try of a call: done, or stopped for want of something.
@@ -119,6 +121,12 @@ pub enum Error {
     Deadlock,
     #[error("too many locks are held of one file")]
     TooManyLocks,
+    #[error(
+        "programs read it straight from the cache: it can be opened for reading and writing when they have closed it"
+    )]
+    LentOut,
+    #[error("programs read an older version of it straight from the cache: close it there first")]
+    OlderLentOut,
     /// Whoever held it does not know who has written since.
     #[error("a lock was lost, and another device has it: close the file and open it again")]
     LockLost,
@@ -168,6 +176,9 @@ pub struct Opened {
     pub keep_cache: bool,
     /// The kernel must not cache: another version of the file is open here too.
     pub direct: bool,
+    /// The container that the kernel has been lent of this file. It reads and maps that itself;
+    /// with `direct` it asks for what is read and written all the same.
+    pub lent: Option<Arc<dyn Lent>>,
 }
 
 /// What a new file is to be.
@@ -279,6 +290,16 @@ pub trait Kernel: Send + Sync + 'static {
     fn forget_node(&self, file: FileId, contents: bool) -> bool;
     /// The name, and what is kept of its directory: attributes and listings.
     fn forget_entry(&self, directory: FileId, name: &Name);
+    /// Lends the kernel a container to read in the place of a file. None: it takes none.
+    fn lend(&self, container: BorrowedFd<'_>) -> Option<Arc<dyn Lent>>;
+    /// Why it takes none, if it takes none at all.
+    fn takes_none(&self) -> Option<String>;
+}
+
+/// A container that the kernel has been lent, until this is dropped.
+pub trait Lent: fmt::Debug + Send + Sync {
+    /// By which the kernel knows it.
+    fn number(&self) -> i32;
 }
 
 /// `farfs explain`.

@@ -81,7 +81,11 @@ pub(crate) fn open<U: Upstream, C: Containers>(
                 if counts {
                     client.note_reads(&opened);
                 }
-                reply.opened(FileHandle(opened.handle.0), open_flags(&opened, flags.write));
+                let (fh, flags) = (FileHandle(opened.handle.0), open_flags(&opened, flags.write));
+                match &opened.lent {
+                    Some(lent) => reply.opened_behind(fh, flags, lent.number()),
+                    None => reply.opened(fh, flags),
+                }
             }
             Err(errno) => reply.error(errno),
         },

@@ -54,6 +54,8 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::Locked => Errno::EAGAIN,
         Error::Deadlock => Errno::EDEADLK,
         Error::TooManyLocks => Errno::ENOLCK,
+        Error::LentOut => Errno::ETXTBSY,
+        Error::OlderLentOut => Errno::EBUSY,
         Error::LockLost | Error::Failed(_) => Errno::EIO,
     }
 }

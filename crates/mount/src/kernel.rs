@@ -7,13 +7,15 @@
 //! file is carried out in order, and holds up what concerns others only if many are held.
 //! Never: runs on a thread that answers requests.
 
-use client::Kernel;
+use crate::lending::Lending;
+use client::{Kernel, Lent};
 use fuse::{INodeNo, Notifier};
 use model::{FileId, Name};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -134,6 +136,7 @@ pub(crate) struct Forgetter {
     shared: Arc<Shared>,
     told: Told,
     waits: Waits,
+    lending: Lending,
 }
 
 #[derive(Default)]
@@ -143,8 +146,13 @@ struct Shared {
 }
 
 impl Forgetter {
-    pub(crate) fn start(notifier: Notifier, told: Told, waits: Waits) -> io::Result<Forgetter> {
-        Forgetter::carried_out_by(notifier, told, waits)
+    pub(crate) fn start(
+        notifier: Notifier,
+        told: Told,
+        waits: Waits,
+        lending: Lending,
+    ) -> io::Result<Forgetter> {
+        Ok(Forgetter { lending, ..Forgetter::carried_out_by(notifier, told, waits)? })
     }
 
     fn carried_out_by(carrier: impl Carry, told: Told, waits: Waits) -> io::Result<Forgetter> {
@@ -156,7 +164,7 @@ impl Forgetter {
                 .name("farfs-forget".into())
                 .spawn(move || shared.work_off(&*carrier))?;
         }
-        Ok(Forgetter { shared, told, waits })
+        Ok(Forgetter { shared, told, waits, lending: Lending::default() })
     }
 
     /// Takes no more, and lets the threads and the device go.
@@ -278,6 +286,14 @@ impl Kernel for Forgetter {
 
     fn forget_entry(&self, directory: FileId, name: &Name) {
         self.ask(Forget::Entry(directory, name.clone()));
+    }
+
+    fn lend(&self, container: BorrowedFd<'_>) -> Option<Arc<dyn Lent>> {
+        self.lending.lend(container)
+    }
+
+    fn takes_none(&self) -> Option<String> {
+        self.lending.off()
     }
 }
 

@@ -18,6 +18,7 @@ mod driver;
 mod errno;
 mod fuse;
 mod kernel;
+mod lending;
 mod locks;
 mod mounted;
 mod options;
@@ -30,4 +31,4 @@ mod watch;
 mod xattrs;
 
 pub use mounted::{Mounted, mount};
-pub use options::{KernelFlag, MountError, MountOptions};
+pub use options::{KernelFlag, MountError, MountOptions, Passthrough};

@@ -5,6 +5,7 @@
 use crate::driver::Driver;
 use crate::fuse::Fuse;
 use crate::kernel::{Forgetter, Told, Waits};
+use crate::lending::Lending;
 use crate::options::{MountError, MountOptions, check_mountpoint, refused, settings, tell};
 use crate::readahead;
 use crate::table;
@@ -60,7 +61,8 @@ pub fn mount<U: Upstream, C: Containers>(
     let session = Session::mount(fuse, &mountpoint, settings(&options))
         .map_err(|source| refused(&mountpoint, source))?;
     tell(session.agreed());
-    let forgetter = Forgetter::start(session.notifier(), told, waits).map_err(failed)?;
+    let lending = Lending::by(session.lender(), options.passthrough);
+    let forgetter = Forgetter::start(session.notifier(), told, waits, lending).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
     client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
 

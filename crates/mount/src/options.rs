@@ -1,5 +1,6 @@
 //! How a volume is mounted, and in which words it is said that it cannot be.
 
+use crate::lending::may_lend;
 use fuse::{Agreed, How, InitFlags, Settings};
 use rustix::fs::{Access, StatFs, access, stat, statfs};
 use std::io;
@@ -48,6 +49,8 @@ pub struct MountOptions {
     /// What else the kernel is to keep to. That neither devices nor set-user-id bits count it
     /// always does.
     pub kernel_flags: Vec<KernelFlag>,
+    /// Whether the kernel reads cached files itself.
+    pub passthrough: Passthrough,
     /// What `mount` and `df` show as the source: volume@server.
     pub fs_name: String,
     /// Threads that read requests; none: by the number of processors.
@@ -59,6 +62,15 @@ impl MountOptions {
     pub(crate) fn notes_reads(&self) -> bool {
         !self.read_only && !self.kernel_flags.contains(&KernelFlag::NoAtime)
     }
+}
+
+/// Whether the kernel reads cached files itself that nobody may write to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Passthrough {
+    /// Where it can, and lets us.
+    #[default]
+    Auto,
+    Off,
 }
 
 /// Options of a mount that are the kernel's business, most of them alone.
@@ -149,7 +161,10 @@ pub(crate) fn settings(options: &MountOptions) -> Settings {
             sync: has(KernelFlag::Sync),
             dir_sync: has(KernelFlag::DirSync),
         },
-        flags: WANTED,
+        flags: match options.passthrough {
+            Passthrough::Auto if may_lend() => WANTED | InitFlags::PASSTHROUGH,
+            Passthrough::Auto | Passthrough::Off => WANTED,
+        },
         bytes_max: WRITE_BYTES_MAX,
         background_max: BACKGROUND_MAX,
         threads: options.threads.unwrap_or(processors).clamp(THREADS_MIN, THREADS_MAX),

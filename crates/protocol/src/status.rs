@@ -55,6 +55,9 @@ pub struct Status {
     /// What was fetched before anybody asked for it.
     #[serde(default)]
     pub prefetch: PrefetchStatus,
+    /// What the kernel reads by itself.
+    #[serde(default)]
+    pub passthrough: PassthroughStatus,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
     /// Contents that this machine's disk did not keep, the oldest first.
@@ -63,6 +66,15 @@ pub struct Status {
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
+}
+
+/// Cached files that the kernel reads without asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassthroughStatus {
+    /// Why there are none, if there are none at all.
+    pub off: Option<String>,
+    /// Files that are open so now.
+    pub files: u64,
 }
 
 /// Chunks that the server has lost, as it said last, and what of them came from here.

@@ -9,7 +9,7 @@ use crate::mode;
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
-use crate::types::{Caller, Done, Error, Handle, Need, OpenFlags, Step, Stop};
+use crate::types::{Caller, Done, Error, Handle, Need, Step, Stop};
 use model::FileId;
 use protocol::{Objection, Upstream};
 use std::sync::atomic::Ordering;
@@ -183,8 +183,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.resize(handle, size, caller.uid, false)?;
             return Ok(None);
         }
-        let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let opened = self.open_file(caller, file, flags)?.value;
+        let opened = self.open_for_us(caller, file)?;
         let outcome = self.resize(opened.handle, size, caller.uid, true).and_then(|()| {
             let (grip, _) = self.files().grip(opened.handle)?;
             self.store_or_leave(&grip, caller.uid)

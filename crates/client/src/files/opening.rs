@@ -3,6 +3,7 @@
 //! current then.
 //! From: AFS and LBFS, close-to-open.
 
+use super::lending::{Way, way};
 use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
@@ -19,13 +20,34 @@ use store::{Container, Containers, Durability, Result as StoreResult, StoreError
 /// Which of two containers was used later is told by no less.
 const USED_GRAIN_SECS: i64 = 30;
 
+/// Who gets a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opener {
+    Kernel,
+    /// A call of the kernel's that needs one while it lasts.
+    Us,
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
-        self.with_room(|| self.open_here(caller, file, flags))
+        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel))
     }
 
-    fn open_here(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+    /// As `open_file`, for a handle that the kernel does not get.
+    pub(super) fn open_for_us(&self, caller: Caller, file: FileId) -> Step<Opened> {
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = self.with_room(|| self.open_here(caller, file, flags, Opener::Us))?;
+        Ok(opened.value)
+    }
+
+    fn open_here(
+        &self,
+        caller: Caller,
+        file: FileId,
+        flags: OpenFlags,
+        opener: Opener,
+    ) -> Step<Done<Opened>> {
         if file.is_past() && (flags.write || flags.truncate) {
             return Err(Objection::ReadOnly.into());
         }
@@ -33,7 +55,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Linux cuts it all the same, and some programs clear files so.
             let wait = self.truncate(caller, file, None, 0)?;
             let cut = OpenFlags { truncate: false, ..flags };
-            let Done { value, wait: later } = self.open_here(caller, file, cut)?;
+            let Done { value, wait: later } = self.open_here(caller, file, cut, opener)?;
             return Ok(Done { value, wait: later.or(wait) });
         }
         // Read under the lock: beside an older one, what was stored and closed since would look
@@ -53,7 +75,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Kind::Directory => return Err(Objection::IsADirectory.into()),
             _ => return Err(Error::NotSupported("opening what is not a file").into()),
         }
-        let opened = self.open_version(&mut files, file, &node, flags)?;
+        let opened = self.open_version(&mut files, (file, &node), flags, opener)?;
         if gone_here {
             files.take_name(file, &node);
         }
@@ -69,7 +91,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
         let mut files = self.files();
-        let opened = self.open_version(&mut files, found.file, &found.node, flags)?;
+        let opened =
+            self.open_version(&mut files, (found.file, &found.node), flags, Opener::Kernel)?;
         self.let_go(files);
         Ok(opened)
     }
@@ -77,29 +100,44 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn open_version(
         &self,
         files: &mut Files<C::Container>,
-        file: FileId,
-        node: &Node,
+        (file, node): (FileId, &Node),
         flags: OpenFlags,
+        opener: Opener,
     ) -> Step<Opened> {
         let version = node.contents_stamp;
+        if opener == Opener::Kernel && files.is_lent_as_another(file, version) {
+            return Err(Error::OlderLentOut.into());
+        }
         let generation = self.current_generation(files, file, node)?;
         // Pages of another version that is open too must not mix with this one's, nor must they
         // be cut to its size.
         let direct = files.generations(file).any(|open| open.presence.generation != generation)
             || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
-        let keep_cache = !direct && files.shown.get(&file) == Some(&version);
-        if !direct {
+        let asked = match opener {
+            Opener::Kernel => files.asked((file, generation), node, flags, direct),
+            Opener::Us => None,
+        };
+        let (direct, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
+            Way::Daemon => (direct, None),
+            Way::Refused => return Err(Error::LentOut.into()),
+            Way::Lent => (direct, self.lend(files, (file, generation))),
+            Way::Beside => (true, self.lend(files, (file, generation))),
+        };
+        let cached = !direct && lent.is_none();
+        let keep_cache = cached && files.shown.get(&file) == Some(&version);
+        if cached {
             files.shown(file, version);
         }
         let handle = files.add_handle(HandleState {
             file,
             generation,
             flags,
-            direct,
+            direct: !cached,
+            lent: lent.is_some(),
             fetches: false,
             counts: false,
         });
-        Ok(Opened { handle, keep_cache, direct })
+        Ok(Opened { handle, keep_cache, direct, lent })
     }
 
     /// Lets others at the open files, and keeps what opening one of them left behind.
@@ -148,9 +186,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.current_generation(&mut files, file, &node)?
         };
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let state =
-            HandleState { file, generation, flags, direct: true, fetches: true, counts: false };
-        let handle = files.add_handle(state);
+        let handle = files.add_handle(HandleState {
+            file,
+            generation,
+            flags,
+            direct: true,
+            lent: false,
+            fetches: true,
+            counts: false,
+        });
         self.let_go(files);
         Ok(Held { client: self, handle })
     }
@@ -293,6 +337,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let Some(state) = files.handles.remove(&handle.0) else { return };
         let key = (state.file, state.generation);
+        if state.lent {
+            files.lent_handle_closed(state.file);
+        }
         let Some(open) = files.open.get_mut(&key) else { return };
         open.handles -= 1;
         open.cached_handles -= u32::from(!state.direct);

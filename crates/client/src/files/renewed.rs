@@ -84,6 +84,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(node) = node.filter(|node| files.have_older(file, node.contents_stamp)) else {
             return Ok(None);
         };
+        // What the kernel reads itself cannot become another version.
+        if files.is_lent_as_another(file, node.contents_stamp) {
+            return Err(Error::OlderLentOut.into());
+        }
         let generation = self.current_generation(&mut files, file, &node)?;
         let left = files.renew(file, generation);
         self.let_go(files);

@@ -48,6 +48,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for (file, open) in files.clean() {
             let presence = &open.presence;
             let is_large = self.is_large(presence);
+            // The kernel would read zeros.
+            if files.is_lent(file, presence.generation) {
+                continue;
+            }
             // Whoever may write to it may need all of it, with a link or without.
             if open.is_for_writing() && !is_large {
                 continue;
@@ -191,6 +195,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let core = self.core();
         let mut files = self.files();
+        if files.is_lent(file, generation) {
+            return Ok(None);
+        }
         let Some(open) = files.get_mut(file, generation).filter(|open| open.is_clean()) else {
             return Ok(None);
         };

@@ -12,6 +12,7 @@ mod locks;
 mod mapped;
 mod names;
 mod parts;
+mod passthrough;
 mod permissions;
 mod quotas;
 mod raw;

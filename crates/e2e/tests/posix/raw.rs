@@ -24,15 +24,19 @@ pub struct Mapping {
 
 impl Mapping {
     pub fn shared(file: &File, bytes: usize) -> Mapping {
-        Mapping::new(file, bytes, MapFlags::SHARED)
+        Mapping::new(file, bytes, MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Of a file that is open for reading alone.
+    pub fn shared_to_read(file: &File, bytes: usize) -> Mapping {
+        Mapping::new(file, bytes, MapFlags::SHARED, ProtFlags::READ)
     }
 
     pub fn private(file: &File, bytes: usize) -> Mapping {
-        Mapping::new(file, bytes, MapFlags::PRIVATE)
+        Mapping::new(file, bytes, MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    fn new(file: &File, bytes: usize, flags: MapFlags) -> Mapping {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+    fn new(file: &File, bytes: usize, flags: MapFlags, protection: ProtFlags) -> Mapping {
         // SAFETY: the kernel chooses a place that nothing else uses.
         let at = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) };
         Mapping { at: at.unwrap(), bytes }

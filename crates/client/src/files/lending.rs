@@ -1,0 +1,185 @@
+//! Containers that the kernel is lent, to read and map them itself: passthrough.
+//! Holds: of a file one container is lent at a time, and while it is, whatever is opened of the file
+//! goes with it or is refused; nothing of it leaves the cache; what changes it goes through the
+//! daemon.
+//! From: the kernel's `fs/fuse/iomode.c`, by which each file has one mode at a time.
+//!
+//! ```text
+//!   nothing --opened for reading, and here, and nobody may write it--> lent --last close--> nothing
+//! ```
+
+use super::Files;
+use crate::client::Client;
+use crate::types::{Lent, OpenFlags};
+use model::{FileId, Node, Stamp};
+use protocol::Upstream;
+use std::sync::Arc;
+use store::{Container, Containers};
+
+/// Of a smaller file the kernel's own cache is quicker: to lend it takes two calls more.
+const LENT_BYTES_MIN: u64 = 1 << 20;
+/// Containers that are lent at once, each of which the kernel keeps open.
+const LENT_MAX: usize = 1024;
+/// The bits by which somebody but root may write to a file.
+const MAY_WRITE: u16 = 0o222;
+
+/// A container that is lent, and through how many handles.
+pub(super) struct LentOut {
+    generation: u32,
+    lent: Arc<dyn Lent>,
+    handles: u32,
+}
+
+/// What decides on how a file is read that the kernel opens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    flags: OpenFlags,
+    /// The kernel reads the very container already.
+    is_lent: bool,
+    /// Through some handle of the file the kernel fills its cache, or may have to go around it.
+    is_cached: bool,
+    /// Nobody has written to it, all of it is here, and nobody has it open for writing.
+    is_at_rest: bool,
+    /// Nobody may write to it.
+    is_unwritable: bool,
+    size: u64,
+}
+
+/// How a file is read that the kernel opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the daemon.
+    Daemon,
+    /// By the kernel, which has been or is lent the container.
+    Lent,
+    /// What is read and written by the daemon, beside those who read the container.
+    Beside,
+    /// A shared mapping of it could be written to, and nobody here would know.
+    Refused,
+}
+
+pub(super) fn way(asked: &Asked) -> Way {
+    let OpenFlags { read, write, .. } = asked.flags;
+    if asked.is_lent {
+        return match (read, write) {
+            (true, true) => Way::Refused,
+            (_, true) => Way::Beside,
+            (_, false) => Way::Lent,
+        };
+    }
+    let fits = asked.is_at_rest && asked.is_unwritable && asked.size >= LENT_BYTES_MIN;
+    if fits && read && !write && !asked.is_cached { Way::Lent } else { Way::Daemon }
+}
+
+impl<K: Container> Files<K> {
+    pub(super) fn asked(
+        &self,
+        (file, generation): (FileId, u32),
+        node: &Node,
+        flags: OpenFlags,
+        direct: bool,
+    ) -> Option<Asked> {
+        let open = self.get(file, generation)?;
+        let is_cached = direct || self.generations(file).any(|open| open.cached_handles > 0);
+        let is_at_rest = open.is_clean() && open.presence.is_whole() && !open.is_for_writing();
+        Some(Asked {
+            flags,
+            is_lent: self.is_lent(file, generation),
+            is_cached: is_cached || self.lent.len() >= LENT_MAX,
+            is_at_rest,
+            is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
+            size: open.presence.contents.size,
+        })
+    }
+
+    /// Whether the kernel reads this container.
+    pub fn is_lent(&self, file: FileId, generation: u32) -> bool {
+        self.lent.get(&file).is_some_and(|out| out.generation == generation)
+    }
+
+    /// Whether the kernel reads a container of the file that is not that of the `current` version.
+    pub(super) fn is_lent_as_another(&self, file: FileId, current: Stamp) -> bool {
+        let lent = self.lent.get(&file);
+        lent.is_some_and(|out| self.shared(file, current) != Some(out.generation))
+    }
+
+    /// How many the kernel reads.
+    pub fn lent_len(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// A handle is closed that went with what is lent.
+    pub(super) fn lent_handle_closed(&mut self, file: FileId) {
+        let Some(out) = self.lent.get_mut(&file) else { return };
+        out.handles -= 1;
+        if out.handles == 0 {
+            self.lent.remove(&file);
+            // What the kernel has in its cache is older than what was written beside.
+            self.shown.remove(&file);
+        }
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// One handle more that goes with what is lent. None: the kernel takes none.
+    pub(super) fn lend(
+        &self,
+        files: &mut Files<C::Container>,
+        (file, generation): (FileId, u32),
+    ) -> Option<Arc<dyn Lent>> {
+        if let Some(out) = files.lent.get_mut(&file) {
+            out.handles += 1;
+            return Some(Arc::clone(&out.lent));
+        }
+        let open = files.get(file, generation)?;
+        let lent = self.inner.kernel.get()?.lend(open.container.descriptor()?)?;
+        let handles = 1;
+        files.lent.insert(file, LentOut { generation, lent: Arc::clone(&lent), handles });
+        Some(lent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READS: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
+
+    fn asked() -> Asked {
+        Asked {
+            flags: READS,
+            is_lent: false,
+            is_cached: false,
+            is_at_rest: true,
+            is_unwritable: true,
+            size: LENT_BYTES_MIN,
+        }
+    }
+
+    #[test]
+    fn what_is_here_and_at_rest_and_nobody_may_write_is_lent_to_who_reads() {
+        assert_eq!(way(&asked()), Way::Lent);
+        for other in [
+            Asked { is_cached: true, ..asked() },
+            Asked { is_at_rest: false, ..asked() },
+            Asked { is_unwritable: false, ..asked() },
+            Asked { size: LENT_BYTES_MIN - 1, ..asked() },
+            Asked { flags: OpenFlags { write: true, ..READS }, ..asked() },
+            Asked { flags: OpenFlags { read: false, write: true, ..READS }, ..asked() },
+        ] {
+            assert_eq!(way(&other), Way::Daemon, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lent_is_lent_to_all_who_read_and_nobody_can_map_it_to_write() {
+        // It may have been cut, or written to beside, and may be written to by others since.
+        let lent =
+            Asked { is_lent: true, is_at_rest: false, is_unwritable: false, size: 0, ..asked() };
+        assert_eq!(way(&lent), Way::Lent);
+        let writes = OpenFlags { read: false, write: true, ..READS };
+        assert_eq!(way(&Asked { flags: writes, ..lent }), Way::Beside);
+        let both = OpenFlags { write: true, ..READS };
+        assert_eq!(way(&Asked { flags: both, ..lent }), Way::Refused);
+    }
+}
