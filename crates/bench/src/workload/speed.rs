@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use bench::command;
 use bench::random::Random;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -23,9 +23,11 @@ pub fn run(stage: &mut Stage, _material: &Material) -> Result<()> {
     stage.prepare_warm(|root| {
         make_many(root)?;
         write_large(root)?;
+        make_kept(root)?;
         // What is measured next is what a program finds that does the same again.
         [find, du, list, status].iter().try_for_each(|look| look(root))?;
-        read_large(root)
+        read_large(root)?;
+        read_kept(root)
     })?;
     stage.phase("find 5,000, warm", find)?;
     stage.phase("du 5,000, warm", du)?;
@@ -33,6 +35,9 @@ pub fn run(stage: &mut Stage, _material: &Material) -> Result<()> {
     stage.phase("git status 5,000, warm", status)?;
     stage.phase("read 256 MiB, warm", read_large)?;
     stage.phase("read 20,000 pages by chance, warm", |root| pages(root, read_page))?;
+    // Which the kernel may read by itself, where the file system lets it.
+    stage.phase("read 256 MiB that nobody may write to, warm", read_kept)?;
+    stage.phase("read 20,000 pages of it by chance, warm", pages_of_kept)?;
     stage.phase("overwrite 256 MiB", write_large)?;
     stage.phase("overwrite 20,000 pages by chance", |root| pages(root, write_page))?;
     stage.phase("unpack 5,000", unpack)
@@ -96,7 +101,11 @@ fn complete(found: usize) -> Result<()> {
 }
 
 fn write_large(root: &Path) -> Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(root.join("large"));
+    write_blocks(&root.join("large"))
+}
+
+fn write_blocks(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let file = file.context("cannot open the file")?;
     let (mut random, mut block) = (Random::new(LARGE_BYTES), vec![0; BLOCK]);
     random.fill(&mut block);
@@ -108,8 +117,28 @@ fn write_large(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A file that nobody may write to.
+fn make_kept(root: &Path) -> Result<()> {
+    let path = root.join("kept");
+    write_blocks(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).context("cannot set a mode")
+}
+
+fn read_kept(root: &Path) -> Result<()> {
+    read_blocks(&root.join("kept"))
+}
+
+fn pages_of_kept(root: &Path) -> Result<()> {
+    let file = File::open(root.join("kept")).context("cannot open the file")?;
+    some_pages(&file, read_page)
+}
+
 fn read_large(root: &Path) -> Result<()> {
-    let file = File::open(root.join("large")).context("cannot open the file")?;
+    read_blocks(&root.join("large"))
+}
+
+fn read_blocks(path: &Path) -> Result<()> {
+    let file = File::open(path).context("cannot open the file")?;
     let mut block = vec![0; BLOCK];
     for offset in (0..LARGE_BYTES).step_by(BLOCK) {
         file.read_exact_at(&mut block, offset).context("cannot read")?;
@@ -120,9 +149,12 @@ fn read_large(root: &Path) -> Result<()> {
 
 fn pages(root: &Path, each: fn(&File, u64) -> Result<()>) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(root.join("large"));
-    let file = file.context("cannot open the file")?;
+    some_pages(&file.context("cannot open the file")?, each)
+}
+
+fn some_pages(file: &File, each: fn(&File, u64) -> Result<()>) -> Result<()> {
     let mut random = Random::new(7);
-    (0..PAGES).try_for_each(|_| each(&file, random.below(LARGE_BYTES / PAGE as u64) * PAGE as u64))
+    (0..PAGES).try_for_each(|_| each(file, random.below(LARGE_BYTES / PAGE as u64) * PAGE as u64))
 }
 
 fn read_page(file: &File, offset: u64) -> Result<()> {

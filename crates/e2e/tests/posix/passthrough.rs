@@ -3,6 +3,7 @@
 use crate::raw::{Mapping, truncate};
 use crate::{errno, in_both_modes};
 use e2e::contents::noise;
+use e2e::disk::Disk;
 use e2e::mount::Wanted;
 use e2e::{Mount, World, eventually, run};
 use rustix::fs::{FlockOperation, flock};
@@ -225,6 +226,28 @@ fn what_the_kernel_reads_stays_in_the_cache() {
     assert!(all_of(&file, BYTES) == noise(1, BYTES));
     drop(file);
     assert!(fs::read(&path).unwrap() == noise(1, BYTES));
+}
+
+/// What the kernel is not given back, it keeps on the disk though it has no name any more.
+#[test]
+fn what_was_lent_to_the_kernel_is_given_back() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let disk = Disk::new(&world, "mount.state", 48 << 20);
+    let options = &["--answer-within", "10s", "--cache-size", "12M"][..];
+    let wanted = Wanted { mode: "connected", options, ..Wanted::default() };
+    let mut mount = world.mount_with(&server, "mount", wanted);
+    let path = mount.path("file");
+    for number in 0..30 {
+        make(&path, &noise(number, 2 * BYTES));
+        let (file, again) = (open_lent(&mount, &path), File::open(&path).unwrap());
+        assert!(all_of(&again, 2 * BYTES) == noise(number, 2 * BYTES), "{number}");
+        fs::remove_file(&path).unwrap();
+        drop((file, again));
+    }
+    mount.unmount(&[]);
+    rustix::mount::unmount(&disk.place, rustix::mount::UnmountFlags::empty()).unwrap();
 }
 
 #[test]
