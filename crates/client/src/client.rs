@@ -208,7 +208,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if meta.replica.is_none() && log.last_number() > 0 {
             return Err(ClientError::TablesEmpty);
         }
-        crate::lost::go_on_beyond(&mut meta, &mut log);
+        let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
         let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
         let known = core.meta.replica.is_some();
@@ -261,7 +261,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 locks_wanted: Notify::new(),
             }),
         };
-        client.recover(recovered)?;
+        client.recover(recovered, logged)?;
         Ok(client)
     }
 

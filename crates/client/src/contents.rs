@@ -198,6 +198,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(done.wait)
     }
 
+    /// Stores what a file holds that gets its first name just now, under the lock under which it
+    /// gets it.
+    pub(crate) fn store_born(
+        &self,
+        core: &mut Core,
+        grip: &Grip<C::Container>,
+        uid: u32,
+        (described, kin): (&Described, Option<FileId>),
+    ) -> Step<()> {
+        let written = self.written(grip)?.ok_or(Error::BadHandle)?;
+        let mtime = written.mtime.unwrap_or_else(|| self.inner.world.clock.time());
+        self.log_store(core, grip, (described, None), &written, (mtime, uid, kin, None))?;
+        Ok(())
+    }
+
     fn written(&self, grip: &Grip<C::Container>) -> Step<Option<Written>> {
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
@@ -223,6 +238,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What was written to a file without a name goes nowhere, and stays readable while open.
     fn store_nothing(&self, grip: &Grip<C::Container>) -> Step<()> {
+        if self.keep_unborn(grip.file)? {
+            return Ok(());
+        }
         let mut core = self.core();
         core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
         core.unsaved = true;

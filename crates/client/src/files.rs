@@ -3,6 +3,7 @@
 //! current then; a container is noted in the log as opened before the first byte of it changes.
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
+mod birth;
 mod bytes;
 mod copy;
 mod counts;
@@ -16,6 +17,7 @@ mod opening;
 mod renewed;
 mod since;
 mod sizes;
+mod unborn;
 
 pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
@@ -85,6 +87,10 @@ pub(crate) struct OpenFile<K> {
     pub changed: Option<Time>,
     /// The node as it was when the last name went.
     pub unlinked: Option<Node>,
+    /// It never had a name: nothing but this machine's memory and its container knows of it.
+    pub unborn: bool,
+    /// What gave it its name, or was to.
+    birth: Option<birth::Birth>,
     /// Written to since the last store.
     pub written: bool,
     /// Cut to nothing since the last store, and nothing else: a shell's redirection, which closes
@@ -148,6 +154,8 @@ impl<K> OpenFile<K> {
             mtime: None,
             changed: None,
             unlinked: None,
+            unborn: false,
+            birth: None,
             written: false,
             only_cut: false,
             turned_down: false,

@@ -61,6 +61,22 @@ impl Known {
         }
     }
 
+    /// The kernel has a file that never had a name.
+    pub fn tell_unborn(&mut self, file: FileId, node: Node) {
+        self.tell(file);
+        self.set_unborn(file, node);
+    }
+
+    pub fn set_unborn(&mut self, file: FileId, node: Node) {
+        self.gone.remove(&file);
+        self.goes(file, node, Remover::Here);
+    }
+
+    /// It has a name now.
+    pub fn is_born(&mut self, file: FileId) {
+        self.gone.remove(&file);
+    }
+
     /// All that the kernel has.
     pub fn told(&self) -> impl Iterator<Item = FileId> {
         self.told.keys().copied()
@@ -184,9 +200,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The kernel forgets that it was told of a file so often.
     pub fn forgotten(&self, file: FileId, times: u64) {
-        if self.known().forget(file, times)
-            && let Err(error) = self.discard_forgotten(file)
-        {
+        if !self.known().forget(file, times) {
+            return;
+        }
+        self.forget_unborn(file);
+        if let Err(error) = self.discard_forgotten(file) {
             tracing::warn!(%error, %file, "a container that is not needed could not be removed");
         }
     }

@@ -51,10 +51,11 @@ impl Lost {
     }
 }
 
-/// The log is open: numbers and ids go on beyond all that may have left.
-pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) {
-    let Some(bound) = meta.may_leave else { return };
+/// The log is open: numbers and ids go on beyond all that may have left. Gives the last number that
+/// is in it.
+pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) -> u64 {
     let after = log.last_number();
+    let Some(bound) = meta.may_leave else { return after };
     match &mut meta.lost {
         // Until it has been asked about nothing leaves, so there is one such stretch at most.
         Some(lost) => lost.again = true,
@@ -65,6 +66,7 @@ pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) {
     }
     log.skip_to(bound.number);
     meta.counter = meta.counter.max(bound.counter);
+    after
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {

@@ -41,14 +41,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What `stat` shows of a file.
     pub fn attributes(&self, file: FileId) -> Step<Found> {
         let mut files = self.files();
-        let node = self.view(|tree| tree.node(file))?;
+        let node = self.node_or_unborn(&files, file)?;
         self.found(&mut files, file, node)
     }
 
     /// As `attributes`, for a kernel that goes by them from then on.
     pub fn attributes_known(&self, file: FileId) -> Step<Found> {
         let mut files = self.files();
-        let node = self.view(|tree| tree.node(file))?;
+        let node = self.node_or_unborn(&files, file)?;
         let found = self.found(&mut files, file, node)?;
         files.tell_size(file, found.node.contents_stamp);
         Ok(found)
@@ -189,6 +189,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         parent: FileId,
         name: &Name,
     ) -> Step<Done<Found>> {
+        if let Some(done) = self.bear(caller, file, parent, name)? {
+            return Ok(done);
+        }
         let change = Change::Link { parent, name: name.clone(), file };
         let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
         let mut files = self.files();
@@ -322,7 +325,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // When it was read here goes with what is set in any case.
         let untold = self.access_untold(file);
         set.atime = set.atime.or(untold);
-        if self.set_on_unlinked(file, &set, now) {
+        if self.set_unborn(caller, file, &set)? || self.set_on_unlinked(file, &set, now) {
             self.access_was_set(file);
             return Ok(Done { value: self.attributes(file)?, wait });
         }
@@ -402,12 +405,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let change =
             Change::SetXattr { file, name: name.to_vec().into(), value: value.to_vec().into() };
-        let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
-        Ok(Done { value: (), wait: done.wait })
+        self.change_xattr(caller, file, &change)
     }
 
     pub fn remove_xattr(&self, caller: Caller, file: FileId, name: &[u8]) -> Step<Done<()>> {
         let change = Change::RemoveXattr { file, name: name.to_vec().into() };
+        self.change_xattr(caller, file, &change)
+    }
+
+    fn change_xattr(&self, caller: Caller, file: FileId, change: &Change) -> Step<Done<()>> {
+        if self.change_unborn(caller.uid, file, change)? {
+            return Ok(Done { value: (), wait: None });
+        }
         let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
         Ok(Done { value: (), wait: done.wait })
     }

@@ -91,6 +91,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(bytes_max) => bytes_max,
             None => Portions::of(&self.inner.upstream.quality()).whole,
         };
+        if self.files().is_unborn(grip.file) {
+            return Ok(false);
+        }
         let current = self.node_here(grip.file)?.map(|node| node.contents_stamp);
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;

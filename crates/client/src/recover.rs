@@ -40,7 +40,8 @@ const NO_VERSION: Stamp = Stamp { replica: model::ReplicaId(0), number: 0 };
 const PAGE_FILES: usize = 1024;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn recover(&self, recovered: Recovered) -> Result<(), ClientError> {
+    /// `logged`: the last update that the log had.
+    pub(crate) fn recover(&self, recovered: Recovered, logged: u64) -> Result<(), ClientError> {
         let records;
         {
             let mut core = self.core();
@@ -89,7 +90,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })?;
             }
         }
-        self.reopen_written()?;
+        self.reopen_written(logged)?;
         self.sweep_containers()?;
         self.store_left_over();
         Ok(())
@@ -233,7 +234,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Files that were being written to are open again, for `store_left_over` to store.
-    fn reopen_written(&self) -> Result<(), ClientError> {
+    fn reopen_written(&self, logged: u64) -> Result<(), ClientError> {
         let doubtful = self.core().meta.lost.is_some();
         let mut after = None;
         loop {
@@ -244,7 +245,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(*last);
             for (file, mut presence) in page {
-                if presence.dirty.is_none() {
+                if presence.dirty.is_none() || self.was_never_born(file, &presence, logged)? {
                     continue;
                 }
                 presence.doubt();

@@ -15,7 +15,7 @@ use crate::plan::{forget_home, is_home, note_home};
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
-use model::{Change, ChunkName, FileId, Stamp, Update};
+use model::{Change, ChunkName, FileId, Stamp, Update, birth_of};
 use protocol::{
     Class, Objection, Payload, Refusal, Request, Response, Submit, Submitted, Upstream, Verdict,
 };
@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{Containers, Write};
+use update_log::{Batch, LogError, UpdateLog};
 use volume::partial::{self, Changed, Touched};
 
 /// Updates of one batch.
@@ -195,19 +196,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut room = eager_bytes(&self.inner.upstream.quality());
         let (updates, settled) = {
             let mut core = self.core();
-            (core.log.batch(BATCH_UPDATES_MAX).map_err(of_log)?.updates, core.meta.settled)
+            (first_pending(&mut core.log).map_err(of_log)?, core.meta.settled)
         };
         let mut taken = Vec::new();
         let mut eager = Parcel::default();
         let mut sent = BTreeSet::new();
-        for update in updates {
+        for (at, update) in updates.iter().enumerate() {
             if matches!(update.change, Change::Store { .. }) {
-                let first = taken.is_empty();
-                if !self.add_eager(&update, &mut room, first, &mut sent, &mut eager)? {
+                // What makes the file goes with what it holds.
+                let begins = birth_of(&updates, at);
+                if !self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager)? {
+                    taken.truncate(begins);
                     break;
                 }
             }
-            taken.push(update);
+            taken.push(update.clone());
         }
         let seek = self.seek_above();
         let withheld = if seek.is_some() { self.withhold(&mut eager) } else { Vec::new() };
@@ -337,6 +340,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         answer.told = outcome.is_ok();
+        if let Err(Error::Objection(_)) = &outcome {
+            self.not_born(number);
+        }
         outcome
     }
 
@@ -379,6 +385,20 @@ impl Core {
             self.refusals.pop_first();
         }
     }
+}
+
+/// The first pending updates, none of which is to leave with one that comes after them.
+fn first_pending(log: &mut UpdateLog) -> Result<Vec<Update>, LogError> {
+    let Batch { mut updates, more } = log.batch(BATCH_UPDATES_MAX)?;
+    let last = updates.last().map_or(0, |last| last.stamp.number);
+    let next = if more { log.numbers_from(last + 1).next() } else { None };
+    if let Some(next) = next.map(|next| log.get(next)).transpose()?.flatten() {
+        let whole = updates.len();
+        updates.push(next);
+        let begins = birth_of(&updates, whole);
+        updates.truncate(if begins > 0 { begins } else { whole });
+    }
+    Ok(updates)
 }
 
 /// A store has been judged: the file and the version, if it rested on a ground and was taken.

@@ -107,6 +107,11 @@ impl Waiters {
         last
     }
 
+    /// Whoever waits for this update is told what became of these: of the last first.
+    pub fn tell_with(&mut self, number: u64, others: Vec<u64>) {
+        self.also.entry(number).or_default().extend(others);
+    }
+
     /// What is told with this update.
     pub fn told_with(&self, number: u64) -> &[u64] {
         self.also.get(&number).map_or(&[], Vec::as_slice)
@@ -131,7 +136,9 @@ impl Waiters {
             if *count == 0 {
                 self.waiting.remove(&number);
                 self.awaited.remove(&number);
-                self.also.remove(&number);
+                for other in self.also.remove(&number).unwrap_or_default() {
+                    self.awaited.remove(&other);
+                }
             }
         }
     }

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +26,8 @@ const KILLS: u64 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 /// The load gets as far within this, or it hangs.
 const LOAD_BOUND: Duration = Duration::from_secs(60);
+/// A file that is never seen but whole.
+const WHOLE: &str = "whole";
 /// Names that the load uses.
 const SLOTS: u64 = 12;
 
@@ -155,7 +159,7 @@ impl Notes {
         let path = folder.join(&name);
         let bytes = version(number, 200 + (number as usize * 7919) % (40_000 + self.more_bytes));
         let known = self.names.entry(name).or_default();
-        let way = number % 5;
+        let way = number % 6;
         let after = if way == 4 && known.acknowledged.is_some() { None } else { Some(number) };
         known.attempted = Some(after);
         match way {
@@ -165,6 +169,15 @@ impl Notes {
                 let fresh = folder.join("fresh");
                 write_and_sync(&fresh, &bytes)?;
                 fs::rename(&fresh, &path)?;
+            }
+            5 => {
+                // Made without a name, and given one when it is whole.
+                let whole = folder.join(WHOLE);
+                let _ = fs::remove_file(&whole);
+                nameless(folder, &bytes)?;
+                let file = nameless(folder, &bytes)?;
+                give_name(&file, &whole)?;
+                fs::rename(&whole, &path)?;
             }
             _ => {
                 // Without fsync: what is acknowledged is the write and the rename.
@@ -194,6 +207,7 @@ impl Notes {
                 continue;
             }
             match number_of(&fs::read(&path).unwrap()) {
+                Ok(_) if name == WHOLE => {}
                 Ok(number) => drop(seen.insert(name, number)),
                 Err(half) => {
                     self.figures.half += 1;
@@ -230,6 +244,56 @@ impl Notes {
         assert!(self.wrong.is_empty(), "{what}: {}\n{}", self.figures, self.wrong.join("\n"));
         let figures = &self.figures;
         assert!(figures.acknowledged > 5 * figures.kills, "there was a load: {figures}");
+    }
+}
+
+/// A file without a name that holds this.
+fn nameless(folder: &Path, bytes: &[u8]) -> std::io::Result<fs::File> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY;
+    let mut file = fs::File::from(openat(CWD, folder, flags, Mode::from_raw_mode(0o600))?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+fn give_name(file: &fs::File, name: &Path) -> std::io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, open, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let bytes = entries.map(|entry| match entry.file_type().unwrap().is_dir() {
+        true => bytes_below(&entry.path()),
+        false => entry.metadata().map_or(0, |found| found.blocks() * 512),
+    });
+    bytes.sum()
+}
+
+#[test]
+fn of_a_file_without_a_name_nothing_outlives_the_client() {
+    for mode in ["connected", "partial"] {
+        let world = World::bounded(bound());
+        let server = world.server();
+        let mut mount = world.mount(&server, "mount", mode);
+        fs::write(mount.path("file"), "text").unwrap();
+        mount.wait();
+        let before = bytes_below(&mount.state);
+        let bytes = noise(7, 20_000_000);
+        let (file, sent) = mount.relay.traffic_of(|| nameless(&mount.mountpoint, &bytes).unwrap());
+        assert!(sent < 1_000_000, "{mode}: {sent} bytes went over the link");
+        assert!(bytes_below(&mount.state) > before + 20_000_000, "{mode}: it is there");
+        mount.kill();
+        drop(file);
+        mount.again();
+        let left = bytes_below(&mount.state).saturating_sub(before);
+        assert!(left < 8_000_000, "{mode}: {left} bytes are left");
+        mount.wait();
+        assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 1);
+        let other = world.mount(&server, "other", "connected");
+        assert_eq!(fs::read_dir(&other.mountpoint).unwrap().count(), 1);
     }
 }
 
@@ -285,6 +349,7 @@ fn at_the_server(
     mode: &str,
 ) {
     let _ = fs::remove_file(mount.path("fresh"));
+    let _ = fs::remove_file(mount.path(WHOLE));
     mount.wait();
     let other = world.mount(server, "other", "connected");
     notes.check(&other.mountpoint, &format!("{mode}, at the server"));

@@ -23,4 +23,4 @@ pub use locks::{Lock, LockKind, LockTable, Locks, Waits};
 pub use name::{BadName, NAME_BYTES_MAX, Name};
 pub use past::{BadSnapshotName, Past, SnapshotId, control_name, snapshot_name, snapshots_name};
 pub use quota::{Allowance, Growth, Growths, Quota, USER_QUOTAS_MAX, Usage, UserQuota};
-pub use update::{AttributeChange, Change, Update, Whiteout};
+pub use update::{AttributeChange, Change, Update, Whiteout, birth_of};

@@ -158,6 +158,19 @@ pub struct AttributeChange {
     pub mtime: Option<Time>,
 }
 
+impl Change {
+    /// The file whose contents or attributes the change is about, if it is about nothing else.
+    pub fn fills(&self) -> Option<FileId> {
+        match self {
+            Change::Store { file, .. }
+            | Change::SetAttributes { file, .. }
+            | Change::SetXattr { file, .. }
+            | Change::RemoveXattr { file, .. } => Some(*file),
+            _ => None,
+        }
+    }
+}
+
 impl Update {
     /// The file that comes to be by the update.
     pub fn makes(&self) -> Option<FileId> {
@@ -185,5 +198,61 @@ impl Update {
             | Change::SetXattr { file, .. }
             | Change::RemoveXattr { file, .. } => vec![*file],
         }
+    }
+}
+
+/// Where those updates begin that make the file which the one at `at` stores or sets, and come right
+/// before it; `at` if none do. What is made and filled in one go is seen whole or not at all.
+pub fn birth_of(updates: &[Update], at: usize) -> usize {
+    let Some(file) = updates.get(at).and_then(|update| update.change.fills()) else { return at };
+    for (index, update) in updates.iter().enumerate().take(at).rev() {
+        match &update.change {
+            Change::Make { file: made, .. } if *made == file => return index,
+            change if change.fills() == Some(file) => {}
+            _ => break,
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReplicaId;
+
+    fn update(change: Change) -> Update {
+        let stamp = Stamp::new(ReplicaId(1), 1);
+        Update { stamp, uid: 0, at: Time { secs: 0, nanos: 0 }, change }
+    }
+
+    fn make(file: u64) -> Update {
+        let name = Name::new("name").unwrap();
+        update(Change::Make {
+            parent: FileId::ROOT,
+            name,
+            file: FileId(file),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            target: None,
+            rdev: None,
+        })
+    }
+
+    fn store(file: u64) -> Update {
+        let (expects, mtime) = (Stamp::default(), Time { secs: 0, nanos: 0 });
+        update(Change::Store { file: FileId(file), expects, contents: Contents::EMPTY, mtime })
+    }
+
+    fn set(file: u64) -> Update {
+        update(Change::RemoveXattr { file: FileId(file), name: ByteVec::from(vec![1]) })
+    }
+
+    #[test]
+    fn what_makes_a_file_right_before_it_is_stored_belongs_to_that() {
+        let updates = [make(7), make(8), set(8), store(8), store(8), make(9), set(8), store(9)];
+        let begins: Vec<usize> = (0..=8).map(|at| birth_of(&updates, at)).collect();
+        assert_eq!(begins, [0, 1, 1, 1, 1, 5, 6, 7, 8]);
     }
 }

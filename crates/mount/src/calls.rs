@@ -20,7 +20,7 @@ pub(crate) struct Held<U: Upstream, C: Containers> {
 }
 
 impl<U: Upstream, C: Containers> Held<U, C> {
-    fn new(client: &Client<U, C>, opened: Opened) -> Self {
+    pub(crate) fn new(client: &Client<U, C>, opened: Opened) -> Self {
         Held { client: client.clone(), opened: Some(opened) }
     }
 
@@ -131,7 +131,7 @@ pub(crate) fn create<U: Upstream, C: Containers>(
     Ok(Done { value: (Seen::new(client, found), Held::new(client, opened)), wait })
 }
 
-fn as_inherited<U: Upstream, C: Containers>(
+pub(crate) fn as_inherited<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     directory: FileId,
     making: &Making,

@@ -48,7 +48,7 @@ pub(crate) struct Made {
 }
 
 /// What the kernel is to do about an open file.
-fn open_flags(opened: &Opened, writes: bool) -> FopenFlags {
+pub(crate) fn open_flags(opened: &Opened, writes: bool) -> FopenFlags {
     let mut flags = FopenFlags::empty();
     if opened.keep_cache {
         flags |= FopenFlags::FOPEN_KEEP_CACHE;

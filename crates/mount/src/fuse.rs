@@ -8,7 +8,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::replies::{
     answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file,
 };
-use crate::{directory, errno, locks, xattrs};
+use crate::{directory, errno, locks, tmpfile, xattrs};
 use client::{Handle, Making};
 use fuse::{
     FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
@@ -219,14 +219,14 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
 
     fn tmpfile(
         &self,
-        _: &Request,
-        _: INodeNo,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
+        request: &Request,
+        parent: INodeNo,
+        mode: u32,
+        umask: u32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
-        reply.error(errno::NOT_KEPT);
+        tmpfile::create(&self.driver, request, parent, (mode, umask, flags), reply);
     }
 
     fn read(

@@ -27,6 +27,7 @@ mod readahead;
 mod replies;
 mod signals;
 mod table;
+mod tmpfile;
 mod watch;
 mod xattrs;
 

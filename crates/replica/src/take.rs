@@ -33,7 +33,7 @@ use crate::examine::{examine, put_payload};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use crate::within::take_from_within;
-use model::{Allowance, Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update};
+use model::{Allowance, Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update, birth_of};
 use protocol::{Access, Refusal, States, Submit, Submitted, Verdict};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -169,7 +169,9 @@ fn prepare(
                 examined = look()?;
             }
         }
-        submit.updates.truncate(examined.whole);
+        // A file that is made and stored in one go is taken with its contents.
+        let whole = birth_of(&submit.updates, examined.whole);
+        submit.updates.truncate(whole);
         (missing, bad) = (examined.missing, examined.bad);
     }
     let Submit { settled, strict, updates, .. } = submit;

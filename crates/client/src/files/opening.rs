@@ -11,7 +11,7 @@ use crate::presence::Presence;
 use crate::room::taken;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
 use chunks::Described;
-use model::{Change, Contents, FileId, Kind, Node, Update, View};
+use model::{Change, Contents, FileId, Kind, Node, Update};
 use protocol::{Objection, Upstream};
 use std::sync::MutexGuard;
 use store::container::Key;
@@ -61,7 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Read under the lock: beside an older one, what was stored and closed since would look
         // like somebody else's version.
         let mut files = self.files();
-        let there = self.view(|tree| tree.node(file))?;
+        let there = self.node_or_unborn(&files, file)?;
         let gone_here =
             there.is_none() && self.known().gone(file).is_some_and(|gone| gone.by == Remover::Here);
         let node = match there {
@@ -278,7 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok((container, presence))
     }
 
-    fn fresh_container(&self, key: Key, size: u64) -> StoreResult<C::Container> {
+    pub(super) fn fresh_container(&self, key: Key, size: u64) -> StoreResult<C::Container> {
         let container = self.inner.containers.open(key, true)?.ok_or_else(|| {
             let what = "no container could be made for it".into();
             StoreError::Damaged { place: format!("file {}", FileId(key.file)), what }
@@ -344,7 +344,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.handles -= 1;
         open.cached_handles -= u32::from(!state.direct);
         open.writing_handles -= u32::from(state.flags.write);
-        let closed = open.handles == 0 && open.presence.dirty.is_none();
+        let unborn = open.unborn;
+        // What has no name but the kernel's lasts until the kernel forgets it.
+        let kept = unborn && self.known().gone(state.file).is_some();
+        let closed = open.handles == 0 && open.presence.dirty.is_none() && !kept;
         let gone = open.unlinked.is_some();
         if let (true, Some(node)) = (closed, &open.unlinked) {
             let Presence { version, contents, .. } = open.presence;
@@ -360,7 +363,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !state.fetches {
             self.let_go_of_locks(state.file, handle);
         }
-        if let Some(presence) = &left {
+        if let (Some(presence), true) = (&left, unborn) {
+            self.remove_unborn(state.file, presence.generation);
+        } else if let Some(presence) = &left {
             self.closed(state.file, presence);
             self.discard_if_unused(state.file, presence, gone);
         }

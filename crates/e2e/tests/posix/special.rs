@@ -1,6 +1,7 @@
 //! What is neither file nor directory, and programs that are run from the volume.
 
-use crate::{in_both_modes, opened};
+use crate::raw::Mapping;
+use crate::{errno, in_both_modes, opened};
 use e2e::run;
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 use rustix::io::Errno;
@@ -74,15 +75,54 @@ fn programs_run_from_the_volume() {
 }
 
 #[test]
+fn a_file_that_is_made_without_a_name_is_given_one_or_is_gone() {
+    in_both_modes(|mount| {
+        use rustix::fs::{AtFlags, OFlags, linkat};
+        use std::os::fd::AsRawFd;
+        let open = |more| opened(&mount.mountpoint, OFlags::TMPFILE | OFlags::RDWR | more);
+        let give = |file: &fs::File, name: &str| {
+            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, open, CWD, mount.path(name), AtFlags::SYMLINK_FOLLOW)
+        };
+        let mut file = fs::File::from(open(OFlags::empty()).unwrap());
+        file.write_all(b"what it holds").unwrap();
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        // It can be locked and mapped like any other.
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let number = file.metadata().unwrap().ino();
+        assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 0);
+        give(&file, "name").unwrap();
+        assert_eq!(give(&file, "name"), Err(Errno::EXIST));
+        give(&file, "other").unwrap();
+        let found = fs::metadata(mount.path("name")).unwrap();
+        assert_eq!((found.ino(), found.nlink(), found.len()), (number, 2, 13));
+        let secret = fs::File::from(open(OFlags::EXCL).unwrap());
+        assert_eq!(give(&secret, "secret"), Err(Errno::NOENT));
+        assert_eq!(open(OFlags::CREATE).unwrap_err(), Errno::INVAL);
+        // Through memory that is shared.
+        let mapped = fs::File::from(open(OFlags::empty()).unwrap());
+        mapped.set_len(4096).unwrap();
+        let mapping = Mapping::shared(&mapped, 4096);
+        mapping.write(0, &[7; 4096]);
+        give(&mapped, "mapped").unwrap();
+        assert_eq!(fs::metadata(mount.path("mapped")).unwrap().len(), 4096);
+        drop(mapping);
+        assert_eq!(fs::read(mount.path("mapped")).unwrap(), [7; 4096]);
+        drop(mapped);
+        assert_eq!(fs::read(mount.path("mapped")).unwrap(), [7; 4096]);
+        let gone = errno(fs::metadata(mount.path("secret")));
+        assert_eq!(gone, Errno::NOENT);
+    });
+}
+
+#[test]
 fn what_is_not_done_here_is_refused_by_its_errno() {
     in_both_modes(|mount| {
         use rustix::fs::{
-            CWD, FallocateFlags, OFlags, RenameFlags, fallocate, ioctl_ficlone, renameat_with,
+            CWD, FallocateFlags, RenameFlags, fallocate, ioctl_ficlone, renameat_with,
         };
         let path = mount.path("file");
         std::fs::write(&path, [1; 16_384]).unwrap();
-        let nameless = opened(&mount.mountpoint, OFlags::TMPFILE | OFlags::RDWR);
-        assert_eq!(nameless.unwrap_err(), Errno::OPNOTSUPP);
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
             assert_eq!(fallocate(&file, flags, 4096, 4096), Err(Errno::OPNOTSUPP));

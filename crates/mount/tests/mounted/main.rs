@@ -10,6 +10,7 @@ mod lifetime;
 mod names;
 mod others;
 mod support;
+mod tmpfile;
 mod waits;
 mod whiteouts;
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use store::Containers;
 use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
 use store::reserve::NoReserve;
 use tempfile::TempDir;
@@ -42,6 +43,7 @@ pub struct Machine {
     folder: TempDir,
     runtime: tokio::runtime::Handle,
     client: Client<Wire, MemoryContainers>,
+    containers: MemoryContainers,
 }
 
 /// One machine's way to the origin.
@@ -181,10 +183,11 @@ impl Farm {
             mountpoint: mountpoint.clone(),
             state_directory: PathBuf::from("/nowhere"),
         };
+        let containers = MemoryContainers::default();
         let stores = Stores {
             tables: Arc::new(MemoryTables::default()),
             journal: Arc::new(MemoryJournal::default()),
-            containers: MemoryContainers::default(),
+            containers: containers.clone(),
             reserve: Arc::new(NoReserve),
         };
         let client = Client::open(stores, wire, World::real(), settings).unwrap();
@@ -193,7 +196,7 @@ impl Farm {
         runtime.spawn(async move { running.run().await });
         runtime.block_on(client.ready(ANSWER_WITHIN)).unwrap();
         let mounted = mount(client.clone(), &mountpoint, options, runtime.clone()).unwrap();
-        Machine { mounted: Some(mounted), link, folder, runtime, client }
+        Machine { mounted: Some(mounted), link, folder, runtime, client, containers }
     }
 }
 
@@ -208,6 +211,11 @@ impl Machine {
 
     pub fn client(&self) -> &Client<Wire, MemoryContainers> {
         &self.client
+    }
+
+    /// Files of which this machine keeps contents, of any version.
+    pub fn containers(&self) -> usize {
+        self.containers.keys().unwrap().len()
     }
 
     pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {

@@ -66,6 +66,7 @@ pub(super) fn take(
         now,
         quota,
         owned: BTreeMap::new(),
+        unmade: BTreeMap::new(),
         taken: Taken::default(),
     };
     for update in &batch.updates {
@@ -93,6 +94,8 @@ struct Hand<'a> {
     quota: Option<&'a Quota>,
     /// Whether the device may make files under a replica id.
     owned: BTreeMap<ReplicaId, bool>,
+    /// Files of which somebody waits to hear that they were not made, and why.
+    unmade: BTreeMap<FileId, Objection>,
     taken: Taken,
 }
 
@@ -124,6 +127,7 @@ impl Hand<'_> {
                 None => return Ok(false),
             },
         };
+        self.note_unmade(update, &verdict);
         show_update(&mut self.taken.shown, update);
         self.show_verdict(committer, &verdict)?;
         committer.put_verdict(update.stamp, &verdict)?;
@@ -149,7 +153,20 @@ impl Hand<'_> {
         {
             return Ok(Some(Objection::Invalid));
         }
+        if let Some(why) = update.change.fills().and_then(|file| self.unmade.get(&file)) {
+            return Ok(Some(*why));
+        }
         Ok(vet::vet(update).err())
+    }
+
+    /// What came with a file that was not made shares its fate, where its writer is told: nothing
+    /// of it was acknowledged.
+    fn note_unmade(&mut self, update: &Update, verdict: &Verdict) {
+        if let (Change::Make { file, .. }, Verdict::Refused(why)) = (&update.change, verdict)
+            && self.batch.strict
+        {
+            self.unmade.insert(*file, *why);
+        }
     }
 
     /// A device makes files under its own replica ids only, those of earlier attachments too.

@@ -1,6 +1,7 @@
 //! What becomes of an update: taken as it is, kept aside, or refused.
-//! Holds: contents that were stored are never refused for what they met; a committed version
-//! keeps its name, and what comes second gets another beside it.
+//! Holds: contents that were stored are never refused for what they met, but for those of a file that
+//! was to be made with them and whose writer is told; a committed version keeps its name, and what
+//! comes second gets another beside it.
 //! Never: writes anything but the origin's counter of files.
 //! From: DESIGN, "Conflicts".
 

@@ -45,9 +45,11 @@ async fn a_store_names_what_is_missing_until_all_of_it_is_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verdicts_go_up_to_the_first_store_that_lacks_chunks() {
+async fn verdicts_go_up_to_the_first_file_whose_store_lacks_chunks() {
     let party = Party::new();
     let mut ada = party.join("ada").await;
+    let (_, make_folder) = ada.making(FileId::ROOT, "zero", Kind::Directory);
+    let make_folder = ada.update(make_folder);
     let (one, make_one) = ada.making(FileId::ROOT, "one", Kind::File);
     let (two, make_two) = ada.making(FileId::ROOT, "two", Kind::File);
     let make_one = ada.update(make_one);
@@ -57,16 +59,38 @@ async fn verdicts_go_up_to_the_first_store_that_lacks_chunks() {
     let make_two = ada.update(make_two);
     let second = ada.describe(&text("second"));
     let store_two = ada.update(store_of(two, make_two.stamp, second.tree.contents));
-    let all = vec![make_one, store_one, make_two, store_two];
+    let all = vec![make_folder, make_one, store_one, make_two, store_two];
     let submitted = ada.submit_all(false, all.clone(), None).await.unwrap();
-    assert_eq!(submitted.verdicts.len(), 1);
+    // A file that is made with its contents is not there without them.
+    assert_eq!((submitted.verdicts.len(), &party.tree()[..]), (1, "zero/"));
     let missing = [&first, &second].map(|d| d.tree.contents.root.unwrap().name);
     assert_eq!(submitted.missing, missing, "of later stores too");
     // Chunks may come with the updates.
     let payload = Some(chunks::pack(&[b"first", b"second"]));
     let submitted = ada.submit_all(false, all, payload).await.unwrap();
-    assert_eq!(submitted.verdicts.len(), 4);
-    assert_eq!(party.tree(), "one: first\ntwo: second");
+    assert_eq!(submitted.verdicts.len(), 5);
+    assert_eq!(party.tree(), "one: first\ntwo: second\nzero/");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_with_a_file_that_is_not_made_shares_its_fate_where_its_writer_is_told() {
+    for (strict, left) in [(true, 1), (false, 2)] {
+        let party = Party::new();
+        let mut ada = party.join("ada").await;
+        let (_, taken) = ada.making(FileId::ROOT, "taken", Kind::Directory);
+        let taken = ada.update(taken);
+        assert_eq!(ada.submit_all(strict, vec![taken], None).await.unwrap().verdicts.len(), 1);
+        let (file, make) = ada.making(FileId::ROOT, "taken", Kind::File);
+        let make = ada.update(make);
+        let described = ada.describe(b"text");
+        let store = ada.update(store_of(file, make.stamp, described.tree.contents));
+        let payload = Some(chunks::pack(&[b"text"]));
+        let submitted = ada.submit_all(strict, vec![make, store], payload).await.unwrap();
+        let refused = Verdict::Refused(Objection::Exists);
+        let are_refused = submitted.verdicts.iter().filter(|verdict| **verdict == refused).count();
+        assert_eq!(are_refused, if strict { 2 } else { 0 }, "{:?}", submitted.verdicts);
+        assert_eq!(party.tree().lines().count(), left, "{}", party.tree());
+    }
 }
 
 #[tokio::test(start_paused = true)]
