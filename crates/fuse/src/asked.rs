@@ -29,6 +29,11 @@ impl Request {
         self.gid
     }
 
+    /// Of all requests that are under way, this one's number.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
     /// The thread that waits for the answer; 0 if there is none.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -90,7 +95,8 @@ pub(crate) struct Stretch {
 pub(crate) enum Asked<'a> {
     Init(Offered),
     Destroy,
-    Interrupt,
+    /// Whoever waits for the request of this number was sent a signal.
+    Interrupt(u64),
     Lookup(&'a OsStr),
     Forget(Vec<(INodeNo, u64)>),
     GetAttr,
@@ -256,7 +262,7 @@ fn asked<'a>(opcode: u32, request: &Request, mut left: Left<'a>) -> Option<Asked
         32 => Asked::SetLock { lock: lock(left)?, waits: false },
         33 => Asked::SetLock { lock: lock(left)?, waits: true },
         35 => Asked::Create(creating(left)?),
-        36 => Asked::Interrupt,
+        36 => Asked::Interrupt(left.u64()?),
         38 => Asked::Destroy,
         39 => Asked::Ioctl,
         42 => Asked::Forget(forgotten(left)?),

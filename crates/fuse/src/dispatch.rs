@@ -18,6 +18,9 @@ pub trait Filesystem: Send + Sync + 'static {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry);
     /// The kernel has a file so many times less.
     fn forget(&self, ino: INodeNo, times: u64);
+    /// Whoever waits for the request of this number was sent a signal, the first since it waits. The
+    /// request may have been answered by now, or come to be looked at only later.
+    fn interrupt(&self, unique: u64);
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr);
     fn setattr(&self, request: &Request, ino: INodeNo, set: SetAttributes, reply: ReplyAttr);
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData);
@@ -184,8 +187,11 @@ pub(crate) fn dispatch<F: Filesystem>(
     asked: Asked<'_>,
 ) {
     let ino = request.ino;
+    // These two nobody answers.
+    if let Asked::Interrupt(unique) = asked {
+        return fs.interrupt(unique);
+    }
     if let Asked::Forget(files) = asked {
-        // The one request that nobody answers.
         return files.into_iter().for_each(|(ino, times)| fs.forget(ino, times));
     }
     let reply = Reply::to(device, request.unique);

@@ -46,13 +46,16 @@ pub(crate) struct Call {
     file: FileId,
     /// The thread that waits for the answer.
     thread: u32,
+    /// The kernel's number for the request.
+    request: u64,
     named: Named,
 }
 
 impl Call {
     /// A request about a file that the kernel knows by its id.
     pub(crate) fn of(what: &'static str, request: &Request, file: INodeNo) -> Call {
-        Call { what, file: FileId(file.0), thread: request.pid(), named: Named::ById }
+        let (thread, request) = (request.pid(), request.unique());
+        Call { what, file: FileId(file.0), thread, request, named: Named::ById }
     }
 
     /// A request about a name in a directory.
@@ -95,6 +98,13 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
 
     pub(crate) fn notes_reads(&self) -> bool {
         self.notes_reads
+    }
+
+    /// The kernel says that whoever waits for this request was sent a signal. Which one it was it
+    /// does not say.
+    pub(crate) fn interrupted(&self, request: u64) {
+        tracing::debug!(target: "mount::asked", what = "interrupt", request);
+        self.watch.look_now(request);
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {
@@ -161,7 +171,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
             }
         };
         let client = self.client.clone();
-        let waiting = self.watch.waiting(call.thread, Ends::WhenToStop);
+        let waiting = self.watch.waiting(call.thread, call.request, Ends::WhenToStop);
         let wait = self.waits.begin();
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
@@ -190,7 +200,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
         answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
-        let waiting = self.watch.waiting(call.thread, Ends::WithAnySignal);
+        let waiting = self.watch.waiting(call.thread, call.request, Ends::WithAnySignal);
         self.runtime.spawn(async move {
             answer(unless_interrupted(call, work, waiting).await);
         });
@@ -218,7 +228,7 @@ mod tests {
     use std::process::Command;
 
     fn call(thread: u32) -> Call {
-        Call { what: "test", file: FileId::ROOT, thread, named: Named::ById }
+        Call { what: "test", file: FileId::ROOT, thread, request: 7, named: Named::ById }
     }
 
     #[tokio::test]
@@ -230,7 +240,7 @@ mod tests {
         let outcome = unless_interrupted(
             call(child.id()),
             never,
-            watch.waiting(child.id(), Ends::WhenToStop),
+            watch.waiting(child.id(), 7, Ends::WhenToStop),
         )
         .await;
         assert_eq!(outcome, Err(Errno::EINTR));
@@ -242,9 +252,12 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let work = std::future::ready(Ok(7));
-        let outcome =
-            unless_interrupted(call(child.id()), work, watch.waiting(child.id(), Ends::WhenToStop))
-                .await;
+        let outcome = unless_interrupted(
+            call(child.id()),
+            work,
+            watch.waiting(child.id(), 7, Ends::WhenToStop),
+        )
+        .await;
         assert_eq!(outcome, Ok(7));
     }
 }

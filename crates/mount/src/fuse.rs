@@ -68,6 +68,10 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         self.driver.client().forgotten(file(ino), times);
     }
 
+    fn interrupt(&self, unique: u64) {
+        self.driver.interrupted(unique);
+    }
+
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
         self.driver.serve_kept(
             Call::of("getattr", request, ino),

@@ -1,8 +1,7 @@
 //! Whether a process that waits for us is to stop waiting, told from what /proc shows of it.
 //!
-//! The library answers the kernel's own notice of a signal with ENOSYS, after which the kernel
-//! sends no more of them and not even SIGKILL ends the wait. The signal stays pending, though,
-//! and that can be seen.
+//! The kernel's own notice does not say which signal it was. The signal stays pending, though, and that
+//! can be seen.
 //! Holds: SIGKILL always ends a wait, and so does every signal by which the process would end.
 //! From the signals that a program catches only those do by which people ask it to stop: a
 //! program that times itself, or draws a progress bar by SIGALRM, does not expect a `stat` that

@@ -1,4 +1,6 @@
-//! One thread that looks after all requests that wait, for signals to those who sent them.
+//! One thread that looks after all requests that wait, for signals to those who sent them: at once
+//! when the kernel says that one was sent, and every now and then for what it does not say. It tells
+//! of the first signal alone, and of none to whoever waits for what was read ahead.
 //! Holds: it sleeps while nothing waits; a wait that is over is not looked at again.
 
 use crate::signals::{Ends, Look, read_status};
@@ -33,8 +35,17 @@ struct Shared {
 #[derive(Default)]
 struct List {
     next: u64,
-    waiting: HashMap<u64, (u32, Ends, oneshot::Sender<()>)>,
+    waiting: HashMap<u64, Asker>,
+    /// The kernel has told of a signal to somebody who waits.
+    now: bool,
     closed: bool,
+}
+
+struct Asker {
+    thread: u32,
+    request: u64,
+    ends: Ends,
+    sender: oneshot::Sender<()>,
 }
 
 impl Shared {
@@ -45,18 +56,22 @@ impl Shared {
 
 impl Watch {
     pub(crate) fn start() -> io::Result<Watch> {
+        Watch::looking_every(LOOK_EVERY)
+    }
+
+    fn looking_every(every: Duration) -> io::Result<Watch> {
         let shared =
             Arc::new(Shared { list: Mutex::new(List::default()), changed: Condvar::new() });
         let watched = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("farfs-signals".into())
-            .spawn(move || look_after(&watched))?;
+            .spawn(move || look_after(&watched, every))?;
         Ok(Watch { shared })
     }
 
-    /// Looks after a request of that thread from now on. 0 stands for a thread that cannot be
+    /// Looks after this request of that thread from now on. 0 stands for a thread that cannot be
     /// seen from here: of the kernel, or of another container.
-    pub(crate) fn waiting(&self, thread: u32, ends: Ends) -> Waiting {
+    pub(crate) fn waiting(&self, thread: u32, request: u64, ends: Ends) -> Waiting {
         let shared = Arc::clone(&self.shared);
         if thread == 0 {
             return Waiting { shared, key: None, signal: None };
@@ -65,10 +80,20 @@ impl Watch {
         let mut list = shared.list();
         let key = list.next;
         list.next += 1;
-        list.waiting.insert(key, (thread, ends, sender));
+        list.waiting.insert(key, Asker { thread, request, ends, sender });
         drop(list);
         shared.changed.notify_one();
         Waiting { shared, key: Some(key), signal: Some(receiver) }
+    }
+
+    /// Whoever waits for this request was sent a signal.
+    pub(crate) fn look_now(&self, request: u64) {
+        let mut list = self.shared.list();
+        if list.waiting.values().any(|asker| asker.request == request) {
+            list.now = true;
+            drop(list);
+            self.shared.changed.notify_one();
+        }
     }
 }
 
@@ -99,7 +124,7 @@ impl Drop for Waiting {
     }
 }
 
-fn look_after(shared: &Shared) {
+fn look_after(shared: &Shared, every: Duration) {
     let mut list = shared.list();
     while !list.closed {
         if list.waiting.is_empty() {
@@ -107,19 +132,21 @@ fn look_after(shared: &Shared) {
             continue;
         }
         // First the pause: most waits are over by then, and nobody has looked at /proc.
-        let paused = shared.changed.wait_timeout_while(list, LOOK_EVERY, |list| !list.closed);
+        let rests = |list: &mut List| !list.closed && !list.now;
+        let paused = shared.changed.wait_timeout_while(list, every, rests);
         list = paused.unwrap_or_else(PoisonError::into_inner).0;
-        let threads: HashSet<u32> = list.waiting.values().map(|(thread, ..)| *thread).collect();
+        list.now = false;
+        let threads: HashSet<u32> = list.waiting.values().map(|asker| asker.thread).collect();
         drop(list);
         let seen: HashMap<u32, Look> =
             threads.into_iter().filter_map(|thread| Some((thread, look(thread)?))).collect();
         list = shared.list();
-        let over = |_: &u64, (thread, ends, _): &mut (u32, Ends, _)| {
-            seen.get(thread).is_some_and(|look| ends.by(*look))
+        let over = |_: &u64, asker: &mut Asker| {
+            seen.get(&asker.thread).is_some_and(|look| asker.ends.by(*look))
         };
-        for (_, (_, _, sender)) in list.waiting.extract_if(over) {
+        for (_, asker) in list.waiting.extract_if(over) {
             // Who does not listen any more has been answered already.
-            let _ = sender.send(());
+            let _ = asker.sender.send(());
         }
     }
 }
@@ -147,11 +174,11 @@ mod tests {
     async fn a_wait_ends_when_the_process_is_gone() {
         let watch = Watch::start().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let mut waiting = watch.waiting(child.id(), Ends::WhenToStop);
+        let mut waiting = watch.waiting(child.id(), 1, Ends::WhenToStop);
         let early = tokio::time::timeout(3 * LOOK_EVERY, waiting.interrupted()).await;
         assert!(early.is_err(), "nothing has happened to the process yet");
 
-        let mut waiting = watch.waiting(child.id(), Ends::WhenToStop);
+        let mut waiting = watch.waiting(child.id(), 1, Ends::WhenToStop);
         child.kill().unwrap();
         child.wait().unwrap();
         tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
@@ -161,9 +188,9 @@ mod tests {
     async fn waits_of_one_process_do_not_end_those_of_another() {
         let watch = Watch::start().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let mut gone = watch.waiting(child.id(), Ends::WhenToStop);
-        let mut mine = watch.waiting(std::process::id(), Ends::WhenToStop);
-        let mut unseen = watch.waiting(0, Ends::WithAnySignal);
+        let mut gone = watch.waiting(child.id(), 1, Ends::WhenToStop);
+        let mut mine = watch.waiting(std::process::id(), 2, Ends::WhenToStop);
+        let mut unseen = watch.waiting(0, 3, Ends::WithAnySignal);
         child.kill().unwrap();
         child.wait().unwrap();
         tokio::time::timeout(SOON, gone.interrupted()).await.unwrap();
@@ -172,9 +199,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_the_kernel_tells_of_is_looked_at_at_once() {
+        const NEVER: Duration = Duration::from_secs(3600);
+        let watch = Watch::looking_every(NEVER).unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let mut waiting = watch.waiting(child.id(), 4, Ends::WhenToStop);
+        // Of a request that nobody waits for.
+        watch.look_now(5);
+        let early = tokio::time::timeout(2 * LOOK_EVERY, waiting.interrupted()).await;
+        assert!(early.is_err());
+        let mut waiting = watch.waiting(child.id(), 4, Ends::WhenToStop);
+        watch.look_now(4);
+        tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn a_wait_that_is_over_is_forgotten() {
         let watch = Watch::start().unwrap();
-        drop(watch.waiting(std::process::id(), Ends::WhenToStop));
+        drop(watch.waiting(std::process::id(), 2, Ends::WhenToStop));
         assert!(watch.shared.list().waiting.is_empty());
     }
 }

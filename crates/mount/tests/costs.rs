@@ -15,21 +15,24 @@
 mod support;
 
 use mount::MountOptions;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use support::Farm;
+use support::{Farm, Link};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
 /// What the kernel has asked for since it was last looked at.
 static ASKED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 23] = [
     "lookup",
     "getattr",
     "setattr",
@@ -49,6 +52,9 @@ const KINDS: [&str; 20] = [
     "readdirplus",
     "statfs",
     "getxattr",
+    "fallocate",
+    "tmpfile",
+    "interrupt",
     "other",
 ];
 
@@ -178,6 +184,16 @@ fn the_kernel_asks_no_more_often_than_it_must() {
     count("link", &|| fs::hard_link(at("d/f"), at("d/h")).unwrap());
     count("rename", &|| fs::rename(at("d/f"), at("d/i")).unwrap());
     count("unlink", &|| fs::remove_file(at("d/h")).unwrap());
+    count("a file without a name", &|| {
+        let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::WRONLY;
+        drop(rustix::fs::open(at("d"), flags, 0o600.into()).unwrap());
+    });
+    count("collapse and insert", &|| {
+        let file = OpenOptions::new().write(true).open(at("d/i")).unwrap();
+        for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            assert_eq!(fallocate(&file, flags, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
+        }
+    });
     count("statfs", &|| _ = rustix::fs::statvfs(at("d")).unwrap());
 
     // Another kernel may ask less often.
@@ -205,6 +221,9 @@ fn the_kernel_asks_no_more_often_than_it_must() {
         ("link", "link, lookup"),
         ("rename", "getattr, lookup, rename"),
         ("unlink", "getattr, unlink"),
+        ("a file without a name", "flush, getattr, tmpfile"),
+        // What it does not know of FUSE file systems it refuses itself.
+        ("collapse and insert", "flush, getattr, open"),
         ("statfs", "statfs"),
     ];
     assert_eq!(found.len(), expected.len());
@@ -216,4 +235,25 @@ fn the_kernel_asks_no_more_often_than_it_must() {
             .collect::<Vec<_>>();
         assert!(more.is_empty(), "{what}: {asked}");
     }
+    it_tells_of_signals(&farm);
+}
+
+/// Each time, not only the first.
+fn it_tells_of_signals(farm: &Farm) {
+    let reader = farm.machine("two", MountOptions::default());
+    let path = reader.path("d");
+    reader.set_link(Link::Held);
+    for _ in 0..2 {
+        let said = asked(|| {
+            let mut program = Command::new("cat");
+            let mut waits = program.arg(&path).stdout(Stdio::null()).spawn().unwrap();
+            while !ASKED.lock().unwrap().contains(&"lookup") {
+                std::thread::yield_now();
+            }
+            kill_process(Pid::from_child(&waits), Signal::TERM).unwrap();
+            assert!(!waits.wait().unwrap().success());
+        });
+        assert!(times(&said).contains_key("interrupt"), "{said}");
+    }
+    reader.set_link(Link::Open);
 }
