@@ -50,6 +50,17 @@ pub enum Operation {
         mode: u16,
         slot: usize,
     },
+    /// A file without a name, in this directory; open for reading and writing.
+    CreateUnborn {
+        directory: Path,
+        mode: u16,
+        slot: usize,
+    },
+    /// One more name for a file that is open, the first if it has none.
+    Bear {
+        slot: usize,
+        to: Path,
+    },
     Open {
         path: Path,
         slot: usize,
@@ -201,6 +212,10 @@ impl fmt::Display for Operation {
         match self {
             O::Make { path, kind, .. } => write!(f, "make {kind:?} {path}"),
             O::Create { path, slot, .. } => write!(f, "create {path} as [{slot}]"),
+            O::CreateUnborn { directory, slot, .. } => {
+                write!(f, "create without a name in {directory} as [{slot}]")
+            }
+            O::Bear { slot, to } => write!(f, "link [{slot}] {to}"),
             O::Open { path, slot, flags } => {
                 let flags = [
                     (flags.read, "read"),

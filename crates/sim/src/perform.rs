@@ -8,6 +8,7 @@ use client::{Caller, Done, Found, Handle, Making, OpenFlags, SetTime, Setting, S
 use model::{FileId, Kind, Name, Node, Time};
 
 mod alter;
+mod unborn;
 
 const CALLER: Caller = Caller { uid: UID, gid: GID };
 /// Bytes of one read, less than most files have.
@@ -73,6 +74,9 @@ impl Programs {
         use Operation as O;
         match operation {
             O::Create { path, mode, slot } => self.create(client, path, *mode, *slot).await,
+            O::CreateUnborn { directory, mode, slot } => {
+                self.create_unborn(client, directory, *mode, *slot).await
+            }
             O::Open { path, slot, flags } => self.open(client, path, *slot, *flags).await,
             O::Write { .. }
             | O::Append { .. }
@@ -103,6 +107,7 @@ impl Programs {
             }
             O::Make { .. }
             | O::Link { .. }
+            | O::Bear { .. }
             | O::Unlink { .. }
             | O::RemoveDirectory { .. }
             | O::Rename { .. } => self.change_names(client, operation).await,
@@ -203,6 +208,13 @@ impl Programs {
             }
             O::Link { from, to } => {
                 let file = self.find(client, from).await?.file;
+                let (parent, name) = self.place(client, to).await?;
+                let found =
+                    settle(client, |client| client.link(CALLER, file, parent, &name)).await?;
+                Ok(outcome(&found))
+            }
+            O::Bear { slot, to } => {
+                let file = self.opened(*slot)?.file;
                 let (parent, name) = self.place(client, to).await?;
                 let found =
                     settle(client, |client| client.link(CALLER, file, parent, &name)).await?;

@@ -94,6 +94,10 @@ impl Reference {
                 Ok(Outcome::Shown(self.shown(side, file)?))
             }
             O::Create { path, mode, slot } => self.create(side, path, *mode, *slot),
+            O::CreateUnborn { directory, mode, slot } => {
+                self.create_unborn(side, directory, *mode, *slot)
+            }
+            O::Bear { slot, to } => self.bear(side, *slot, to),
             O::Open { path, slot, flags } => self.open(side, path, *slot, *flags).map(done),
             O::Write { slot, offset, length, version } => {
                 self.write(side, *slot, *offset, *length, *version).map(done)

@@ -116,6 +116,12 @@ impl Workload {
                 self.next.extend([write, close]);
                 Operation::Open { path, slot, flags }
             }
+            4 if self.one_in(3) => {
+                // Without a name until it is whole.
+                let above = path.split().map_or_else(|| Path(Vec::new()), |(above, _)| above);
+                self.next.extend([write, Operation::Bear { slot, to: path }, close]);
+                Operation::CreateUnborn { directory: above, mode, slot }
+            }
             4 => {
                 // As editors do it: a new file in the old one's place.
                 let temporary = self.path();

@@ -80,6 +80,10 @@ fn changes() -> Vec<Operation> {
         rename("dir/new", "dir/old"),
         Operation::Link { from: Path::new("dir/old"), to: Path::new("link") },
         Operation::Cut { path: Path::new("link"), size: 7 },
+        Operation::CreateUnborn { directory: Path::new("dir"), mode: 0o600, slot: 0 },
+        write(6),
+        Operation::Bear { slot: 0, to: Path::new("dir/born") },
+        CLOSE,
     ]
 }
 
@@ -144,7 +148,10 @@ fn what_was_waited_for_is_as_it_was_and_no_number_or_id_is_given_twice() {
     let mut forgotten = 0;
     for (seed, upto) in SEEDS.flat_map(|seed| (1..=count).map(move |upto| (seed, upto))) {
         // Of what is written and open the power may take anything.
-        if !matches!(changes()[upto - 1], Operation::Write { .. } | Operation::Open { .. }) {
+        let is_open = |operation: &Operation| {
+            matches!(operation, Operation::Write { .. } | Operation::Open { .. })
+        };
+        if !is_open(&changes()[upto - 1]) {
             play(seed, async |mut scene| {
                 scene.perform(&changes()[..upto]).await;
                 let before = scene.truth().await;

@@ -187,7 +187,10 @@ impl Candidates {
 
 /// A program that was not told that its file is open does not have it open.
 fn without_slot(candidate: &mut Reference, operation: &Operation) {
-    if let Operation::Create { slot, .. } | Operation::Open { slot, .. } = operation {
+    if let Operation::Create { slot, .. }
+    | Operation::CreateUnborn { slot, .. }
+    | Operation::Open { slot, .. } = operation
+    {
         candidate.perform(SIDE, &Operation::Close { slot: *slot });
     }
 }

@@ -1,5 +1,7 @@
 //! Open files of the reference: each side's versions and handles.
 
+mod unborn;
+
 use super::{Node, Reference, Step};
 use crate::contents::stretch;
 use crate::operation::{Fault, Outcome, Path, SLOTS, Shown};
@@ -37,6 +39,8 @@ pub(super) struct Version {
     pub mtime: Option<Time>,
     /// The file as it was when its last name went.
     gone: Option<Node>,
+    /// It never had a name.
+    unborn: bool,
 }
 
 impl Side {
@@ -169,6 +173,7 @@ impl Reference {
                     only_cut: false,
                     mtime: None,
                     gone: None,
+                    unborn: false,
                 };
                 side.versions.insert(side.last, version);
                 side.last

@@ -65,6 +65,10 @@ impl Reference {
 
     pub(super) fn link(&mut self, side: usize, from: &Path, to: &Path) -> Step<Outcome> {
         let file = self.find(from)?;
+        self.link_file(side, file, to)
+    }
+
+    pub(super) fn link_file(&mut self, side: usize, file: u64, to: &Path) -> Step<Outcome> {
         let (parent, name) = self.place(to)?;
         if self.entry(parent, &name)?.is_some() {
             return Err(Fault::Exists);
