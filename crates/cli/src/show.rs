@@ -262,6 +262,7 @@ mod tests {
   link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
   locks     hold among the programs of this mount
   cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
+  kernel    reads large cached files that nobody may write to by itself: 1 file now
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received
   wire      100 bytes sent, 50 bytes received

@@ -133,7 +133,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
     position: u64,
     reply: ReplyDirectoryPlus,
 ) {
-    let counts = counts(driver, position);
+    let (counts, listings) = (counts(driver, position), driver.listings().clone());
     driver.serve_kept(
         Call::of("readdirplus", request, ino),
         move |client| {
@@ -144,7 +144,10 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
             Ok(at_once(rows))
         },
         move |outcome| match outcome {
-            Ok((rows, keep)) => answer_plus(rows, keep, reply),
+            Ok((rows, keep)) => {
+                listings.note(file(ino), position == 0, keep);
+                answer_plus(rows, keep, reply);
+            }
             Err(errno) => reply.error(errno),
         },
     );

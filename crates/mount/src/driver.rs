@@ -4,6 +4,7 @@
 
 use crate::errno::{self, Named};
 use crate::kernel::{Told, Waits};
+use crate::listings::Listings;
 use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
@@ -22,6 +23,7 @@ pub(crate) struct Driver<U, C: Containers> {
     watch: Arc<Watch>,
     told: Told,
     waits: Waits,
+    listings: Listings,
     /// Reading moves times of access.
     notes_reads: bool,
 }
@@ -34,6 +36,7 @@ impl<U, C: Containers> Clone for Driver<U, C> {
             watch: self.watch.clone(),
             told: self.told.clone(),
             waits: self.waits.clone(),
+            listings: self.listings.clone(),
             notes_reads: self.notes_reads,
         }
     }
@@ -88,7 +91,8 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         waits: Waits,
     ) -> Self {
         let watch = Arc::new(watch);
-        Driver { client, runtime, watch, told, waits, notes_reads: false }
+        let listings = Listings::default();
+        Driver { client, runtime, watch, told, waits, listings, notes_reads: false }
     }
 
     /// Whether reading moves times of access from now on.
@@ -105,6 +109,11 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     pub(crate) fn interrupted(&self, request: u64) {
         tracing::debug!(target: "mount::asked", what = "interrupt", request);
         self.watch.look_now(request);
+    }
+
+    /// What the kernel has listed.
+    pub(crate) fn listings(&self) -> &Listings {
+        &self.listings
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {

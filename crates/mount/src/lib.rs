@@ -19,6 +19,7 @@ mod errno;
 mod fuse;
 mod kernel;
 mod lending;
+mod listings;
 mod locks;
 mod mounted;
 mod options;

@@ -57,6 +57,7 @@ pub fn mount<U: Upstream, C: Containers>(
     let (told, waits) = (Told::default(), Waits::default());
     let watch = Watch::start().map_err(failed)?;
     let driver = Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone());
+    let listings = driver.listings().clone();
     let fuse = Fuse::new(driver.noting_reads(options.notes_reads()));
     let session = Session::mount(fuse, &mountpoint, settings(&options))
         .map_err(|source| refused(&mountpoint, source))?;
@@ -64,6 +65,7 @@ pub fn mount<U: Upstream, C: Containers>(
     let lending = Lending::by(session.lender(), options.passthrough);
     let forgetter = Forgetter::start(session.notifier(), told, waits, lending).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
+    listings.start(session.notifier()).map_err(failed)?;
     client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
 
     let (sender, ended) = watch::channel(None);
@@ -72,6 +74,7 @@ pub fn mount<U: Upstream, C: Containers>(
         .spawn(move || {
             let outcome = session.run();
             forgetter.close();
+            listings.close();
             sender.send_replace(Some(outcome.map_err(Arc::new)));
         })
         .map_err(failed)?;

@@ -15,6 +15,7 @@
 mod support;
 
 use mount::MountOptions;
+use replica::Limits;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use support::{Farm, Link};
 use tracing::field::{Field, Visit};
@@ -141,13 +142,55 @@ fn read(path: &Path) {
     assert_eq!(bytes.len(), 3000);
 }
 
+/// One test at a time is listened to.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn listen() -> MutexGuard<'static, ()> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // The first one has set it for all.
+    let _ = tracing::subscriber::set_global_default(Listening);
+    alone
+}
+
+/// Lists a directory and looks at all that is in it.
+fn look_at_all(directory: &Path) {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    assert_eq!(files.filter(|file| file.len() == 3).count(), 40);
+}
+
+#[test]
+fn after_a_while_a_directory_is_asked_for_and_not_each_of_its_files() {
+    if let Some(why) = support::hindrance() {
+        println!("not run: {why}");
+        return;
+    }
+    let _alone = listen();
+    let lease = Duration::from_secs(4);
+    let farm = Farm::with(Limits { lease, ..Limits::default() });
+    let machine = farm.machine("one", MountOptions::default());
+    let directory = machine.path("d");
+    fs::create_dir(&directory).unwrap();
+    (0..40).for_each(|file| fs::write(directory.join(file.to_string()), "abc").unwrap());
+    look_at_all(&directory);
+    for _ in 0..2 {
+        // What the kernel was told is too old when the lease is over.
+        std::thread::sleep(lease + Duration::from_secs(1));
+        let said = asked(|| look_at_all(&directory));
+        let times = times(&said);
+        let of = |kind| times.get(kind).copied().unwrap_or(0);
+        assert!(of("readdirplus") > 0, "{said}");
+        // The directory's own name may be asked for.
+        assert!(of("lookup") <= 1 && of("getattr") <= 2, "{said}");
+    }
+}
+
 #[test]
 fn the_kernel_asks_no_more_often_than_it_must() {
     if let Some(why) = support::hindrance() {
         println!("not run: {why}");
         return;
     }
-    tracing::subscriber::set_global_default(Listening).unwrap();
+    let _alone = listen();
     let farm = Farm::new();
     let machine = farm.machine("one", MountOptions::default());
     let at = |name: &str| machine.path(name);

@@ -115,6 +115,10 @@ pub fn hindrance() -> Option<&'static str> {
 
 impl Farm {
     pub fn new() -> Farm {
+        Farm::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Farm {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -123,8 +127,7 @@ impl Farm {
         let (tables, blobs) = (MemoryTables::default(), MemoryBlobs::default());
         let entered = runtime.enter();
         let origin =
-            Origin::open(Arc::new(tables), Arc::new(blobs), World::real(), Limits::default())
-                .unwrap();
+            Origin::open(Arc::new(tables), Arc::new(blobs), World::real(), limits).unwrap();
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         origin.create_volume(VOLUME, uid.as_raw(), gid.as_raw(), Cutter::Gear).unwrap();
         drop(entered);
