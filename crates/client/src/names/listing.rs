@@ -5,24 +5,90 @@ use crate::client::Client;
 use crate::types::{DirectoryEntry, Error, Step, Stop};
 use model::{FileId, Name, View};
 use protocol::{Objection, Upstream};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use store::Containers;
 
 /// Directories whose order of reading is kept in memory.
 const LISTINGS_MAX: usize = 64;
+/// Entries of all of them together, but for a directory that has more by itself.
+const ENTRIES_MAX: usize = 1 << 20;
 /// Cookies below this are left to the caller, for "." and "..".
 const COOKIE_MIN: u64 = 16;
 
-/// One directory: cookies with names, ascending.
-type Order = Arc<Vec<(u64, Name)>>;
+/// One directory: what is in it, by ascending cookie. The names lie one behind the other, as a
+/// directory may have a million.
+#[derive(Default)]
+struct Order {
+    /// Cookies, with where the name begins.
+    entries: Vec<(u64, usize)>,
+    /// Each behind its length.
+    names: Vec<u8>,
+}
 
-/// The order in which directories are being read: cookies with names, ascending.
+/// The order in which directories are being read, the oldest first.
 #[derive(Default)]
 pub(crate) struct Listings {
-    by_directory: BTreeMap<FileId, Order>,
-    order: std::collections::VecDeque<FileId>,
+    kept: VecDeque<(FileId, Arc<Order>)>,
+}
+
+impl Order {
+    fn of(found: Vec<(Name, FileId)>) -> Order {
+        let mut order = Order::default();
+        order.entries.reserve_exact(found.len());
+        for (name, _) in found {
+            order.entries.push((cookie(&name), order.names.len()));
+            let bytes = name.as_bytes();
+            // A name has 255 bytes at most.
+            order.names.push(bytes.len() as u8);
+            order.names.extend(bytes);
+        }
+        order.names.shrink_to_fit();
+        let names = &order.names;
+        order.entries.sort_unstable_by(|(a, a_at), (b, b_at)| {
+            a.cmp(b).then_with(|| name_at(names, *a_at).cmp(name_at(names, *b_at)))
+        });
+        order
+    }
+
+    /// What comes after a cookie.
+    fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, Name)> {
+        let start = self.entries.partition_point(|(at, _)| *at <= cookie);
+        // What was a name is one.
+        self.entries[start..]
+            .iter()
+            .filter_map(|(cookie, at)| Some((*cookie, Name::new(name_at(&self.names, *at)).ok()?)))
+    }
+}
+
+fn name_at(names: &[u8], at: usize) -> &[u8] {
+    let (length, rest) = names[at..].split_first().unwrap_or((&0, &[]));
+    &rest[..usize::from(*length)]
+}
+
+impl Listings {
+    fn get(&self, directory: FileId) -> Option<Arc<Order>> {
+        let found = self.kept.iter().find(|(kept, _)| *kept == directory);
+        found.map(|(_, order)| order.clone())
+    }
+
+    fn drop_order(&mut self, directory: FileId) {
+        self.kept.retain(|(kept, _)| *kept != directory);
+    }
+
+    fn keep(&mut self, directory: FileId, order: Arc<Order>) {
+        self.drop_order(directory);
+        self.kept.push_back((directory, order));
+        let entries = |kept: &VecDeque<(FileId, Arc<Order>)>| -> usize {
+            kept.iter().map(|(_, order)| order.entries.len()).sum()
+        };
+        while self.kept.len() > LISTINGS_MAX
+            || (self.kept.len() > 1 && entries(&self.kept) > ENTRIES_MAX)
+        {
+            self.kept.pop_front();
+        }
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -70,15 +136,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         whom: For,
     ) -> Step<()> {
         let order = self.order_of(directory, after_cookie == 0)?;
-        let start = order.partition_point(|(cookie, _)| *cookie <= after_cookie);
-        for (cookie, name) in order.iter().skip(start) {
+        for (cookie, name) in order.after(after_cookie) {
             if entries.len() >= entries_max {
                 break;
             }
-            match self.find(directory, name, whom) {
-                Ok(Some(found)) => {
-                    entries.push(DirectoryEntry { cookie: *cookie, name: name.clone(), found });
-                }
+            match self.find(directory, &name, whom) {
+                Ok(Some(found)) => entries.push(DirectoryEntry { cookie, name, found }),
                 // Gone since the reading began: passed over. Replaced: as it is now.
                 Ok(None) | Err(Stop::Error(Error::Objection(Objection::NoEntry))) => {}
                 Err(stop) => return Err(stop),
@@ -87,10 +150,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn order_of(&self, directory: FileId, anew: bool) -> Step<Order> {
+    fn order_of(&self, directory: FileId, anew: bool) -> Step<Arc<Order>> {
         let listings = || self.inner.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !anew && let Some(order) = listings().by_directory.get(&directory) {
-            return Ok(order.clone());
+        if anew {
+            // Not two of them at once: both may be large.
+            listings().drop_order(directory);
+        } else if let Some(order) = listings().get(directory) {
+            return Ok(order);
         }
         let entries = self.view(|tree| {
             let entries = tree.entries(directory)?;
@@ -100,19 +166,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             Ok(entries)
         })?;
-        let mut order: Vec<_> =
-            entries.into_iter().map(|(name, _)| (cookie(&name), name)).collect();
-        order.sort_unstable();
-        let order = Arc::new(order);
-        let mut listings = listings();
-        if listings.by_directory.insert(directory, order.clone()).is_none() {
-            listings.order.push_back(directory);
-        }
-        if listings.order.len() > LISTINGS_MAX
-            && let Some(oldest) = listings.order.pop_front()
-        {
-            listings.by_directory.remove(&oldest);
-        }
+        let order = Arc::new(Order::of(entries));
+        listings().keep(directory, order.clone());
         Ok(order)
     }
 }
@@ -123,4 +178,46 @@ pub(crate) fn cookie(name: &Name) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     (hasher.finish() >> 2).max(COOKIE_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(names: std::ops::Range<u32>) -> Arc<Order> {
+        let name = |number: u32| Name::new(format!("entry {number}").repeat(20)).unwrap();
+        let found = names.map(|number| (name(number), FileId(number.into())));
+        Arc::new(Order::of(found.collect()))
+    }
+
+    #[test]
+    fn every_name_stands_at_its_cookie_and_comes_once() {
+        let order = order(0..1000);
+        let all: Vec<_> = order.after(0).collect();
+        assert!(all.is_sorted_by(|(a, _), (b, _)| a < b));
+        assert!(all.iter().all(|(at, name)| *at == cookie(name)));
+        assert_eq!(all.len(), 1000);
+        let rest: Vec<_> = order.after(all[400].0).collect();
+        assert_eq!(rest, all[401..]);
+        assert_eq!(order.after(all[999].0).count(), 0);
+    }
+
+    #[test]
+    fn so_many_directories_and_so_many_entries_are_kept() {
+        let (mut listings, small) = (Listings::default(), order(0..3));
+        for directory in 0..100 {
+            listings.keep(FileId(directory), small.clone());
+            listings.keep(FileId(directory), small.clone());
+        }
+        assert_eq!(listings.kept.len(), LISTINGS_MAX);
+        assert!(listings.get(FileId(35)).is_none() && listings.get(FileId(36)).is_some());
+        let half = Order { entries: vec![(COOKIE_MIN, 0); ENTRIES_MAX / 2 + 1], names: vec![0] };
+        let half = Arc::new(half);
+        listings.keep(FileId(200), half.clone());
+        assert!(listings.get(FileId(99)).is_some());
+        listings.keep(FileId(201), half.clone());
+        assert!(listings.get(FileId(200)).is_none() && listings.get(FileId(201)).is_some());
+        listings.drop_order(FileId(201));
+        assert_eq!(listings.kept.len(), 0);
+    }
 }
