@@ -344,6 +344,7 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             Ok(Reply::Done)
         }
         Question::Hurry => {
+            shared.volume.hurry();
             shared.uplink.nudge();
             Ok(Reply::Done)
         }

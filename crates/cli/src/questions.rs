@@ -32,7 +32,7 @@ pub enum Question {
     Told {
         file: Option<u64>,
     },
-    /// Tries to connect now.
+    /// Tries to connect now, and to send what the server had no room for.
     Hurry,
     /// Something of earlier states.
     LookBack {

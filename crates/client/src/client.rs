@@ -99,6 +99,8 @@ pub(crate) struct Inner<U, C: Containers> {
     /// There may be something to replay.
     pub replay_wanted: Notify,
     pub company: Company,
+    /// The replica above has no room.
+    pub full: crate::full::Full,
     /// The log has grown since it was last synced.
     pub sync_wanted: Notify,
     /// What is known has to be on the disk soon: there may be no link for a long time.
@@ -236,6 +238,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 progress: AtomicU64::new(0),
                 replay_wanted: Notify::new(),
                 company: Company::default(),
+                full: Default::default(),
                 sync_wanted: Notify::new(),
                 checkpoint_wanted: Notify::new(),
                 stopping: false.into(),

@@ -58,6 +58,12 @@ pub(crate) enum Setback {
     Failed(Error),
 }
 
+impl Setback {
+    fn is_full(&self) -> bool {
+        matches!(self, Setback::Failed(Error::Objection(Objection::NoSpace)))
+    }
+}
+
 impl From<Error> for Setback {
     fn from(error: Error) -> Setback {
         Setback::Failed(error)
@@ -87,21 +93,42 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
-            match self.replay_batch().await {
+            let outcome = match self.may_find_room().await {
+                true => self.replay_batch().await.inspect_err(|setback| {
+                    if setback.is_full() {
+                        self.note_refused();
+                    }
+                }),
+                false => Err(Error::Objection(Objection::NoSpace).into()),
+            };
+            match outcome {
                 Ok(()) => {
                     self.core().setback = None;
                     self.note_full(false);
+                    self.inner.full.over();
                 }
                 // The next attach calls again.
                 Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
                 Err(Setback::Failed(error)) => {
-                    tracing::warn!(%error, "what is pending could not be sent, and stays pending");
-                    self.core().setback = Some(error.to_string());
-                    self.note_full(matches!(error, Error::Objection(Objection::NoSpace)));
+                    self.note_setback(&error);
+                    let full = matches!(error, Error::Objection(Objection::NoSpace));
+                    self.note_full(full);
                     let rest = self.turn_away(&error);
-                    self.inner.world.clock.sleep(rest).await;
+                    match full {
+                        true => self.until_asked().await,
+                        false => self.inner.world.clock.sleep(rest).await,
+                    }
                 }
             }
+        }
+    }
+
+    /// Why what is pending does not go. It is said in the log when it is something else than before.
+    fn note_setback(&self, error: &Error) {
+        let why = error.to_string();
+        let before = self.core().setback.replace(why.clone());
+        if before.is_none_or(|before| before != why) {
+            tracing::warn!(%error, "what is pending could not be sent, and stays pending");
         }
     }
 
@@ -201,8 +228,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut taken = Vec::new();
         let mut eager = Parcel::default();
         let mut sent = BTreeSet::new();
+        let asks_first = self.inner.full.bytes_max().is_some();
         for (at, update) in updates.iter().enumerate() {
             if matches!(update.change, Change::Store { .. }) {
+                if asks_first {
+                    self.plan_again(update)?;
+                    taken.push(update.clone());
+                    break;
+                }
                 // What makes the file goes with what it holds.
                 let begins = birth_of(&updates, at);
                 if !self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager)? {

@@ -114,6 +114,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.inner.session_changed.notify_waiters();
         self.inner.replay_wanted.notify_one();
+        self.inner.full.ask();
         self.inner.locks_wanted.notify_one();
     }
 

@@ -160,6 +160,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn waiting(&self, number: u64) -> Waiting<'_, U, C> {
         self.core().waiters.begin(number);
         self.inner.replay_wanted.notify_one();
+        self.inner.full.ask();
         Waiting { client: self, number }
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn put_deltas(
     let mut useless = Vec::new();
     for delta in deltas {
         let reading =
-            |error: ReplicaError| error.refuse(&volume.name, "read what a delta is against");
+            |error: ReplicaError| inner.refuse(&error, volume, "read what a delta is against");
         let chunks = match Codec::from_number(delta.codec) {
             Some(Codec::Assembled) => {
                 let _turn = inner.turns.large();

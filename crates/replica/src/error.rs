@@ -3,7 +3,7 @@
 use model::ChunkName;
 use protocol::Refusal;
 use store::StoreError;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 use volume::whole::{self, VolumeId};
 
 #[derive(Debug, thiserror::Error)]
@@ -51,13 +51,11 @@ impl ReplicaError {
         )
     }
 
-    /// What the asker is told. The cause is the server's own affair and goes to its log, once.
+    /// What the asker is told. The cause is the server's own affair and goes to its log, once; of
+    /// a full disk by `Inner::refuse`.
     pub(crate) fn refuse(&self, volume: &str, doing: &'static str) -> Refusal {
         match self {
-            _ if self.is_full() => {
-                warn!(volume, doing, error = %self, "the disk is full");
-                Refusal::NoSpace
-            }
+            _ if self.is_full() => Refusal::NoSpace,
             ReplicaError::Tree(whole::Error::NoVolume) | ReplicaError::NoVolume(_) => {
                 Refusal::NoVolume
             }

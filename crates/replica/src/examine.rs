@@ -115,7 +115,7 @@ pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Re
     let names: Vec<ChunkName> = chunks.iter().map(|chunk| volume.secret.name(chunk)).collect();
     names.iter().for_each(|name| promise.note(volume.id, name));
     let blob_names: Vec<_> = names.iter().map(|name| volume.blob(name)).collect();
-    let refuse = |error| crate::ReplicaError::from(error).refuse(&volume.name, "keep chunks");
+    let refuse = |error: store::StoreError| inner.refuse(&error.into(), volume, "keep chunks");
     let mut known = 0;
     for name in &blob_names {
         known += u32::from(inner.blobs.has(name).map_err(refuse)?);
@@ -123,6 +123,7 @@ pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Re
     let blobs: Vec<(&[u8], &[u8])> =
         blob_names.iter().zip(chunks).map(|(name, chunk)| (&name[..], *chunk)).collect();
     inner.blobs.put_all(&blobs).map_err(refuse)?;
+    inner.note_written();
     if let Err(error) = inner.came_back(volume, &names) {
         tracing::warn!(volume = volume.name, %error, "what is back is still noted as missing");
     }

@@ -9,6 +9,7 @@ mod blocking;
 mod callbacks;
 mod catalog;
 mod check;
+mod crowded;
 mod deltas;
 mod error;
 mod examine;

@@ -47,6 +47,7 @@ pub(crate) struct Inner {
     pub noticed: Noticed,
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
     pub reserved: Reserved,
+    pub crowded: crate::crowded::Crowded,
 }
 
 impl Origin {
@@ -70,6 +71,7 @@ impl Origin {
             noticed: Noticed::default(),
             volumes: Mutex::new(BTreeMap::new()),
             reserved: Reserved::default(),
+            crowded: Default::default(),
         };
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
         let rows = catalog::volumes(&*inner.tables.read()?)?;

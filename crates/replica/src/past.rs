@@ -45,7 +45,7 @@ pub(crate) async fn answer(
     let (for_inner, for_volume) = (inner.clone(), volume.clone());
     let work = move || {
         let answered = answer_at_once(&for_inner, &for_volume, &past, device);
-        answered.map_err(|error| error.refuse(&for_volume.name, DOING))
+        answered.map_err(|error| for_inner.refuse(&error, &for_volume, DOING))
     };
     inner.limits.blocking.run(work).await?
 }
@@ -79,7 +79,7 @@ async fn restore(
     let (for_inner, for_volume) = (inner.clone(), volume.clone());
     let begin = move || {
         let begun = restore::begin(&for_inner, &for_volume, &asked);
-        begun.map_err(|error| error.refuse(&for_volume.name, DOING))
+        begun.map_err(|error| for_inner.refuse(&error, &for_volume, DOING))
     };
     let mut restoring = match inner.limits.blocking.run(begin).await?? {
         Ok(restoring) => restoring,
@@ -90,7 +90,7 @@ async fn restore(
         let (for_inner, for_volume) = (inner.clone(), volume.clone());
         let turn = move || {
             let turned = restoring.turn(&for_inner, &for_volume);
-            (restoring, turned.map_err(|error| error.refuse(&for_volume.name, DOING)))
+            (restoring, turned.map_err(|error| for_inner.refuse(&error, &for_volume, DOING)))
         };
         let (back, turned) = inner.limits.blocking.run(turn).await?;
         restoring = back;

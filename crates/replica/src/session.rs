@@ -272,7 +272,7 @@ impl OriginSession {
         let (inner, volume) = (self.inner.clone(), self.volume.clone());
         let blocking = inner.limits.blocking;
         let work = move || {
-            work(&inner, &volume).unwrap_or_else(|error| Err(error.refuse(&volume.name, doing)))
+            work(&inner, &volume).unwrap_or_else(|error| Err(inner.refuse(&error, &volume, doing)))
         };
         blocking.run(work).await?
     }

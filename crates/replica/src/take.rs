@@ -158,7 +158,7 @@ fn prepare(
     if writes && stores {
         let look = || {
             examine(inner, volume, &promise, by.place.replica, &submit.updates)
-                .map_err(|error| error.refuse(&volume.name, "look for the contents of updates"))
+                .map_err(|error| inner.refuse(&error, volume, "look for the contents of updates"))
         };
         let mut examined = look()?;
         if let Some(for_each) = submit.seek {

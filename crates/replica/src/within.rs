@@ -159,7 +159,7 @@ pub(crate) fn take_from_within(
     let _turn = inner.turns.large();
     let budget = Budget { for_each: Some(for_each.into()), ..SOUGHT };
     let found = chunks_within(inner, volume, names, budget)
-        .map_err(|error| error.refuse(&volume.name, "look for chunks inside containers"))?;
+        .map_err(|error| inner.refuse(&error, volume, "look for chunks inside containers"))?;
     let chunks: Vec<&[u8]> = found.values().map(Vec::as_slice).collect();
     if !chunks.is_empty() {
         put_chunks(inner, volume, &chunks)?;

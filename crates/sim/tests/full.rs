@@ -11,6 +11,7 @@ use sim::machine::{ClientMachine, OriginMachine, Room};
 use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
+use std::time::Duration;
 
 const CUT: OpenFlags = OpenFlags { read: true, write: true, truncate: true, append: false };
 const BEFORE: usize = 60_000;
@@ -19,6 +20,9 @@ const CLOSE: Operation = Operation::Close { slot: 0 };
 /// A disk has so many bytes left, up to what the log takes for one update and more.
 const LEFT: std::ops::Range<u64> = 0..700;
 const LEFT_STEP: usize = 31;
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Room that was made is found within a minute; then the contents take their time.
+const FOUND_WITHIN: Duration = Duration::from_secs(90);
 
 fn path() -> Path {
     Path::new("file")
@@ -108,4 +112,66 @@ fn a_close_on_a_full_disk_says_so_and_what_was_written_is_stored_when_there_is_r
             scene.is(&stretch(2, BEFORE), &format!("closed: {closed}, {left} bytes left")).await;
         });
     }
+}
+
+/// One client far from an origin whose disk has room for less than what is stored.
+async fn crowded(room: &Room, length: usize) -> (OriginMachine, ClientMachine, Programs) {
+    let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+    let mode = WantedMode::Fixed(Mode::Partial);
+    let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, mode);
+    machine.start().await.unwrap();
+    let mut programs = Programs::default();
+    let client = machine.client().unwrap().clone();
+    let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+    programs.perform(&client, &create).await;
+    check::settled(room, std::slice::from_ref(&machine), false).await.unwrap();
+    origin.disk.fill_after(length as u64 / 3);
+    for operation in [write(length, 2), CLOSE] {
+        let outcome = programs.perform(&client, &operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+    (origin, machine, programs)
+}
+
+#[test]
+fn what_a_full_origin_has_no_room_for_is_not_sent_again_and_goes_once_there_is_room() {
+    const LENGTH: usize = 6 << 20;
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machine, mut programs) = crowded(&room, LENGTH).await;
+        let sent = || room.network.traffic(machine.line).sent.iter().sum::<u64>();
+        room.clock.sleep(HOUR).await;
+        let first_hour = sent();
+        assert!(first_hour < 2 * LENGTH as u64, "{first_hour} bytes");
+        let trouble = machine.client().unwrap().status().pending.trouble;
+        assert!(trouble.unwrap().contains("no space left"));
+        room.clock.sleep(HOUR).await;
+        let idle = sent() - first_hour;
+        assert!(idle < LENGTH as u64 / 8, "{idle} bytes in an hour");
+        origin.disk.make_room();
+        room.clock.sleep(FOUND_WITHIN).await;
+        assert_eq!(machine.client().unwrap().status().pending.updates, 0);
+        let all = sent();
+        assert!(all < 3 * LENGTH as u64, "{all} bytes");
+        let client = machine.client().unwrap().clone();
+        let found = programs.perform(&client, &Operation::Fetch { path: path() }).await;
+        assert!(found == Outcome::Bytes(stretch(2, LENGTH)));
+        check::nothing_broke(&room, std::slice::from_ref(&machine)).unwrap();
+        room.network.close();
+    });
+}
+
+#[test]
+fn who_waits_for_what_is_pending_has_it_looked_for_room_at_once() {
+    const LENGTH: usize = 1 << 20;
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machine, _programs) = crowded(&room, LENGTH).await;
+        room.clock.sleep(HOUR).await;
+        origin.disk.make_room();
+        machine.client().unwrap().hurry();
+        room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(machine.client().unwrap().status().pending.updates, 0);
+        room.network.close();
+    });
 }

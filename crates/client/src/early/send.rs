@@ -101,7 +101,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Steps { least, step } = self.steps();
         let (attached, replays) = {
             let connection = self.connection();
-            (connection.attached, mode::replays(connection.mode))
+            // Where there is no room, what is written need not go in vain.
+            (connection.attached, mode::replays(connection.mode) && !connection.full)
         };
         if !attached || !replays {
             return None;

@@ -76,6 +76,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut at = 0;
         let mut under_way = JoinSet::new();
         while at < missing.len() {
+            let bytes_max = self.inner.full.bytes_max();
+            while bytes_max.is_some() && !under_way.is_empty() {
+                arrived(under_way.join_next().await)?;
+            }
+            supply.most = self.inner.full.bytes_max().map_or(most, |bytes_max| bytes_max.min(most));
             // The next is put together while others are on their way: on a fast link, or with a
             // slow disk, the one takes as long as the other.
             let made = self.make_parcel(supply, &updates, &missing, at).await;
@@ -121,6 +126,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(Response::Stored { useless, .. }) => {
                 self.note_useless(useless.as_ref());
                 self.note_arrived(&parcel, useless.as_ref());
+                self.inner.full.kept();
                 Ok(())
             }
             Ok(Response::Refused(refusal)) => Err(self.refused(refusal)),

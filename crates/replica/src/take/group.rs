@@ -77,9 +77,12 @@ pub(super) async fn work(inner: Arc<Inner>, volume: Arc<Volume>) {
 fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
-    let refuse = |error: crate::ReplicaError| error.refuse(&volume.name, "take updates");
+    let refuse = |error: crate::ReplicaError| inner.refuse(&error, volume, "take updates");
     let outcomes = match commit(inner, volume, &batches) {
-        Ok(outcomes) => outcomes,
+        Ok(outcomes) => {
+            inner.note_written();
+            outcomes
+        }
         Err(error) if batches.len() == 1 && !(error.is_full() && batches[0].frees()) => {
             vec![Err(refuse(error))]
         }

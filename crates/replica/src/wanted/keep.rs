@@ -198,7 +198,7 @@ impl Inner {
         let unpacked = chunks::Unpacked::of(payload, protocol::PAYLOAD_BYTES_MAX)
             .map_err(|error| Refusal::Malformed(error.to_string()))?;
         let failed = |error: store::StoreError| {
-            ReplicaError::from(error).refuse(&volume.name, "look for chunks")
+            self.refuse(&ReplicaError::from(error), volume, "look for chunks")
         };
         let mut wanted = Vec::new();
         for chunk in unpacked.chunks() {

@@ -1,0 +1,210 @@
+//! A replica above whose disk is full: when what is pending is sent again, and how much at once.
+//! Holds: what was turned down for want of room is not sent again before the replica above says
+//! that it has room for it, or a long while has passed; and then no more of it at once than twice
+//! what was taken last, so that what is sent in vain is bounded by what is kept.
+
+use crate::client::{Client, error_of};
+use crate::replay_log::PAUSE;
+use model::{Change, Update};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Containers;
+use tokio::sync::Notify;
+use world::Moment;
+
+/// The longest pause between two questions how much room there is.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// What is said of the room need not be true, and less may be needed than the contents have
+/// bytes: so long after they were turned down they are tried all the same.
+const TRIES_EVERY: Duration = Duration::from_secs(10 * 60);
+/// The first message after contents were turned down; it is one chunk at least.
+const FIRST_BYTES: u64 = 4 << 10;
+
+#[derive(Default)]
+pub(crate) struct Full {
+    state: Mutex<State>,
+    /// Somebody waits for what is pending, or there is another session.
+    asked: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// When contents, or an update, were turned down last. None: there is room.
+    refused_at: Option<Moment>,
+    /// How long to wait after the next time that there is none.
+    pause: Option<Duration>,
+    /// What one message may have, until there has been room for a long one.
+    bytes_max: Option<u64>,
+}
+
+impl Full {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was sent was turned down for want of room.
+    fn refused(&self, now: Moment) {
+        let mut state = self.state();
+        state.refused_at = Some(now);
+        state.bytes_max = Some(FIRST_BYTES);
+    }
+
+    /// What was sent was taken.
+    pub fn over(&self) {
+        let mut state = self.state();
+        (state.refused_at, state.pause) = (None, None);
+    }
+
+    /// A message with contents was kept.
+    pub fn kept(&self) {
+        let mut state = self.state();
+        state.bytes_max = state.bytes_max.and_then(next_bytes);
+    }
+
+    /// So much a message with contents may have, and one at a time is sent. None: no matter.
+    pub fn bytes_max(&self) -> Option<u64> {
+        self.state().bytes_max
+    }
+
+    /// How long to wait now.
+    fn next_pause(&self) -> Duration {
+        let mut state = self.state();
+        let pause = state.pause.unwrap_or(PAUSE);
+        state.pause = Some(longer(pause));
+        pause
+    }
+
+    /// Something may have changed: it is looked again soon, if it is waited for.
+    pub fn ask(&self) {
+        let mut state = self.state();
+        if state.refused_at.is_some() {
+            state.pause = None;
+            drop(state);
+            self.asked.notify_one();
+        }
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(PAUSE_MAX)
+}
+
+/// What the next message may have, after one of so many bytes was kept. None: as much as any.
+fn next_bytes(kept: u64) -> Option<u64> {
+    let next = kept * 2;
+    (next < PAYLOAD_BYTES_MAX as u64).then_some(next)
+}
+
+/// Whether to send what needs so many bytes, `since` it was turned down last.
+fn is_worth_trying(needed: u64, free: u64, since: Duration) -> bool {
+    free >= needed || since >= TRIES_EVERY
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// The user waits for what is pending.
+    pub fn hurry(&self) {
+        self.inner.full.ask();
+    }
+
+    /// What was sent was turned down for want of room.
+    pub(crate) fn note_refused(&self) {
+        self.inner.full.refused(self.inner.world.clock.moment());
+    }
+
+    /// Whether what is pending first may find room. It is asked only of contents that were turned
+    /// down: any other update is no longer than the question.
+    pub(crate) async fn may_find_room(&self) -> bool {
+        let refused_at = self.inner.full.state().refused_at;
+        let Some(refused_at) = refused_at else { return true };
+        let client = self.clone();
+        let needed =
+            self.off_the_runtime(move || Ok(client.bytes_to_come())).await.map_err(error_of);
+        let Ok(Some(needed)) = needed else { return true };
+        let since = self.inner.world.clock.moment().since(refused_at);
+        match self.inner.upstream.ask(Class::Replay, Request::Measure).await {
+            Ok(Response::Measured(totals)) => is_worth_trying(needed, totals.bytes_free, since),
+            // What it is comes out when the updates are sent.
+            _ => true,
+        }
+    }
+
+    /// Bytes that the replica above is not known to have of the store that is pending first. None:
+    /// it is another update, or all is there.
+    fn bytes_to_come(&self) -> Option<u64> {
+        let first = {
+            let core = self.core();
+            let first = core.log.first_number()?;
+            core.log.get(first).ok()??
+        };
+        self.bytes_lacking(&first).filter(|bytes| *bytes > 0)
+    }
+
+    fn bytes_lacking(&self, update: &Update) -> Option<u64> {
+        if !matches!(update.change, Change::Store { .. }) {
+            return None;
+        }
+        let names = self.lacking_of(update).ok()?;
+        let core = self.core();
+        let plan = core.plans.get(update.stamp.number)?;
+        Some(plan.bytes_of(&names))
+    }
+
+    /// Waits a while, longer each time, or until somebody asks.
+    pub(crate) async fn until_asked(&self) {
+        let rest = self.inner.full.next_pause();
+        self.inner.world.clock.sleep(PAUSE).await;
+        let more = rest.saturating_sub(PAUSE);
+        if more.is_zero() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.inner.full.asked.notified() => {}
+            () = self.until_stopping() => {}
+            () = self.inner.world.clock.sleep(more) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Moment {
+        world::Clock::simulated(0).moment()
+    }
+
+    #[test]
+    fn pauses_grow_to_a_minute_and_begin_anew_when_somebody_asks() {
+        let full = Full::default();
+        full.refused(now());
+        let pauses = || (0..8).map(|_| full.next_pause().as_secs()).collect::<Vec<_>>();
+        assert_eq!(pauses(), [2, 4, 8, 16, 32, 60, 60, 60]);
+        full.ask();
+        assert_eq!(pauses()[..2], [2, 4]);
+        full.over();
+        assert_eq!(pauses()[..2], [2, 4]);
+    }
+
+    #[test]
+    fn no_message_is_longer_than_twice_what_was_kept_before_it() {
+        let full = Full::default();
+        assert_eq!(full.bytes_max(), None);
+        full.refused(now());
+        let mut kept = Vec::new();
+        while let Some(bytes) = full.bytes_max() {
+            kept.push(bytes);
+            full.kept();
+        }
+        assert_eq!((kept[0], kept[1]), (FIRST_BYTES, 2 * FIRST_BYTES));
+        assert!(kept.last().unwrap() * 2 >= PAYLOAD_BYTES_MAX as u64 && kept.len() < 12);
+    }
+
+    #[test]
+    fn contents_go_where_there_is_room_for_them_or_after_a_long_while() {
+        let (soon, late) = (Duration::from_secs(60), TRIES_EVERY);
+        assert!(is_worth_trying(10, 10, soon) && is_worth_trying(10, 0, late));
+        assert!(!is_worth_trying(10, 9, soon) && !is_worth_trying(u64::MAX, 1 << 40, soon));
+    }
+}
