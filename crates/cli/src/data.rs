@@ -296,6 +296,7 @@ pub fn exists(directory: &Path) -> Result<()> {
         }
         Err(_) => {}
     }
+    tables_are_there(directory)?;
     Err(fail(Exit::NotFound, format!("{shown} holds no farfs server; `farfs serve` makes one")))
 }
 

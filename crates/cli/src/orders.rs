@@ -29,19 +29,51 @@ const WHOLE_STORE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    CreateVolume { name: String, uid: u32, gid: u32, cutter: How },
+    CreateVolume {
+        name: String,
+        uid: u32,
+        gid: u32,
+        cutter: How,
+    },
     ListVolumes,
-    RemoveVolume { name: String },
-    Invite { volume: String, read_only: bool, lasts: Option<Duration> },
+    RemoveVolume {
+        name: String,
+    },
+    Invite {
+        volume: String,
+        read_only: bool,
+        lasts: Option<Duration>,
+    },
     ListDevices,
-    RemoveDevice { device: String },
-    ListConflicts { volume: String },
-    KeepVersions { name: String, kept: Option<Duration> },
-    SetQuota { name: String, quota: quota::Wish },
-    Collect { dry_run: bool, empty_trash: bool },
-    Check { repair: bool },
+    RemoveDevice {
+        device: String,
+    },
+    ListConflicts {
+        volume: String,
+    },
+    KeepVersions {
+        name: String,
+        kept: Option<Duration>,
+    },
+    SetQuota {
+        name: String,
+        quota: quota::Wish,
+    },
+    Collect {
+        dry_run: bool,
+        empty_trash: bool,
+        #[serde(default)]
+        forget_sent: bool,
+    },
+    Check {
+        repair: bool,
+    },
     ListTrees,
-    LookBack { volume: String, asks: Written, frees: bool },
+    LookBack {
+        volume: String,
+        asks: Written,
+        frees: bool,
+    },
 }
 
 /// How a volume's contents are cut, in the words of the command line.
@@ -83,7 +115,7 @@ impl Order {
 }
 
 /// Lines for people; the first field of each is what other commands take. Of trees, an object of
-/// JSON each.
+/// JSON each; of a check one, its findings.
 pub type Answer = Vec<String>;
 
 /// What a carried-out order needs besides the origin.
@@ -138,15 +170,17 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
             origin.set_quota(name, |now| quota.change(now))?;
             Ok(Vec::new())
         }
-        Order::Collect { dry_run, empty_trash } => {
-            let wish = Wish { dry_run: *dry_run, empty_trash: *empty_trash, thorough: true };
+        Order::Collect { dry_run, empty_trash, forget_sent } => {
+            let (dry_run, empty_trash, forget_sent) = (*dry_run, *empty_trash, *forget_sent);
+            let wish = Wish { dry_run, empty_trash, thorough: true, forget_sent };
             let freed = wait(origin.collect(wish))?.map_err(upkeep::not_tidied)?;
             Ok(upkeep::freed(&freed, wish))
         }
         Order::Check { repair } => {
             let repair = if *repair { Repair::Yes } else { Repair::No };
             let trees: Vec<TreeStatus> = origin.trees()?.into_iter().map(Into::into).collect();
-            upkeep::checked(&wait(origin.check(repair))??, &trees)
+            let findings = upkeep::checked(&wait(origin.check(repair))??, &trees);
+            Ok(vec![serde_json::to_string(&findings)?])
         }
         Order::ListTrees => {
             let trees = origin.trees()?.into_iter().map(TreeStatus::from);

@@ -4,6 +4,7 @@
 use crate::config::{self, Config};
 use crate::exit::{Exit, OrExit, fail};
 use crate::state::{self, Known};
+use crate::units::{Size, show_size};
 use crate::wishes::{
     ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, PassthroughName, Wishes,
 };
@@ -109,7 +110,7 @@ pub fn decide(
         mountpoint,
         mode: wishes.mode.unwrap_or(ModeName::Auto),
         durability: wishes.durability.unwrap_or(DurabilityName::Prompt),
-        cache_bytes_max: wishes.cache_size.map_or(CACHE_BYTES_MAX, |size| size.0),
+        cache_bytes_max: cache_bytes(wishes.cache_size)?,
         answer_within: wishes.answer_within.map_or(ANSWER_WITHIN, |time| time.0),
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
@@ -121,6 +122,23 @@ pub fn decide(
 
 /// Where the state of a volume is if nobody says: in the default place, or, if its server has
 /// another key by now, where it was when it was mounted there last.
+/// A cache that holds less than a chunk or two of one file cannot work.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+
+fn cache_bytes(said: Option<Size>) -> Result<u64> {
+    match said.map_or(CACHE_BYTES_MAX, |size| size.0) {
+        bytes if bytes < CACHE_BYTES_MIN => Err(fail(
+            Exit::Usage,
+            format!(
+                "a cache of {} is too small (--cache-size, cache-size): it needs {} at least",
+                show_size(bytes),
+                show_size(CACHE_BYTES_MIN)
+            ),
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
 fn place_of(address: &link::Address, mountpoint: &Path, consent: Consent) -> Result<PathBuf> {
     let key = address.key.to_string();
     let default = places::default_directory(&address.volume, &key)?;

@@ -1,10 +1,9 @@
 //! What `farfs gc` and `farfs check` say.
 
-use crate::exit::{Exit, fail};
 use crate::tree_status::TreeStatus;
 use crate::units::{count, show_size};
-use anyhow::Result;
 use replica::{Amount, Checked, Freed, ReplicaError, State, Wish};
+use serde::{Deserialize, Serialize};
 
 pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     let of =
@@ -31,7 +30,8 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
     if freed.promised.chunks > 0 {
         lines.push(format!(
             "{} in the trash, because devices sent them lately, or were told that they are here, \
-             and may be about to use them: {}; a `farfs gc` in {} min deletes those that are not used",
+             and may be about to use them: {}; a `farfs gc` in {} min \
+             deletes those that are not used, and `farfs gc --empty-trash --forget-sent` does so now",
             if wish.dry_run { "would stay" } else { "stay" },
             of(freed.promised),
             freed.promised_for.as_secs().div_ceil(60)
@@ -73,9 +73,17 @@ fn given_back(freed: &Freed) -> String {
     }
 }
 
-/// An error if anything is wrong that was not mended. What the matter is with a directory that a
-/// volume is kept in step with is told, and is no damage.
-pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Result<Vec<String>> {
+/// What a check has found.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Findings {
+    /// One finding each, and a summary at the end.
+    pub lines: Vec<String>,
+    /// What is wrong and was not mended, in words. None: nothing.
+    pub left: Option<String>,
+}
+
+/// What the matter is with a directory that a volume is kept in step with is told, and is no damage.
+pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Findings {
     let mut lines: Vec<String> = checked
         .problems
         .iter()
@@ -99,7 +107,7 @@ pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Result<Vec<String>> {
         count(checked.chunks, "chunk")
     ));
     if checked.left == 0 {
-        return Ok(lines);
+        return Findings { lines, left: None };
     }
     if checked.wanted > 0 {
         lines.push(format!(
@@ -109,8 +117,9 @@ pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Result<Vec<String>> {
             are(checked.wanted, "chunk")
         ));
     }
-    lines.push(format!("{} left", are(checked.left, "problem")));
-    Err(fail(Exit::Damaged, lines.join("\n")))
+    let left = format!("{} left", are(checked.left, "problem"));
+    lines.push(left.clone());
+    Findings { lines, left: Some(left) }
 }
 
 fn are(number: u64, thing: &str) -> String {
@@ -153,27 +162,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_and_was_not_mended_is_an_error_that_says_where() {
+    fn what_is_wrong_is_a_line_each_and_what_was_not_mended_is_told_apart() {
         let problem = |state| Problem { place: "/a".into(), what: "it is gone".into(), state };
         let problems = vec![problem(State::Mended), problem(State::Harmless)];
         let mut found = Checked { problems, ..Checked::default() };
-        let said = checked(&found, &[]).unwrap();
+        let said = checked(&found, &[]).lines;
         assert_eq!(said[..2], ["/a: it is gone; mended", "/a: it is gone"]);
         assert_eq!(said[2], "looked at 0 volumes, 0 versions of files, 0 chunks");
         let left_out = vec!["/t/d".into()];
         let (volume, path) = ("main".into(), "/t".into());
         let tree = TreeStatus { volume, path, kept: true, left_out, ..TreeStatus::default() };
-        let said = checked(&found, &[tree]).unwrap();
-        assert!(said[2].starts_with("/t (kept in step with volume main): /t/d is left out"));
+        let found_too = checked(&found, &[tree]);
+        assert!(
+            found_too.lines[2].starts_with("/t (kept in step with volume main): /t/d is left out")
+        );
+        assert_eq!(found_too.left, None);
         found.problems.push(problem(State::Left));
         found.left = 1;
-        let error = checked(&found, &[]).unwrap_err();
-        assert_eq!(crate::exit::code(&error), Exit::Damaged);
-        assert!(error.to_string().contains("/a: it is gone\n"), "{error}");
-        assert!(!error.to_string().contains("are missing"), "{error}");
+        let said = checked(&found, &[]);
+        assert_eq!(said.left.as_deref(), Some("1 problem is left"));
+        assert_eq!(said.lines[2], "/a: it is gone");
+        assert!(!said.lines.iter().any(|line| line.contains("are missing")), "{said:?}");
         found.wanted = 3;
-        let error = checked(&found, &[]).unwrap_err();
-        assert!(error.to_string().contains("\n3 chunks are missing: devices"), "{error}");
-        assert!(error.to_string().ends_with("\n1 problem is left"), "{error}");
+        let said = checked(&found, &[]).lines;
+        assert!(said.iter().any(|line| line.starts_with("3 chunks are missing: devices")));
+        assert_eq!(said.last().unwrap(), "1 problem is left");
     }
 }

@@ -27,8 +27,8 @@ pub struct Wishes {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
-    /// The most that cached files may take on the local disk [default: 10G]
-    #[arg(long, value_name = "SIZE")]
+    /// The most that cached files may take on the local disk; 1M at least [default: 10G]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub cache_size: Option<Size>,
 
     /// How to work with the link; auto goes by how good it is [default: auto]

@@ -111,7 +111,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(stretch) = stretch_of(plan, names) else { return Ok(None) };
         let bytes = stretch.range.end - stretch.range.start;
         if !self.is_worth_unpacking(bytes) {
-            self.note_left(own, "the link is quicker than making a difference would be");
+            self.note_left(own, "the link is so quick that sending it takes less time");
             return Ok(None);
         }
         let key = Key { file: plan.file.0, generation: plan.generation };

@@ -185,8 +185,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             size: node.size(),
             version: stored(node.contents_stamp),
             version_at_origin,
-            bytes_here: here.map_or(0, |presence| {
-                if presence.dirty.is_some() { node.contents.size } else { presence.bytes() }
+            // Holes are nothing.
+            bytes_here: here.map_or(0, |presence| match presence.dirty {
+                Some(_) => node.contents.data(),
+                None => presence.bytes().min(node.contents.data()),
             }),
             reach: if changes == 0 { Reach::Home } else { Reach::Logged },
             pending,
@@ -251,7 +253,7 @@ fn tell(transfer: &Transfer) -> String {
     }
     text.push('.');
     if let Some(why) = transfer.left {
-        text.push_str(&format!(" What is like it elsewhere did not help: {why}."));
+        text.push_str(&format!(" It was not put together from parts of other files: {why}."));
     }
     text
 }

@@ -78,7 +78,7 @@ async fn play(seed: u64, room: &Room) {
             _ => {}
         }
         settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
-        let wish = Wish { empty_trash: true, thorough: true, dry_run: false };
+        let wish = Wish { empty_trash: true, thorough: true, ..Wish::default() };
         origin.origin().unwrap().collect(wish).await.unwrap();
         for (name, then) in &taken {
             let shown = format!(".farfs/snapshots/{name}");

@@ -1,19 +1,26 @@
 //! `farfs check`.
 
 use crate::data;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, fail};
 use crate::orders::{self, Order};
+use crate::upkeep::Findings;
 use anyhow::Result;
 use std::path::PathBuf;
 
 /// Check a server's store whole: tables, names, links, versions, chunks
 ///
 /// Reads everything there is, and says of everything that is wrong which file it is about and what
-/// to do. With --repair, which needs the server stopped, the index of the chunks and what follows
-/// from other rows are made again, and what is sound in a damaged pack is written anew. Chunks that
-/// are damaged count as missing: devices that have them in their caches are asked for them when they
-/// attach or renew their leases, within seconds where they are in use and the server runs. Check
-/// again then to see what is left.
+/// to do: a line each on standard output, and a summary at the end.
+///
+/// With --repair, which needs the server stopped, these are mended: the index of the chunks, rows
+/// that follow from other rows (references, counts), and damaged packs, of which what is sound is
+/// written anew. Chunks that are damaged count as missing: devices that have them in their caches
+/// are asked for them when they attach or renew their leases, within seconds where they are in use
+/// and the server runs. Check again then to see what is left.
+///
+/// Only a backup brings back the rest: damaged rows of tables.redb that nothing else says (names,
+/// attributes, versions, volumes, devices), a lost tables.redb or server.pem, and chunks that no
+/// device has. Keep a copy of the directory as it is, and put all of a backup of one moment back.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs
@@ -35,6 +42,20 @@ impl Check {
             data::exists(&self.data)?;
             data::rebuild_index(&self.data)?;
         }
-        orders::print(&orders::give(&self.data, &Order::Check { repair: self.repair })?)
+        let answer = orders::give(&self.data, &Order::Check { repair: self.repair })?;
+        let Some(findings) = read(&answer) else { return orders::print(&answer) };
+        orders::print(&findings.lines)?;
+        match findings.left {
+            Some(left) => Err(fail(Exit::Damaged, format!("{}: {left}", self.data.display()))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// None: a server that has been running since before findings were told apart answers in lines.
+fn read(answer: &[String]) -> Option<Findings> {
+    match answer {
+        [line] => serde_json::from_str(line).ok(),
+        _ => None,
     }
 }

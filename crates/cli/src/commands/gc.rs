@@ -14,7 +14,8 @@ use std::path::PathBuf;
 #[command(after_help = exit::after(
     "farfs gc --data /srv/farfs
      farfs gc --data /srv/farfs --dry-run
-     farfs gc --data /srv/farfs --empty-trash",
+     farfs gc --data /srv/farfs --empty-trash
+     farfs gc --data /srv/farfs --empty-trash --forget-sent",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
 pub struct Gc {
@@ -27,11 +28,16 @@ pub struct Gc {
     /// Leave nothing in the trash but what a client was told lately to be there
     #[arg(long)]
     empty_trash: bool,
+    /// With --empty-trash: not that either, which is for a full disk. What is being sent just now
+    /// is sent again
+    #[arg(long, requires = "empty_trash", conflicts_with = "dry_run")]
+    forget_sent: bool,
 }
 
 impl Gc {
     pub fn run(self) -> Result<()> {
-        let order = Order::Collect { dry_run: self.dry_run, empty_trash: self.empty_trash };
+        let Gc { dry_run, empty_trash, forget_sent, .. } = self;
+        let order = Order::Collect { dry_run, empty_trash, forget_sent };
         orders::print(&orders::give(&self.data, &order)?)
     }
 }

@@ -216,6 +216,23 @@ fn a_damaged_directory_is_reported_with_the_damaged_file() {
 }
 
 #[test]
+fn a_server_without_its_tables_is_not_taken_for_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = text(directory.path());
+    Server::start(directory.path()).stop(Signal::TERM);
+    std::fs::remove_file(directory.path().join("tables.redb")).unwrap();
+    for command in [
+        &["serve", "--data", data, "--listen", "127.0.0.1:0"][..],
+        &["check", "--data", data],
+        &["check", "--data", data, "--repair"],
+        &["gc", "--data", data],
+    ] {
+        let said = farfs(command).fails_with(6);
+        assert!(said.contains("tables.redb") && said.contains("from a backup"), "{said}");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_named() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("farfs.toml"), "listen = '127.0.0.1:0'\nlisten-on = 1\n")
@@ -231,7 +248,8 @@ fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
     let both = || {
-        for arguments in [&["--dry-run"][..], &[], &["--empty-trash"]] {
+        let now = &["--empty-trash", "--forget-sent"][..];
+        for arguments in [&["--dry-run"][..], &[], &["--empty-trash"], now] {
             let said = farfs(&[&["gc", "--data", text(data)], arguments].concat()).succeeds();
             assert!(said.contains("in the trash"), "{said}");
         }
@@ -258,8 +276,11 @@ fn a_store_is_tidied_and_checked_while_its_server_runs_and_while_it_does_not() {
     };
     damage();
     // There was no chunk in it that could be missing.
-    let said = farfs(&["check", "--data", text(data)]).fails_with(6);
+    let ran = farfs(&["check", "--data", text(data)]);
+    let said = ran.out.clone();
+    assert!(ran.fails_with(6).trim().ends_with("1 problem is left"));
     assert!(said.contains("00000001.pack") && said.contains("nothing"), "{said}");
+    assert_eq!(said.lines().last(), Some("1 problem is left"));
     assert!(said.contains("--repair") && !said.contains("mended"), "{said}");
     // An empty pack that ends in the midst of something is made anew when the store is opened.
     farfs(&["gc", "--data", text(data)]).succeeds();

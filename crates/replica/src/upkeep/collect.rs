@@ -40,6 +40,9 @@ pub struct Wish {
     pub empty_trash: bool,
     /// Packs are written anew where little of them is dead.
     pub thorough: bool,
+    /// What somebody was told lately to be here, or has sent, counts no more than anything else:
+    /// who needs it sends it again.
+    pub forget_sent: bool,
 }
 
 /// What a cycle did, or would do.
@@ -144,6 +147,9 @@ impl Collector {
         let inner = &self.inner;
         // What was promised before the marking begins must still count when chunks are deleted.
         inner.upkeep.promises.turn_over(&inner.world.clock, inner.limits.promise);
+        if self.wish.forget_sent && !self.wish.dry_run {
+            inner.upkeep.promises.forget(&inner.world.clock);
+        }
         self.promises = inner.promises_left();
         if !self.wish.dry_run {
             inner.mark_times()?;

@@ -46,6 +46,15 @@ impl Promises {
         }
     }
 
+    /// What was noted counts no longer, but for what is in somebody's hands: an update that is about
+    /// to be taken. Whoever else counts on a chunk is told that it is missing, and sends it again.
+    pub fn forget(&self, clock: &Clock) {
+        // What was noted until now, and with the next turn what was noted before.
+        for _ in 0..2 {
+            self.turn_over(clock, Duration::ZERO);
+        }
+    }
+
     /// Does `delete` unless the chunk is promised.
     pub fn unless_promised<E>(
         &self,
@@ -143,6 +152,24 @@ mod tests {
         drop(held);
         promises.turn_over(&clock, LASTS);
         assert!(goes(&promises, &seen));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forgotten_counts_only_for_whoever_holds_it() {
+        let clock = Clock::simulated(0);
+        let promises = Promises::default();
+        let (told, held) = (ChunkName([1; 24]), ChunkName([2; 24]));
+        promises.current().note(VOLUME, &told);
+        promises.forget(&clock);
+        assert!(goes(&promises, &told));
+        let hand = promises.current();
+        hand.note(VOLUME, &held);
+        promises.forget(&clock);
+        promises.forget(&clock);
+        assert!(!goes(&promises, &held));
+        drop(hand);
+        promises.forget(&clock);
+        assert!(goes(&promises, &held));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,7 +13,8 @@ use world::World;
 const ROOT: FileId = FileId::ROOT;
 const HOUR: Duration = Duration::from_secs(3600);
 const KEPT: Duration = Duration::from_secs(10 * 3600);
-const EVERYTHING: Wish = Wish { dry_run: false, empty_trash: true, thorough: true };
+const EVERYTHING: Wish =
+    Wish { dry_run: false, empty_trash: true, thorough: true, forget_sent: false };
 
 /// Versions are kept for ten hours, and chunks go from the trash as soon as it is too full.
 fn limits() -> Limits {

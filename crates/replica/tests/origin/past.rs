@@ -16,7 +16,8 @@ use std::time::Duration;
 
 const ROOT: FileId = FileId::ROOT;
 const HOUR: Duration = Duration::from_secs(3600);
-const EVERYTHING: Wish = Wish { dry_run: false, empty_trash: true, thorough: true };
+const EVERYTHING: Wish =
+    Wish { dry_run: false, empty_trash: true, thorough: true, forget_sent: false };
 
 /// Nothing old is kept but what is held.
 fn forgetful() -> Party {
