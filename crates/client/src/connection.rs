@@ -22,6 +22,8 @@ pub(crate) struct Connection {
     pub assembles: bool,
     /// The replica above answers `Past`.
     pub looks_back: bool,
+    /// The replica above takes removals ahead of their turn.
+    pub takes_ahead: bool,
     /// The replica above leases locks. None: it has not been asked yet.
     pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
@@ -74,6 +76,7 @@ impl Connection {
             attached: false,
             attaching: false,
             gathers: false,
+            takes_ahead: false,
             assembles: false,
             looks_back: false,
             leases_locks: None,

@@ -24,6 +24,7 @@ mod effects;
 mod failures;
 mod fetch;
 mod files;
+mod freeing;
 mod full;
 mod fuzz;
 mod give;

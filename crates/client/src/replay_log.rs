@@ -38,18 +38,20 @@ const MISSING_TOLD_MAX: usize = 10_000;
 pub(crate) const REFUSALS_MAX: usize = 10_000;
 
 /// What is to be sent next.
-struct Sending {
-    updates: Vec<Update>,
+pub(crate) struct Sending {
+    pub updates: Vec<Update>,
     /// What goes along unasked.
-    eager: Parcel,
-    strict: bool,
-    settled: u64,
+    pub eager: Parcel,
+    pub strict: bool,
+    pub settled: u64,
     /// The log is to be synced before it leaves.
-    sync_first: bool,
+    pub sync_first: bool,
     /// What may be unpacked above to find what is missing.
-    seek: Option<u32>,
+    pub seek: Option<u32>,
     /// Chunks that would have gone along, if the replica above were not to look for them first.
-    withheld: Vec<ChunkName>,
+    pub withheld: Vec<ChunkName>,
+    /// What is pending before it has no room.
+    pub ahead: bool,
 }
 
 /// Why a batch did not get through.
@@ -113,6 +115,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.note_setback(&error);
                     let full = matches!(error, Error::Objection(Objection::NoSpace));
                     self.note_full(full);
+                    if full {
+                        self.send_removals().await;
+                    }
                     let rest = self.turn_away(&error);
                     match full {
                         true => self.until_asked().await,
@@ -167,6 +172,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             payload,
             deltas: sending.eager.deltas(),
             seek: sending.seek,
+            ahead: None,
         };
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         let submitted = match answer {
@@ -198,7 +204,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What nobody waits for is on this machine's disk before it leaves, and so is what this machine
     /// would not pass over if it lost it with its power.
-    async fn sync_before_sending(&self, sending: &Sending) -> Result<(), Setback> {
+    pub(crate) async fn sync_before_sending(&self, sending: &Sending) -> Result<(), Setback> {
         let client = self.clone();
         let synced = self.off_the_runtime(move || client.sync_log()).await;
         if synced.is_err() {
@@ -257,11 +263,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
         let sync_first = !strict || !taken.iter().all(|update| core.may_leave.covers(update));
-        Ok(Sending { updates: taken, eager, strict, settled, sync_first, seek, withheld })
+        let ahead = false;
+        Ok(Sending { updates: taken, eager, strict, settled, sync_first, seek, withheld, ahead })
     }
 
     /// Takes in the verdicts.
-    fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
+    pub(crate) fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
         let _pressed = self.pressed();
         let mut stale: Vec<Changed> = Vec::new();
         let mut grounds = Vec::new();
@@ -278,11 +285,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
                 let number = update.stamp.number;
-                retired.extend(core.log.retire(update).then(|| (*update).clone()));
+                if sending.ahead && core.log.is_pending(number) {
+                    // What is settled does not say of it that it is not pending any more.
+                    core.log.overtake(number).map_err(of_log)?;
+                    retired.push((*update).clone());
+                } else {
+                    retired.extend(core.log.retire(update).then(|| (*update).clone()));
+                }
                 core.refusals.remove(&number);
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
-                core.meta.settled = core.meta.settled.max(number);
+                if !sending.ahead {
+                    core.meta.settled = core.meta.settled.max(number);
+                }
                 if let Some(plan) = core.plans.get(number) {
                     for name in plan.names() {
                         note_home(&mut *write, name).map_err(error_of)?;

@@ -226,6 +226,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.gathers = attached.gathers == Some(true);
             connection.assembles = attached.assembles == Some(true);
             connection.looks_back = attached.looks_back == Some(true);
+            connection.takes_ahead = attached.takes_ahead == Some(true);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;

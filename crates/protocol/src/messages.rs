@@ -202,6 +202,11 @@ pub struct Submit {
     /// are assembled.
     #[n(5)]
     pub seek: Option<u32>,
+    /// These remove names and do nothing else, and are taken before updates with lower numbers, for
+    /// which there is no room: those are not passed over by that. Only where `Attached` says that it
+    /// is known.
+    #[n(6)]
+    pub ahead: Option<bool>,
 }
 
 /// What the replica above answers.
@@ -342,6 +347,9 @@ pub struct Attached {
     /// As in `Renewed`.
     #[n(12)]
     pub allowance: Option<Allowance>,
+    /// `ahead` of a `Submit` is known. None: it is not.
+    #[n(13)]
+    pub takes_ahead: Option<bool>,
 }
 
 /// How a volume's contents are cut.

@@ -237,6 +237,7 @@ impl OriginSession {
             locks_lost: Some(attached.locks_lost),
             assembles: Some(true),
             looks_back: Some(true),
+            takes_ahead: Some(true),
             allowance: self.allowance(place.replica).await?,
         })
     }

@@ -86,6 +86,10 @@ pub(crate) async fn submit(
     submit: Submit,
 ) -> Result<Submitted, Refusal> {
     check_order(by.place.replica, &submit.updates)?;
+    let removes = |update: &Update| matches!(update.change, Change::Unlink { .. });
+    if submit.ahead == Some(true) && !submit.updates.iter().all(removes) {
+        return Err(Refusal::Malformed("more than removals ahead of their turn".into()));
+    }
     let (strict, writer) = (submit.strict, by.place.replica);
     let (batch, lacks) = if brings_contents(&submit) {
         let (inner, volume) = (inner.clone(), volume.clone());
@@ -174,8 +178,9 @@ fn prepare(
         submit.updates.truncate(whole);
         (missing, bad) = (examined.missing, examined.bad);
     }
+    let ahead = submit.ahead == Some(true);
     let Submit { settled, strict, updates, .. } = submit;
-    let batch = Batch { by, settled, strict, updates, bad, _promise: promise };
+    let batch = Batch { by, settled, strict, ahead, updates, bad, _promise: promise };
     Ok((batch, Lacks { missing, useless }))
 }
 

@@ -7,7 +7,7 @@ use protocol::Mode;
 use replica::Limits;
 use sim::check;
 use sim::contents::stretch;
-use sim::machine::{ClientMachine, OriginMachine, Room};
+use sim::machine::{ClientMachine, End, OriginMachine, Room};
 use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
@@ -115,15 +115,22 @@ fn a_close_on_a_full_disk_says_so_and_what_was_written_is_stored_when_there_is_r
 }
 
 /// One client far from an origin whose disk has room for less than what is stored.
-async fn crowded(room: &Room, length: usize) -> (OriginMachine, ClientMachine, Programs) {
+/// Another file of this name is there.
+async fn crowded(
+    room: &Room,
+    other: &str,
+    length: usize,
+) -> (OriginMachine, ClientMachine, Programs) {
     let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
     let mode = WantedMode::Fixed(Mode::Partial);
     let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, mode);
     machine.start().await.unwrap();
     let mut programs = Programs::default();
     let client = machine.client().unwrap().clone();
-    let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
-    programs.perform(&client, &create).await;
+    let create = |path| Operation::Create { path, mode: 0o644, slot: 0 };
+    for operation in [create(Path::new(other)), write(BEFORE, 1), CLOSE, create(path())] {
+        programs.perform(&client, &operation).await;
+    }
     check::settled(room, std::slice::from_ref(&machine), false).await.unwrap();
     origin.disk.fill_after(length as u64 / 3);
     for operation in [write(length, 2), CLOSE] {
@@ -138,7 +145,7 @@ fn what_a_full_origin_has_no_room_for_is_not_sent_again_and_goes_once_there_is_r
     const LENGTH: usize = 6 << 20;
     sim::run::paused(async {
         let room = Room::new(1, false);
-        let (origin, machine, mut programs) = crowded(&room, LENGTH).await;
+        let (origin, machine, mut programs) = crowded(&room, "other", LENGTH).await;
         let sent = || room.network.traffic(machine.line).sent.iter().sum::<u64>();
         room.clock.sleep(HOUR).await;
         let first_hour = sent();
@@ -166,7 +173,7 @@ fn who_waits_for_what_is_pending_has_it_looked_for_room_at_once() {
     const LENGTH: usize = 1 << 20;
     sim::run::paused(async {
         let room = Room::new(1, false);
-        let (origin, machine, _programs) = crowded(&room, LENGTH).await;
+        let (origin, machine, _programs) = crowded(&room, "other", LENGTH).await;
         room.clock.sleep(HOUR).await;
         origin.disk.make_room();
         machine.client().unwrap().hurry();
@@ -174,4 +181,45 @@ fn who_waits_for_what_is_pending_has_it_looked_for_room_at_once() {
         assert_eq!(machine.client().unwrap().status().pending.updates, 0);
         room.network.close();
     });
+}
+
+#[test]
+fn connected_a_file_is_removed_though_what_is_pending_before_has_no_room() {
+    const LENGTH: usize = 1 << 20;
+    for ends in [None, Some(End::Killed), Some(End::PowerCut)] {
+        sim::run::paused(async {
+            let room = Room::new(1, false);
+            let (mut origin, mut machine, mut programs) = crowded(&room, "old", LENGTH).await;
+            room.clock.sleep(HOUR).await;
+            let client = machine.client().unwrap().clone();
+            let waiting = client.status().pending.updates;
+            assert!(waiting > 0);
+            client.set_mode(WantedMode::Fixed(Mode::Connected));
+            origin.disk.fill_after(0);
+            let removed =
+                programs.perform(&client, &Operation::Unlink { path: Path::new("old") }).await;
+            assert_eq!(removed, Outcome::Done);
+            assert_eq!(client.status().pending.updates, waiting, "the rest waits");
+            drop(client);
+            if let Some(end) = ends {
+                machine.stop(end, Duration::ZERO);
+                origin.stop(end, Duration::ZERO);
+                origin.restart().unwrap();
+                machine.start().await.unwrap();
+                programs.forget();
+            }
+            origin.disk.make_room();
+            let machines = std::slice::from_ref(&machine);
+            check::settled(&room, machines, true).await.unwrap();
+            check::all_agree(&room, &origin, machines).await.unwrap();
+            check::nothing_broke(&room, machines).unwrap();
+            let client = machine.client().unwrap().clone();
+            let old = programs.perform(&client, &Operation::Stat { path: Path::new("old") }).await;
+            assert_eq!(old, Outcome::Failed(Fault::NoEntry));
+            let found = programs.perform(&client, &Operation::Fetch { path: path() }).await;
+            assert!(found == Outcome::Bytes(stretch(2, LENGTH)), "{ends:?}");
+            assert_eq!(client.status().conflicts, 0);
+            room.network.close();
+        });
+    }
 }

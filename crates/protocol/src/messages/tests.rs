@@ -46,6 +46,7 @@ fn request() -> Vec<u8> {
         payload: Some(payload()),
         deltas: Some(vec![delta()]),
         seek: None,
+        ahead: None,
     };
     minicbor::to_vec(Request::Submit(submit)).unwrap()
 }
@@ -162,6 +163,7 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         assembles: None,
         looks_back: None,
         allowance: None,
+        takes_ahead: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");

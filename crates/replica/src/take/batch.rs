@@ -20,6 +20,8 @@ pub(crate) struct Batch {
     pub by: Submitter,
     pub settled: u64,
     pub strict: bool,
+    /// It is taken before updates with lower numbers.
+    pub ahead: bool,
     pub updates: Vec<Update>,
     /// Numbers of stores whose recipes make no sense.
     pub bad: BTreeSet<u64>,
@@ -28,9 +30,13 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// It removes, and does nothing else.
+    /// It removes, cuts to nothing or renames, and does nothing else: what one does to make room.
     pub fn frees(&self) -> bool {
-        self.updates.iter().all(|update| matches!(update.change, Change::Unlink { .. }))
+        self.updates.iter().all(|update| match update.change {
+            Change::Unlink { .. } | Change::Rename { .. } => true,
+            Change::Store { contents, .. } => contents.size == 0,
+            _ => false,
+        })
     }
 }
 
@@ -70,7 +76,7 @@ pub(super) fn take(
         taken: Taken::default(),
     };
     for update in &batch.updates {
-        if update.stamp.number <= hand.writer.taken {
+        if hand.is_judged(committer, update)? {
             hand.answer_again(committer, update)?;
         } else if !hand.take(committer, update)? {
             break;
@@ -100,6 +106,19 @@ struct Hand<'a> {
 }
 
 impl Hand<'_> {
+    /// It comes again; or it was taken ahead, and it is its turn now.
+    fn is_judged(&mut self, committer: &Committer<'_>, update: &Update) -> Result<bool> {
+        let number = update.stamp.number;
+        if number <= self.writer.taken {
+            return Ok(true);
+        }
+        let was_ahead = committer.view().verdict(update.stamp)?.is_some();
+        if was_ahead && !self.batch.ahead {
+            self.writer.taken = number;
+        }
+        Ok(was_ahead)
+    }
+
     fn answer_again(&mut self, committer: &Committer<'_>, update: &Update) -> Result<()> {
         let kept = committer.view().verdict(update.stamp)?;
         let verdict = kept.unwrap_or_else(|| {
@@ -131,7 +150,9 @@ impl Hand<'_> {
         show_update(&mut self.taken.shown, update);
         self.show_verdict(committer, &verdict)?;
         committer.put_verdict(update.stamp, &verdict)?;
-        self.writer.taken = update.stamp.number;
+        if !self.batch.ahead {
+            self.writer.taken = update.stamp.number;
+        }
         self.taken.verdicts.push(verdict);
         Ok(true)
     }

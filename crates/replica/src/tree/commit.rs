@@ -124,7 +124,8 @@ impl Keeper {
         let settled = self.row.made;
         let promise = self.inner.upkeep.promises.current();
         let bad = BTreeSet::new();
-        let batch = Batch { by, settled, strict: false, updates, bad, _promise: promise };
+        let batch =
+            Batch { by, settled, strict: false, ahead: false, updates, bad, _promise: promise };
         let id = self.volume.id;
         let verdicts =
             take_alone(&self.inner, &self.volume, &batch, seen, |committer, verdicts| {

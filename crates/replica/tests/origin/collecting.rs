@@ -447,3 +447,25 @@ async fn the_background_tidies_now_and_then_and_makes_way() {
     assert_eq!(party.tree(), tree_of(&says));
     background.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_lately_goes_where_that_is_wished_and_is_sent_again_if_it_is_needed() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    let (file, _) = ada.write_new(ROOT, "a", "sent lately").await;
+    ada.replay(unlink_of(ROOT, "a", file)).await;
+    party.origin.keep_versions(crate::party::VOLUME, Some(Duration::ZERO)).unwrap();
+    let freed = collect(&party, EVERYTHING).await;
+    assert_eq!((freed.promised.chunks, freed.deleted.chunks), (1, 0));
+    let freed = collect(&party, Wish { forget_sent: true, ..EVERYTHING }).await;
+    assert_eq!((freed.promised.chunks, freed.deleted.chunks), (0, 1));
+    assert!(party.blobs.list(&[], 10).unwrap().is_empty());
+    // Who takes it to be there is told that it is not.
+    let (file, make) = ada.making(ROOT, "b", Kind::File);
+    ada.replay(make).await;
+    let described = ada.describe(b"sent lately");
+    let store = store_of(file, ada.stamp(), described.tree.contents);
+    let store = ada.update(store);
+    let submitted = ada.submit_all(false, vec![store], None).await.unwrap();
+    assert_eq!((submitted.verdicts.len(), submitted.missing.len()), (0, 1));
+}

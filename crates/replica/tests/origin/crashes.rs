@@ -127,8 +127,15 @@ impl Stage {
             }
         }
         let updates = vec![deed.update.clone()];
-        let submit =
-            Submit { settled: 0, strict: false, updates, payload: None, deltas: None, seek: None };
+        let submit = Submit {
+            settled: 0,
+            strict: false,
+            updates,
+            payload: None,
+            deltas: None,
+            seek: None,
+            ahead: None,
+        };
         match session.answer(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Some(submitted),
             Response::Refused(Refusal::Failed(_)) => None,

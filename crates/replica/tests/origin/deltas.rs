@@ -50,7 +50,15 @@ async fn submit(
 ) -> Submitted {
     let updates = vec![ada.update(store_of(file, expects, sent.1))];
     let deltas = Some(vec![sent.0]);
-    let submit = Submit { settled: 0, strict: false, updates, payload: None, deltas, seek: None };
+    let submit = Submit {
+        settled: 0,
+        strict: false,
+        updates,
+        payload: None,
+        deltas,
+        seek: None,
+        ahead: None,
+    };
     match ada.ask(Request::Submit(submit)).await {
         Response::Submitted(submitted) => submitted,
         response => panic!("{response:?}"),

@@ -1,8 +1,8 @@
 //! The origin's disk is full for hours: what needs no write goes on.
 
-use crate::party::{Device, EPOCH_SECS, LEASE, Party, name};
-use model::{FileId, Kind};
-use protocol::{Range, Refusal, Request, Response, Tail, Verdict};
+use crate::party::{Device, EPOCH_SECS, LEASE, Party, name, rename_of, unlink_of};
+use model::{Change, Contents, FileId, Kind, Time, Update};
+use protocol::{Range, Refusal, Request, Response, Submit, Tail, Verdict};
 use replica::Limits;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,4 +144,63 @@ async fn what_is_free_is_the_least_of_the_limit_and_of_what_the_disk_has() {
     assert_eq!((measured().await.bytes_free, measured().await.files_free), (0, 0));
     stage.disk.make_room();
     assert_eq!(measured().await.bytes_free, limit - small.bytes);
+}
+
+/// Submits this, ahead of its turn or in it.
+async fn submits(by: &Device, ahead: bool, update: &Update) -> Response {
+    let (settled, updates) = (by.settled, vec![update.clone()]);
+    let (payload, deltas, seek, ahead) = (None, None, None, ahead.then_some(true));
+    by.ask(Request::Submit(Submit { settled, strict: true, updates, payload, deltas, seek, ahead }))
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_ahead_of_its_turn_is_taken_once_and_passes_nothing_over() {
+    let stage = Stage::new();
+    stage.party.origin.use_reserve(Arc::new(stage.disk.reserve()));
+    let mut ada = stage.party.join("ada").await;
+    let (file, _) = ada.write_new(ROOT, "a", "text").await;
+    let (_, make) = ada.making(ROOT, "b", Kind::File);
+    let make = ada.update(make);
+    let unlink = ada.update(unlink_of(ROOT, "a", file));
+    stage.disk.fill_after(0);
+    assert_eq!(submits(&ada, false, &make).await, Response::Refused(Refusal::NoSpace));
+    let answer = submits(&ada, true, &make).await;
+    assert!(matches!(answer, Response::Refused(Refusal::Malformed(_))), "{answer:?}");
+    let verdict = |answer: Response| match answer {
+        Response::Submitted(submitted) => submitted.verdicts[0].clone(),
+        answer => panic!("{answer:?}"),
+    };
+    let taken = verdict(submits(&ada, true, &unlink).await);
+    assert!(matches!(taken, Verdict::Taken(_)), "{taken:?}");
+    assert_eq!(stage.party.tree(), "");
+    // Its answer was lost.
+    assert_eq!(verdict(submits(&ada, true, &unlink).await), taken);
+    stage.disk.make_room();
+    let stage = stage.restarted();
+    let ada = stage.party.rejoin(&ada).await;
+    assert!(matches!(verdict(submits(&ada, false, &make).await), Verdict::Taken(_)));
+    assert_eq!(verdict(submits(&ada, false, &unlink).await), taken);
+    assert_eq!(stage.party.tree(), "b: ");
+    let ada = stage.party.rejoin(&ada).await;
+    assert_eq!(ada.attached.taken, unlink.stamp.number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renames_and_cutting_to_nothing_use_what_is_kept_aside_as_removals_do() {
+    let stage = Stage::new();
+    stage.party.origin.use_reserve(Arc::new(stage.disk.reserve()));
+    let mut ada = stage.party.join("ada").await;
+    let (file, stamp) = ada.write_new(ROOT, "a", "text").await;
+    let mtime = Time { secs: EPOCH_SECS, nanos: 0 };
+    let cut = Change::Store { file, expects: stamp, contents: Contents::EMPTY, mtime };
+    let rename = rename_of((ROOT, "a"), (ROOT, "b"), file);
+    stage.disk.fill_after(0);
+    for change in [cut, rename] {
+        let update = ada.update(change);
+        let answer = submits(&ada, false, &update).await;
+        let Response::Submitted(submitted) = answer else { panic!("{answer:?}") };
+        assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]), "{submitted:?}");
+    }
+    assert_eq!(stage.party.tree(), "b: ");
 }

@@ -339,8 +339,15 @@ impl Device {
         updates: Vec<Update>,
         payload: Option<Payload>,
     ) -> Result<Submitted, Refusal> {
-        let submit =
-            Submit { settled: self.settled, strict, updates, payload, deltas: None, seek: None };
+        let submit = Submit {
+            settled: self.settled,
+            strict,
+            updates,
+            payload,
+            deltas: None,
+            seek: None,
+            ahead: None,
+        };
         match self.ask(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Ok(submitted),
             Response::Refused(refusal) => Err(refusal),

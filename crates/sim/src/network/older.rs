@@ -1,5 +1,5 @@
 //! A line of which one side is of an earlier version, which does not know of what is inside
-//! containers: it says so by saying nothing of it, and must be told nothing of it.
+//! containers, nor of updates out of their turn: it says so by saying nothing of it, and must be told nothing of it.
 
 use super::{LineId, Network};
 use chunks::delta::Codec;
@@ -30,6 +30,9 @@ impl<S: Service> Network<S> {
             | Request::Read { inside: Some(_), .. } => {
                 self.fault(format!("line {line}: an earlier version was asked what is inside"));
             }
+            Request::Submit(Submit { ahead: Some(_), .. }) => {
+                self.fault(format!("line {line}: an earlier version was sent what is out of turn"));
+            }
             Request::Submit(Submit { deltas: Some(deltas), .. })
             | Request::Put { deltas: Some(deltas), .. } => {
                 for delta in deltas.iter_mut().filter(|delta| is_assembled(delta)) {
@@ -49,7 +52,9 @@ impl<S: Service> Network<S> {
             return;
         }
         match response {
-            Response::Attached(attached) => attached.assembles = None,
+            Response::Attached(attached) => {
+                (attached.assembles, attached.takes_ahead) = (None, None);
+            }
             Response::Delta(delta) if is_assembled(delta) => {
                 self.fault(format!("line {line}: an earlier version was given what is assembled"));
             }
