@@ -204,9 +204,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Self, ClientError> {
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
-        let journal = stores.journal.clone();
-        let (mut log, recovered) =
-            UpdateLog::open(journal, meta.settled, meta.applied, settings.pending_near_max)?;
+        let (journal, near_max) = (stores.journal.clone(), settings.pending_near_max);
+        let (mut log, recovered) = UpdateLog::open(journal, meta.settled, meta.applied, near_max)?;
         if meta.replica.is_none() && log.last_number() > 0 {
             return Err(ClientError::TablesEmpty);
         }

@@ -4,9 +4,10 @@
 //! what was taken last, so that what is sent in vain is bounded by what is kept.
 
 use crate::client::{Client, error_of};
-use crate::replay_log::PAUSE;
+use crate::replay_log::{PAUSE, Setback};
+use crate::types::Error;
 use model::{Change, Update};
-use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use protocol::{Class, Objection, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Containers;
@@ -86,6 +87,10 @@ impl Full {
     }
 }
 
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Objection(Objection::NoSpace))
+}
+
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
 }
@@ -107,14 +112,40 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.full.ask();
     }
 
-    /// What was sent was turned down for want of room.
-    pub(crate) fn note_refused(&self) {
-        self.inner.full.refused(self.inner.world.clock.moment());
+    /// Sends what is pending first, unless that was turned down and there is no room for it yet.
+    pub(crate) async fn replay_where_room(&self) -> Result<(), Setback> {
+        if !self.may_find_room().await {
+            return Err(Error::Objection(Objection::NoSpace).into());
+        }
+        let outcome = self.replay_batch().await;
+        if matches!(&outcome, Err(Setback::Failed(error)) if is_full(error)) {
+            self.inner.full.refused(self.inner.world.clock.moment());
+        }
+        outcome
+    }
+
+    /// What is pending was not taken, and is sent again after a while. Whoever waits for it is told.
+    pub(crate) async fn be_set_back(&self, error: &Error) {
+        let why = error.to_string();
+        let before = self.core().setback.replace(why.clone());
+        if before.is_none_or(|before| before != why) {
+            tracing::warn!(%error, "what is pending could not be sent, and stays pending");
+        }
+        let full = is_full(error);
+        self.note_full(full);
+        if full {
+            self.send_removals().await;
+        }
+        let rest = self.turn_away(error);
+        match full {
+            true => self.until_asked().await,
+            false => self.inner.world.clock.sleep(rest).await,
+        }
     }
 
     /// Whether what is pending first may find room. It is asked only of contents that were turned
     /// down: any other update is no longer than the question.
-    pub(crate) async fn may_find_room(&self) -> bool {
+    async fn may_find_room(&self) -> bool {
         let refused_at = self.inner.full.state().refused_at;
         let Some(refused_at) = refused_at else { return true };
         let client = self.clone();
@@ -151,7 +182,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Waits a while, longer each time, or until somebody asks.
-    pub(crate) async fn until_asked(&self) {
+    async fn until_asked(&self) {
         let rest = self.inner.full.next_pause();
         self.inner.world.clock.sleep(PAUSE).await;
         let more = rest.saturating_sub(PAUSE);

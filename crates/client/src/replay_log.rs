@@ -60,12 +60,6 @@ pub(crate) enum Setback {
     Failed(Error),
 }
 
-impl Setback {
-    fn is_full(&self) -> bool {
-        matches!(self, Setback::Failed(Error::Objection(Objection::NoSpace)))
-    }
-}
-
 impl From<Error> for Setback {
     fn from(error: Error) -> Setback {
         Setback::Failed(error)
@@ -95,15 +89,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
-            let outcome = match self.may_find_room().await {
-                true => self.replay_batch().await.inspect_err(|setback| {
-                    if setback.is_full() {
-                        self.note_refused();
-                    }
-                }),
-                false => Err(Error::Objection(Objection::NoSpace).into()),
-            };
-            match outcome {
+            match self.replay_where_room().await {
                 Ok(()) => {
                     self.core().setback = None;
                     self.note_full(false);
@@ -111,29 +97,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 // The next attach calls again.
                 Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
-                Err(Setback::Failed(error)) => {
-                    self.note_setback(&error);
-                    let full = matches!(error, Error::Objection(Objection::NoSpace));
-                    self.note_full(full);
-                    if full {
-                        self.send_removals().await;
-                    }
-                    let rest = self.turn_away(&error);
-                    match full {
-                        true => self.until_asked().await,
-                        false => self.inner.world.clock.sleep(rest).await,
-                    }
-                }
+                Err(Setback::Failed(error)) => self.be_set_back(&error).await,
             }
-        }
-    }
-
-    /// Why what is pending does not go. It is said in the log when it is something else than before.
-    fn note_setback(&self, error: &Error) {
-        let why = error.to_string();
-        let before = self.core().setback.replace(why.clone());
-        if before.is_none_or(|before| before != why) {
-            tracing::warn!(%error, "what is pending could not be sent, and stays pending");
         }
     }
 
@@ -145,7 +110,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         attached && replays && self.core().log.pending_len() > 0
     }
 
-    async fn replay_batch(&self) -> Result<(), Setback> {
+    pub(crate) async fn replay_batch(&self) -> Result<(), Setback> {
         self.send_on().await?;
         self.early_has_landed().await;
         let sending = if self.core().log.has_stores() {
@@ -285,19 +250,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
                 let number = update.stamp.number;
-                if sending.ahead && core.log.is_pending(number) {
-                    // What is settled does not say of it that it is not pending any more.
-                    core.log.overtake(number).map_err(of_log)?;
-                    retired.push((*update).clone());
-                } else {
-                    retired.extend(core.log.retire(update).then(|| (*update).clone()));
-                }
+                retired.extend(retire(core, update, sending.ahead)?);
                 core.refusals.remove(&number);
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
-                if !sending.ahead {
-                    core.meta.settled = core.meta.settled.max(number);
-                }
                 if let Some(plan) = core.plans.get(number) {
                     for name in plan.names() {
                         note_home(&mut *write, name).map_err(error_of)?;
@@ -447,6 +403,20 @@ fn first_pending(log: &mut UpdateLog) -> Result<Vec<Update>, LogError> {
         updates.truncate(if begins > 0 { begins } else { whole });
     }
     Ok(updates)
+}
+
+/// The update has been judged. Gives it, if it was pending.
+fn retire(core: &mut Core, update: &Update, ahead: bool) -> Result<Option<Update>, Error> {
+    let number = update.stamp.number;
+    let was_pending = core.log.is_pending(number);
+    if !ahead {
+        core.log.retire(update);
+        core.meta.settled = core.meta.settled.max(number);
+    } else if was_pending {
+        // What is settled does not say of it that it is not pending any more.
+        core.log.overtake(number).map_err(of_log)?;
+    }
+    Ok(was_pending.then(|| update.clone()))
 }
 
 /// A store has been judged: the file and the version, if it rested on a ground and was taken.
