@@ -200,3 +200,17 @@ fn checked(mountpoint: &Path) -> Result<PathBuf> {
         Err(error) => Err(error).or_exit(Exit::Failure, format!("cannot mount at {shown}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_is_too_small_to_work_is_refused_with_the_least() {
+        assert_eq!(cache_bytes(None).unwrap(), CACHE_BYTES_MAX);
+        assert_eq!(cache_bytes(Some(Size(CACHE_BYTES_MIN))).unwrap(), CACHE_BYTES_MIN);
+        let error = cache_bytes(Some(Size(1))).unwrap_err();
+        assert_eq!(crate::exit::code(&error), Exit::Usage);
+        assert!(error.to_string().contains("1.0 MiB at least"), "{error}");
+    }
+}
