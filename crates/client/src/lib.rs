@@ -66,6 +66,7 @@ mod types;
 mod undo;
 mod unsettled;
 mod upkeep;
+mod verdicts;
 mod waiters;
 mod worth;
 
