@@ -17,6 +17,12 @@ fn mounted(world: &World, server: &Server, name: &str, options: &[&str]) -> Moun
     world.mount_with(server, name, Wanted { mode: "partial", options, ..Default::default() })
 }
 
+/// Another mount in partial mode shows what is at the server as soon as the link has told it so.
+fn shows(mount: &Mount, name: &str, bytes: &[u8]) {
+    let shown = || fs::read(mount.path(name)).is_ok_and(|found| found == bytes);
+    eventually(5 * SECOND, "what is at the server is shown", shown);
+}
+
 fn held(mount: &Mount) -> u64 {
     mount.status()["cache"]["bytes"].as_u64().unwrap()
 }
@@ -68,7 +74,7 @@ fn a_file_larger_than_the_cache_and_its_disk_is_read_and_the_cache_keeps_its_siz
     }
     write_and_sync(&small.path("new"), &noise(2, MIB)).unwrap();
     small.wait();
-    assert!(fs::read(author.path("new")).unwrap() == noise(2, MIB));
+    shows(&author, "new", &noise(2, MIB));
 }
 
 #[test]
@@ -90,7 +96,7 @@ fn on_a_disk_smaller_than_the_cache_may_be_what_can_be_fetched_again_makes_room(
     open.read_exact_at(&mut part, 5000).unwrap();
     assert!(part == bytes[5000..6000]);
     small.wait();
-    assert!(fs::read(author.path("new")).unwrap() == noise(2, 20 * MIB));
+    shows(&author, "new", &noise(2, 20 * MIB));
 }
 
 #[test]
@@ -111,8 +117,8 @@ fn a_disk_that_another_program_has_filled_gets_room_from_the_cache() {
     write_and_sync(&small.path("new"), b"new").unwrap();
     fs::remove_file(small.path("cached")).unwrap();
     small.wait();
-    assert_eq!(fs::read(author.path("new")).unwrap(), b"new");
-    assert!(!author.path("cached").exists());
+    shows(&author, "new", b"new");
+    eventually(5 * SECOND, "the other is gone", || !author.path("cached").exists());
     assert!(filler.exists());
 }
 
