@@ -1,4 +1,4 @@
-//! Removals that somebody waits for, while what is pending before them has no room above: they are
+//! Removals, while what is pending before them has no room above: they are
 //! what makes room, and are taken ahead of their turn.
 //! Holds: nothing that is pending before them is about what they remove; they keep their numbers,
 //! under which the replica above knows them should they come again in their turn.
@@ -59,8 +59,8 @@ impl<'a> Removal<'a> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Sends the removals that somebody waits for, as far as they may be done now. What is not
-    /// taken is turned away with the rest.
+    /// Sends the removals, as far as they may be done now. What is not taken is turned away with the
+    /// rest.
     pub(crate) async fn send_removals(&self) {
         for _ in 0..REMOVALS_MAX {
             match self.send_removal().await {
@@ -84,14 +84,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let submit = Submit {
             settled: sending.settled,
-            strict: true,
+            strict: sending.strict,
             updates: sending.updates.clone(),
             payload: None,
             deltas: None,
             seek: None,
             ahead: Some(true),
         };
-        let answer = self.inner.upstream.ask(Class::Interactive, Request::Submit(submit)).await;
+        let class = if sending.strict { Class::Interactive } else { Class::Replay };
+        let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         match answer {
             Ok(Response::Submitted(submitted)) => self.settle_one(&sending, &submitted),
             Ok(Response::Refused(refusal)) => {
@@ -129,17 +130,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let is_free = |removal: Removal<'_>| {
                 pending[..at].iter().all(|before| removal.is_free_of(before))
             };
-            core.waiters.is_attended(update.stamp.number)
-                && Removal::of(update).is_some_and(is_free)
+            Removal::of(update).is_some_and(is_free)
         };
         let Some(at) = (0..pending.len()).find(|at| is_next(*at)) else { return Ok(None) };
         let updates = vec![pending[at].clone()];
-        core.log.submitted(&[updates[0].stamp.number]);
-        let sync_first = !core.may_leave.covers(&updates[0]);
+        let number = updates[0].stamp.number;
+        let strict = core.waiters.is_awaited(number);
+        core.log.submitted(&[number]);
+        let sync_first = !strict || !core.may_leave.covers(&updates[0]);
         Ok(Some(Sending {
             updates,
             eager: Parcel::default(),
-            strict: true,
+            strict,
             settled: core.meta.settled,
             sync_first,
             seek: None,

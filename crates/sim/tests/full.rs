@@ -184,9 +184,11 @@ fn who_waits_for_what_is_pending_has_it_looked_for_room_at_once() {
 }
 
 #[test]
-fn connected_a_file_is_removed_though_what_is_pending_before_has_no_room() {
+fn a_file_is_removed_though_what_is_pending_before_has_no_room() {
     const LENGTH: usize = 1 << 20;
-    for ends in [None, Some(End::Killed), Some(End::PowerCut)] {
+    let ends = [None, Some(End::Killed), Some(End::PowerCut)];
+    let modes = [Mode::Connected, Mode::Partial];
+    for (mode, end) in modes.into_iter().flat_map(|mode| ends.map(|end| (mode, end))) {
         sim::run::paused(async {
             let room = Room::new(1, false);
             let (mut origin, mut machine, mut programs) = crowded(&room, "old", LENGTH).await;
@@ -194,14 +196,17 @@ fn connected_a_file_is_removed_though_what_is_pending_before_has_no_room() {
             let client = machine.client().unwrap().clone();
             let waiting = client.status().pending.updates;
             assert!(waiting > 0);
-            client.set_mode(WantedMode::Fixed(Mode::Connected));
+            client.set_mode(WantedMode::Fixed(mode));
             origin.disk.fill_after(0);
             let removed =
                 programs.perform(&client, &Operation::Unlink { path: Path::new("old") }).await;
             assert_eq!(removed, Outcome::Done);
+            if mode == Mode::Partial {
+                room.clock.sleep(FOUND_WITHIN).await;
+            }
             assert_eq!(client.status().pending.updates, waiting, "the rest waits");
             drop(client);
-            if let Some(end) = ends {
+            if let Some(end) = end {
                 machine.stop(end, Duration::ZERO);
                 origin.stop(end, Duration::ZERO);
                 origin.restart().unwrap();
@@ -217,7 +222,7 @@ fn connected_a_file_is_removed_though_what_is_pending_before_has_no_room() {
             let old = programs.perform(&client, &Operation::Stat { path: Path::new("old") }).await;
             assert_eq!(old, Outcome::Failed(Fault::NoEntry));
             let found = programs.perform(&client, &Operation::Fetch { path: path() }).await;
-            assert!(found == Outcome::Bytes(stretch(2, LENGTH)), "{ends:?}");
+            assert!(found == Outcome::Bytes(stretch(2, LENGTH)), "{mode:?}, {end:?}");
             assert_eq!(client.status().conflicts, 0);
             room.network.close();
         });
