@@ -104,6 +104,28 @@ impl Acl {
         owner << 6 | group.unwrap_or(0) << 3 | others
     }
 
+    /// The list that says what permission bits do, and no more.
+    pub fn of_mode(mode: u16) -> Acl {
+        let classes = [(Who::Owner, mode >> 6), (Who::OwningGroup, mode >> 3), (Who::Others, mode)];
+        Acl { entries: classes.map(|(who, bits)| (who, bits & PERMISSIONS)).to_vec() }
+    }
+
+    /// Bits, setuid and its like among them, that give nobody more than the list does where there
+    /// is none: what one of those on it may not do, the class that they may then be in may not.
+    pub fn mode_alone(&self) -> u16 {
+        let mask = self.of(Who::Mask).unwrap_or(PERMISSIONS);
+        let least = |among: fn(&Who) -> bool| {
+            let found = self.entries.iter().filter(|(who, _)| among(who));
+            found.fold(PERMISSIONS, |least, (_, permissions)| least & permissions)
+        };
+        let users = least(|who| matches!(who, Who::User(_)));
+        let groups = least(|who| matches!(who, Who::Group(_)));
+        let of = |who| self.of(who).unwrap_or(0);
+        let group = of(Who::OwningGroup) & mask & users & groups;
+        let others = of(Who::Others) & users & groups;
+        !ALL | of(Who::Owner) << 6 | group << 3 | others
+    }
+
     /// Whether it says no more than the permission bits do.
     pub fn is_mode_alone(&self) -> bool {
         self.entries.len() == 3
@@ -246,6 +268,24 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn bits_alone_give_nobody_more_than_the_list_did() {
+        let bits = |bytes: Vec<u8>| Acl::read(&bytes).unwrap().mode_alone() & ALL;
+        assert_eq!(bits(plain()), 0o644);
+        assert_eq!(bits(shared(6)), 0o740, "the group, not what user 7 may");
+        assert_eq!(bits(shared(2)), 0o700, "nobody but the owner reads");
+        let barred = written(&[
+            (OWNER, 6, NOBODY),
+            (USER, 0, 7),
+            (OWNING_GROUP, 4, NOBODY),
+            (MASK, 4, NOBODY),
+            (OTHERS, 4, NOBODY),
+        ]);
+        assert_eq!(bits(barred), 0o600, "user 7 is one of the others then");
+        assert_eq!(Acl::of_mode(0o4751).to_bytes(), Acl::of_mode(0o751).to_bytes());
+        assert!(Acl::of_mode(0o751).is_mode_alone() && Acl::of_mode(0o751).mode() == 0o751);
+    }
+
+    #[test]
     fn what_is_handed_down_is_no_more_than_was_asked_for() {
         let (list, mode) = Acl::read(&shared(7)).unwrap().handed_down(0o2644);
         assert_eq!((mode, list.mode()), (0o2640, 0o640));
@@ -273,6 +313,7 @@ pub(crate) mod tests {
             if let Some(list) = Acl::read(&written(&entries)) {
                 prop_assert_eq!(list.with_mode(mode).mode(), mode & ALL);
                 prop_assert_eq!(list.with_mode(list.mode()), list.clone());
+                prop_assert_eq!(list.mode_alone() & ALL & !list.mode(), 0);
                 let (down, bits) = list.handed_down(mode);
                 prop_assert_eq!(bits & !(list.mode() | !ALL), 0);
                 prop_assert_eq!(bits & !mode, 0);

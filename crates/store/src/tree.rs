@@ -8,7 +8,7 @@ mod file;
 mod stat;
 mod watch;
 
-pub use directory::{Directory, How};
+pub use directory::{Directory, How, has_xattrs_like};
 pub use file::TreeFile;
 pub use stat::{Instant, Sort, Stat};
 pub use watch::{Event, Waker, Watch};

@@ -12,14 +12,14 @@ use crate::error::{ReplicaError, Result};
 use chunks::ChunksError;
 use minicbor::bytes::ByteVec;
 use model::{
-    AttributeChange, Change, Contents, FileId, Kind, Node, REPLICA_MAX, ReplicaId, Seq, Stamp,
-    Time, View,
+    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Contents, FileId, Kind, Node,
+    REPLICA_MAX, ReplicaId, Seq, Stamp, Time, View,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
 use store::StoreError;
-use store::tree::{Directory, Stat};
+use store::tree::{Directory, Stat, has_xattrs_like};
 use tracing::warn;
 use volume::whole::Whole;
 
@@ -137,7 +137,10 @@ impl Keeper {
         self.files_made += 1;
         let file = FileId::new(self.row.replica, self.files_made)
             .map_err(|_| volume::whole::Error::NoneLeft("file ids"))?;
-        made(look, file, &held, target, xattrs, steps);
+        made(look, file, &held, target, xattrs.clone(), steps);
+        if self.has_xattrs && opened.default_list()?.is_some() {
+            undo_handed_down(file, &held, xattrs.as_ref(), steps);
+        }
         Ok(())
     }
 
@@ -166,7 +169,7 @@ impl Keeper {
         self.differs(look, file, &known, &held, xattrs, steps)
     }
 
-    /// Those of users as they are in the tree, and the others as they are known.
+    /// Those that a tree has as they are there, and the others as they are known.
     pub(super) fn xattrs_now(
         &self,
         opened: &Directory,
@@ -181,7 +184,7 @@ impl Keeper {
             return Ok(known.xattrs.clone());
         };
         let mut now = own.unwrap_or_default();
-        let others = known.xattrs.iter().flatten().filter(|(name, _)| !is_of_users(name));
+        let others = known.xattrs.iter().flatten().filter(|(name, _)| !has_xattrs_like(name));
         now.extend(others.map(|(name, value)| (name.clone(), value.clone())));
         Ok((!now.is_empty()).then_some(now))
     }
@@ -387,6 +390,26 @@ fn made(
     }
 }
 
+/// What a directory hands down goes to what is made in it; what was moved there does not have it.
+fn undo_handed_down(
+    file: FileId,
+    held: &Held,
+    xattrs: Option<&BTreeMap<ByteVec, ByteVec>>,
+    steps: &mut Vec<Step>,
+) {
+    let has = |name: &[u8]| xattrs.into_iter().flatten().any(|(has, _)| has.as_slice() == name);
+    let kind = kind(held.stat.sort);
+    if matches!(kind, Kind::File | Kind::Directory) && !has(ACL_ACCESS) {
+        let value = Acl::of_mode(held.stat.mode).to_bytes().into();
+        let change = Change::SetXattr { file, name: ACL_ACCESS.to_vec().into(), value };
+        steps.push(Step::new(change, held.stat.uid, Agree::Nothing));
+    }
+    if kind == Kind::Directory && !has(ACL_DEFAULT) {
+        let change = Change::RemoveXattr { file, name: ACL_DEFAULT.to_vec().into() };
+        steps.push(Step::new(change, held.stat.uid, Agree::Nothing));
+    }
+}
+
 /// Whether the volume has the same, so that nothing need be said.
 fn is_same(node: &Node, held: &Held, target: Option<&ByteVec>) -> bool {
     node.kind == kind(held.stat.sort)
@@ -423,7 +446,7 @@ pub(super) fn xattr_changes(
     gone.chain(set.map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }
 
-/// Those of users. None: the server may not read them.
+/// Those of the tree. None: the server may not read them.
 pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result<Option<Xattrs>> {
     if !matches!(stat.sort, store::tree::Sort::File | store::tree::Sort::Directory) {
         return Ok(Some(None));
@@ -439,14 +462,10 @@ pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result
     Ok(Some((!own.is_empty()).then_some(own)))
 }
 
-/// Whether those of users are the known ones.
+/// Whether those of the tree are the known ones.
 pub(super) fn has_xattrs_of(known: &Known, own: Option<&BTreeMap<ByteVec, ByteVec>>) -> bool {
-    let known = known.xattrs.iter().flatten().filter(|(name, _)| is_of_users(name));
+    let known = known.xattrs.iter().flatten().filter(|(name, _)| has_xattrs_like(name));
     known.eq(own.into_iter().flatten())
-}
-
-fn is_of_users(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
 }
 
 /// An error that concerns one file, not the disk.

@@ -9,10 +9,10 @@ use super::keeper::{Keeper, MARK_NAME};
 use super::rows::{self, Known, STAGE, STAGE_NAME, Staged, sort};
 use crate::error::{ReplicaError, Result};
 use crate::take::kept_name;
-use model::{FileId, Kind, Name, Node, View};
+use model::{ACL_ACCESS, FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use store::tree::{Directory, How, TreeFile};
+use store::tree::{Directory, How, Stat, TreeFile};
 use store::{Durability, Read};
 use tracing::{info, warn};
 use volume::whole::Whole;
@@ -167,25 +167,18 @@ impl Keeper {
                 Err(error) => self.say_once("owner", &error),
             }
         }
-        // Changing the owner takes the set-user-id bits away, so the mode comes after it.
-        let mut now = self.stat_known(there, name, before)?;
-        if node.kind != Kind::Symlink && now.mode != node.mode {
-            there.set_mode(bytes, node.mode)?;
-            now.mode = node.mode;
-        }
-        let mode = now.mode;
-        let mut xattrs = None;
+        let (mut xattrs, mut is_listed) = (None, true);
         if matches!(node.kind, Kind::File | Kind::Directory) {
-            let before = super::intake::own_xattrs(there, bytes, &now)?.flatten();
-            for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref())
-            {
-                let value = value.as_ref().map(|value| &value[..]);
-                if let Err(error) = there.set_xattr(bytes, &key, value) {
-                    self.say_once("extended attributes", &error);
-                }
-            }
+            is_listed = self.dress_xattrs(there, bytes, node, &now)?;
             xattrs = super::intake::own_xattrs(there, bytes, &now)?.flatten();
         }
+        // Changing the owner takes the set-user-id bits away, so the mode comes after it.
+        let mode = if is_listed { node.mode } else { mode_without_list(node) };
+        let now = self.stat_known(there, name, before)?;
+        if node.kind != Kind::Symlink && now.mode != mode {
+            there.set_mode(bytes, mode)?;
+        }
+        let mode = if node.kind == Kind::Symlink { now.mode } else { mode };
         let stat = self.stat_known(there, name, before)?;
         let was_written = before.is_some_and(|before| !before.holds_the_same(&stat));
         let mtime = (node.mtime.secs, node.mtime.nanos);
@@ -211,6 +204,26 @@ impl Keeper {
             }
         }
         Ok(known)
+    }
+
+    /// False: the tree does not take the list that says who may do what.
+    fn dress_xattrs(
+        &mut self,
+        there: &Directory,
+        name: &[u8],
+        node: &Node,
+        now: &Stat,
+    ) -> Result<bool> {
+        let before = super::intake::own_xattrs(there, name, now)?.flatten();
+        let mut is_listed = true;
+        for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref()) {
+            let value = value.as_ref().map(|value| &value[..]);
+            if let Err(error) = there.set_xattr(name, &key, value) {
+                self.say_once("extended attributes", &error);
+                is_listed &= key.as_slice() != ACL_ACCESS || value.is_none();
+            }
+        }
+        Ok(is_listed)
     }
 
     /// Errors: nothing bears the name, or another file than the one that is known.
@@ -350,4 +363,9 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// Without the list the bits of the group would give it what all on the list may at most.
+fn mode_without_list(node: &Node) -> u16 {
+    node.acl(ACL_ACCESS).map_or(node.mode, |list| node.mode & list.mode_alone())
 }

@@ -25,6 +25,7 @@ mod tree_barred;
 mod tree_faults;
 mod tree_large;
 mod tree_links;
+mod tree_lists;
 mod tree_outgoing;
 mod tree_storm;
 mod wanted;

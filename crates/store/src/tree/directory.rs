@@ -15,8 +15,12 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Extended attributes of this kind belong to users; the others are the machine's own affair.
+/// Extended attributes of this kind belong to users.
 const XATTR_PREFIX: &[u8] = b"user.";
+/// Who may do what with a file, beside its permission bits.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// What is made in a directory gets this one.
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 /// Bytes of all names, and of one value, that Linux allows.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
@@ -32,6 +36,11 @@ pub enum How {
 }
 
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Whether a tree has extended attributes of this name: the others are the machine's own affair.
+pub fn has_xattrs_like(name: &[u8]) -> bool {
+    name.starts_with(XATTR_PREFIX) || name == ACCESS_LIST || name == DEFAULT_LIST
+}
 
 #[derive(Debug)]
 pub struct Directory {
@@ -194,7 +203,18 @@ impl Directory {
         self.change(name, 0, || rustix::fs::utimensat(&self.fd, name, &times, flags))
     }
 
-    /// Those that users may set. None where the file system, or the kind of file, has none.
+    /// The access list that is handed down to what is made here.
+    pub fn default_list(&self) -> Result<Option<Vec<u8>>> {
+        let mut list = vec![0; XATTR_BYTES_MAX];
+        match rustix::fs::fgetxattr(&self.fd, DEFAULT_LIST, &mut list[..]) {
+            Ok(length) => Ok(Some(list[..length].to_vec())),
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(errno) => Err(self.failed(b"", errno)),
+        }
+    }
+
+    /// Those that users may set, and the lists of who may do what. None where the file system, or
+    /// the kind of file, has none.
     pub fn xattrs(&self, name: &[u8]) -> Result<Xattrs> {
         let file = self.handle(name)?;
         let place = place(&file);
@@ -207,7 +227,7 @@ impl Directory {
         let mut found = Xattrs::new();
         let mut value = Vec::new();
         for key in list[..length].split(|byte| *byte == 0) {
-            if !key.starts_with(XATTR_PREFIX) {
+            if !has_xattrs_like(key) {
                 continue;
             }
             value.resize(XATTR_BYTES_MAX, 0);
@@ -223,9 +243,9 @@ impl Directory {
         Ok(found)
     }
 
-    /// Sets one; without a value, removes it. Others than those of users are left alone.
+    /// Sets one; without a value, removes it. Those that the tree does not have are left alone.
     pub fn set_xattr(&self, name: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if !key.starts_with(XATTR_PREFIX) {
+        if !has_xattrs_like(key) {
             return Ok(());
         }
         let file = self.handle(name)?;
