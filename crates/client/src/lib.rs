@@ -81,6 +81,6 @@ pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
-    Lent, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step, Stop,
-    WantedMode, XattrFlag,
+    Lent, Listed, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step,
+    Stop, WantedMode, XattrFlag,
 };

@@ -106,6 +106,9 @@ pub enum Error {
     NotSupported(&'static str),
     #[error("the version that was open is not kept any more")]
     Stale,
+    /// The next try finds it at rest, or what was written stored.
+    #[error("a program wrote to the file while it was being sent")]
+    Changing,
     #[error("the attribute does not fit the buffer or the limit")]
     AttributeTooLarge,
     #[error("the extended attribute exists already")]
@@ -227,6 +230,16 @@ pub enum XattrFlag {
     Either,
     Create,
     Replace,
+}
+
+/// A name in a directory, in the order of cookies, and what it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where a reader goes on after this entry: positive, below 2^63, the same while it lasts.
+    pub cookie: u64,
+    pub name: Name,
+    pub file: FileId,
+    pub kind: Kind,
 }
 
 /// One entry of a directory, in the order of cookies.

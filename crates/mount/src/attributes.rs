@@ -58,6 +58,11 @@ pub(crate) fn bare_directory(file: FileId) -> FileAttr {
     FileAttr { ino: INodeNo(file.0), kind: FileType::Directory, perm: 0o755, ..nothing() }
 }
 
+/// What a listing without attributes has of a file.
+pub(crate) fn bare(file: FileId, kind: Kind) -> FileAttr {
+    FileAttr { ino: INodeNo(file.0), kind: kind_shown(kind), ..nothing() }
+}
+
 pub(crate) fn kind_shown(kind: Kind) -> FileType {
     match kind {
         Kind::File => FileType::RegularFile,

@@ -2,11 +2,11 @@
 //! Holds: positions are 1 after `.`, 2 after `..`, then the client's cookies moved up by 2, so a
 //! reader goes on where it stopped whatever comes and goes.
 
-use crate::attributes::{bare_directory, shown};
+use crate::attributes::{bare, bare_directory, shown};
 use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
 use crate::replies::file;
-use client::{Client, DirectoryEntry, Step};
+use client::{Client, DirectoryEntry, Listed, Step};
 use fuse::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use model::{FileId, Name};
 use protocol::Upstream;
@@ -48,9 +48,19 @@ impl Row {
     }
 
     fn of(entry: &DirectoryEntry) -> Row {
-        let position = entry.cookie.saturating_add(DOTS).min(POSITION_MAX);
-        Row { attributes: shown(&entry.found), name: RowName::Entry(entry.name.clone()), position }
+        let (attributes, position) = (shown(&entry.found), after(entry.cookie));
+        Row { attributes, name: RowName::Entry(entry.name.clone()), position }
     }
+
+    fn bare(listed: Listed) -> Row {
+        let (attributes, position) = (bare(listed.file, listed.kind), after(listed.cookie));
+        Row { attributes, name: RowName::Entry(listed.name), position }
+    }
+}
+
+/// The position of what has this cookie.
+fn after(cookie: u64) -> u64 {
+    cookie.saturating_add(DOTS).min(POSITION_MAX)
 }
 
 /// What follows a position, at most `rows_max` entries and the two dots.
@@ -61,8 +71,8 @@ fn rows<U: Upstream, C: Containers>(
     rows_max: usize,
 ) -> Step<Vec<Row>> {
     let mut rows = dots(client, directory, position)?;
-    let entries = client.list(directory, position.saturating_sub(DOTS), rows_max)?;
-    rows.extend(entries.iter().map(Row::of));
+    let entries = client.list_names(directory, position.saturating_sub(DOTS), rows_max)?;
+    rows.extend(entries.into_iter().map(Row::bare));
     Ok(rows)
 }
 

@@ -93,15 +93,24 @@ impl<'a> Tree<'a> {
 
     /// All entries, in the order of names.
     pub fn entries(&self, directory: FileId) -> Result<Vec<(Name, FileId)>, Missing> {
+        let mut found = Vec::new();
+        self.each_entry(directory, |name, file| {
+            found.push((name, file));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The same, one by one.
+    pub fn each_entry(
+        &self,
+        directory: FileId,
+        mut each: impl FnMut(Name, FileId) -> Result<(), Missing>,
+    ) -> Result<(), Missing> {
         if !self.is_complete(directory)? {
             return Err(Missing::Directory(directory));
         }
-        let mut found = Vec::new();
-        self.scan(directory, |name, file| {
-            found.push((name, file));
-            true
-        })?;
-        Ok(found)
+        self.scan(directory, |name, file| each(name, file).map(|()| true))
     }
 
     /// The first entries that are known, whatever else there is.
@@ -113,7 +122,7 @@ impl<'a> Tree<'a> {
         let mut found = Vec::new();
         self.scan(directory, |name, file| {
             found.push((name, file));
-            found.len() < entries_max
+            Ok(found.len() < entries_max)
         })?;
         Ok(found)
     }
@@ -193,7 +202,7 @@ impl<'a> Tree<'a> {
     fn scan(
         &self,
         directory: FileId,
-        mut each: impl FnMut(Name, FileId) -> bool,
+        mut each: impl FnMut(Name, FileId) -> Result<bool, Missing>,
     ) -> Result<(), Missing> {
         let (mut from, to) = rows::entry_range(directory);
         loop {
@@ -203,7 +212,7 @@ impl<'a> Tree<'a> {
             for (key, value) in &page {
                 let row = EntryRow::decode(value)?;
                 if let Some(file) = row.shown()
-                    && !each(rows::entry_name(key)?, file)
+                    && !each(rows::entry_name(key)?, file)?
                 {
                     return Ok(());
                 }
@@ -247,7 +256,7 @@ impl View for Tree<'_> {
         let mut empty = true;
         self.scan(directory, |_, _| {
             empty = false;
-            false
+            Ok(false)
         })?;
         Ok(empty)
     }

@@ -2,8 +2,8 @@
 
 use super::For;
 use crate::client::Client;
-use crate::types::{DirectoryEntry, Error, Step, Stop};
-use model::{FileId, Name, View};
+use crate::types::{DirectoryEntry, Error, Listed, Step, Stop};
+use model::{FileId, Kind, Name, View};
 use protocol::{Objection, Upstream};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,10 +21,18 @@ const COOKIE_MIN: u64 = 16;
 /// directory may have a million.
 #[derive(Default)]
 struct Order {
-    /// Cookies, with where the name begins.
-    entries: Vec<(u64, usize)>,
+    places: Vec<Place>,
     /// Each behind its length.
     names: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    cookie: u64,
+    file: FileId,
+    /// Where the name begins.
+    at: u32,
+    kind: Kind,
 }
 
 /// The order in which directories are being read, the oldest first.
@@ -34,36 +42,42 @@ pub(crate) struct Listings {
 }
 
 impl Order {
-    fn of(found: Vec<(Name, FileId)>) -> Order {
-        let mut order = Order::default();
-        order.entries.reserve_exact(found.len());
-        for (name, _) in found {
-            order.entries.push((cookie(&name), order.names.len()));
-            let bytes = name.as_bytes();
-            // A name has 255 bytes at most.
-            order.names.push(bytes.len() as u8);
-            order.names.extend(bytes);
-        }
-        order.names.shrink_to_fit();
-        let names = &order.names;
-        order.entries.sort_unstable_by(|(a, a_at), (b, b_at)| {
-            a.cmp(b).then_with(|| name_at(names, *a_at).cmp(name_at(names, *b_at)))
+    /// False: there are more bytes of names than fit.
+    fn push(&mut self, name: &Name, file: FileId, kind: Kind) -> bool {
+        let Ok(at) = u32::try_from(self.names.len()) else { return false };
+        self.places.push(Place { cookie: cookie(name), file, at, kind });
+        let bytes = name.as_bytes();
+        // A name has 255 bytes at most.
+        self.names.push(bytes.len() as u8);
+        self.names.extend(bytes);
+        true
+    }
+
+    /// When all are there.
+    fn sort(mut self) -> Order {
+        self.places.shrink_to_fit();
+        self.names.shrink_to_fit();
+        let names = &self.names;
+        self.places.sort_unstable_by(|a, b| {
+            let by_name = || name_at(names, a.at).cmp(name_at(names, b.at));
+            a.cookie.cmp(&b.cookie).then_with(by_name)
         });
-        order
+        self
     }
 
     /// What comes after a cookie.
-    fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, Name)> {
-        let start = self.entries.partition_point(|(at, _)| *at <= cookie);
-        // What was a name is one.
-        self.entries[start..]
-            .iter()
-            .filter_map(|(cookie, at)| Some((*cookie, Name::new(name_at(&self.names, *at)).ok()?)))
+    fn after(&self, cookie: u64) -> impl Iterator<Item = Listed> {
+        let start = self.places.partition_point(|place| place.cookie <= cookie);
+        self.places[start..].iter().filter_map(|Place { cookie, file, at, kind }| {
+            // What was a name is one.
+            let name = Name::new(name_at(&self.names, *at)).ok()?;
+            Some(Listed { cookie: *cookie, name, file: *file, kind: *kind })
+        })
     }
 }
 
-fn name_at(names: &[u8], at: usize) -> &[u8] {
-    let (length, rest) = names[at..].split_first().unwrap_or((&0, &[]));
+fn name_at(names: &[u8], at: u32) -> &[u8] {
+    let (length, rest) = names[at as usize..].split_first().unwrap_or((&0, &[]));
     &rest[..usize::from(*length)]
 }
 
@@ -81,7 +95,7 @@ impl Listings {
         self.drop_order(directory);
         self.kept.push_back((directory, order));
         let entries = |kept: &VecDeque<(FileId, Arc<Order>)>| -> usize {
-            kept.iter().map(|(_, order)| order.entries.len()).sum()
+            kept.iter().map(|(_, order)| order.places.len()).sum()
         };
         while self.kept.len() > LISTINGS_MAX
             || (self.kept.len() > 1 && entries(&self.kept) > ENTRIES_MAX)
@@ -92,7 +106,21 @@ impl Listings {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Entries after a cookie (0: from the start), without "." and "..". None left: the end.
+    /// Entries after a cookie (0: from the start), without "." and "..", as they were when the
+    /// reading began. None left: the end.
+    pub fn list_names(
+        &self,
+        directory: FileId,
+        after_cookie: u64,
+        entries_max: usize,
+    ) -> Step<Vec<Listed>> {
+        // What is kept of the order counts as long as what it was made of.
+        self.epoch_that_counts()?;
+        let order = self.order_of(directory, after_cookie == 0)?;
+        Ok(order.after(after_cookie).take(entries_max).collect())
+    }
+
+    /// The same with attributes, and without what has gone since the reading began.
     pub fn list(
         &self,
         directory: FileId,
@@ -136,7 +164,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         whom: For,
     ) -> Step<()> {
         let order = self.order_of(directory, after_cookie == 0)?;
-        for (cookie, name) in order.after(after_cookie) {
+        for Listed { cookie, name, .. } in order.after(after_cookie) {
             if entries.len() >= entries_max {
                 break;
             }
@@ -158,15 +186,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         } else if let Some(order) = listings().get(directory) {
             return Ok(order);
         }
-        let entries = self.view(|tree| {
-            let entries = tree.entries(directory)?;
+        let mut fits = true;
+        let order = self.view(|tree| {
+            let mut order = Order::default();
             // All nodes are needed soon: learn of a missing one before the first is shown.
-            for (_, file) in &entries {
-                tree.node(*file)?;
-            }
-            Ok(entries)
+            tree.each_entry(directory, |name, file| {
+                if let Some(node) = tree.node(file)? {
+                    fits &= order.push(&name, file, node.kind);
+                }
+                Ok(())
+            })?;
+            Ok(order)
         })?;
-        let order = Arc::new(Order::of(entries));
+        if !fits {
+            return Err(Error::Failed(format!("directory {directory} has too many names")).into());
+        }
+        let order = Arc::new(order.sort());
         listings().keep(directory, order.clone());
         Ok(order)
     }
@@ -183,23 +218,28 @@ pub(crate) fn cookie(name: &Name) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn order(names: std::ops::Range<u32>) -> Arc<Order> {
         let name = |number: u32| Name::new(format!("entry {number}").repeat(20)).unwrap();
-        let found = names.map(|number| (name(number), FileId(number.into())));
-        Arc::new(Order::of(found.collect()))
+        let mut order = Order::default();
+        for number in names {
+            assert!(order.push(&name(number), FileId(number.into()), Kind::File));
+        }
+        Arc::new(order.sort())
     }
 
     #[test]
     fn every_name_stands_at_its_cookie_and_comes_once() {
         let order = order(0..1000);
         let all: Vec<_> = order.after(0).collect();
-        assert!(all.is_sorted_by(|(a, _), (b, _)| a < b));
-        assert!(all.iter().all(|(at, name)| *at == cookie(name)));
-        assert_eq!(all.len(), 1000);
-        let rest: Vec<_> = order.after(all[400].0).collect();
+        assert!(all.is_sorted_by(|a, b| a.cookie < b.cookie));
+        assert!(all.iter().all(|listed| listed.cookie == cookie(&listed.name)));
+        let files: BTreeSet<_> = all.iter().map(|listed| listed.file).collect();
+        assert_eq!((all.len(), files.len()), (1000, 1000));
+        let rest: Vec<_> = order.after(all[400].cookie).collect();
         assert_eq!(rest, all[401..]);
-        assert_eq!(order.after(all[999].0).count(), 0);
+        assert_eq!(order.after(all[999].cookie).count(), 0);
     }
 
     #[test]
@@ -211,7 +251,8 @@ mod tests {
         }
         assert_eq!(listings.kept.len(), LISTINGS_MAX);
         assert!(listings.get(FileId(35)).is_none() && listings.get(FileId(36)).is_some());
-        let half = Order { entries: vec![(COOKIE_MIN, 0); ENTRIES_MAX / 2 + 1], names: vec![0] };
+        let place = Place { cookie: COOKIE_MIN, file: FileId(1), at: 0, kind: Kind::File };
+        let half = Order { places: vec![place; ENTRIES_MAX / 2 + 1], names: vec![0] };
         let half = Arc::new(half);
         listings.keep(FileId(200), half.clone());
         assert!(listings.get(FileId(99)).is_some());

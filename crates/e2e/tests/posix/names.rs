@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{DirEntryExt, MetadataExt, symlink};
 
 #[test]
 fn what_is_there_is_not_made_again() {
@@ -242,6 +242,24 @@ fn a_directory_of_five_thousand_entries_is_listed_whole_and_removed_while_it_is_
     let seen = listed(&other.path("folder"));
     assert_eq!(seen.len(), names.len(), "each once");
     assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), names);
+    // Half of it goes, and as much comes, while it is read: the rest is seen, each name once.
+    let mut entries = fs::read_dir(&folder).unwrap();
+    let mut seen: Vec<_> = entries.by_ref().take(100).collect();
+    for name in names.iter().step_by(2) {
+        fs::remove_file(folder.join(name)).unwrap();
+        fs::write(folder.join(format!("new-{name}")), b"").unwrap();
+    }
+    seen.extend(entries);
+    let seen: Vec<_> = seen.into_iter().map(Result::unwrap).collect();
+    let stay: BTreeSet<OsString> = names.iter().skip(1).step_by(2).map(OsString::from).collect();
+    let stayed: Vec<_> = seen.iter().filter(|entry| stay.contains(&entry.file_name())).collect();
+    assert_eq!(stayed.len(), stay.len());
+    for entry in stayed {
+        assert!(entry.file_type().unwrap().is_file());
+        assert_eq!(entry.ino(), entry.metadata().unwrap().ino());
+    }
+    let different: BTreeSet<_> = seen.iter().map(fs::DirEntry::file_name).collect();
+    assert_eq!(different.len(), seen.len(), "none twice");
     // As `rm -r` does: the listing goes on over what has been removed.
     for entry in fs::read_dir(&folder).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
