@@ -46,6 +46,7 @@ pub(crate) fn of_missing(missing: Missing) -> Error {
 pub(crate) fn of_chunks(error: ChunksError) -> Error {
     match error {
         ChunksError::Store(error) => error_of(error),
+        ChunksError::SizeChanged { .. } => Error::Changing,
         error => Error::Failed(error.to_string()),
     }
 }

@@ -4,7 +4,7 @@
 //! what was taken last, so that what is sent in vain is bounded by what is kept.
 
 use crate::client::{Client, error_of};
-use crate::replay_log::{PAUSE, Setback};
+use crate::replay_log::{PAUSE, SHORT_PAUSE, Setback};
 use crate::types::Error;
 use model::{Change, Update};
 use protocol::{Class, Objection, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
@@ -126,6 +126,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What is pending was not taken, and is sent again after a while. Whoever waits for it is told.
     pub(crate) async fn be_set_back(&self, error: &Error) {
+        if matches!(error, Error::Changing) {
+            return self.inner.world.clock.sleep(SHORT_PAUSE).await;
+        }
         let why = error.to_string();
         let before = self.core().setback.replace(why.clone());
         if before.is_none_or(|before| before != why) {

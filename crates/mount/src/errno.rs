@@ -51,7 +51,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::AttributeTooLarge => Errno::ERANGE,
         Error::AttributeExists => Errno::EEXIST,
         Error::DiskFull => Errno::ENOSPC,
-        Error::Locked => Errno::EAGAIN,
+        Error::Locked | Error::Changing => Errno::EAGAIN,
         Error::Deadlock => Errno::EDEADLK,
         Error::TooManyLocks => Errno::ENOLCK,
         Error::LentOut => Errno::ETXTBSY,

@@ -111,8 +111,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let generation = self.current_generation(files, file, node)?;
         // Pages of another version that is open too must not mix with this one's, nor must they
         // be cut to its size.
-        let direct = files.generations(file).any(|open| open.presence.generation != generation)
-            || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
+        let beside = files.generations(file).any(|open| open.presence.generation != generation);
+        let direct =
+            beside || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
+        if direct {
+            tracing::debug!(%file, %version, beside, "opened past the cache of the kernel");
+        }
         let asked = match opener {
             Opener::Kernel => files.asked((file, generation), node, flags, direct),
             Opener::Us => None,
@@ -425,6 +429,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
+        if let Some(before) =
+            files.get(grip.file, grip.generation).map(|open| open.presence.version)
+        {
+            files.size_goes_on(grip.file, before, presence.version);
+        }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));

@@ -74,6 +74,15 @@ impl<K: Container> Files<K> {
         }
     }
 
+    /// What was written through the kernel's cache has been stored: it has the size by itself.
+    pub fn size_goes_on(&mut self, file: FileId, from: Stamp, to: Stamp) {
+        if let Some(SizeTold::Forgotten { told, .. }) = self.size_told.get_mut(&file)
+            && *told == Some(from)
+        {
+            *told = Some(to);
+        }
+    }
+
     /// Files of which the kernel may go by the size of another version, until it has been told to
     /// forget it and has asked anew, or for a while: what it reads meanwhile through its cache
     /// would be cut, or filled up with zeros, to that size.
@@ -148,5 +157,19 @@ mod tests {
         files.doubt_sizes(&[FILE], now);
         assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
         assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
+    }
+
+    #[test]
+    fn the_size_of_what_was_stored_upon_a_version_that_was_told_is_known() {
+        let now = World::simulated(0, 1).clock.moment();
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        files.forget_size(FILE, true, now);
+        files.size_goes_on(FILE, version(2), version(3));
+        assert!(files.size_is_in_doubt(FILE, version(3), now), "it was told of none");
+        files.tell_size(FILE, version(2));
+        files.size_goes_on(FILE, version(1), version(3));
+        assert!(files.size_is_in_doubt(FILE, version(3), now), "another went before");
+        files.size_goes_on(FILE, version(2), version(3));
+        assert!(!files.size_is_in_doubt(FILE, version(3), now));
     }
 }
