@@ -129,7 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let node = self.node_here(grip.file).ok()??;
             (written.before == contents && node.contents == contents).then_some(node.mtime)
         };
-        let known = written.mtime.or_else(as_before);
+        let known = written.mtime.or(written.dirty.mtime).or_else(as_before);
         known.unwrap_or_else(|| self.inner.world.clock.time())
     }
 

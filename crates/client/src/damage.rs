@@ -278,7 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         partial::patch_cancelled_store(&mut *write, file, expects, last)
             .map_err(|missing| Error::Failed(missing.to_string()))?;
         let mut presence = rest.presence.clone();
-        presence.dirty = Some(Dirty { expects, uid });
+        presence.dirty = Some(Dirty::new(expects, uid));
         presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
         core.behind = was_behind;

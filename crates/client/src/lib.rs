@@ -61,6 +61,7 @@ mod set_back;
 mod shown;
 mod status;
 mod supply;
+mod times_set;
 mod trash;
 mod types;
 mod undo;

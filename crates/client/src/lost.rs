@@ -190,7 +190,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (generation, uid, expects) = (open.presence.generation, dirty.uid, nowhere(replica));
         core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
         core.unsaved = true;
-        open.presence.dirty = Some(Dirty { expects, uid });
+        open.presence.dirty = Some(Dirty::new(expects, uid));
         let mut write = self.inner.tables.write().map_err(error_of)?;
         open.presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)

@@ -357,7 +357,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let done = self.with_room(|| {
             let mut core = self.core();
             let (uid, build) = (caller.uid, |tree: &Tree<'_>, _: &mut Ids| build(tree));
-            let mut done = self.change_under(&mut core, epoch, uid, build, |_, _| Ok(()))?;
+            let also = |write: &mut dyn Write, update: &Update| self.note_time_set(write, update);
+            let mut done = self.change_under(&mut core, epoch, uid, build, also)?;
             let is_being_written = self.files().is_being_written(file);
             if let (Some(number), true) = (done.wait, is_being_written) {
                 let until = self.inner.world.clock.moment() + HELD_BACK;

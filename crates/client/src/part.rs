@@ -66,7 +66,7 @@ impl Shelf {
 
 /// What the log is to say of a container that is written to from here on.
 pub(crate) fn opened_record(file: FileId, dirty: Dirty, presence: &Presence) -> Record {
-    let (Dirty { expects, uid }, generation) = (dirty, presence.generation);
+    let (Dirty { expects, uid, .. }, generation) = (dirty, presence.generation);
     match &presence.ground {
         None => Record::Opened { file, generation, expects, uid },
         Some(ground) => Record::OpenedPart {

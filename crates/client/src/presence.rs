@@ -3,7 +3,7 @@
 
 use crate::recipes;
 use minicbor::{Decode, Encode};
-use model::{Contents, FileId, Stamp};
+use model::{Contents, FileId, Stamp, Time};
 use store::{Read, StoreError, Write};
 
 const PRESENCE: &str = "client-presence";
@@ -72,6 +72,15 @@ pub struct Dirty {
     pub expects: Stamp,
     #[n(1)]
     pub uid: u32,
+    /// Set since it was written to last, by somebody who may have been told so.
+    #[n(2)]
+    pub mtime: Option<Time>,
+}
+
+impl Dirty {
+    pub fn new(expects: Stamp, uid: u32) -> Dirty {
+        Dirty { expects, uid, mtime: None }
+    }
 }
 
 impl Presence {
@@ -307,7 +316,7 @@ mod tests {
         let mut here = presence(100);
         here.add(0, 10);
         here.ground = Some(Ground::new(here.version, here.contents));
-        here.dirty = Some(Dirty { expects: here.version, uid: 0 });
+        here.dirty = Some(Dirty::new(here.version, 0));
         assert!(here.has(2, 8) && !here.has(2, 9) && !here.is_whole());
         here.write(50, 60);
         assert_eq!(here.absent(0, u64::MAX), [(10, 50), (60, 100)]);
@@ -361,7 +370,7 @@ mod tests {
             &[1, 0x82, 0x82, 0, 10, 0x82, 20, 0x18, 100, 0xf6, 0x20],
         ]
         .concat();
-        let dirty = Dirty { expects: version, uid: 1000 };
+        let dirty = Dirty::new(version, 1000);
         let written = Presence { dirty: Some(dirty), ..Presence::new(0, version, sized(0), 5) };
         let golden_written = [
             &[1, 0x86, 0, 0x82, 3, 9, 0x81, 0][..],

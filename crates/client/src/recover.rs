@@ -14,6 +14,7 @@ use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
 use crate::renumber::Anew;
 use crate::shown::Gone;
+use crate::times_set::note_time_set;
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use chunks::{Growing, Secret};
@@ -132,6 +133,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if let Change::Store { file, contents, .. } = &update.change {
                     self.redo_store(write, update, *file, *contents)?;
                 }
+                note_time_set(write, update)?;
                 if meta.is_taken(update.stamp.number) {
                     return Ok(Redone::Done);
                 }
@@ -150,7 +152,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             Record::Opened { file, generation, expects, uid } => {
-                let dirty = Dirty { expects: *expects, uid: *uid };
+                let dirty = Dirty::new(*expects, *uid);
                 self.mark_written(write, *file, *generation, dirty)?;
             }
             Record::OpenedPart { .. }

@@ -137,7 +137,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if open.unlinked.is_some() || open.presence.dirty.is_some() {
             return Ok(true);
         }
-        let dirty = Dirty { expects, uid: update.uid };
+        let dirty = Dirty::new(expects, update.uid);
         open.presence.dirty = Some(dirty);
         core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
         // Who has it open for writing is told, or was. What nobody has is owed to whoever closed it.

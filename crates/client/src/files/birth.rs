@@ -93,11 +93,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Option<u64>> {
         let &Named { caller, file, generation, ref wanted, .. } = named;
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
-        let dirty = described.map(|_| Dirty {
-            expects: Stamp::new(replica, core.log.next_number()),
-            uid: caller.uid,
-        });
-        if let Some(Dirty { expects, uid }) = dirty {
+        let expects = Stamp::new(replica, core.log.next_number());
+        let dirty = described.map(|_| Dirty::new(expects, caller.uid));
+        if let Some(Dirty { expects, uid, .. }) = dirty {
             // Before the name: a crash between the two leaves no file without its contents.
             let opened = Record::Opened { file, generation, expects, uid };
             core.log.note(&opened).map_err(log_failed)?;

@@ -291,6 +291,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, extent: Extent) -> Step<()> {
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dirty(grip) {
+            self.forget_time_set(grip)?;
             return self.go_on_upon_ground(grip);
         }
         let size = grip.container.length().map_err(failed)?;
@@ -428,7 +429,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if open.unlinked.is_some() {
             // It has no name to come back under: nothing of it is kept.
-            open.presence.dirty = Some(Dirty { expects: open.presence.version, uid });
+            open.presence.dirty = Some(Dirty::new(open.presence.version, uid));
             return Ok(None);
         }
         self.has_room()?;
@@ -447,7 +448,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
         // Noted before the store is taken back: between the two, a crash loses neither.
-        let dirty = Dirty { expects, uid };
+        let dirty = Dirty::new(expects, uid);
         let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
         core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
         let was_behind = core.behind;

@@ -88,7 +88,7 @@ pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), St
             let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
             let mut ground = Ground::new(*version, *contents);
             ground.reach = *reach;
-            let dirty = Some(Dirty { expects: *expects, uid: *uid });
+            let dirty = Some(Dirty::new(*expects, *uid));
             let (ranges, ground) = (ranges.clone(), Some(ground));
             let mut row = Presence { dirty, ranges, ground, ..row };
             row.doubt();
