@@ -448,8 +448,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             match change {
                 partial::Changed::Node { file, .. } if with_names.contains(file) => {}
                 partial::Changed::Node { file, contents } => {
+                    let node = self.node_here(*file).ok().flatten();
+                    let current = node.map(|node| node.contents_stamp);
                     let carried_out = kernel.forget_node(*file, *contents);
-                    if *contents {
+                    if *contents && !current.is_some_and(|at| self.files().knows_size(*file, at)) {
                         let now = self.inner.world.clock.moment();
                         self.files().forget_size(*file, carried_out, now);
                     }

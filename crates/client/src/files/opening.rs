@@ -429,15 +429,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) {
         let mut files = self.files();
         files.shown(grip.file, presence.version);
-        if let Some(before) =
-            files.get(grip.file, grip.generation).map(|open| open.presence.version)
-        {
-            files.size_goes_on(grip.file, before, presence.version);
-        }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
-            open.presence = presence.clone();
+            let before = std::mem::replace(&mut open.presence, presence.clone()).version;
             open.layout = super::holes::Layout::default();
             open.written = false;
             open.only_cut = false;
@@ -448,6 +443,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Some(_) => None,
                 None => Since::stored(described, self.inner.settings.again_bytes_min),
             };
+            files.size_goes_on(grip.file, before, presence.version);
         }
     }
 

@@ -66,6 +66,12 @@ impl<K: Container> Files<K> {
         self.size_told.get(&file).is_some_and(|told| told.is_doubtful(version, now))
     }
 
+    /// Whether the kernel goes by the size of this version: nothing has put it in doubt, and it
+    /// has the contents. So it is where what is written here hides what was stored before it.
+    pub fn knows_size(&self, file: FileId, version: Stamp) -> bool {
+        !self.size_told.contains_key(&file) && self.shown.get(&file) == Some(&version)
+    }
+
     /// The kernel has asked, and is told of the version. It asks before it opens a file of which
     /// it was told to forget what it knew.
     pub fn tell_size(&mut self, file: FileId, version: Stamp) {
@@ -74,12 +80,13 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// What was written through the kernel's cache has been stored: it has the size by itself.
-    pub fn size_goes_on(&mut self, file: FileId, from: Stamp, to: Stamp) {
+    /// What was written here upon `before` is stored as `now`. The kernel has made every change of
+    /// the size itself, so what it was told of the one holds of the other.
+    pub(super) fn size_goes_on(&mut self, file: FileId, before: Stamp, now: Stamp) {
         if let Some(SizeTold::Forgotten { told, .. }) = self.size_told.get_mut(&file)
-            && *told == Some(from)
+            && *told == Some(before)
         {
-            *told = Some(to);
+            *told = Some(now);
         }
     }
 
@@ -158,18 +165,33 @@ mod tests {
         assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
         assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
     }
-
     #[test]
-    fn the_size_of_what_was_stored_upon_a_version_that_was_told_is_known() {
+    fn the_size_of_what_the_kernel_has_is_known_unless_another_version_is_said_to_be_there() {
+        let now = World::simulated(0, 1).clock.moment();
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        assert!(!files.knows_size(FILE, version(2)), "it has not opened it");
+        files.shown(FILE, version(2));
+        assert!(files.knows_size(FILE, version(2)));
+        assert!(!files.knows_size(FILE, version(3)), "it has another one");
+        files.doubt_sizes(&[FILE], now);
+        assert!(!files.knows_size(FILE, version(2)));
+    }
+
+    /// Else what is opened within that moment is not cached, and cannot be mapped shared.
+    #[test]
+    fn what_is_stored_here_upon_a_version_that_the_kernel_knows_is_not_in_doubt() {
         let now = World::simulated(0, 1).clock.moment();
         let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
         files.forget_size(FILE, true, now);
         files.size_goes_on(FILE, version(2), version(3));
-        assert!(files.size_is_in_doubt(FILE, version(3), now), "it was told of none");
+        assert!(files.size_is_in_doubt(FILE, version(3), now), "it has not asked");
         files.tell_size(FILE, version(2));
-        files.size_goes_on(FILE, version(1), version(3));
-        assert!(files.size_is_in_doubt(FILE, version(3), now), "another went before");
         files.size_goes_on(FILE, version(2), version(3));
         assert!(!files.size_is_in_doubt(FILE, version(3), now));
+        files.size_goes_on(FILE, version(2), version(4));
+        assert!(files.size_is_in_doubt(FILE, version(4), now), "that went on from another one");
+        files.doubt_sizes(&[FILE], now);
+        files.size_goes_on(FILE, version(3), version(5));
+        assert!(files.size_is_in_doubt(FILE, version(5), now), "another one is there");
     }
 }
