@@ -99,6 +99,39 @@ fn what_could_not_be_written_leaves_the_time_of_the_file_though_the_process_dies
 }
 
 #[test]
+fn a_time_that_was_set_after_the_last_write_outlives_the_process_and_that_before_it_does_not() {
+    for written_again in [false, true] {
+        for crashes in 1..=2 {
+            sim::run::paused(async {
+                let mut scene = Scene::new(Mode::Partial).await;
+                let touch = || Operation::SetTime { path: path(), secs: TOUCHED_SECS };
+                let append = |version| Operation::Append { slot: 0, length: LENGTH, version };
+                scene.all([create(), write(), CLOSE]).await;
+                scene.settled().await;
+                scene.all([open(APPEND), append(2), touch()]).await;
+                if written_again {
+                    scene.all([append(3)]).await;
+                }
+                for _ in 0..crashes {
+                    scene.machine.stop(End::Killed, Duration::ZERO);
+                    scene.client = scene.machine.start().await.unwrap();
+                }
+                scene.programs = Programs::default();
+                scene.settled().await;
+                let Outcome::Shown(shown) = scene.perform(Operation::Stat { path: path() }).await
+                else {
+                    panic!("it is not there");
+                };
+                let lengths = if written_again { 3 } else { 2 };
+                assert_eq!(shown.size, (lengths * LENGTH) as u64);
+                assert_eq!(shown.mtime.unwrap().secs == TOUCHED_SECS, !written_again);
+                scene.room.network.close();
+            });
+        }
+    }
+}
+
+#[test]
 fn what_somebody_else_has_written_is_kept_though_a_reader_learns_that_there_is_no_room() {
     sim::run::paused(async {
         let mut scene = Scene::new(Mode::Partial).await;
