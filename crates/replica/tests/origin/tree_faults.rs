@@ -16,9 +16,12 @@ use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Rounds after which both sides agree.
 const ROUNDS_MAX: usize = 80;
+/// Time that passes from one to the next.
+const ROUND: Duration = Duration::from_millis(50);
 /// More writes than a scenario makes.
 const WRITES_MAX: u64 = 2000;
 /// Events that the kernel keeps for one who does not read them, and some.
@@ -56,12 +59,12 @@ impl Plot {
     async fn with(place: Place, limits: Limits) -> Plot {
         let ground = Ground::new(limits, place).await;
         let mut plot = Plot { ground, stories: Stories::default() };
-        assert!(plot.settle());
+        assert!(plot.settle().await);
         plot
     }
 
     /// Until both sides agree. False: the machine crashed before.
-    fn settle(&mut self) -> bool {
+    async fn settle(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
             if self.keeper.round().is_err() {
                 assert!(self.disk.has_crashed(), "nothing else went wrong");
@@ -70,6 +73,8 @@ impl Plot {
             if self.keeper.is_settled() && self.keeper.round().is_ok() && self.keeper.is_settled() {
                 return true;
             }
+            // What was written to while it was read is read again after a while.
+            tokio::time::advance(ROUND).await;
         }
         if self.disk.has_crashed() {
             return false;
@@ -86,8 +91,8 @@ impl Plot {
     }
 
     /// Both sides are the same, and nothing got lost.
-    fn agree(&mut self) {
-        assert!(self.settle());
+    async fn agree(&mut self) {
+        assert!(self.settle().await);
         let (tree, volume) = (self.tree(), self.party.tree());
         assert_eq!(tree, volume, "tree, and volume");
         let staged = fs::read_dir(self.path(".farfs-tree")).unwrap().count();
@@ -228,7 +233,7 @@ async fn much(plot: &mut Plot) {
     for act in [Act::MakeDirectory(3), Act::Store(4), Act::Save(0), Act::Store(1)] {
         plot.here(&act);
     }
-    assert!(plot.settle());
+    assert!(plot.settle().await);
     plot.there(&Act::Store(0)).await;
     plot.here(&Act::Save(0));
     plot.there(&Act::Store(4)).await;
@@ -246,12 +251,12 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
         let mut plot = Plot::new(Place::Beside).await;
         much(&mut plot).await;
         plot.disk.crash_after(writes);
-        if plot.settle() {
+        if plot.settle().await {
             assert!(writes > 20, "{writes}");
             return;
         }
         let mut plot = plot.restarted().await;
-        plot.agree();
+        plot.agree().await;
     }
     panic!("the scenario makes more than {WRITES_MAX} writes");
 }
@@ -263,12 +268,12 @@ async fn a_crash_while_large_files_are_under_way_loses_nothing() {
         let mut plot = Plot::of_large_files(Place::Beside).await;
         much(&mut plot).await;
         plot.disk.crash_after(writes);
-        if plot.settle() {
+        if plot.settle().await {
             assert!(writes > 20, "{writes}");
             return;
         }
         let mut plot = plot.restarted().await;
-        plot.agree();
+        plot.agree().await;
     }
     panic!("the scenario makes more than {WRITES_MAX} writes");
 }
@@ -293,7 +298,7 @@ async fn a_crash_while_the_disk_of_the_tree_is_full_loses_nothing() {
                 let _ = plot.keeper.round();
             }
             plot.tree_disk.make_room();
-            plot.agree();
+            plot.agree().await;
         }
     }
 }
@@ -306,14 +311,14 @@ async fn a_crash_while_a_device_stores_into_a_file_of_several_names_leaves_one_f
         for name in ["a", "c"] {
             fs::hard_link(plot.path("b"), plot.path(name)).unwrap();
         }
-        assert!(plot.settle());
+        assert!(plot.settle().await);
         plot.there(&Act::Store(1)).await;
         plot.disk.crash_after(writes);
-        let is_done = plot.settle();
+        let is_done = plot.settle().await;
         if !is_done {
             plot = plot.restarted().await;
         }
-        plot.agree();
+        plot.agree().await;
         assert_eq!(plot.tree(), "a: there 2\nb: there 2\nc: there 2", "{writes}");
         let numbers = ["a", "b", "c"].map(|name| fs::metadata(plot.path(name)).unwrap().ino());
         assert_eq!(numbers, [numbers[0]; 3], "{writes}: the tree");
@@ -334,16 +339,16 @@ async fn what_programs_do_before_the_server_is_up_again_is_done_to_what_it_had_p
         for writes in 0..WRITES_MAX {
             let mut plot = Plot::new(Place::Beside).await;
             plot.here(&Act::Store(0));
-            assert!(plot.settle());
+            assert!(plot.settle().await);
             plot.there(&Act::Store(0)).await;
             plot.disk.crash_after(writes);
-            if plot.settle() {
+            if plot.settle().await {
                 assert!(writes > 5, "{act:?}: {writes}");
                 break;
             }
             plot.here(&act);
             let mut plot = plot.restarted().await;
-            plot.agree();
+            plot.agree().await;
         }
     }
 }
@@ -364,7 +369,7 @@ async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
         plot.there(&Act::Store(4)).await;
         let _ = plot.keeper.round();
         plot.tree_disk.make_room();
-        plot.agree();
+        plot.agree().await;
     }
     assert!(waited > 0);
 }
@@ -381,7 +386,7 @@ async fn a_full_disk_of_the_server_holds_up_what_programs_did_and_loses_nothing(
         plot.here(&Act::Store(0));
         let _ = plot.keeper.round();
         plot.disk.make_room();
-        plot.agree();
+        plot.agree().await;
     }
 }
 
@@ -389,7 +394,7 @@ async fn a_full_disk_of_the_server_holds_up_what_programs_did_and_loses_nothing(
 async fn what_no_event_tells_of_because_there_were_too_many_is_found() {
     let mut plot = Plot::new(Place::Apart).await;
     plot.here(&Act::Store(0));
-    plot.agree();
+    plot.agree().await;
     for number in 0..EVENTS / 2 {
         let path = plot.path(if number % 2 == 0 { "one" } else { "two" });
         fs::File::create(&path).unwrap();
@@ -398,7 +403,7 @@ async fn what_no_event_tells_of_because_there_were_too_many_is_found() {
     // The queue of the kernel is full by now.
     plot.here(&Act::Store(0));
     plot.here(&Act::Save(1));
-    plot.agree();
+    plot.agree().await;
     assert!(plot.party.tree().contains("a: here"), "{}", plot.party.tree());
 }
 
@@ -444,14 +449,14 @@ async fn play(moves: Vec<Move>, large: bool) {
             Move::Round => drop(plot.keeper.round().unwrap()),
             Move::Crash(writes) => {
                 plot.disk.crash_after(*writes);
-                if plot.settle() {
+                if plot.settle().await {
                     plot.disk.kill();
                 }
                 plot = plot.restarted().await;
             }
         }
     }
-    plot.agree();
+    plot.agree().await;
 }
 
 proptest! {
