@@ -203,7 +203,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Before a lock is given up that others could not share: stores what was written under it.
+    /// Whether a lock leaves others in who could not share what was held before.
+    pub fn weakens_lock(&self, call: &LockCall) -> bool {
+        self.locks().weakens(call)
+    }
+
+    /// Before a lock is given up that others could not share, or shared with them: stores what was
+    /// written under it.
     pub fn before_unlock(&self, caller: Caller, call: &LockCall) -> Step<Done<()>> {
         let exclusive = self.locks().holds_exclusively(call.file, call.owner);
         if exclusive && self.leases_locks() {

@@ -290,6 +290,13 @@ impl Table {
         held.is_some_and(|held| held.iter().any(|lock| lock.exclusive))
     }
 
+    /// Whether an owner gives up that nobody else may hold a stretch, and keeps it all the same.
+    pub fn weakens(&self, call: &LockCall) -> bool {
+        let held = self.files.get(&call.file).and_then(|of_file| of_file.held.of(call.owner));
+        // Of two that can be shared, neither excludes the other.
+        !call.lock.exclusive && held.is_some_and(|held| held.in_the_way_of(&call.lock).is_some())
+    }
+
     /// What is in the way here, and whose it is. The second: whether others need be asked.
     pub fn look(&self, call: &LockCall, scope: Scope) -> (Option<(Lock, u32)>, bool) {
         let Some(of_file) = self.files.get(&call.file) else {

@@ -186,6 +186,38 @@ fn who_gets_a_lock_reads_what_was_written_under_it_elsewhere() {
     }
 }
 
+#[test]
+fn who_shares_a_lock_that_was_exclusive_reads_what_was_written_under_it_elsewhere() {
+    let (_world, _server, a, b) = two("connected");
+    for (name, by_flock) in [("one", true), ("other", false)] {
+        let (here, there) = open_at_both(&a, &b, name);
+        for (writer, reader, round) in [(&here, &there, 1), (&there, &here, 2), (&here, &there, 3)]
+        {
+            let lock = |file: &File, exclusive: bool| match by_flock {
+                true if exclusive => flock(file, FlockOperation::LockExclusive).unwrap(),
+                true => flock(file, FlockOperation::LockShared).unwrap(),
+                false => {
+                    let typ = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+                    asked(libc::F_OFD_SETLKW, file, typ, 0, 8).map(drop).unwrap();
+                }
+            };
+            lock(writer, true);
+            writer.write_all_at(&[round; 8], 0).unwrap();
+            lock(writer, false);
+            lock(reader, false);
+            let mut bytes = [0; 8];
+            reader.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, [round; 8], "flock: {by_flock}");
+            for file in [writer, reader] {
+                match by_flock {
+                    true => flock(file, FlockOperation::Unlock).unwrap(),
+                    false => record(Kind::OfDescriptions, file, libc::F_UNLCK, 0, 8).unwrap(),
+                }
+            }
+        }
+    }
+}
+
 /// Rollback journals: every transaction locks bytes of one page, and reads what others wrote.
 #[test]
 fn two_machines_count_in_one_database_and_lose_nothing() {

@@ -55,6 +55,28 @@ pub(crate) fn set<U: Upstream, C: Containers>(
         return unlock(driver, asked, lock, reply);
     }
     let call = Call::of("setlk", asked.request, asked.ino);
+    if !driver.client().weakens_lock(&lock) {
+        return lock_now(driver, call, lock, waits, reply);
+    }
+    let (caller, again) = (caller(asked.request), driver.clone());
+    driver.serve(
+        call,
+        move |client: &Client<U, C>| client.before_unlock(caller, &lock),
+        move |stored| match stored {
+            Ok(()) => lock_now(&again, call, lock, waits, reply),
+            // What was held stays held.
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+fn lock_now<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    call: Call,
+    lock: LockCall,
+    waits: bool,
+    reply: ReplyEmpty,
+) {
     match driver.client().try_lock(&lock) {
         Ok(Tried::Done) => return tell(driver, call, lock.file, reply),
         // Who asked flock for more may have given up what it had.
