@@ -69,7 +69,14 @@ impl<K: Container> Files<K> {
     /// Whether the kernel goes by the size of this version: nothing has put it in doubt, and it
     /// has the contents. So it is where what is written here hides what was stored before it.
     pub fn knows_size(&self, file: FileId, version: Stamp) -> bool {
-        !self.size_told.contains_key(&file) && self.shown.get(&file) == Some(&version)
+        let has_it = self.shown.get(&file) == Some(&version) || self.shows_what_is_written(file);
+        !self.size_told.contains_key(&file) && has_it
+    }
+
+    /// Whether whoever opens the file gets what is being written here, whatever is said of what is
+    /// stored. What was stored and is written over may be said to be there now.
+    fn shows_what_is_written(&self, file: FileId) -> bool {
+        self.newest(file).is_some_and(|(_, open)| open.presence.dirty.is_some())
     }
 
     /// The kernel has asked, and is told of the version. It asks before it opens a file of which
@@ -95,7 +102,9 @@ impl<K: Container> Files<K> {
     /// would be cut, or filled up with zeros, to that size.
     pub fn doubt_sizes(&mut self, files: &[FileId], now: Moment) {
         for file in files {
-            self.note_size(*file, SizeTold::Doubtful { since: now });
+            if !self.shows_what_is_written(*file) {
+                self.note_size(*file, SizeTold::Doubtful { since: now });
+            }
         }
         self.size_told.retain(|_, told| told.counts(now));
     }
@@ -136,7 +145,10 @@ impl<K: Container> Files<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::ReplicaId;
+    use crate::presence::{Dirty, Presence};
+    use model::{Contents, ReplicaId};
+    use store::Containers;
+    use store::container::Key;
     use store::memory::MemoryContainers;
     use world::World;
 
@@ -165,6 +177,23 @@ mod tests {
         assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
         assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
     }
+    #[test]
+    fn what_is_said_beneath_what_is_being_written_puts_nothing_in_doubt() {
+        let now = World::simulated(0, 1).clock.moment();
+        let container = MemoryContainers::default().open(Key { file: FILE.0, generation: 0 }, true);
+        let mut presence = Presence::new(0, version(2), Contents::EMPTY, 0);
+        presence.dirty = Some(Dirty::new(version(1), 0));
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        files.open.insert((FILE, 0), OpenFile::new(container.unwrap().unwrap(), presence));
+        files.doubt_sizes(&[FILE], now);
+        assert!(!files.size_is_in_doubt(FILE, version(3), now));
+        assert!(files.knows_size(FILE, version(1)), "it was patched to be upon that");
+        files.open.get_mut(&(FILE, 0)).unwrap().presence.dirty = None;
+        files.doubt_sizes(&[FILE], now);
+        assert!(files.size_is_in_doubt(FILE, version(3), now));
+        assert!(!files.knows_size(FILE, version(2)));
+    }
+
     #[test]
     fn the_size_of_what_the_kernel_has_is_known_unless_another_version_is_said_to_be_there() {
         let now = World::simulated(0, 1).clock.moment();
