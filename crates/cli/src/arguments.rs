@@ -1,8 +1,8 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    check, completions, conflicts, device, explain, gc, history, invite, man, mode, mount,
-    mount_farfs, restore, serve, snapshot, status, umount, volume, wait,
+    check, completions, conflicts, device, explain, gc, history, invite, log, man, mode, mount,
+    mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -40,7 +40,10 @@ enum Command {
     Umount(umount::Umount),
     Status(status::Show),
     Wait(wait::Wait),
+    Log(log::Log),
     Mode(mode::Mode),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
     Explain(explain::Explain),
     Snapshot(snapshot::Snapshot),
     History(history::History),
@@ -71,7 +74,10 @@ impl Arguments {
             Command::Umount(command) => command.run(),
             Command::Status(command) => command.run(),
             Command::Wait(command) => command.run(),
+            Command::Log(command) => command.run(),
             Command::Mode(command) => command.run(),
+            Command::Pause(command) => command.run(),
+            Command::Resume(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Snapshot(command) => command.run(),
             Command::History(command) => command.run(),

@@ -339,6 +339,24 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.uplink.nudge();
             Ok(Reply::Done)
         }
+        Question::Log { file, files_max } => {
+            let volume = shared.volume.clone();
+            let look = move || volume.pending_log(file.map(FileId), files_max);
+            let log = tokio::task::spawn_blocking(look).await??;
+            Ok(Reply::Log(Box::new(log)))
+        }
+        Question::Pause(paused) => {
+            shared.volume.pause(paused)?;
+            Ok(Reply::Done)
+        }
+        Question::Logged => {
+            shared.volume.logged().await?;
+            Ok(Reply::Done)
+        }
+        Question::Visible => {
+            shared.volume.visible().await.map_err(looked_back)?;
+            Ok(Reply::Done)
+        }
         Question::Told { file } => {
             shared.volume.damage_told(file.map(FileId))?;
             Ok(Reply::Done)

@@ -23,6 +23,7 @@ mod orders;
 mod output;
 mod owner;
 mod past;
+mod pending;
 mod places;
 mod plan;
 mod processes;

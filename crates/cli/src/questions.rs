@@ -6,7 +6,7 @@ use crate::mounts::Entry;
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
-use client::Explanation;
+use client::{Explanation, PendingLog};
 use protocol::Status;
 use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,17 @@ pub enum Question {
     Told {
         file: Option<u64>,
     },
+    /// What is pending, of one file or of all, of at most so many files.
+    Log {
+        file: Option<u64>,
+        files_max: usize,
+    },
+    /// Holds back what nobody waits for, or goes on with it.
+    Pause(bool),
+    /// Waits until all that was done is on this machine's disk.
+    Logged,
+    /// Waits until everybody who asked has been told of what the server has taken.
+    Visible,
     /// Tries to connect now, and to send what the server had no room for.
     Hurry,
     /// Something of earlier states.
@@ -50,12 +61,14 @@ pub enum Reply {
     Status(Box<Status>),
     Explanation(Box<Explanation>),
     Found(Written),
+    Log(Box<PendingLog>),
     Done,
 }
 
 fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
     let within = match question {
         Question::Explain { .. } => FETCHED_WITHIN,
+        Question::Logged | Question::Visible | Question::Log { .. } => FETCHED_WITHIN,
         Question::LookBack { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
@@ -106,6 +119,14 @@ pub fn status(mount: &Entry) -> Result<Status> {
 pub fn explain(mount: &Entry, file: u64, path: String) -> Result<Explanation> {
     match ask(mount, &Question::Explain { file, path })? {
         Reply::Explanation(explanation) => Ok(*explanation),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// What is pending, of one file or of all.
+pub fn log(mount: &Entry, file: Option<u64>, files_max: usize) -> Result<PendingLog> {
+    match ask(mount, &Question::Log { file, files_max })? {
+        Reply::Log(log) => Ok(*log),
         _ => Err(unexpected(mount)),
     }
 }

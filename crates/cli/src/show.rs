@@ -8,6 +8,10 @@ use protocol::{
 };
 use std::fmt::Write;
 
+mod log;
+
+pub use log::{left, log};
+
 /// A round trip that was measured longer ago is said to be old.
 const STALE_SECS: f64 = 10.0;
 
@@ -71,7 +75,8 @@ pub fn mode(status: &Status) -> String {
         _ => " (the mode that is set needs the link)",
     };
     let read_only = if status.read_only { ", read-only" } else { "" };
-    format!("{mode}{chosen}{read_only}")
+    let paused = if status.paused { ", paused" } else { "" };
+    format!("{mode}{chosen}{paused}{read_only}")
 }
 
 fn link(link: &LinkStatus) -> String {
@@ -132,6 +137,8 @@ pub fn pending(pending: &Pending) -> String {
     }
     if let Some(trouble) = &pending.trouble {
         let _ = write!(text, "; not taken so far: {trouble}");
+    } else if let Some(why) = &pending.held_back {
+        let _ = write!(text, "; held back: {why}");
     }
     if let Some(written) = written {
         let _ = write!(text, "; {written}");
@@ -225,6 +232,7 @@ mod tests {
             mode_wanted: "auto".into(),
             alone: false,
             locks_shared: false,
+            paused: false,
             read_only: false,
             replica: Some(3),
             seen: 9,
@@ -242,6 +250,7 @@ mod tests {
                 oldest_secs: Some(130),
                 open_for_writing: 1,
                 trouble: None,
+                held_back: None,
             },
             traffic: vec![ClassBytes { class: "replay".into(), sent: 10, received: 2 }],
             wire_bytes_sent: 100,

@@ -213,7 +213,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let core = Core::new(log, meta);
         let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
         let known = core.meta.replica.is_some();
-        let connection = Connection::new(settings.mode, world.clock.moment(), known);
+        let now = (world.clock.moment(), core.meta.paused == Some(true));
+        let connection = Connection::new(settings.mode, now, known);
         let client = Client {
             inner: Arc::new(Inner {
                 tables: stores.tables,

@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub looks_back: bool,
     /// The replica above takes removals ahead of their turn.
     pub takes_ahead: bool,
+    /// The replica above says when everybody has been told.
+    pub tells: bool,
     /// The replica above leases locks. None: it has not been asked yet.
     pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
@@ -44,6 +46,8 @@ pub(crate) struct Connection {
     pub alone: bool,
     /// It has no room for what is pending.
     pub full: bool,
+    /// Nothing that nobody waits for goes over the link.
+    pub paused: bool,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -64,7 +68,12 @@ const HURRY_FOR: Duration = Duration::from_secs(60);
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
-    pub fn new(wanted: WantedMode, now: Moment, volume_known: bool) -> Connection {
+    /// `now`, and whether it was paused before.
+    pub fn new(
+        wanted: WantedMode,
+        (now, paused): (Moment, bool),
+        volume_known: bool,
+    ) -> Connection {
         let mode = match wanted {
             WantedMode::Fixed(mode) => mode,
             WantedMode::Auto => Mode::Partial,
@@ -77,6 +86,7 @@ impl Connection {
             attaching: false,
             gathers: false,
             takes_ahead: false,
+            tells: false,
             assembles: false,
             looks_back: false,
             leases_locks: None,
@@ -91,6 +101,7 @@ impl Connection {
             lease: Duration::ZERO,
             alone: false,
             full: false,
+            paused,
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

@@ -8,7 +8,6 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::failures::of_chunks;
-use crate::mode;
 use crate::plan::describe_container;
 use crate::portions::carried;
 use crate::presence::Presence;
@@ -180,7 +179,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn may_give(&self) -> bool {
         let (attached, replays) = {
             let connection = self.connection();
-            (connection.attached, mode::replays(connection.mode))
+            (connection.attached, connection.replays())
         };
         attached && replays && self.core().log.pending_len() == 0
     }

@@ -43,6 +43,8 @@ mod pace;
 mod parcel;
 mod part;
 mod past;
+mod paused;
+mod pending;
 mod plan;
 mod portions;
 mod presence;
@@ -80,6 +82,7 @@ pub use client::{Client, ClientError, Stores};
 pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;
+pub use pending::{HeldBack, PendingFile, PendingLog};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step,

@@ -52,6 +52,9 @@ pub struct Meta {
     /// What the volume may have, and has, as last said.
     #[n(13)]
     pub allowance: Option<Allowance>,
+    /// The user wants nothing to be sent, or fetched ahead.
+    #[n(14)]
+    pub paused: Option<bool>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -99,6 +102,7 @@ impl Default for Meta {
             may_leave: None,
             lost: None,
             allowance: None,
+            paused: None,
         }
     }
 }
@@ -163,6 +167,7 @@ mod tests {
             may_leave: None,
             lost: None,
             allowance: None,
+            paused: None,
         }
     }
 

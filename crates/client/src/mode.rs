@@ -49,6 +49,11 @@ pub fn choose(wanted: WantedMode, link: LinkView, before: Mode) -> Mode {
     }
 }
 
+/// The mode where nothing is sent for now: nobody waits for what does not leave.
+pub fn where_paused(mode: Mode, paused: bool) -> Mode {
+    if paused && mode == Mode::Connected { Mode::Partial } else { mode }
+}
+
 /// An update is done only when the replica above has taken it.
 pub fn waits_for_verdicts(mode: Mode) -> bool {
     mode == Mode::Connected

@@ -6,7 +6,6 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, Core, error_of};
-use crate::mode;
 use crate::needs::files_of;
 use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
@@ -105,7 +104,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn may_replay(&self) -> bool {
         let (attached, replays) = {
             let connection = self.connection();
-            (connection.attached, mode::replays(connection.mode))
+            (connection.attached, connection.replays())
         };
         attached && replays && self.core().log.pending_len() > 0
     }

@@ -227,6 +227,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.assembles = attached.assembles == Some(true);
             connection.looks_back = attached.looks_back == Some(true);
             connection.takes_ahead = attached.takes_ahead == Some(true);
+            connection.tells = attached.tells == Some(true);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;
@@ -419,6 +420,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             alone: connection.alone && !connection.full,
         };
         let mode = mode::choose(connection.wanted, link, connection.mode);
+        let mode = mode::where_paused(mode, connection.paused);
         if mode != connection.mode {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
             connection.mode = mode;

@@ -33,12 +33,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let inner = &*self.inner;
         let quality = inner.upstream.quality();
         let traffic = inner.upstream.traffic();
-        let (mode, wanted, attached, alone, trouble) = {
+        let (mode, wanted, attached, (alone, paused), trouble) = {
             let connection = self.connection();
             let trouble = connection.trouble.as_ref().map(ToString::to_string);
             let left = connection.left.then(|| Unreachable::Unwanted.to_string());
             let trouble = left.or(connection.obstacle.clone()).or(trouble);
-            (connection.mode, connection.wanted, connection.attached, connection.alone, trouble)
+            let others = (connection.alone, connection.paused);
+            (connection.mode, connection.wanted, connection.attached, others, trouble)
         };
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let traffic_rows = Class::ALL
@@ -66,6 +67,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 WantedMode::Fixed(mode) => name_of(mode).into(),
             },
             alone,
+            paused,
             locks_shared: self.leases_locks(),
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
@@ -115,6 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let files = self.files();
             (files.written() as u64, files.left_over().len() as u64)
         };
+        let held_back = self.held_back().map(|why| why.to_string());
         let core = self.core();
         let oldest = core.log.pending_from(0, 1).ok();
         let oldest = oldest.and_then(|first| first.first().map(|update| update.at.secs));
@@ -125,6 +128,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             oldest_secs: oldest.map(|at| u64::try_from(now.secs - at).unwrap_or(0)),
             open_for_writing: written - left_over,
             trouble: core.setback.clone().filter(|_| core.log.pending_len() > 0),
+            held_back,
         }
     }
 
@@ -282,7 +286,7 @@ fn name_of(mode: Mode) -> &'static str {
     }
 }
 
-fn describe(update: &Update) -> String {
+pub(crate) fn describe(update: &Update) -> String {
     let what = match &update.change {
         Change::Make { name, .. } => format!("made as {name}"),
         Change::Link { name, .. } => format!("linked as {name}"),

@@ -279,7 +279,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let replays = {
             let connection = self.connection();
-            connection.attached && mode::replays(connection.mode)
+            connection.attached && connection.replays()
                 || matches!(connection.wanted, WantedMode::Auto) && !patience.is_zero()
         };
         if replays {

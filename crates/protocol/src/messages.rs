@@ -7,12 +7,14 @@ use minicbor::{Decode, Encode};
 use model::{Allowance, ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
 mod carried;
+mod class;
 mod gathered;
 mod locking;
 pub mod past;
 mod verdict;
 mod wanted;
 
+pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
 pub use verdict::{Objection, Submitted, Verdict};
@@ -159,6 +161,10 @@ pub enum Request {
     /// Earlier states. Only where `Attached` says that they are known there.
     #[n(14)]
     Past(#[n(0)] past::Past),
+    /// Answered when everybody who asked to be told has taken in all that was committed before, or
+    /// has no lease any more. Only where `Attached` says that it is known.
+    #[n(17)]
+    Told,
 }
 
 /// Names in one question, at most.
@@ -267,6 +273,9 @@ pub enum Response {
     Inside(#[n(0)] ByteVec),
     #[n(16)]
     Past(#[n(0)] past::Found),
+    /// Everybody has been told of what was committed up to here.
+    #[n(19)]
+    Told(#[n(0)] Seq),
 }
 
 /// Why a request cannot be done.
@@ -350,6 +359,9 @@ pub struct Attached {
     /// `ahead` of a `Submit` is known. None: it is not.
     #[n(13)]
     pub takes_ahead: Option<bool>,
+    /// `Told` is answered. None: it is not known.
+    #[n(16)]
+    pub tells: Option<bool>,
 }
 
 /// How a volume's contents are cut.
@@ -477,24 +489,6 @@ pub struct Totals {
     pub files: u64,
     #[n(3)]
     pub files_free: u64,
-}
-
-/// Traffic classes, drawn by lottery 8 : 3 : 1, prefetch with what is left.
-/// From: partially connected operation, 5.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
-    /// Names, attributes, an update that somebody waits for.
-    Interactive,
-    /// Contents that somebody waits for.
-    Demand,
-    /// Updates that nobody waits for.
-    Replay,
-    /// What may be wanted later.
-    Prefetch,
-}
-
-impl Class {
-    pub const ALL: [Class; 4] = [Class::Interactive, Class::Demand, Class::Replay, Class::Prefetch];
 }
 
 #[cfg(test)]

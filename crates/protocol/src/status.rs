@@ -43,6 +43,9 @@ pub struct Status {
     #[serde(default)]
     pub locks_shared: bool,
     pub read_only: bool,
+    /// Nothing that nobody waits for goes over the link, by the user's wish.
+    #[serde(default)]
+    pub paused: bool,
     pub replica: Option<u32>,
     /// Position in the origin's log up to which this client has seen what others did.
     pub seen: u64,
@@ -179,6 +182,9 @@ pub struct Pending {
     /// Why the server did not take what was last sent, in words for the user.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// Why nothing of it leaves just now, in words for the user.
+    #[serde(default)]
+    pub held_back: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -305,6 +305,23 @@ impl Holders {
         waits
     }
 
+    /// Clients that may go by what was so before all that is published, and the position up to which
+    /// they are to say that they have taken it in.
+    pub fn untold(&mut self, by: ReplicaId, now: Moment) -> (Vec<Wait>, Seq) {
+        let upto = self.published;
+        let mut waits = Vec::new();
+        for (replica, holder) in &mut self.by_replica {
+            let is_told = holder.acknowledged.is(|seen| *seen >= upto);
+            if *replica == by || is_told || holder.lease_end <= now {
+                continue;
+            }
+            let acknowledged = holder.acknowledged.watch();
+            holder.note_position(upto, 0);
+            waits.push(Wait { replica: *replica, acknowledged, until: holder.lease_end });
+        }
+        (waits, upto)
+    }
+
     /// What does not fit into an answer comes with a notice.
     pub fn note(&mut self, place: &Place, keys: &Touched, showing: &Showing) {
         if let Some(holder) = self.at(place) {

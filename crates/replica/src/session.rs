@@ -15,7 +15,7 @@ use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Round;
 use chunks::Squeeze;
-use model::{Allowance, ReplicaId};
+use model::{Allowance, ReplicaId, Seq};
 use protocol::past::{Found, Past};
 use protocol::{
     Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
@@ -135,8 +135,19 @@ impl OriginSession {
                 Ok(Response::Renewed { tail, wanted: self.asked().await, allowance })
             }
             Request::Past(past) => self.look_back(past).await.map(Response::Past),
+            Request::Told => Ok(Response::Told(self.told().await?)),
             request => self.show(self.place()?, request).await,
         }
+    }
+
+    /// Waits until nobody goes by what was so before what is committed now.
+    async fn told(&self) -> Result<Seq, Refusal> {
+        let by = self.place()?.replica;
+        let now = self.inner.world.clock.moment();
+        let (waits, upto) = self.volume.holders().untold(by, now);
+        await_holders(&self.inner, &self.volume, waits, upto).await;
+        await_grace(&self.inner, &self.volume, by, upto).await;
+        Ok(upto)
     }
 
     /// What is missing here, and what of it this client is asked for.
@@ -238,6 +249,7 @@ impl OriginSession {
             assembles: Some(true),
             looks_back: Some(true),
             takes_ahead: Some(true),
+            tells: Some(true),
             allowance: self.allowance(place.replica).await?,
         })
     }
@@ -328,6 +340,7 @@ fn answer_reading(
         | Request::Put { .. }
         | Request::Submit(_)
         | Request::Past(_)
+        | Request::Told
         | Request::Leave => Err(Refusal::Malformed("a request that changes something".into())),
     };
     Ok(done)

@@ -21,6 +21,7 @@ pub use set_back::{files_beyond, set_back, told};
 
 use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Read, StoreError};
 
 pub(crate) const NODES: &str = "partial-nodes";
@@ -182,6 +183,28 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// As `name_of`, of many files at once; those of which none is known here are left out.
+    pub fn names_of(
+        &self,
+        files: &BTreeSet<FileId>,
+    ) -> Result<BTreeMap<FileId, (FileId, Name)>, Missing> {
+        let (mut from, mut names) = (Vec::new(), BTreeMap::new());
+        for _ in 0..LOOKED_AT_MAX / SCAN_ROWS_MAX {
+            if names.len() == files.len() {
+                break;
+            }
+            let page = self.read.scan(ENTRIES, &from, rows::ALL_ENTRIES, SCAN_ROWS_MAX)?;
+            let Some((last, _)) = page.last() else { break };
+            from = rows::after(last);
+            for (key, value) in &page {
+                let shown = EntryRow::decode(value)?.shown().filter(|file| files.contains(file));
+                let Some(file) = shown else { continue };
+                names.insert(file, (rows::entry_directory(key)?, rows::entry_name(key)?));
+            }
+        }
+        Ok(names)
     }
 
     fn entry_row(&self, directory: FileId, name: &Name) -> Result<EntryRow, Missing> {

@@ -2,58 +2,113 @@
 
 use crate::exit::{self, Exit, fail};
 use crate::mounts::{self, Entry};
+use crate::pending::Part;
 use crate::questions::{self, Question};
 use crate::show;
 use crate::units::Patience;
 use anyhow::Result;
+use client::PendingLog;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A long log is not read over and over: at most one moment in so many goes by it.
+const LOOKS_ONE_IN: u32 = 10;
+/// How often a terminal is told how much is left.
+const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// Wait until everything has been sent
 ///
-/// Of a file: until that file's changes are at the server. Of a mount point or directory: until
-/// nothing of the mount is pending. After that the machine can be switched off for good. If the
-/// disk of this machine has not kept what was written, this ends with an error that says so, once.
+/// Of a file: until that file's changes are at the server. Of a directory: until those of all
+/// below it are. Of a mount point: until nothing of the mount is pending. After that the machine can
+/// be switched off for good. If the disk of this machine has not kept what was written, this ends
+/// with an error that says so, once. A terminal is shown how much is left.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs wait
      farfs wait --timeout 10m ~/work
-     farfs wait ~/work/report.txt && echo it is safe",
-    &[Exit::Damaged, Exit::NotFound, Exit::Pending],
+     farfs wait ~/work/report.txt && echo it is safe
+     farfs wait --until visible ~/work/report.txt ~/work/figures",
+    &[Exit::Unreachable, Exit::Damaged, Exit::NotFound, Exit::Pending],
 ))]
 pub struct Wait {
-    /// A mount point or a path in a mount [default: the only mount]
-    path: Option<PathBuf>,
+    /// Mount points or paths in mounts [default: the only mount]
+    paths: Vec<PathBuf>,
+    /// What to wait for
+    #[arg(long, value_enum, default_value = "home")]
+    until: Until,
     /// How long to wait
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Patience,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// How far changes are to have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Until {
+    /// On this machine's disk
+    Logged,
+    /// On another machine
+    Safe,
+    /// At the server, and everybody who has it mounted has been told
+    Visible,
+    /// At the server
+    Home,
 }
 
 impl Wait {
     pub fn run(self) -> Result<()> {
-        let path = self.path.as_deref().map(mounts::absolute).transpose()?;
+        let until = Instant::now() + self.timeout.0;
+        let progress = Progress::new(!self.quiet);
+        if self.paths.is_empty() {
+            return self.one(None, until, progress);
+        }
+        self.paths.iter().try_for_each(|path| self.one(Some(path), until, progress))
+    }
+
+    fn one(&self, path: Option<&PathBuf>, until: Instant, progress: Progress) -> Result<()> {
+        let path = path.map(|path| mounts::absolute(path)).transpose()?;
         let mount = mounts::meant(path.as_deref())?;
-        sent(&mount, path.as_deref(), self.timeout.0)?;
+        if self.until == Until::Logged {
+            return questions::tell(&mount, &Question::Logged);
+        }
+        // With one server, what is on another machine is at home.
+        sent(&mount, path.as_deref(), until, progress)?;
+        if self.until == Until::Visible {
+            questions::tell(&mount, &Question::Visible)?;
+        }
         tell_of_damage(&mount, path.as_deref())
     }
 }
 
 /// Waits until nothing of the mount is pending.
 pub fn until_sent(mount: &Entry, within: Duration) -> Result<()> {
-    sent(mount, None, within)
+    sent(mount, None, Instant::now() + within, Progress { shown: false })
 }
 
-fn sent(mount: &Entry, path: Option<&Path>, within: Duration) -> Result<()> {
+fn sent(mount: &Entry, path: Option<&Path>, until: Instant, mut progress: Progress) -> Result<()> {
     questions::tell(mount, &Question::Hurry)?;
-    let until = Instant::now() + within;
+    let part = Part::of(mount, path)?;
+    let mut told = None::<Instant>;
     loop {
-        let Some(pending) = pending(mount, path)? else { return Ok(()) };
-        if Instant::now() >= until {
-            return Err(fail(Exit::Pending, format!("not yet at the server: {pending}")));
+        let begun = Instant::now();
+        let Some(pending) = pending(mount, &part)? else {
+            progress.end();
+            return Ok(());
+        };
+        let now = Instant::now();
+        if now >= until {
+            progress.end();
+            return Err(fail(Exit::Pending, format!("not yet at the server: {}", why(&pending))));
         }
-        std::thread::sleep(LOOK_EVERY);
+        if told.is_none_or(|told| now.duration_since(told) >= TELL_EVERY) {
+            progress.tell(&why(&pending));
+            told = Some(now);
+        }
+        std::thread::sleep(LOOK_EVERY.max((now - begun) * LOOKS_ONE_IN).min(until - now));
     }
 }
 
@@ -75,14 +130,52 @@ fn file_meant(path: Option<&Path>) -> Option<&Path> {
     path.filter(|path| std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()))
 }
 
-/// What is pending, in words.
-fn pending(mount: &Entry, path: Option<&Path>) -> Result<Option<String>> {
-    if let Some(file) = file_meant(path) {
-        let explained =
-            questions::explain(mount, mounts::inode(file)?, file.display().to_string())?;
-        let waiting = explained.pending;
-        return Ok((!waiting.is_empty()).then(|| waiting.join("; ")));
+/// What is pending, if anything is.
+fn pending(mount: &Entry, part: &Part) -> Result<Option<PendingLog>> {
+    // What was closed and is not stored yet is no update, and is told of by the status alone.
+    if matches!(part, Part::All) {
+        let pending = questions::status(mount)?.pending;
+        if pending.updates == 0 {
+            return Ok(None);
+        }
+        let log = part.log(mount, 0)?;
+        let updates = pending.updates.max(log.updates);
+        return Ok(Some(PendingLog { updates, ..log }));
     }
-    let status = questions::status(mount)?;
-    Ok((status.pending.updates > 0).then(|| show::pending(&status.pending)))
+    Ok(Some(part.log(mount, 1)?).filter(|log| log.updates > 0))
+}
+
+/// How much is left, how long that may take, and what is in its way.
+fn why(log: &PendingLog) -> String {
+    let mut text = show::left(log);
+    if let Some(why) = &log.held_back {
+        text.push_str(&format!("; held back: {why}"));
+    }
+    text
+}
+
+/// A line on a terminal that is written over.
+#[derive(Clone, Copy)]
+struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    fn new(wanted: bool) -> Progress {
+        Progress { shown: wanted && std::io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, text: &str) {
+        if self.shown {
+            eprint!("\r\x1b[Kwaiting: {text}");
+            // Nobody is owed a progress line.
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn end(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
 }

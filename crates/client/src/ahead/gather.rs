@@ -151,6 +151,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         connection.attached
             && connection.gathers
+            && !connection.paused
             && mode::validates(connection.mode)
             && connection.lease_holds(now)
     }

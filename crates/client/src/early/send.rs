@@ -4,7 +4,6 @@ use super::{Early, Steps, Work, most_early};
 use crate::client::{Client, error_of, failed};
 use crate::failures::of_chunks;
 use crate::files::{Altered, Front};
-use crate::mode;
 use crate::plan::{describe_container_again, is_home};
 use crate::portions::carried;
 use crate::replay_log::{Setback, pack_all};
@@ -102,7 +101,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (attached, replays) = {
             let connection = self.connection();
             // Where there is no room, what is written need not go in vain.
-            (connection.attached, mode::replays(connection.mode) && !connection.full)
+            (connection.attached, connection.replays() && !connection.full)
         };
         if !attached || !replays {
             return None;

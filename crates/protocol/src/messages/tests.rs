@@ -164,6 +164,7 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         looks_back: None,
         allowance: None,
         takes_ahead: None,
+        tells: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");

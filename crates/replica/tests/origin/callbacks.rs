@@ -2,7 +2,7 @@
 
 use crate::party::{Device, Party, name, unlink_of};
 use model::{Change, FileId, Kind, Seq};
-use protocol::{Response, Tail, Verdict};
+use protocol::{Request, Response, Tail, Verdict};
 use std::time::Duration;
 
 /// A device that has the root's entries cached.
@@ -84,6 +84,23 @@ async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_only_onc
     let (_, make) = ada.making(FileId::ROOT, "three", Kind::File);
     ada.strict(make).await;
     assert_eq!(clock.moment().since(start).as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_learns_when_everybody_has_been_told_of_what_nobody_waited_for() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let bob = watching(&party, "bob").await;
+    let clock = &party.world.clock;
+    let start = clock.moment();
+    let Response::Told(before) = ada.ask(Request::Told).await else { panic!("told") };
+    bob.ears.hang();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    assert!(matches!(ada.replay(make).await, Verdict::Taken(_)));
+    assert_eq!(clock.moment().since(start), Duration::ZERO, "nobody waits for it");
+    let Response::Told(after) = ada.ask(Request::Told).await else { panic!("told") };
+    assert!(after > before);
+    assert_eq!(clock.moment().since(start).as_secs(), 60, "bob had his lease so long");
 }
 
 #[tokio::test(start_paused = true)]

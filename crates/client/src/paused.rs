@@ -1,0 +1,38 @@
+//! Nothing is sent, or fetched ahead, for as long as the user wants.
+//! Holds: what somebody waits for is fetched all the same, and callbacks go on; what is pending
+//! stays pending, also over a new mount, until the user resumes.
+//! From: partially connected operation, section 5: replay "at the user's option".
+
+use crate::client::Client;
+use crate::connection::Connection;
+use crate::mode;
+use crate::types::Error;
+use protocol::Upstream;
+use store::Containers;
+
+impl Connection {
+    /// Pending updates may leave.
+    pub fn replays(&self) -> bool {
+        mode::replays(self.mode) && !self.paused
+    }
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Holds back all that nobody waits for, or goes on with it. That it is so is on the disk when
+    /// this returns.
+    pub fn pause(&self, paused: bool) -> Result<(), Error> {
+        {
+            let mut core = self.core();
+            core.meta.paused = paused.then_some(true);
+            core.unsaved = true;
+        }
+        self.connection().paused = paused;
+        tracing::info!(paused, "what is pending is held back, or goes on");
+        self.choose_mode();
+        self.inner.settled.notify_waiters();
+        self.inner.replay_wanted.notify_one();
+        self.inner.ahead_wanted.notify_one();
+        self.inner.giving_wanted.notify_one();
+        self.with_room(|| self.checkpoint())
+    }
+}

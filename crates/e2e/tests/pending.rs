@@ -1,0 +1,92 @@
+//! What is pending as its user sees it: told by file, held back and let go, waited for.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests of real mounts open files and start processes"
+)]
+
+use e2e::contents::noise;
+use e2e::mount::Wanted;
+use e2e::{Lane, Mount, World, eventually, run};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+
+fn log(mount: &Mount, more: &[&str]) -> Value {
+    let text = run(&mut mount.farfs("log", &[&["--json"], more].concat())).succeeds();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn paths(log: &Value) -> Vec<String> {
+    let files = log["files"].as_array().unwrap();
+    files.iter().map(|file| file["path"].as_str().unwrap_or("").to_owned()).collect()
+}
+
+#[test]
+fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_over_a_new_mount() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let mut writer = world.mount(&server, "writer", "auto");
+    let reader = world.mount(&server, "reader", "auto");
+    run(&mut writer.farfs("pause", &[])).succeeds();
+    fs::create_dir(writer.path("notes")).unwrap();
+    fs::write(writer.path("notes/large"), noise(1, 100_000)).unwrap();
+    fs::write(writer.path("small"), b"few").unwrap();
+    let told = log(&writer, &[]);
+    assert_eq!(paths(&told), ["notes", "notes/large", "small"]);
+    assert_eq!(told["held_back"], "paused");
+    assert_eq!(told["files"][1]["bytes"], 100_000);
+    let text = run(&mut writer.farfs("log", &[])).succeeds();
+    assert!(text.contains("notes/large") && text.contains("farfs resume"), "{text}");
+    // Nobody waits for what is not sent, though others use the volume.
+    assert_eq!(
+        (writer.mode().as_str(), writer.status()["paused"].clone()),
+        ("partial", true.into())
+    );
+    let waited = run(&mut writer.farfs("wait", &["--timeout", "1s"]));
+    assert!(waited.err.contains("farfs resume"), "{}", waited.err);
+    assert_eq!(waited.code, Some(8));
+    assert!(!reader.path("small").exists());
+
+    // It is the user's wish until the user says otherwise; what is read goes over the link.
+    writer.unmount(&[]);
+    writer.again();
+    fs::write(reader.path("from-elsewhere"), b"read me").unwrap();
+    eventually(SOON, "what others change is seen", || {
+        fs::read(writer.path("from-elsewhere")).is_ok_and(|read| read == b"read me")
+    });
+    assert_eq!(log(&writer, &[])["updates"], told["updates"]);
+    run(&mut writer.farfs("resume", &[])).succeeds();
+    run(&mut writer.farfs("wait", &["--until", "visible"])).succeeds();
+    assert_eq!(fs::read(reader.path("notes/large")).unwrap(), noise(1, 100_000));
+    assert_eq!(log(&writer, &[])["updates"], 0);
+    let text = run(&mut writer.farfs("log", &[])).succeeds();
+    assert!(text.contains("all is at the server"), "{text}");
+}
+
+#[test]
+fn a_part_is_waited_for_while_the_rest_is_still_on_its_way() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let slow = Lane::new(300_000, 5 * MS);
+    let wanted = Wanted { mode: "partial", up: Some(slow), ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::create_dir(mount.path("first")).unwrap();
+    fs::write(mount.path("first/note"), b"first").unwrap();
+    fs::create_dir(mount.path("then")).unwrap();
+    fs::write(mount.path("then/large"), noise(2, 600_000)).unwrap();
+    let first = mount.path("first").display().to_string();
+    run(&mut e2e::world::farfs(&["wait", "--timeout", "30s", &first])).succeeds();
+    let then = mount.path("then").display().to_string();
+    let waited = run(&mut e2e::world::farfs(&["wait", "--timeout", "0s", &first, &then]));
+    assert_eq!(waited.code, Some(8), "{}", waited.err);
+    let told = log(&mount, &[]);
+    assert_eq!(paths(&told), ["then/large"], "{told:#}");
+    run(&mut e2e::world::farfs(&["wait", "--until", "logged", &then])).succeeds();
+    run(&mut e2e::world::farfs(&["wait", "--timeout", "50s", &first, &then])).succeeds();
+    assert_eq!(mount.pending(), 0);
+}
