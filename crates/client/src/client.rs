@@ -212,9 +212,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
         let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
-        let known = core.meta.replica.is_some();
-        let now = (world.clock.moment(), core.meta.paused == Some(true));
-        let connection = Connection::new(settings.mode, now, known);
+        let connection = Connection::new(settings.mode, world.clock.moment(), &core.meta);
         let client = Client {
             inner: Arc::new(Inner {
                 tables: stores.tables,

@@ -1,5 +1,6 @@
 //! What is known of the session with the replica above, the lease, and the mode.
 
+use crate::meta::Meta;
 use crate::types::WantedMode;
 use protocol::{Mode, Unreachable};
 use std::time::Duration;
@@ -68,12 +69,7 @@ const HURRY_FOR: Duration = Duration::from_secs(60);
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// `now`, and whether it was paused before.
-    pub fn new(
-        wanted: WantedMode,
-        (now, paused): (Moment, bool),
-        volume_known: bool,
-    ) -> Connection {
+    pub fn new(wanted: WantedMode, now: Moment, meta: &Meta) -> Connection {
         let mode = match wanted {
             WantedMode::Fixed(mode) => mode,
             WantedMode::Auto => Mode::Partial,
@@ -81,7 +77,7 @@ impl Connection {
         Connection {
             wanted,
             mode,
-            volume_known,
+            volume_known: meta.replica.is_some(),
             attached: false,
             attaching: false,
             gathers: false,
@@ -101,7 +97,7 @@ impl Connection {
             lease: Duration::ZERO,
             alone: false,
             full: false,
-            paused,
+            paused: meta.paused == Some(true),
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,
