@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn what_holds_back_is_what_the_user_can_change_first() {
         let now = World::simulated(0, 1).clock.moment();
-        let mut connection = Connection::new(crate::WantedMode::Auto, (now, false), true);
+        let mut connection = Connection::new(crate::WantedMode::Auto, now, &crate::meta::Meta::default());
         assert_eq!(held_back(&connection, None), Some(HeldBack::NoLink));
         connection.attached = true;
         assert_eq!(held_back(&connection, None), None);
