@@ -1,8 +1,8 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    check, completions, conflicts, device, explain, gc, history, invite, log, man, mode, mount,
-    mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
+    check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, mode,
+    mount, mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -42,6 +42,7 @@ enum Command {
     Wait(wait::Wait),
     Log(log::Log),
     Mode(mode::Mode),
+    Limit(limit::Limit),
     Pause(pause::Pause),
     Resume(pause::Resume),
     Explain(explain::Explain),
@@ -76,6 +77,7 @@ impl Arguments {
             Command::Wait(command) => command.run(),
             Command::Log(command) => command.run(),
             Command::Mode(command) => command.run(),
+            Command::Limit(command) => command.run(),
             Command::Pause(command) => command.run(),
             Command::Resume(command) => command.run(),
             Command::Explain(command) => command.run(),

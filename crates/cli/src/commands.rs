@@ -8,6 +8,7 @@ pub mod explain;
 pub mod gc;
 pub mod history;
 pub mod invite;
+pub mod limit;
 pub mod log;
 pub mod man;
 pub mod mode;

@@ -56,6 +56,10 @@ impl Shared {
     fn status(&self) -> Status {
         let mut status = self.volume.status();
         status.read_only |= self.read_only;
+        let regulation = self.uplink.regulation();
+        status.link.limit_up = regulation.up;
+        status.link.limit_down = regulation.down;
+        status.link.tickets = Some(regulation.tickets.to_string());
         if !status.link.connected {
             status.link.trouble = status.link.trouble.or_else(|| self.uplink.trouble());
         }
@@ -180,7 +184,9 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let mut address: link::Address = known.url.parse()?;
     address.invitation.clone_from(&known.invitation);
     let server = format!("{}:{}", address.host, address.port);
+    let regulation = plan.limits.upon(link::Regulation::default());
     let config = RemoteConfig::new(address, identity, device_name(), world.clone());
+    let config = RemoteConfig { regulation, ..config };
     let uplink = Uplink::connect(config)?;
     let settings = Settings {
         whole_bytes_max: None,
@@ -192,6 +198,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         plan_chunks_max: client::PLAN_CHUNKS_MAX,
         again_bytes_min: client::AGAIN_BYTES_MIN,
         accepts_set_back: plan.consent.accept_set_back,
+        budget: plan.limits.budget.and_then(|most| most.0),
         answer_within: plan.answer_within,
         volume: known.volume.clone(),
         server,
@@ -344,6 +351,13 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             let look = move || volume.pending_log(file.map(FileId), files_max);
             let log = tokio::task::spawn_blocking(look).await??;
             Ok(Reply::Log(Box::new(log)))
+        }
+        Question::Limit(limits) => {
+            shared.uplink.regulate(limits);
+            if let Some(budget) = limits.budget {
+                shared.volume.set_budget(budget.0);
+            }
+            Ok(Reply::Done)
         }
         Question::Pause(paused) => {
             shared.volume.pause(paused)?;

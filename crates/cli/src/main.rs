@@ -16,6 +16,7 @@ mod control;
 mod daemon;
 mod data;
 mod exit;
+mod limits;
 mod lock;
 mod logging;
 mod mounts;

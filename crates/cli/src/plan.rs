@@ -3,6 +3,7 @@
 
 use crate::config::{self, Config};
 use crate::exit::{Exit, OrExit, fail};
+use crate::limits::Limits;
 use crate::state::{self, Known};
 use crate::units::{Size, show_size};
 use crate::wishes::{
@@ -55,6 +56,8 @@ pub struct Plan {
     pub allow_other: bool,
     pub read_only: bool,
     pub passthrough: PassthroughName,
+    #[serde(default)]
+    pub limits: Limits,
     pub flags: Vec<FlagName>,
     pub consent: Consent,
 }
@@ -93,7 +96,7 @@ pub fn decide(
         ));
     }
     let wishes = wishes.or(config::wishes(configs, &mountpoint, &url));
-    let key = address.key.to_string();
+    let (key, limits) = (address.key.to_string(), wishes.limits().checked()?);
     let state = match wishes.state.or(last_state) {
         Some(state) => mounts::absolute(&state)?,
         None => place_of(&address, &mountpoint, consent)?,
@@ -115,6 +118,7 @@ pub fn decide(
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
+        limits,
         flags: wishes.flags,
         consent,
     })

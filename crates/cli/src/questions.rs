@@ -2,6 +2,7 @@
 
 use crate::control;
 use crate::exit::{Exit, fail};
+use crate::limits::Limits;
 use crate::mounts::Entry;
 use crate::past::Written;
 use crate::wishes::ModeName;
@@ -37,6 +38,8 @@ pub enum Question {
         file: Option<u64>,
         files_max: usize,
     },
+    /// How much of the link may be used.
+    Limit(Limits),
     /// Holds back what nobody waits for, or goes on with it.
     Pause(bool),
     /// Waits until all that was done is on this machine's disk.

@@ -8,8 +8,10 @@ use protocol::{
 };
 use std::fmt::Write;
 
+mod limits;
 mod log;
 
+pub use limits::limits;
 pub use log::{left, log};
 
 /// A round trip that was measured longer ago is said to be old.
@@ -35,6 +37,9 @@ pub fn status(status: &Status) -> String {
     line("traffic", &traffic(&status.traffic));
     if status.prefetch.files > 0 {
         line("ahead", &ahead(&status.prefetch));
+    }
+    if let Some(limited) = limits::in_short(status) {
+        line("limits", &limited);
     }
     line("wire", &up_and_down(status.wire_bytes_sent, status.wire_bytes_received));
     if status.conflicts > 0 {
@@ -233,6 +238,7 @@ mod tests {
             alone: false,
             locks_shared: false,
             paused: false,
+            budget: protocol::BudgetStatus::default(),
             read_only: false,
             replica: Some(3),
             seen: 9,

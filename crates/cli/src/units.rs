@@ -109,24 +109,17 @@ pub fn show_secs(secs: u64) -> String {
 
 /// In UTC, to the second.
 pub fn show_time(time: model::Time) -> String {
-    let (days, secs) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
-    let (year, month, day) = date(days);
+    let secs = time.secs.rem_euclid(86_400);
+    let (year, month, day) = time.date();
     let (hour, minute) = (secs / 3_600, secs / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", secs % 60)
 }
 
 /// Year, month and day of a number of days after 1 January 1970.
-fn date(days: i64) -> (i64, i64, i64) {
-    // Years that begin in March have their leap day last, so the months before it are regular:
-    // five of them are 153 days. 400 years are 146,097 days; 719,468 lie before 1970.
-    let since_era = days + 719_468;
-    let (era, day) = (since_era.div_euclid(146_097), since_era.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year + i64::from(month <= 2), month, day_of_month)
+fn date(days: i64) -> Option<(i64, i64, i64)> {
+    let time = model::Time { secs: days.checked_mul(86_400)?, nanos: 0 };
+    let (year, month, day) = time.date();
+    Some((year, month.into(), day.into()))
 }
 
 /// A time in UTC: `2026-11-20`, and after a `T` or a blank hours, minutes, and seconds if wanted.
@@ -150,7 +143,7 @@ pub fn time(text: &str) -> Option<model::Time> {
     }
     // The day that has these numbers, found among those about where it must be.
     let about = (year - 1970) * 365 + (month - 1) * 28 + day - 1;
-    let days = (about..about + 2100).find(|days| date(*days) == (year, month, day))?;
+    let days = (about..about + 2100).find(|days| date(*days) == Some((year, month, day)))?;
     let secs = days * 86_400 + hour * 3_600 + minute * 60 + second;
     Some(model::Time { secs, nanos: 0 })
 }

@@ -1,7 +1,8 @@
 //! The link of a mount, in the hands of both the client that uses it and the daemon that hurries
 //! it.
 
-use link::{Remote, RemoteConfig};
+use crate::limits::Limits;
+use link::{Regulation, Remote, RemoteConfig};
 use protocol::{Class, Event, LinkQuality, Request, Response, Traffic, Unreachable, Upstream};
 use std::sync::Arc;
 
@@ -16,6 +17,15 @@ impl Uplink {
     /// Tries now, also if the server has turned this device away.
     pub fn nudge(&self) {
         self.0.nudge();
+    }
+
+    /// How much of the link may be used from now on.
+    pub fn regulate(&self, limits: Limits) {
+        self.0.regulate(limits.upon(self.0.regulation()));
+    }
+
+    pub fn regulation(&self) -> Regulation {
+        self.0.regulation()
     }
 
     /// Why there is no session, in words for the user.

@@ -2,6 +2,7 @@
 //! them says has a default.
 
 use crate::exit::{Exit, OrExit, fail};
+use crate::limits::{Limits, Most, Shares};
 use crate::units::{Patience, Size};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -56,6 +57,24 @@ pub struct Wishes {
     /// the speed of the disk; off: never [default: auto]
     #[arg(long, value_enum)]
     pub passthrough: Option<PassthroughName>,
+
+    /// Send at most so many bytes a second, or `none` [default: none]
+    #[arg(long, value_name = "RATE")]
+    pub limit_up: Option<Most>,
+
+    /// Receive at most so many bytes a second, or `none` [default: none]
+    #[arg(long, value_name = "RATE")]
+    pub limit_down: Option<Most>,
+
+    /// How names and what is waited for, fetches, and what is sent in the background share the link
+    /// [default: 8:3:1]
+    #[arg(long, value_name = "N:N:N")]
+    pub tickets: Option<Shares>,
+
+    /// When so many bytes have gone over the link in a calendar month, hold back what nobody waits
+    /// for [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Most>,
 
     /// By `-o` alone: what the kernel is to keep to.
     #[arg(skip)]
@@ -144,6 +163,11 @@ impl PassthroughName {
 }
 
 impl Wishes {
+    pub fn limits(&self) -> Limits {
+        let Wishes { limit_up, limit_down, tickets, budget, .. } = self;
+        Limits { up: *limit_up, down: *limit_down, tickets: *tickets, budget: *budget }
+    }
+
     /// These wishes, and where they say nothing, the others.
     pub fn or(self, others: Wishes) -> Wishes {
         Wishes {
@@ -156,6 +180,10 @@ impl Wishes {
             allow_other: self.allow_other.or(others.allow_other),
             read_only: self.read_only.or(others.read_only),
             passthrough: self.passthrough.or(others.passthrough),
+            limit_up: self.limit_up.or(others.limit_up),
+            limit_down: self.limit_down.or(others.limit_down),
+            tickets: self.tickets.or(others.tickets),
+            budget: self.budget.or(others.budget),
             flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
     }
@@ -222,6 +250,10 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "passthrough" => {
             wishes.passthrough = Some(PassthroughName::from_str(said()?, false).map_err(choice)?);
         }
+        "limit-up" => wishes.limit_up = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "limit-down" => wishes.limit_down = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "tickets" => wishes.tickets = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "budget" => wishes.budget = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "allow-other" => wishes.allow_other = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),
         "noexec" => raise(wishes, FlagName::Noexec),

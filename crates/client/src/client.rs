@@ -212,7 +212,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
         let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
-        let connection = Connection::new(settings.mode, world.clock.moment(), &core.meta);
+        let connection =
+            Connection::new((settings.mode, settings.budget), world.clock.moment(), &core.meta);
         let client = Client {
             inner: Arc::new(Inner {
                 tables: stores.tables,

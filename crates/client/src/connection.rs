@@ -1,5 +1,6 @@
 //! What is known of the session with the replica above, the lease, and the mode.
 
+use crate::budget::Purse;
 use crate::meta::Meta;
 use crate::types::WantedMode;
 use protocol::{Mode, Unreachable};
@@ -49,6 +50,7 @@ pub(crate) struct Connection {
     pub full: bool,
     /// Nothing that nobody waits for goes over the link.
     pub paused: bool,
+    pub purse: Purse,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -69,7 +71,9 @@ const HURRY_FOR: Duration = Duration::from_secs(60);
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
-    pub fn new(wanted: WantedMode, now: Moment, meta: &Meta) -> Connection {
+    /// `wishes`: the mode, and the month's budget in bytes.
+    pub fn new(wishes: (WantedMode, Option<u64>), now: Moment, meta: &Meta) -> Connection {
+        let (wanted, budget) = wishes;
         let mode = match wanted {
             WantedMode::Fixed(mode) => mode,
             WantedMode::Auto => Mode::Partial,
@@ -98,6 +102,7 @@ impl Connection {
             alone: false,
             full: false,
             paused: meta.paused == Some(true),
+            purse: Purse::new(budget, meta.spent),
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

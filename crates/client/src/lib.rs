@@ -13,6 +13,7 @@ mod assemble;
 mod away;
 mod base;
 mod beyond;
+mod budget;
 mod client;
 mod company;
 mod connection;

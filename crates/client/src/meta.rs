@@ -1,5 +1,6 @@
 //! What a client knows of itself and of its volume. One row; layout: docs/FORMATS.md.
 
+use crate::budget::Spent;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
 use protocol::{Access, Cutter};
@@ -55,6 +56,9 @@ pub struct Meta {
     /// The user wants nothing to be sent, or fetched ahead.
     #[n(14)]
     pub paused: Option<bool>,
+    /// What has gone over the link this month.
+    #[n(15)]
+    pub spent: Option<Spent>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -103,6 +107,7 @@ impl Default for Meta {
             lost: None,
             allowance: None,
             paused: None,
+            spent: None,
         }
     }
 }
@@ -168,6 +173,7 @@ mod tests {
             lost: None,
             allowance: None,
             paused: None,
+            spent: None,
         }
     }
 

@@ -60,6 +60,8 @@ pub enum HeldBack {
     /// By the mode that was set.
     Mode(Mode),
     Paused,
+    /// The month's budget is spent.
+    Budget,
     /// It was sent and not taken, for this reason.
     Trouble(String),
 }
@@ -71,6 +73,10 @@ impl fmt::Display for HeldBack {
             HeldBack::Mode(Mode::FetchOnly) => write!(f, "the mode fetch-only was set"),
             HeldBack::Mode(_) => write!(f, "the mode disconnected was set"),
             HeldBack::Paused => write!(f, "sending is paused: `farfs resume` goes on"),
+            HeldBack::Budget => write!(
+                f,
+                "the month's budget of the link is spent: `farfs resume` goes on all the same"
+            ),
             HeldBack::Trouble(why) => write!(f, "{why}"),
         }
     }
@@ -79,6 +85,9 @@ impl fmt::Display for HeldBack {
 fn held_back(connection: &Connection, trouble: Option<String>) -> Option<HeldBack> {
     if connection.paused {
         return Some(HeldBack::Paused);
+    }
+    if connection.holds_back() {
+        return Some(HeldBack::Budget);
     }
     if !connection.attached && !connection.left {
         return Some(HeldBack::NoLink);
@@ -348,7 +357,8 @@ mod tests {
     #[test]
     fn what_holds_back_is_what_the_user_can_change_first() {
         let now = World::simulated(0, 1).clock.moment();
-        let mut connection = Connection::new(crate::WantedMode::Auto, now, &crate::meta::Meta::default());
+        let mut connection =
+            Connection::new((crate::WantedMode::Auto, None), now, &crate::meta::Meta::default());
         assert_eq!(held_back(&connection, None), Some(HeldBack::NoLink));
         connection.attached = true;
         assert_eq!(held_back(&connection, None), None);

@@ -367,6 +367,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.session_changed.notified() => {}
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
+            self.note_spent();
             self.choose_mode();
             self.look_at_link();
             self.acknowledge_company();
@@ -420,7 +421,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             alone: connection.alone && !connection.full,
         };
         let mode = mode::choose(connection.wanted, link, connection.mode);
-        let mode = mode::where_paused(mode, connection.paused);
+        let mode = mode::where_paused(mode, connection.holds_back());
         if mode != connection.mode {
             tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
             connection.mode = mode;

@@ -6,8 +6,8 @@ use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Update};
 use protocol::{
-    CacheStatus, Class, ClassBytes, LinkStatus, Mode, Objection, PassthroughStatus, Pending, Reach,
-    Status, Unreachable, Upstream,
+    CacheStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection, PassthroughStatus,
+    Pending, Reach, Status, Unreachable, Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,7 +41,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let others = (connection.alone, connection.paused);
             (connection.mode, connection.wanted, connection.attached, others, trouble)
         };
-        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let traffic_rows = Class::ALL
             .iter()
             .zip(traffic.sent.iter().zip(&traffic.received))
@@ -68,19 +67,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             },
             alone,
             paused,
+            budget: self.budget_status(),
             locks_shared: self.leases_locks(),
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
             seen: core.meta.seen.0,
-            link: LinkStatus {
-                connected: attached,
-                trouble,
-                round_trip_ms: quality.round_trip.map(millis),
-                round_trip_age_secs: quality.round_trip_age.map(|age| age.as_secs_f64()),
-                round_trip_min_ms: quality.round_trip_min.map(millis),
-                rate_up: quality.rate_up,
-                rate_down: quality.rate_down,
-            },
+            link: link_status(&quality, attached, trouble),
             cache: CacheStatus {
                 files,
                 bytes,
@@ -229,6 +221,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             from = last.stamp.number + 1;
             page.iter().filter(|update| update.touches().contains(&file)).for_each(&mut tell);
         }
+    }
+}
+
+fn link_status(quality: &LinkQuality, connected: bool, trouble: Option<String>) -> LinkStatus {
+    let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
+    LinkStatus {
+        connected,
+        trouble,
+        round_trip_ms: quality.round_trip.map(millis),
+        round_trip_age_secs: quality.round_trip_age.map(|age| age.as_secs_f64()),
+        round_trip_min_ms: quality.round_trip_min.map(millis),
+        rate_up: quality.rate_up,
+        rate_down: quality.rate_down,
+        ..LinkStatus::default()
     }
 }
 

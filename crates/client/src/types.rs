@@ -287,6 +287,9 @@ pub struct Settings {
     pub early_bytes_min: Option<u64>,
     /// A server that was set back is believed, though newer versions are cached here.
     pub accepts_set_back: bool,
+    /// Bytes that may go over the link in a month, in both directions, before what nobody waits for
+    /// is held back. None: as many as there are.
+    pub budget: Option<u64>,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
     /// For `status` alone.

@@ -288,6 +288,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.leave().await;
         self.inner.stopping.store(true, Ordering::Release);
+        self.note_spent_at_end();
         if let Err(error) = self.checkpoint() {
             tracing::error!(%error, "the last checkpoint failed; the log has everything");
         }

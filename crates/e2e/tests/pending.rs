@@ -90,3 +90,62 @@ fn a_part_is_waited_for_while_the_rest_is_still_on_its_way() {
     run(&mut e2e::world::farfs(&["wait", "--timeout", "50s", &first, &then])).succeeds();
     assert_eq!(mount.pending(), 0);
 }
+
+/// Bytes on the wire that this mount has sent and received.
+fn wire(mount: &Mount) -> (u64, u64) {
+    let status = mount.status();
+    let bytes = |name: &str| status[name].as_u64().unwrap();
+    (bytes("wire_bytes_sent"), bytes("wire_bytes_received"))
+}
+
+#[test]
+fn a_mount_keeps_to_its_limits_and_they_are_changed_while_it_is_in_use() {
+    const LIMIT: u64 = 60 << 10;
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let options = ["--answer-within", "10s", "--limit-up", "60K"];
+    let wanted = Wanted { mode: "partial", options: &options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::write(mount.path("large"), noise(3, 900_000)).unwrap();
+    std::thread::sleep(SECOND);
+    let before = wire(&mount).0;
+    std::thread::sleep(4 * SECOND);
+    let sent = wire(&mount).0 - before;
+    assert!(sent < 5 * LIMIT, "{sent}");
+    assert!(mount.pending() > 0, "it takes 15 s");
+    let shown = run(&mut mount.farfs("limit", &[])).succeeds();
+    assert!(shown.contains("60.0 KiB/s") && shown.contains("8:3:1"), "{shown}");
+    let refused = run(&mut mount.farfs("limit", &["--up", "10"]));
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    run(&mut mount.farfs("limit", &["--up", "none", "--tickets", "8:3:3"])).succeeds();
+    run(&mut mount.farfs("wait", &["--timeout", "5s"])).succeeds();
+    assert_eq!(mount.status()["link"]["tickets"], "8:3:3");
+}
+
+#[test]
+fn beyond_the_months_budget_nothing_is_sent_until_the_user_resumes() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let options = ["--answer-within", "10s", "--budget", "300K"];
+    let wanted = Wanted { mode: "partial", options: &options, ..Wanted::default() };
+    let mut mount = world.mount_with(&server, "mount", wanted);
+    let other = world.mount(&server, "other", "partial");
+    fs::write(mount.path("dear"), noise(4, 400_000)).unwrap();
+    run(&mut mount.farfs("wait", &[])).succeeds();
+    eventually(SOON, "what it took is counted", || {
+        mount.status()["budget"]["spent"].as_u64().unwrap() >= 400_000
+    });
+    fs::write(mount.path("late"), b"late").unwrap();
+    let waited = run(&mut mount.farfs("wait", &["--timeout", "2s"]));
+    assert_eq!(waited.code, Some(8));
+    assert!(waited.err.contains("budget"), "{}", waited.err);
+    // What somebody waits for comes, and a new mount knows what was spent.
+    fs::write(other.path("asked-for"), b"asked for").unwrap();
+    eventually(SOON, "it is read", || fs::read(mount.path("asked-for")).is_ok());
+    mount.unmount(&["--wait", "0s"]);
+    mount.again();
+    assert_eq!(log(&mount, &[])["held_back"], "budget");
+    run(&mut mount.farfs("resume", &[])).succeeds();
+    run(&mut mount.farfs("wait", &[])).succeeds();
+    assert_eq!(fs::read(other.path("late")).unwrap(), b"late");
+}

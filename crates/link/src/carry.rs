@@ -8,6 +8,7 @@ use crate::classes::place;
 use crate::frame::FRAME_BYTES_MAX;
 use crate::limits::ASSEMBLY_BYTES_MAX;
 use crate::quality::Counters;
+use crate::regulate::Rule;
 use crate::transport::code;
 use crate::turnstile::Turnstile;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use protocol::{Class, PAYLOAD_BYTES_MAX};
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use world::Entropy;
+use world::{Clock, World};
 
 /// A piece is about what fits one packet, or on a fast link an eighth of what is under way: so
 /// much is the longest that the more urgent waits for the less urgent.
@@ -39,6 +40,7 @@ pub(crate) struct Wire {
     pub(crate) connection: Connection,
     pub(crate) counters: Arc<Counters>,
     turnstile: Arc<Turnstile>,
+    clock: Clock,
     /// As last set, so that it is set only when it changes much.
     send_window: AtomicU64,
     assembling: AtomicUsize,
@@ -98,11 +100,12 @@ impl Drop for Outgoing {
 }
 
 impl Wire {
-    pub(crate) fn new(connection: Connection, counters: Arc<Counters>, entropy: Entropy) -> Wire {
+    pub(crate) fn new(connection: Connection, counters: Arc<Counters>, world: &World) -> Wire {
         Wire {
             connection,
             counters,
-            turnstile: Turnstile::new(entropy),
+            turnstile: Turnstile::new(world.entropy.clone()),
+            clock: world.clock.clone(),
             send_window: AtomicU64::new(0),
             assembling: AtomicUsize::new(0),
         }
@@ -135,14 +138,25 @@ impl Wire {
     ) -> Result<(), WriteError> {
         while !bytes.is_empty() {
             let _turn = self.turnstile.turn(class, bytes.len()).await;
+            let rule = self.turnstile.rule();
             let under_way = self.connection.stats().path.cwnd;
-            let piece = piece_bytes(under_way);
+            let piece = piece_bytes(under_way).min(rule.piece_bytes_max());
             self.bound_send_window(send_window(under_way, piece));
             let now = bytes.split_to(bytes.len().min(piece as usize));
             // Handed down as it is: written as a slice it would be copied.
+            let rest = rule.rest_after(now.len() as u64);
             stream.stream.write_chunk(now).await?;
+            if let Some(rest) = rest {
+                // The turn is kept: whose is next is drawn when the next piece may go.
+                self.clock.sleep(rest).await;
+            }
         }
         Ok(())
+    }
+
+    /// Keeps to this from the next piece on.
+    pub(crate) fn regulate(&self, rule: Rule) {
+        self.turnstile.regulate(rule);
     }
 
     fn bound_send_window(&self, window: u64) {

@@ -60,6 +60,11 @@ impl Default for Lottery {
 }
 
 impl Lottery {
+    /// Tickets in the order of `Class::ALL`.
+    pub(crate) fn with(tickets: [u64; 4]) -> Lottery {
+        Lottery { tickets }
+    }
+
     /// Which of the classes in `ready` is drawn by `ticket`, any number. None: none is ready.
     pub fn draw(&self, ready: ClassSet, ticket: u64) -> Option<Class> {
         let held =

@@ -37,6 +37,11 @@ pub enum Error {
     MessageUnreadable(#[from] minicbor::decode::Error),
     #[error("the peer said something out of turn: {0}")]
     OutOfTurn(&'static str),
+    #[error(
+        "{0:?} are no tickets: write three numbers from 1 to 1000, of interactive, demand and replay \
+         traffic, as 8:3:1"
+    )]
+    Tickets(String),
 }
 
 /// What is wrong with an address. The form is

@@ -4,6 +4,7 @@
 //! they are read before a version has been agreed upon.
 
 use crate::frame;
+use crate::regulate::Rule;
 use minicbor::{Decode, Encode};
 use protocol::{Notice, Version, Versions};
 
@@ -22,6 +23,9 @@ pub(crate) enum Upward {
     /// Wants nothing but QUIC's own acknowledgement, to know that the link is alive.
     #[n(2)]
     Probe,
+    /// The server is to keep to this from now on. Only where the welcome says that it can.
+    #[n(3)]
+    Regulate(#[n(0)] Rule),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -49,6 +53,9 @@ pub(crate) enum Downward {
     Welcome {
         #[n(0)]
         version: Version,
+        /// `Regulate` is understood. None: it is not known.
+        #[n(1)]
+        regulates: Option<bool>,
     },
     /// No version is spoken by both sides; these are the ones spoken here.
     #[n(1)]

@@ -204,8 +204,7 @@ impl<S: Service> Greeting<S> {
             Some(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
             None => return tracing::debug!(%peer, "handshake took too long"),
         };
-        let entropy = shared.world.entropy.clone();
-        let wire = Arc::new(Wire::new(connection, Arc::default(), entropy));
+        let wire = Arc::new(Wire::new(connection, Arc::default(), &shared.world));
         let heard = clock.within(shared.limits.handshake, hear_hello(&wire)).await;
         let (hello, say, hear) = match heard {
             Some(Ok(heard)) => heard,
@@ -256,7 +255,10 @@ impl<S: Service> Greeting<S> {
             }
         };
         transport::admit(&wire.connection);
-        if say_downward(&wire, &mut say, &Downward::Welcome { version }).await.is_err() {
+        if say_downward(&wire, &mut say, &Downward::Welcome { version, regulates: Some(true) })
+            .await
+            .is_err()
+        {
             return;
         }
         let connection = wire.connection.clone();
@@ -390,6 +392,7 @@ impl Below {
                     }
                 }
                 Ok(Upward::Probe) => {}
+                Ok(Upward::Regulate(rule)) => wire.regulate(rule),
                 Ok(Upward::Hello(_)) => return out_of_turn(wire, &"a second hello"),
                 Err(error) => return out_of_turn(wire, &error),
             }

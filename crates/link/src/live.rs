@@ -36,6 +36,8 @@ pub(crate) enum NoSession {
 pub(crate) struct First {
     say: Outgoing,
     hear: RecvStream,
+    /// The server keeps to the rules that it is given.
+    pub(crate) regulates: bool,
 }
 
 /// Says hello, and hears the answer.
@@ -54,15 +56,17 @@ pub(crate) async fn greet(wire: &Wire, hello: Hello) -> Result<First, NoSession>
         Ok(None) => return Err(lost(&"the server ended the stream")),
         Err(error) => return Err(lost(&error)),
     };
-    welcome(answer, ours)?;
-    Ok(First { say, hear })
+    let regulates = welcome(answer, ours)?;
+    Ok(First { say, hear, regulates })
 }
 
-/// What the answer to the hello means.
-fn welcome(answer: Downward, ours: Versions) -> Result<(), NoSession> {
+/// What the answer to the hello means: whether the server keeps to the rules that it is given.
+fn welcome(answer: Downward, ours: Versions) -> Result<bool, NoSession> {
     match answer {
-        Downward::Welcome { version } if (ours.min..=ours.max).contains(&version) => Ok(()),
-        Downward::Welcome { version } => Err(NoSession::Passing(format!(
+        Downward::Welcome { version, regulates } if (ours.min..=ours.max).contains(&version) => {
+            Ok(regulates == Some(true))
+        }
+        Downward::Welcome { version, .. } => Err(NoSession::Passing(format!(
             "the server chose version {version}, which nobody offered"
         ))),
         Downward::WrongVersion(theirs) => Err(NoSession::Final(wrong_version(ours, theirs))),
@@ -88,7 +92,8 @@ pub(crate) struct Live {
     permits: [Semaphore; 4],
     arrivals: Mutex<Arrivals>,
     measuring: Mutex<Measuring>,
-    upward: mpsc::Sender<Upward>,
+    pub(crate) upward: mpsc::Sender<Upward>,
+    pub(crate) regulates: bool,
     endpoint: quinn::Endpoint,
     /// The address of this machine that packets leave from.
     source: Mutex<Option<IpAddr>>,
@@ -105,6 +110,7 @@ impl Live {
         limits: Limits,
         endpoint: quinn::Endpoint,
         source: Option<IpAddr>,
+        regulates: bool,
     ) -> (Live, Saying) {
         let (upward, saying) = mpsc::channel(UPWARD_WAITING_MAX);
         let arrivals = Mutex::new(Arrivals::begin(0, clock.moment()));
@@ -119,6 +125,7 @@ impl Live {
             arrivals,
             measuring,
             upward,
+            regulates,
             endpoint,
             source: Mutex::new(source),
             nudged: Notify::new(),
@@ -133,7 +140,7 @@ impl Live {
         saying: Saying,
         events: &mpsc::Sender<Event>,
     ) -> Unreachable {
-        let First { say, hear } = first;
+        let First { say, hear, .. } = first;
         let watched = |look: Look| self.looked(look);
         let mut silent = None;
         let why = tokio::select! {
@@ -312,13 +319,23 @@ impl Live {
     }
 
     async fn say_all(&self, mut say: Outgoing, mut saying: Saying) {
-        while let Some(mut message) = saying.recv().await {
+        let mut then = None;
+        loop {
+            let next = match then.take() {
+                Some(next) => Some(next),
+                None => saying.recv().await,
+            };
+            let Some(mut message) = next else { return };
             // Whatever else has been taken in meanwhile goes with it.
             while let Upward::Taken(numbers) = &mut message {
                 match saying.try_recv() {
                     Ok(Upward::Taken(more)) => numbers.extend(more),
                     // A frame of any kind serves as the probe.
                     Ok(Upward::Probe | Upward::Hello(_)) => {}
+                    Ok(other) => {
+                        then = Some(other);
+                        break;
+                    }
                     Err(_) => break,
                 }
             }

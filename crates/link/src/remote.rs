@@ -16,6 +16,7 @@ use crate::hello::Hello;
 use crate::limits::NOTICES_SENT_MAX;
 use crate::live::{self, Live, NoSession};
 use crate::quality::Counters;
+use crate::regulate::{Regulated, Regulation};
 use crate::retry::Retry;
 use crate::tls::{self, OtherKey, SERVER_NAME};
 use crate::transport::{self, Congestion, Packets, code};
@@ -53,6 +54,7 @@ pub struct RemoteConfig {
     pub versions: Versions,
     pub congestion: Congestion,
     pub packets: Packets,
+    pub regulation: Regulation,
 }
 
 impl RemoteConfig {
@@ -67,6 +69,7 @@ impl RemoteConfig {
             versions: Versions::OURS,
             congestion: Congestion::ByDelay,
             packets: Packets::ByAddress,
+            regulation: Regulation::default(),
         }
     }
 }
@@ -84,6 +87,7 @@ struct Shared {
     instance: u64,
     counters: Arc<Counters>,
     standing: Mutex<Standing>,
+    regulated: Regulated,
     nudged: Notify,
     /// Somebody waits for a session: no rest before the next attempt.
     hurried: Notify,
@@ -107,6 +111,7 @@ impl Remote {
         let tls = QuicClientConfig::try_from(tls)
             .map_err(|error| Error::Tls(rustls::Error::General(error.to_string())))?;
         let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
+        let regulation = config.regulation;
         let shared = Arc::new(Shared {
             instance: config.world.entropy.number(),
             config,
@@ -114,6 +119,7 @@ impl Remote {
             other_key,
             counters: Arc::default(),
             standing: Mutex::new(Standing::Down(Unreachable::NoLink, None)),
+            regulated: Regulated::new(regulation),
             nudged: Notify::new(),
             hurried: Notify::new(),
             closed: watch::channel(false).0,
@@ -129,6 +135,19 @@ impl Remote {
             Standing::Up(live) => live.nudge(),
             Standing::Down(..) => self.shared.nudged.notify_one(),
         }
+    }
+
+    /// How much may be sent and received from now on, and who goes first.
+    pub fn regulate(&self, regulation: Regulation) {
+        let before = self.shared.regulated.get();
+        self.shared.regulated.set(regulation);
+        if let Standing::Up(live) = self.shared.standing() {
+            live.regulate(regulation, before);
+        }
+    }
+
+    pub fn regulation(&self) -> Regulation {
+        self.shared.regulated.get()
     }
 
     /// Why there is no session, in words for the user. None: there is one, or nothing has gone
@@ -286,6 +305,7 @@ impl Shared {
         let began = clock.moment();
         tracing::info!(server = %live.wire.connection.remote_address(), "session begun");
         *self.lock() = Standing::Up(live.clone());
+        live.regulate(self.regulated.get(), Regulation::default());
         if events.send(Event::Up).await.is_err() {
             return false;
         }
@@ -322,8 +342,7 @@ impl Shared {
                 .connect_with(config, peer, SERVER_NAME)
                 .map_err(|error| NoSession::Passing(error.to_string()))?;
             let connection = connecting.await.map_err(|error| self.not_connected(&error))?;
-            let entropy = self.config.world.entropy.clone();
-            let wire = Wire::new(connection, self.counters.clone(), entropy);
+            let wire = Wire::new(connection, self.counters.clone(), &self.config.world);
             match live::greet(&wire, self.hello()).await {
                 Ok(first) => Ok((wire, first)),
                 Err(why) => {
@@ -346,7 +365,8 @@ impl Shared {
             Err(NoSession::Passing(format!("{named}{by_number} does not answer")))
         })?;
         let clock = self.config.world.clock.clone();
-        let (live, saying) = Live::new(wire, clock, self.config.limits, endpoint, Some(source));
+        let (limits, regulates) = (self.config.limits, first.regulates);
+        let (live, saying) = Live::new(wire, clock, limits, endpoint, Some(source), regulates);
         Ok(Session { live: Arc::new(live), first, saying })
     }
 

@@ -4,6 +4,7 @@
 //! is passed on.
 
 use crate::classes::{ClassSet, Lottery, place};
+use crate::regulate::Rule;
 use protocol::Class;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,6 @@ use world::Entropy;
 /// The number of those who wait is bounded by the requests and notices of a session.
 #[derive(Debug)]
 pub(crate) struct Turnstile {
-    lottery: Lottery,
     entropy: Entropy,
     state: Mutex<State>,
 }
@@ -21,6 +21,7 @@ pub(crate) struct Turnstile {
 #[derive(Debug, Default)]
 struct State {
     taken: bool,
+    rule: Rule,
     waiting: [VecDeque<Waiting>; 4],
     /// The next turn is for who has least left. Were all served alike, messages that began together
     /// would end together, and the link be idle while the next ones are asked for. As every other
@@ -54,7 +55,7 @@ pub(crate) struct Turn {
 
 impl Turnstile {
     pub(crate) fn new(entropy: Entropy) -> Arc<Turnstile> {
-        Arc::new(Turnstile { lottery: Lottery::default(), entropy, state: Mutex::default() })
+        Arc::new(Turnstile { entropy, state: Mutex::default() })
     }
 
     /// A turn for a message that has so many bytes left.
@@ -73,6 +74,15 @@ impl Turnstile {
         turn.await.expect("a waiting sender leaves the queue only with a turn")
     }
 
+    /// What is kept to from the next draw on.
+    pub(crate) fn regulate(&self, rule: Rule) {
+        self.state().rule = rule;
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        self.state().rule
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,9 +94,10 @@ impl Turnstile {
             .into_iter()
             .filter(|class| !state.waiting[place(*class)].is_empty())
             .collect();
+        let lottery = Lottery::with(state.rule.tickets());
         // Chance is drawn only where there is a choice.
         let drawn =
-            if ready.is_empty() { None } else { self.lottery.draw(ready, self.entropy.number()) };
+            if ready.is_empty() { None } else { lottery.draw(ready, self.entropy.number()) };
         let next = drawn.and_then(|class| state.pop(class));
         state.taken = next.is_some();
         next

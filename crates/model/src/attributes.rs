@@ -15,6 +15,24 @@ pub struct Time {
     pub nanos: u32,
 }
 
+impl Time {
+    /// Year, month (1 to 12) and day (1 to 31) in UTC, by the Gregorian calendar.
+    pub fn date(self) -> (i64, u8, u8) {
+        const SECS_PER_DAY: i64 = 86_400;
+        // Years that begin in March have their leap day last, so the months before it are regular:
+        // five of them are 153 days. 400 years are 146,097 days; 719,468 lie before 1970.
+        let since_era = self.secs.div_euclid(SECS_PER_DAY) + 719_468;
+        let (era, day) = (since_era.div_euclid(146_097), since_era.rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day_of_year = day - (365 * year + year / 4 - year / 100);
+        let march_month = (5 * day_of_year + 2) / 153;
+        let day_of_month = day_of_year - (153 * march_month + 2) / 5 + 1;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        // Both are within their bounds by construction.
+        (era * 400 + year + i64::from(month <= 2), month as u8, day_of_month as u8)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode, Hash, PartialOrd, Ord)]
 #[cbor(index_only)]
 pub enum Kind {

@@ -17,8 +17,8 @@ pub use messages::{
     Wanted, WantedOf, Wish, past,
 };
 pub use status::{
-    CacheStatus, ClassBytes, Damage, LinkStatus, Mode, PassthroughStatus, Pending, PrefetchStatus,
-    Reach, Status, WantedStatus,
+    BudgetStatus, CacheStatus, ClassBytes, Damage, LinkStatus, Mode, PassthroughStatus, Pending,
+    PrefetchStatus, Reach, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkQuality, Service, Session, Traffic, TurnedAway,

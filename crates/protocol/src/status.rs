@@ -46,6 +46,9 @@ pub struct Status {
     /// Nothing that nobody waits for goes over the link, by the user's wish.
     #[serde(default)]
     pub paused: bool,
+    /// What may go over the link in a month.
+    #[serde(default)]
+    pub budget: BudgetStatus,
     pub replica: Option<u32>,
     /// Position in the origin's log up to which this client has seen what others did.
     pub seen: u64,
@@ -69,6 +72,16 @@ pub struct Status {
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
+}
+
+/// What may go over the link in a month, and has: bytes on the wire, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetStatus {
+    /// None: as many as there are.
+    pub bytes_max: Option<u64>,
+    pub spent: u64,
+    /// The user has said that it may go on beyond that this month.
+    pub waived: bool,
 }
 
 /// Cached files that the kernel reads without asking.
@@ -146,6 +159,14 @@ pub struct LinkStatus {
     /// Bytes a second.
     pub rate_up: Option<u64>,
     pub rate_down: Option<u64>,
+    /// Bytes a second that may go, if that is limited.
+    #[serde(default)]
+    pub limit_up: Option<u64>,
+    #[serde(default)]
+    pub limit_down: Option<u64>,
+    /// Of interactive, demand and replay traffic.
+    #[serde(default)]
+    pub tickets: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

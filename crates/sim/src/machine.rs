@@ -284,6 +284,7 @@ impl ClientMachine {
             plan_chunks_max: self.plan_chunks_max,
             again_bytes_min: self.again_bytes_min,
             accepts_set_back: self.accepts_set_back,
+            budget: None,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

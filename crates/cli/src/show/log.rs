@@ -81,7 +81,7 @@ mod tests {
         };
         let text = log(&pending);
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "6 updates, 2.0 KiB of contents, at most about 2s of the link");
+        assert_eq!(lines[0], "6 updates, 2.0 KiB of contents, at most about 2 s of the link");
         assert!(
             lines[1].ends_with(
                 "notes/report.txt: contents of 2048 bytes stored, 2 updates, on its way"

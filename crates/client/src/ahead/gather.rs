@@ -151,7 +151,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         connection.attached
             && connection.gathers
-            && !connection.paused
+            && connection.fetches_ahead()
             && mode::validates(connection.mode)
             && connection.lease_holds(now)
     }

@@ -65,8 +65,8 @@ impl Stranger {
         within(hear.read_exact(&mut welcome)).await.unwrap();
         let mut frame = vec![0; u32::from_be_bytes(welcome) as usize];
         within(hear.read_exact(&mut frame)).await.unwrap();
-        // Class 0, not compressed; number 0 of the answers; version 1.
-        assert_eq!(frame, [0, 0x82, 0, 0x81, 1]);
+        // Class 0, not compressed; number 0 of the answers; version 1, and it can be regulated.
+        assert_eq!(frame, [0, 0x82, 0, 0x82, 1, 0xf5]);
         (stranger, say, hear)
     }
 

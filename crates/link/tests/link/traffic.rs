@@ -3,7 +3,7 @@
 use crate::relay::Relay;
 use crate::service::{Memory, Server, pattern, up, within};
 use crate::sessions::{put, read};
-use link::{Identity, Packets, Remote};
+use link::{Identity, Packets, Regulation, Remote, Tickets};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -214,5 +214,73 @@ async fn who_says_that_the_server_is_elsewhere_sends_short_packets_and_gets_them
         back(&remote).await;
     }
     assert_eq!(relay.longest(), LEAST);
+    server.stop().await;
+}
+
+/// Bytes on the wire, sent and received, in so many seconds.
+async fn in_secs(remote: &Remote, secs: u64) -> (u64, u64) {
+    let before = remote.traffic();
+    tokio::time::sleep(Duration::from_secs(secs)).await;
+    let after = remote.traffic();
+    (after.wire_sent - before.wire_sent, after.wire_received - before.wire_received)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_kept_in_both_directions_and_lifted_while_the_session_goes_on() {
+    const LIMIT: u64 = 50_000;
+    let server = Server::start(&Memory::inviting());
+    let mut config = server.config(Identity::generate().unwrap());
+    config.regulation = Regulation { up: Some(LIMIT), ..Regulation::default() };
+    let remote = Arc::new(Remote::connect(config).unwrap());
+    up(&remote).await;
+    let ups = stream(&remote, Class::Replay, || put(pattern(40_000)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (sent, _) = in_secs(&remote, 4).await;
+    assert!(sent < 4 * LIMIT * 12 / 10, "{sent}");
+    assert!(sent > LIMIT, "{sent}");
+    // Names are not held up by what is limited.
+    let began = Instant::now();
+    within(remote.ask(Class::Interactive, Request::Measure)).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+
+    remote.regulate(Regulation { down: Some(LIMIT), ..Regulation::default() });
+    let downs = stream(&remote, Class::Demand, || read(40_000));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (sent, received) = in_secs(&remote, 4).await;
+    // Acknowledgements of what is sent come too.
+    assert!(sent > 40 * LIMIT, "nothing limits it any more: {sent}");
+    assert!(received < 4 * LIMIT * 12 / 10 + sent / 20, "{received} of {sent}");
+    assert!(received > LIMIT, "{received}");
+    remote.regulate(Regulation::default());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (_, received) = in_secs(&remote, 2).await;
+    assert!(received > 20 * LIMIT, "{received}");
+    remote.close();
+    ups.await.unwrap();
+    downs.await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tickets_are_those_that_are_wanted_in_both_directions() {
+    let (server, _relay, remote) = slow_link(200_000, Duration::from_millis(5)).await;
+    let tickets: Tickets = "1:1:6".parse().unwrap();
+    remote.regulate(Regulation { tickets, ..Regulation::default() });
+    let streams: Vec<_> = [Class::Demand, Class::Replay]
+        .into_iter()
+        .flat_map(|class| (0..3).map(move |_| class))
+        .map(|class| stream(&remote, class, || read(20_000)))
+        .collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = remote.traffic().received;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let after = remote.traffic().received;
+    let (demand, replay) = (after[1] - before[1], after[2] - before[2]);
+    assert!(replay > 2 * demand, "{replay} to {demand}");
+    assert!(demand > 0, "nobody starves");
+    remote.close();
+    for stream in streams {
+        stream.await.unwrap();
+    }
     server.stop().await;
 }

@@ -79,26 +79,10 @@ fn cut(stem: &[u8], room: usize) -> &[u8] {
 
 /// `2026-11-21 12.30.05`, UTC.
 fn date(at: Time) -> String {
-    let (days, secs) = (at.secs.div_euclid(SECS_PER_DAY), at.secs.rem_euclid(SECS_PER_DAY));
-    let (year, month, day) = civil(days);
+    let secs = at.secs.rem_euclid(SECS_PER_DAY);
+    let (year, month, day) = at.date();
     let (hour, minute, second) = (secs / 3600, secs / 60 % 60, secs % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}.{minute:02}.{second:02}")
-}
-
-/// The day of the calendar that is so many days after 1970-01-01. Years begin in March here, so
-/// that the leap day is a year's last.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = i128::from(days) + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i128::from(month <= 2);
-    (year as i64, month as i64, day as i64)
 }
 
 /// The directory itself, or the nearest above where it was that is still there.

@@ -32,6 +32,7 @@ pub(super) fn request(request: &Request) -> String {
             deltas(&submit.deltas)
         ),
         Request::Measure => "Measure".into(),
+        Request::Told => "Told".into(),
         Request::Leave => "Leave".into(),
         Request::Gather { files, sought, .. } => {
             let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
@@ -106,6 +107,7 @@ pub(super) fn response(response: &Response) -> String {
         Response::Locked(locked) => format!("Locked: {:?}", locked.outcome),
         Response::Past(found) => format!("Past: {found:?}"),
         Response::Left => "Left".into(),
+        Response::Told(seq) => format!("Told({seq})"),
         Response::Refused(refusal) => format!("Refused: {refusal}"),
     }
 }

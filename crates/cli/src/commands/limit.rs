@@ -1,0 +1,55 @@
+//! `farfs limit`.
+
+use crate::exit::{self, Exit};
+use crate::limits::{Limits, Most, Shares};
+use crate::questions::{self, Question};
+use crate::{mounts, output, show};
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// Show or set how much of the link a mount may use
+///
+/// Rates are bytes a second on the wire, about, of this mount alone. Who waits for something is held
+/// up by a limit too; what goes first is drawn by lottery as ever. What is set holds until the volume
+/// is unmounted; `farfs mount --limit-up` and its like, or the configuration file, set it for good.
+/// When the month's budget is spent, what nobody waits for is held back until the next month, or
+/// `farfs resume`; reading ahead ends at four fifths of it.
+#[derive(clap::Args)]
+#[command(after_help = exit::after(
+    "farfs limit
+     farfs limit ~/work --up 50K --down 400K
+     farfs limit ~/work --up none
+     farfs limit ~/work --budget 5G
+     farfs limit ~/work --tickets 8:3:3",
+    &[Exit::NotFound],
+))]
+pub struct Limit {
+    /// A mount point, or a path in the mount [default: the only mount]
+    mountpoint: Option<PathBuf>,
+    /// Send at most so many bytes a second; `none` lifts the limit
+    #[arg(long, value_name = "RATE")]
+    up: Option<Most>,
+    /// Receive at most so many bytes a second; `none` lifts the limit
+    #[arg(long, value_name = "RATE")]
+    down: Option<Most>,
+    /// Tickets in the lottery of names and what is waited for, of fetches, and of what is sent in the
+    /// background
+    #[arg(long, value_name = "N:N:N")]
+    tickets: Option<Shares>,
+    /// Bytes that may go over the link in a calendar month, both ways; `none` for any number
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<Most>,
+}
+
+impl Limit {
+    pub fn run(self) -> Result<()> {
+        let Limit { up, down, tickets, budget, .. } = self;
+        let limits = Limits { up, down, tickets, budget }.checked()?;
+        let path = self.mountpoint.as_deref().map(mounts::absolute).transpose()?;
+        let mount = mounts::meant(path.as_deref())?;
+        if limits.is_nothing() {
+            return output::text(&show::limits(&questions::status(&mount)?));
+        }
+        questions::tell(&mount, &Question::Limit(limits))
+    }
+}
