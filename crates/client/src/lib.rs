@@ -22,6 +22,7 @@ mod damage;
 mod durable;
 mod early;
 mod effects;
+mod facts;
 mod failures;
 mod fetch;
 mod files;
@@ -80,6 +81,7 @@ pub use reopened::AGAIN_BYTES_MIN;
 pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
 
 pub use client::{Client, ClientError, Stores};
+pub use facts::is_fact;
 pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;

@@ -26,6 +26,14 @@ fn paths(log: &Value) -> Vec<String> {
     files.iter().map(|file| file["path"].as_str().unwrap_or("").to_owned()).collect()
 }
 
+/// What `user.farfs.NAME` says.
+fn fact(mount: &Mount, path: &str, name: &str) -> Result<String, rustix::io::Errno> {
+    let mut value = vec![0; 100];
+    let name = format!("user.farfs.{name}");
+    let length = rustix::fs::getxattr(mount.path(path), name, &mut value)?;
+    Ok(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
 #[test]
 fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_over_a_new_mount() {
     let world = World::bounded(150 * SECOND);
@@ -52,6 +60,13 @@ fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_ov
     assert_eq!(waited.code, Some(8));
     assert!(!reader.path("small").exists());
 
+    // Programs are told too, and no copy takes it along.
+    assert_eq!(fact(&writer, "notes/large", "reach"), Ok("logged".into()));
+    assert_eq!(fact(&writer, "notes/large", "cached"), Ok("100000".into()));
+    let listed: usize =
+        rustix::fs::listxattr(writer.path("notes/large"), &mut [0_u8; 0][..]).unwrap();
+    assert_eq!(listed, 0);
+
     // It is the user's wish until the user says otherwise; what is read goes over the link.
     writer.unmount(&[]);
     writer.again();
@@ -64,6 +79,9 @@ fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_ov
     run(&mut writer.farfs("wait", &["--until", "visible"])).succeeds();
     assert_eq!(fs::read(reader.path("notes/large")).unwrap(), noise(1, 100_000));
     assert_eq!(log(&writer, &[])["updates"], 0);
+    assert_eq!(fact(&writer, "notes/large", "reach"), Ok("home".into()));
+    assert_eq!(fact(&reader, "notes/large", "pending"), Ok("0".into()));
+    assert_eq!(fact(&reader, "notes/large", "colour"), Err(rustix::io::Errno::NODATA));
     let text = run(&mut writer.farfs("log", &[])).succeeds();
     assert!(text.contains("all is at the server"), "{text}");
 }

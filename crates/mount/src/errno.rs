@@ -16,6 +16,8 @@ pub(crate) const LOCKED: Errno = Errno::EAGAIN;
 pub(crate) const INVALID: Errno = Errno::EINVAL;
 /// Attributes of a kind that is not kept here.
 pub(crate) const NOT_KEPT: Errno = Errno::EOPNOTSUPP;
+/// It is made up when it is read.
+pub(crate) const NOT_TO_BE_SET: Errno = Errno::EPERM;
 /// There is neither data nor a hole after that offset.
 pub(crate) const PAST_THE_END: Errno = Errno::ENXIO;
 /// The buffer is too short for the attribute.

@@ -58,7 +58,10 @@ pub(crate) fn get<U: Upstream, C: Containers>(
     let name = name.as_bytes().to_vec();
     driver.serve(
         Call::of("getxattr", request, ino),
-        move |client| client.xattr(file(ino), &name).map(at_once),
+        move |client| match client::is_fact(&name) {
+            true => client.fact(file(ino), &name).map(at_once),
+            false => client.xattr(file(ino), &name).map(at_once),
+        },
         move |outcome| answer(outcome, buffer_bytes, reply),
     );
 }
@@ -135,6 +138,9 @@ fn check_new(name: &OsStr, value: &[u8]) -> Result<(), Errno> {
     if !is_kept(name) {
         return Err(errno::NOT_KEPT);
     }
+    if client::is_fact(name.as_bytes()) {
+        return Err(errno::NOT_TO_BE_SET);
+    }
     if value.len() > VALUE_BYTES_MAX {
         return Err(errno::VALUE_TOO_LONG);
     }
@@ -192,6 +198,7 @@ mod tests {
         let label = OsStr::new("security.selinux");
         assert_eq!(check_new(label, b""), Err(Errno::EOPNOTSUPP));
         let user = OsStr::new("user.comment");
+        assert_eq!(check_new(OsStr::new("user.farfs.reach"), b"home"), Err(Errno::EPERM));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX]), Ok(()));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX + 1]), Err(Errno::E2BIG));
     }
