@@ -4,7 +4,7 @@ use crate::units::{count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
     CacheStatus, ClassBytes, LinkStatus, Mode, PassthroughStatus, Pending, PrefetchStatus, Reach,
-    Status, WantedStatus,
+    Replayed, Status, WantedStatus,
 };
 use std::fmt::Write;
 
@@ -34,6 +34,9 @@ pub fn status(status: &Status) -> String {
     line("cache", &cache(&status.cache));
     line("kernel", &passthrough(&status.passthrough));
     line("pending", &pending(&status.pending));
+    if status.replayed.updates > 0 {
+        line("replayed", &replayed(&status.replayed));
+    }
     line("traffic", &traffic(&status.traffic));
     if status.prefetch.files > 0 {
         line("ahead", &ahead(&status.prefetch));
@@ -53,6 +56,14 @@ pub fn status(status: &Status) -> String {
     }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
+}
+
+/// How long what is at the server now was on its way.
+fn replayed(replayed: &Replayed) -> String {
+    let mean = replayed.waited_ms as f64 / replayed.updates.max(1) as f64 / 1000.0;
+    let most = replayed.waited_most_ms as f64 / 1000.0;
+    let updates = count(replayed.updates, "update");
+    format!("{updates} since the mount, {mean:.1} s in the log on average, {most:.1} s at most")
 }
 
 /// Whether the kernel reads cached files itself.
@@ -263,10 +274,20 @@ mod tests {
             wire_bytes_received: 50,
             prefetch: PrefetchStatus::default(),
             passthrough: PassthroughStatus { off: None, files: 1 },
+            replayed: Replayed::default(),
             conflicts: 0,
             damage: Vec::new(),
             wanted: WantedStatus::default(),
         }
+    }
+
+    #[test]
+    fn what_was_replayed_is_told_with_how_long_it_waited() {
+        let replayed = Replayed { updates: 4, waited_ms: 6_000, waited_most_ms: 4_200 };
+        let text = status(&Status { replayed, ..example() });
+        let line =
+            "replayed  4 updates since the mount, 1.5 s in the log on average, 4.2 s at most";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(error.into());
             }
             core.unsaved = true;
-            judged.iter().for_each(|(update, _)| core.plans.remove(update.stamp.number));
+            self.note_judged(core, &judged);
             core.forget_settled();
             self.take_allowance_of(core, submitted);
             // What was not judged has not been taken, and may be taken back again.
@@ -300,6 +300,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.inner.settled.notify_waiters();
         Ok(())
+    }
+
+    /// Nobody needs the plans of what has been judged.
+    fn note_judged(&self, core: &mut Core, judged: &[(&Update, &Verdict)]) {
+        let now = self.inner.world.clock.time();
+        for (update, _) in judged {
+            core.plans.remove(update.stamp.number);
+            self.inner.counters.judged.note(update.at, now);
+        }
     }
 
     fn report(&self, update: &Update, verdict: &Verdict) {

@@ -55,6 +55,8 @@ pub struct Status {
     pub link: LinkStatus,
     pub cache: CacheStatus,
     pub pending: Pending,
+    #[serde(default)]
+    pub replayed: Replayed,
     pub traffic: Vec<ClassBytes>,
     pub wire_bytes_sent: u64,
     pub wire_bytes_received: u64,
@@ -206,6 +208,16 @@ pub struct Pending {
     /// Why nothing of it leaves just now, in words for the user.
     #[serde(default)]
     pub held_back: Option<String>,
+}
+
+/// Updates of the log that the server has judged since the mount, and how long each had stood there:
+/// from when it was logged until its verdict was here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    pub updates: u64,
+    /// Of all of them together: divided by their number, the mean.
+    pub waited_ms: u64,
+    pub waited_most_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
