@@ -29,6 +29,11 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Works with the link in another way from now on.
+    fn set_mode(&mut self, mode: &str) -> Result<()> {
+        bail!("there is no mode {mode}")
+    }
+
     /// Whether two names can be one file.
     fn has_hard_links(&self) -> bool {
         true

@@ -67,6 +67,17 @@ pub struct Status {
     pub pending_updates: u64,
     pub wire_bytes_sent: u64,
     pub wire_bytes_received: u64,
+    /// An older program does not tell it.
+    #[serde(default)]
+    pub replayed: Replayed,
+}
+
+/// What has been judged since the mount, and how long it stood in the log.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Replayed {
+    pub updates: u64,
+    pub waited_ms: u64,
+    pub waited_most_ms: u64,
 }
 
 impl Client {
@@ -139,8 +150,8 @@ impl Client {
 /// Asks a mount how it is.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
-    program: &'a Path,
-    point: &'a Path,
+    pub program: &'a Path,
+    pub point: &'a Path,
 }
 
 impl Asker<'_> {

@@ -175,14 +175,25 @@ mod tests {
     }
 
     fn lines(points: &[(f64, f64)]) -> String {
+        lines_of(points).to_svg()
+    }
+
+    fn lines_of(points: &[(f64, f64)]) -> Lines {
         let points = points.iter().map(|&(x, y)| Point { x, y, more: y > 90.0 }).collect();
-        let lines = Lines {
+        Lines {
             title: "time & \"link\" <1>".into(),
             x: "link, kb/s".into(),
             y: "time, s".into(),
             series: vec![Series { name: "farfs".into(), points }],
-        };
-        lines.to_svg()
+        }
+    }
+
+    #[test]
+    fn over_time_a_line_begins_at_zero_and_has_a_mark_in_the_legend_alone() {
+        let text = lines_of(&[(0.0, 0.0), (5.0, 10.0), (10.0, 0.0)]).to_svg_over_time();
+        well_formed(&text).unwrap();
+        assert_eq!(text.matches("<circle").count(), 1, "{text}");
+        assert!(text.contains(&format!("points=\"{LEFT:.1},{:.1} ", HEIGHT - BOTTOM)), "{text}");
     }
 
     #[test]

@@ -113,6 +113,24 @@ impl Stage<'_> {
         self.measure(phase, |root| work(root).map(|()| None))
     }
 
+    /// Does something and measures the calls alone: what they leave to be sent goes on meanwhile, and
+    /// while the next step is measured.
+    pub fn step(
+        &mut self,
+        step: &str,
+        work: impl FnOnce(&Path) -> Result<()> + Send,
+    ) -> Result<()> {
+        let (start, before) = (Instant::now(), self.traffic());
+        let done = self.within_limit(step, self.limit, |root| work(root).map(|()| None));
+        let sample = self.sample(step, start.elapsed(), before);
+        if let Err(error) = done {
+            self.late(sample, Unfinished::Work, &error);
+            return Err(error.context(step.to_owned()));
+        }
+        self.samples.push(sample);
+        Ok(())
+    }
+
     /// The same for work that says how long `fsync` and `close` took.
     pub fn phase_closing(
         &mut self,

@@ -7,7 +7,7 @@ mod copy;
 mod document;
 mod docx;
 mod edit;
-mod git;
+pub mod git;
 pub mod insert;
 mod recompile;
 mod release;

@@ -1,13 +1,13 @@
 //! FarFS as it is built: a server at the far end, a mount at the near one.
 
 use super::{Backend, FarfsOptions};
+use crate::loopback::Asker;
 use crate::mounts;
 use crate::process::{Process, tail};
 use anyhow::{Context, Result, bail};
 use bench::command::run;
 use bench::undo::{self, Undo};
 use bench::{End, Link};
-use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,11 +72,6 @@ pub struct Mount {
     undo: Option<Undo>,
 }
 
-#[derive(Deserialize)]
-struct Status {
-    pending_updates: u64,
-}
-
 impl Mount {
     /// Mounts as a device of its own: `directory` is where the point and the device's state are
     /// made.
@@ -112,11 +107,18 @@ impl Mount {
 
     /// How many updates are not at the origin yet.
     pub fn pending(&self) -> Result<u64> {
+        Ok(self.asker().status()?.pending_updates)
+    }
+
+    pub fn asker(&self) -> Asker<'_> {
+        Asker { program: &self.options.program, point: &self.point }
+    }
+
+    /// From now on, and until it is mounted again.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
         let mut command = Command::new(&self.options.program);
-        let printed = run(quiet(&mut command).arg("status").arg(&self.point).arg("--json"))?;
-        let status: Status = serde_json::from_str(&printed)
-            .with_context(|| format!("farfs status printed {printed}"))?;
-        Ok(status.pending_updates)
+        run(quiet(&mut command).arg("mode").arg(&self.point).arg(mode))?;
+        Ok(())
     }
 
     /// Returns when everything is at the origin.
@@ -199,6 +201,10 @@ impl Backend for Farfs {
 
     fn resume(&mut self) -> Result<()> {
         self.mount.again()
+    }
+
+    fn set_mode(&mut self, mode: &str) -> Result<()> {
+        self.mount.set_mode(mode)
     }
 
     fn abort(&mut self) {

@@ -23,19 +23,38 @@ pub struct Point {
     pub more: bool,
 }
 
+/// Of the points, along one axis.
+type Values = std::vec::IntoIter<f64>;
+
 impl Lines {
     pub fn to_svg(&self) -> String {
-        let all = || self.series.iter().flat_map(|series| &series.points);
-        let x = Axis::log(all().map(|point| point.x));
-        let y = Axis::log(all().map(|point| point.y));
+        self.draw(Axis::log, true)
+    }
+
+    /// Along equal steps from zero; without a mark for each of many points.
+    pub fn to_svg_over_time(&self) -> String {
+        self.draw(Axis::linear, false)
+    }
+
+    fn draw(&self, axis: fn(Values) -> Axis, marks: bool) -> String {
+        let values = |of: fn(&Point) -> f64| -> Values {
+            self.series
+                .iter()
+                .flat_map(|series| &series.points)
+                .map(of)
+                .collect::<Vec<_>>()
+                .into_iter()
+        };
+        let x = axis(values(|point| point.x));
+        let y = axis(values(|point| point.y));
         let place = |point: &Point| {
             let across = LEFT + x.place(point.x) * (WIDTH - LEFT - RIGHT);
             (across, HEIGHT - BOTTOM - y.place(point.y) * (HEIGHT - TOP - BOTTOM))
         };
         let mut drawing = Drawing::new(&self.title);
         self.axes(&mut drawing, &x, &y);
-        let marks = drawing.legend(self.series.iter().map(|series| series.name.as_str()));
-        for (number, (series, at)) in self.series.iter().zip(marks).enumerate() {
+        let places = drawing.legend(self.series.iter().map(|series| series.name.as_str()));
+        for (number, (series, at)) in self.series.iter().zip(places).enumerate() {
             let places: Vec<_> = series.points.iter().map(place).collect();
             let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             drawing.element(&format!(
@@ -44,7 +63,7 @@ impl Lines {
                 colour(number)
             ));
             mark(&mut drawing, number, at, false);
-            for (point, at) in series.points.iter().zip(places) {
+            for (point, at) in series.points.iter().zip(places).filter(|_| marks) {
                 mark(&mut drawing, number, at, point.more);
             }
         }

@@ -23,15 +23,21 @@ pub fn run(stage: &mut Stage, material: &Material) -> Result<()> {
     stage.phase("fsck", |root| git(&root.join("work"), "fsck --no-progress"))
 }
 
-fn repository(path: &Path, material: &Material) -> Result<()> {
-    tree::copy(&material.source.tree, path)?;
+/// Makes a tree a repository with all that is in it.
+pub fn begin(path: &Path) -> Result<()> {
     git(path, "init -q -b main")?;
     git(path, "add -A")?;
-    git(path, "commit -q -m source")?;
+    git(path, "commit -q -m source")
+}
+
+fn repository(path: &Path, material: &Material) -> Result<()> {
+    tree::copy(&material.source.tree, path)?;
+    begin(path)?;
     (0..COMMITS).try_for_each(|number| change(path, number))
 }
 
-fn change(path: &Path, number: usize) -> Result<()> {
+/// An edit, and a commit of it.
+pub fn change(path: &Path, number: usize) -> Result<()> {
     let file = path.join(EDITED);
     let text = fs::read_to_string(&file).context("cannot read the file to edit")?;
     fs::write(&file, format!("{text}/* change {number} */\n")).context("cannot edit")?;
