@@ -1,8 +1,8 @@
 //! The table of commands: parser, help, completions and man pages all come from it.
 
 use crate::commands::{
-    check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, mode,
-    mount, mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
+    check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, metrics,
+    mode, mount, mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -46,6 +46,7 @@ enum Command {
     Pause(pause::Pause),
     Resume(pause::Resume),
     Explain(explain::Explain),
+    Metrics(metrics::Metrics),
     Snapshot(snapshot::Snapshot),
     History(history::History),
     Restore(restore::Restore),
@@ -81,6 +82,7 @@ impl Arguments {
             Command::Pause(command) => command.run(),
             Command::Resume(command) => command.run(),
             Command::Explain(command) => command.run(),
+            Command::Metrics(command) => command.run(),
             Command::Snapshot(command) => command.run(),
             Command::History(command) => command.run(),
             Command::Restore(command) => command.run(),

@@ -11,6 +11,7 @@ pub mod invite;
 pub mod limit;
 pub mod log;
 pub mod man;
+pub mod metrics;
 pub mod mode;
 pub mod mount;
 pub mod mount_farfs;

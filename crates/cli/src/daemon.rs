@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit};
-use crate::{mounts, past, places, state};
+use crate::{metrics, mounts, past, places, state};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
 use link::{Identity, RemoteConfig};
@@ -268,6 +268,10 @@ async fn serve(
         let shared = shared.clone();
         move |question| answer(shared.clone(), question)
     })?;
+    if let Some(address) = plan.metrics {
+        let shared = shared.clone();
+        metrics::serve(address, move || shared.status()).await?;
+    }
     let _registered = mounts::register(&plan.mountpoint, &state.directory)?;
     if let Err(error) = places::note(&state.directory) {
         let error = exit::words(&error);

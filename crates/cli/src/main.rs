@@ -19,6 +19,7 @@ mod exit;
 mod limits;
 mod lock;
 mod logging;
+mod metrics;
 mod mounts;
 mod orders;
 mod output;

@@ -12,6 +12,7 @@ use crate::wishes::{
 use crate::{mounts, places};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub struct Plan {
     pub passthrough: PassthroughName,
     #[serde(default)]
     pub limits: Limits,
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
     pub flags: Vec<FlagName>,
     pub consent: Consent,
 }
@@ -119,6 +122,7 @@ pub fn decide(
         read_only: wishes.read_only.unwrap_or(false),
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
         limits,
+        metrics: wishes.metrics,
         flags: wishes.flags,
         consent,
     })

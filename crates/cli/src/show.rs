@@ -233,11 +233,11 @@ pub fn explanation(explained: &Explanation) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use protocol::Damage;
 
-    fn example() -> Status {
+    pub fn example() -> Status {
         Status {
             volume: "main".into(),
             server: "host:7440".into(),

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use client::{Durability, WantedMode};
 use mount::{KernelFlag, Passthrough};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,6 +76,10 @@ pub struct Wishes {
     /// for [default: none]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Most>,
+
+    /// Answer Prometheus there, over HTTP under /metrics: whoever can reach the address can read it
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
 
     /// By `-o` alone: what the kernel is to keep to.
     #[arg(skip)]
@@ -184,6 +189,7 @@ impl Wishes {
             limit_down: self.limit_down.or(others.limit_down),
             tickets: self.tickets.or(others.tickets),
             budget: self.budget.or(others.budget),
+            metrics: self.metrics.or(others.metrics),
             flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
     }
@@ -254,6 +260,7 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "limit-down" => wishes.limit_down = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "tickets" => wishes.tickets = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "budget" => wishes.budget = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "metrics" => wishes.metrics = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "allow-other" => wishes.allow_other = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),
         "noexec" => raise(wishes, FlagName::Noexec),

@@ -10,6 +10,7 @@ use e2e::mount::Wanted;
 use e2e::{Lane, Mount, World, eventually, run};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -166,4 +167,31 @@ fn beyond_the_months_budget_nothing_is_sent_until_the_user_resumes() {
     run(&mut mount.farfs("resume", &[])).succeeds();
     run(&mut mount.farfs("wait", &[])).succeeds();
     assert_eq!(fs::read(other.path("late")).unwrap(), b"late");
+}
+
+#[test]
+fn prometheus_is_answered() {
+    let world = World::bounded(100 * SECOND);
+    let server = world.server();
+    // Free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let options = ["--answer-within", "10s", "--metrics", &address];
+    let wanted = Wanted { mode: "fetch-only", options: &options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::write(mount.path("held"), b"held back").unwrap();
+    let mut answer = String::new();
+    let mut stream = std::net::TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let value = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(value(&answer, "farfs_log_updates{") >= 2.0, "{answer}");
+    assert!((value(&answer, "farfs_log_held_back{") - 1.0).abs() < 1e-9);
+    let printed = run(&mut mount.farfs("metrics", &[])).succeeds();
+    assert!(value(&printed, "farfs_log_bytes{") >= 9.0, "{printed}");
 }
