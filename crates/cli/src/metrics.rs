@@ -120,6 +120,11 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
+/// A label's value as the format wants it: the library writes it as it is.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 const MODES: [(Mode, &str); 4] = [
     (Mode::Connected, "connected"),
     (Mode::Partial, "partial"),
@@ -130,8 +135,10 @@ const MODES: [(Mode, &str); 4] = [
 /// All of it, of these mounts.
 pub fn text(statuses: &[Status]) -> Result<String> {
     let mut registry = Registry::with_prefix("farfs");
-    let label =
-        |status: &Status| Mount { mount: status.mountpoint.clone(), volume: status.volume.clone() };
+    let label = |status: &Status| Mount {
+        mount: escaped(&status.mountpoint),
+        volume: escaped(&status.volume),
+    };
     for Row { name, help, value } in &GAUGES {
         let family = Family::<Mount, Number>::default();
         for status in statuses {
@@ -160,7 +167,7 @@ fn register_by_class(registry: &mut Registry, statuses: &[Status]) {
     let traffic = Family::<Traffic, Sum>::default();
     let modes = Family::<InMode, Number>::default();
     for status in statuses {
-        let mount = &status.mountpoint;
+        let mount = &escaped(&status.mountpoint);
         for bytes in &status.traffic {
             for (direction, count) in [("sent", bytes.sent), ("received", bytes.received)] {
                 let (mount, class) = (mount.clone(), bytes.class.clone());
