@@ -198,6 +198,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         plan_chunks_max: client::PLAN_CHUNKS_MAX,
         again_bytes_min: client::AGAIN_BYTES_MIN,
         accepts_set_back: plan.consent.accept_set_back,
+        replay_delay: plan.replay_delay,
         budget: plan.limits.budget.and_then(|most| most.0),
         answer_within: plan.answer_within,
         volume: known.volume.clone(),

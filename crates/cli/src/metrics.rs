@@ -92,7 +92,7 @@ const GAUGES: [Row; 17] = [
 ];
 
 /// Values that grow from the mount on.
-const COUNTERS: [Row; 8] = [
+const COUNTERS: [Row; 10] = [
     row("cache_hits", "Calls that the cache answered", |s| Some(number(s.cache.hits))),
     row("cache_misses", "Calls that took the server", |s| Some(number(s.cache.misses))),
     row("conflicts", "Updates that were kept aside", |s| Some(number(s.conflicts))),
@@ -102,6 +102,10 @@ const COUNTERS: [Row; 8] = [
     row("log_wait_seconds", "How long those stood in the log, together", |s| {
         Some(number(s.replayed.waited_ms) / 1000.0)
     }),
+    row("cancelled_updates", "Updates that no longer mattered and were not sent", |s| {
+        Some(number(s.cancelled.updates))
+    }),
+    row("cancelled_bytes", "Contents that only those named", |s| Some(number(s.cancelled.bytes))),
     row("wire_sent_bytes", "Bytes sent, with all headers", |s| Some(number(s.wire_bytes_sent))),
     row("wire_received_bytes", "Bytes received, with all headers", |s| {
         Some(number(s.wire_bytes_received))

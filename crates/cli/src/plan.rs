@@ -60,6 +60,8 @@ pub struct Plan {
     #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
+    pub replay_delay: Duration,
+    #[serde(default)]
     pub metrics: Option<SocketAddr>,
     pub flags: Vec<FlagName>,
     pub consent: Consent,
@@ -122,6 +124,7 @@ pub fn decide(
         read_only: wishes.read_only.unwrap_or(false),
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
         limits,
+        replay_delay: wishes.replay_delay.map_or(Duration::ZERO, |time| time.0),
         metrics: wishes.metrics,
         flags: wishes.flags,
         consent,

@@ -3,8 +3,8 @@
 use crate::units::{count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
-    CacheStatus, ClassBytes, LinkStatus, Mode, PassthroughStatus, Pending, PrefetchStatus, Reach,
-    Replayed, Status, WantedStatus,
+    CacheStatus, CancelledStatus, ClassBytes, LinkStatus, Mode, PassthroughStatus, Pending,
+    PrefetchStatus, Reach, Replayed, Status, WantedStatus,
 };
 use std::fmt::Write;
 
@@ -40,6 +40,15 @@ pub fn status(status: &Status) -> String {
     line("traffic", &traffic(&status.traffic));
     if status.prefetch.files > 0 {
         line("ahead", &ahead(&status.prefetch));
+    }
+    if status.cancelled.updates > 0 {
+        let CancelledStatus { updates, bytes } = status.cancelled;
+        let what = format!(
+            "{} that no longer mattered, {} of contents",
+            count(updates, "update"),
+            show_size(bytes)
+        );
+        line("not sent", &what);
     }
     if let Some(limited) = limits::in_short(status) {
         line("limits", &limited);
@@ -275,6 +284,7 @@ pub mod tests {
             prefetch: PrefetchStatus::default(),
             passthrough: PassthroughStatus { off: None, files: 1 },
             replayed: Replayed::default(),
+            cancelled: protocol::CancelledStatus::default(),
             conflicts: 0,
             damage: Vec::new(),
             wanted: WantedStatus::default(),

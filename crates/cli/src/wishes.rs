@@ -77,6 +77,11 @@ pub struct Wishes {
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Most>,
 
+    /// Send what nobody waits for no sooner than so long after it was done: what is undone or done
+    /// over meanwhile is not sent at all [default: 0s]
+    #[arg(long, value_name = "TIME")]
+    pub replay_delay: Option<Patience>,
+
     /// Answer Prometheus there, over HTTP under /metrics: whoever can reach the address can read it
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -189,6 +194,7 @@ impl Wishes {
             limit_down: self.limit_down.or(others.limit_down),
             tickets: self.tickets.or(others.tickets),
             budget: self.budget.or(others.budget),
+            replay_delay: self.replay_delay.or(others.replay_delay),
             metrics: self.metrics.or(others.metrics),
             flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
@@ -260,6 +266,9 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "limit-down" => wishes.limit_down = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "tickets" => wishes.tickets = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "budget" => wishes.budget = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
+        "replay-delay" => {
+            wishes.replay_delay = Some(said()?.parse().or_exit(Exit::Usage, wrong())?)
+        }
         "metrics" => wishes.metrics = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "allow-other" => wishes.allow_other = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),

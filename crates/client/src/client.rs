@@ -166,6 +166,8 @@ pub(crate) struct Core {
     /// What bears no higher number may leave before the log is synced: the tables say so on the
     /// disk.
     pub may_leave: Bound,
+    /// The user waits for what was pending up to this number: it does not stay for its age.
+    pub hurried: u64,
     /// What is done here and counts against a quota.
     pub charges: crate::quota::Charges,
     pub totals: Option<(protocol::Totals, world::Moment)>,
@@ -187,6 +189,7 @@ impl Core {
             hidden: Hidden::default(),
             behind: false,
             may_leave: Bound::default(),
+            hurried: 0,
             charges: crate::quota::Charges::default(),
             totals: None,
             unsaved: true,

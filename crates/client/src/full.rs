@@ -110,6 +110,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// The user waits for what is pending.
     pub fn hurry(&self) {
         self.inner.full.ask();
+        {
+            let mut core = self.core();
+            core.hurried = core.log.last_number();
+        }
+        self.inner.replay_wanted.notify_one();
     }
 
     /// Sends what is pending first, unless that was turned down and there is no room for it yet.

@@ -38,6 +38,7 @@ mod locks;
 mod lost;
 mod meta;
 mod mode;
+mod moot;
 mod names;
 mod needs;
 mod onward;

@@ -62,6 +62,8 @@ pub enum HeldBack {
     Paused,
     /// The month's budget is spent.
     Budget,
+    /// It stays for a while, that it may be cancelled.
+    Delay,
     /// It was sent and not taken, for this reason.
     Trouble(String),
 }
@@ -77,6 +79,7 @@ impl fmt::Display for HeldBack {
                 f,
                 "the month's budget of the link is spent: `farfs resume` goes on all the same"
             ),
+            HeldBack::Delay => write!(f, "it is younger than --replay-delay"),
             HeldBack::Trouble(why) => write!(f, "{why}"),
         }
     }
@@ -250,14 +253,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let found = Tree::new(&*read, 0).names_of(files);
             found.map_err(|error| Error::Failed(error.to_string()))
         })?;
-        let trouble = self.core().setback.clone();
         let tell = |(file, told)| PendingFile { path: paths.get(&file).cloned(), ..told };
         Ok(PendingLog {
             files: files.into_iter().map(tell).collect(),
             files_more: more.len() as u64,
             updates,
             bytes,
-            held_back: held_back(&self.connection(), trouble).filter(|_| updates > 0),
+            held_back: self.held_back().filter(|_| updates > 0),
             rate_up: self.inner.upstream.quality().likely_up(),
         })
     }
@@ -287,7 +289,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let core = self.core();
             (core.setback.clone(), core.log.pending_len() > 0)
         };
-        held_back(&self.connection(), trouble).filter(|_| any)
+        let why = held_back(&self.connection(), trouble).filter(|_| any);
+        why.or_else(|| self.delays().map(|_| HeldBack::Delay))
     }
 }
 

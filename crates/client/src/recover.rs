@@ -22,7 +22,7 @@ use model::{Change, Contents, FileId, Stamp, Update};
 use protocol::Upstream;
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
-use update_log::{LogError, Record, Recovered};
+use update_log::{LogError, Record, Recovered, UpdateLog};
 use volume::partial::{self, Tree};
 
 /// What became of a record that is done once more.
@@ -109,6 +109,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             after = page.last;
             records += page.records.len();
             for record in &page.records {
+                if let Record::Moot { cancelled, .. } = record {
+                    forget_unmade(write, &core.log, cancelled)?;
+                }
                 let redone = self.redo(write, record, &meta)?;
                 torn.note(record, redone == Redone::Torn);
                 if redone == Redone::Hidden {
@@ -160,7 +163,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             | Record::Reach { .. }
             | Record::Part { .. } => redo_part(write, record)?,
             Record::Closed { file } => forget_written(write, *file)?,
-            Record::Cancelled { .. } => {}
+            // What they did is not redone.
+            Record::Cancelled { .. } | Record::Moot { .. } => {}
         }
         Ok(Redone::Done)
     }
@@ -348,4 +352,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         new.sync()?;
         self.inner.containers.remove(source)
     }
+}
+/// What was written to files that were made and removed here, and are in the log no more.
+fn forget_unmade(
+    write: &mut dyn Write,
+    log: &UpdateLog,
+    cancelled: &[u64],
+) -> Result<(), ClientError> {
+    for number in cancelled {
+        let made = log.written(*number)?.and_then(|update| update.makes());
+        if let Some(file) = made {
+            forget_written(write, file)?;
+        }
+    }
+    Ok(())
 }

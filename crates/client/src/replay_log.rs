@@ -88,6 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
+            self.look_through().await;
             match self.replay_where_room().await {
                 Ok(()) => {
                     self.core().setback = None;
@@ -101,7 +102,54 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn may_replay(&self) -> bool {
+    /// How long the first update still stays, that it may be cancelled meanwhile.
+    pub(crate) fn delays(&self) -> Option<Duration> {
+        let delay = self.inner.settings.replay_delay;
+        if delay.is_zero() || crate::mode::waits_for_verdicts(self.connection().mode) {
+            return None;
+        }
+        let core = self.core();
+        let first = core.log.first_number()?;
+        if first <= core.hurried || core.waiters.any_awaited() {
+            return None;
+        }
+        let first = core.log.get(first).ok().flatten()?;
+        let rest = replay::stays_for(first.at, self.inner.world.clock.time(), delay);
+        (!rest.is_zero()).then_some(rest)
+    }
+
+    /// Of a batch, what is old enough to leave.
+    fn old_enough(&self, core: &Core, taken: &mut Vec<Update>) {
+        let delay = self.inner.settings.replay_delay;
+        if delay.is_zero() || core.waiters.any_awaited() {
+            return;
+        }
+        let now = self.inner.world.clock.time();
+        let may = |update: &Update| {
+            update.stamp.number <= core.hurried
+                || replay::stays_for(update.at, now, delay).is_zero()
+        };
+        let old = taken.iter().take_while(|update| may(update)).count();
+        let cut = match birth_of(taken, old) {
+            // What is made goes with what it holds.
+            0 => old + 1,
+            begins => begins,
+        };
+        taken.truncate(cut);
+    }
+
+    /// What no longer matters does not leave.
+    async fn look_through(&self) {
+        let client = self.clone();
+        let looked = self.off_the_runtime(move || {
+            client.cancel_if_due();
+            Ok(())
+        });
+        // It says itself what went wrong.
+        let _ = looked.await;
+    }
+
+    pub(crate) fn may_replay(&self) -> bool {
         let (attached, replays) = {
             let connection = self.connection();
             (connection.attached, connection.replays())
@@ -224,6 +272,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let strict = taken.first().is_some_and(awaited);
         let alike = taken.iter().take_while(|update| awaited(update) == strict).count();
         taken.truncate(alike);
+        self.old_enough(&core, &mut taken);
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
         let sync_first = !strict || !taken.iter().all(|update| core.may_leave.covers(update));

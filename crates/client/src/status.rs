@@ -6,8 +6,8 @@ use crate::presence::Presence;
 use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Time, Update};
 use protocol::{
-    CacheStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection, PassthroughStatus,
-    Pending, Reach, Replayed, Status, Unreachable, Upstream,
+    CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
+    PassthroughStatus, Pending, Reach, Replayed, Status, Unreachable, Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub misses: AtomicU64,
     pub conflicts: AtomicU64,
     pub judged: Judged,
+    pub cancelling: crate::moot::Cancelling,
     /// Calls of any kind, to tell an idle mount from one in use.
     pub calls: AtomicU64,
 }
@@ -111,6 +112,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             },
             pending,
             replayed: inner.counters.judged.told(),
+            cancelled: CancelledStatus {
+                updates: inner.counters.cancelling.updates.load(Ordering::Relaxed),
+                bytes: inner.counters.cancelling.bytes.load(Ordering::Relaxed),
+            },
             traffic: traffic_rows,
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,

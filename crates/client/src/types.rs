@@ -287,6 +287,8 @@ pub struct Settings {
     pub early_bytes_min: Option<u64>,
     /// A server that was set back is believed, though newer versions are cached here.
     pub accepts_set_back: bool,
+    /// What nobody waits for leaves no sooner than so long after it was made.
+    pub replay_delay: Duration,
     /// Bytes that may go over the link in a month, in both directions, before what nobody waits for
     /// is held back. None: as many as there are.
     pub budget: Option<u64>,

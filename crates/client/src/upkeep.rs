@@ -101,6 +101,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
             }
             self.get_what_left_over_lacks().await;
+            if !self.may_replay() {
+                self.cancel_if_due();
+            }
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
             let outcome = if fetched || self.core().unsaved || self.has_accesses() {
@@ -266,6 +269,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives the number of updates that are still pending.
     pub async fn shut_down(&self, patience: Duration) -> u64 {
         self.store_left_over();
+        self.hurry();
         let emptied = async {
             loop {
                 let settled = self.inner.settled.notified();

@@ -46,6 +46,20 @@ impl Waiters {
         self.awaited.contains(&number)
     }
 
+    pub fn any_awaited(&self) -> bool {
+        !self.awaited.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Somebody waits for it, or is to be told what became of it.
+    pub fn concern(&self, number: u64) -> bool {
+        let told_with = |others: &Vec<u64>| others.contains(&number);
+        self.awaited.contains(&number)
+            || self.waiting.contains_key(&number)
+            || self.also.contains_key(&number)
+            || self.also.values().any(told_with)
+            || self.with_close.values().any(told_with)
+    }
+
     /// Somebody can be told what becomes of it.
     pub fn is_attended(&self, number: u64) -> bool {
         self.awaited.contains(&number) && !self.unattended.contains(&number)
@@ -166,6 +180,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// How long all that is pending may still wait for a close to leave with.
     pub(crate) fn holds_back(&self) -> Option<Duration> {
+        if let Some(rest) = self.delays() {
+            return Some(rest);
+        }
         let core = self.core();
         let until = core.waiters.all_held_back(core.log.pending_len())?;
         let rest = until.since(self.inner.world.clock.moment());

@@ -17,8 +17,8 @@ pub use messages::{
     Wanted, WantedOf, Wish, past,
 };
 pub use status::{
-    BudgetStatus, CacheStatus, ClassBytes, Damage, LinkStatus, Mode, PassthroughStatus, Pending,
-    PrefetchStatus, Reach, Replayed, Status, WantedStatus,
+    BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkStatus, Mode,
+    PassthroughStatus, Pending, PrefetchStatus, Reach, Replayed, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkQuality, Service, Session, Traffic, TurnedAway,

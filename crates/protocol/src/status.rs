@@ -57,6 +57,9 @@ pub struct Status {
     pub pending: Pending,
     #[serde(default)]
     pub replayed: Replayed,
+    /// Updates that no longer mattered and were not sent.
+    #[serde(default)]
+    pub cancelled: CancelledStatus,
     pub traffic: Vec<ClassBytes>,
     pub wire_bytes_sent: u64,
     pub wire_bytes_received: u64,
@@ -218,6 +221,13 @@ pub struct Replayed {
     /// Of all of them together: divided by their number, the mean.
     pub waited_ms: u64,
     pub waited_most_ms: u64,
+}
+
+/// Updates of the log that were cancelled since the mount, and the contents that only they named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelledStatus {
+    pub updates: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -190,6 +190,8 @@ pub struct ClientMachine {
     pub again_bytes_min: u64,
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
+    /// What nobody waits for stays so long.
+    pub replay_delay: Duration,
     pub accepts_set_back: bool,
     /// Files of so many bytes are sent while they are written.
     pub early_bytes_min: Option<u64>,
@@ -233,6 +235,7 @@ impl ClientMachine {
             plan_chunks_max: PLAN_CHUNKS_MAX,
             again_bytes_min: AGAIN_BYTES_FEW,
             whole_bytes_max: None,
+            replay_delay: Duration::ZERO,
             accepts_set_back: false,
             early_bytes_min: None,
             process: None,
@@ -284,6 +287,7 @@ impl ClientMachine {
             plan_chunks_max: self.plan_chunks_max,
             again_bytes_min: self.again_bytes_min,
             accepts_set_back: self.accepts_set_back,
+            replay_delay: self.replay_delay,
             budget: None,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),

@@ -64,6 +64,8 @@ pub struct UpdateLog {
     /// What is pending from here on is not near; none: all of it is.
     far_from: Option<u64>,
     submitted: BTreeSet<u64>,
+    /// Pending updates that are others than they were written as at first.
+    rewritten: BTreeMap<u64, Update>,
     last_number: u64,
     last_position: Position,
 }
@@ -160,6 +162,40 @@ impl UpdateLog {
             self.take(&update);
         }
         Ok(())
+    }
+
+    /// Takes updates back, and has others in the place of those that bear the same stamps: all of it
+    /// or nothing, also in a crash. All of them are pending, and none may have left. Gives back what
+    /// they were.
+    pub fn amend(
+        &mut self,
+        cancelled: &[u64],
+        rewritten: Vec<Update>,
+    ) -> Result<Vec<Update>, LogError> {
+        let numbers = rewritten.iter().map(|update| update.stamp.number);
+        let mut before = Vec::new();
+        for number in cancelled.iter().copied().chain(numbers) {
+            before.push(self.get(number)?.ok_or(LogError::Missing { number })?);
+        }
+        self.note(&Record::Moot { cancelled: cancelled.to_vec(), rewritten: rewritten.clone() })?;
+        let (taken, replaced) = before.split_at(cancelled.len());
+        taken.iter().for_each(|update| {
+            self.take(update);
+        });
+        for (old, new) in replaced.iter().zip(rewritten) {
+            self.replace(old, new);
+        }
+        Ok(before)
+    }
+
+    fn replace(&mut self, old: &Update, new: Update) {
+        let number = new.stamp.number;
+        self.by_file.remove(old);
+        self.by_file.add(&new);
+        if let Some(near) = self.near.get_mut(&number) {
+            near.update = new.clone();
+        }
+        self.rewritten.insert(number, new);
     }
 
     /// The first updates that are pending, at most `updates_max`.
@@ -313,6 +349,7 @@ impl UpdateLog {
         let number = update.stamp.number;
         self.near.remove(&number);
         self.submitted.remove(&number);
+        self.rewritten.remove(&number);
         let was_pending = self.pending.remove(number);
         if was_pending {
             self.by_file.remove(update);

@@ -99,6 +99,15 @@ pub enum Record {
         #[n(5)]
         recipe: Vec<ByteVec>,
     },
+    /// The updates of these numbers never leave, and these updates do in the place of those that
+    /// bear the same stamps: all of it at once.
+    #[n(8)]
+    Moot {
+        #[n(0)]
+        cancelled: Vec<u64>,
+        #[n(1)]
+        rewritten: Vec<Update>,
+    },
 }
 
 /// Version of the record format, the first byte of every record.
@@ -153,6 +162,7 @@ mod tests {
             Record::Opened { file: FileId(2), generation: 1, expects: Stamp::default(), uid: 0 },
             opened_part(),
             part(),
+            moot(),
         ] {
             assert_eq!(Record::decode(&record.encode()).expect("just encoded"), record);
         }
@@ -190,6 +200,14 @@ mod tests {
         }
     }
 
+    fn moot() -> Record {
+        let name = Name::new(*b"a").expect("a name");
+        let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(5) };
+        let at = Time { secs: 1, nanos: 2 };
+        let update = Update { stamp: Stamp::new(ReplicaId(3), 10), uid: 1000, at, change };
+        Record::Moot { cancelled: vec![4, 300], rewritten: vec![update] }
+    }
+
     fn read(hex: &str) -> Vec<u8> {
         let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
         (0..hex.len()).step_by(2).map(digit).collect()
@@ -222,6 +240,7 @@ mod tests {
         check("018205840502000a", &Record::Here { file, generation, from: 0, to: 10 });
         check("0182068305020a", &Record::Reach { file, generation, reach: 10 });
         check(&format!("01820786050209{contents}8183000a5818{}81420102", name("cd")), &part());
+        check("01820882820419012c818482030a1903e882010282028301416105", &moot());
     }
 
     #[test]
@@ -327,7 +346,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..9) {
+        fn prop_every_byte_string_is_read_or_refused(bytes: Vec<u8>, variant in 0_u8..10) {
             read_back(&bytes);
             read_back(&[&[FORMAT, 0x82, variant], bytes.as_slice()].concat());
         }

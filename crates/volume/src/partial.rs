@@ -13,7 +13,7 @@ mod set_back;
 pub use accessed::{forget_accessed, note_accessed};
 pub use change::{
     Changed, apply_local, forget_gone, forget_local, forget_local_of, patch_cancelled_store,
-    pending_growths, take_listing, take_states,
+    pending_growths, show_by_others, take_listing, take_states,
 };
 pub use fuzz::fuzz_rows;
 pub use rows::{Accessed, RowError, Touched};

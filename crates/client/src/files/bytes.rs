@@ -453,7 +453,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
         let was_behind = core.behind;
         if let Some(number) = overtaken {
-            core.log.overtake(number).map_err(log_failed)?;
+            self.overtake(&mut core, number).map_err(log_failed)?;
             // Until the tables know of it.
             core.behind = true;
             // What it was to be sent against the next one is sent against.

@@ -28,10 +28,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
         // Contents that nobody will see need not travel, once nobody can undo that the name went.
-        if let Some(number) = core.log.pending_store(file).filter(|_| !may_be_undone)
-            && core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled
-        {
-            core.plans.remove(number);
+        if let Some(number) = core.log.pending_store(file).filter(|_| !may_be_undone) {
+            let before = core.log.store_bytes();
+            if core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled {
+                core.plans.remove(number);
+                self.inner.counters.cancelling.count(1, before - core.log.store_bytes());
+            }
         }
         if written {
             // What was written to it is not to come back after a crash.

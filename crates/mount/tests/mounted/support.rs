@@ -180,6 +180,7 @@ impl Farm {
             plan_chunks_max: client::PLAN_CHUNKS_MAX,
             again_bytes_min: client::AGAIN_BYTES_MIN,
             accepts_set_back: false,
+            replay_delay: Duration::ZERO,
             budget: None,
             answer_within,
             volume: VOLUME.into(),

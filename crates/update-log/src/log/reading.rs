@@ -58,6 +58,7 @@ impl UpdateLog {
             near_max,
             far_from: None,
             submitted: BTreeSet::new(),
+            rewritten: BTreeMap::new(),
             last_number: settled,
             last_position: 0,
         };
@@ -114,6 +115,25 @@ impl UpdateLog {
                     }
                 }
             }
+            Record::Moot { cancelled, rewritten } => {
+                for number in cancelled {
+                    if let Some(update) = self.get(number)? {
+                        self.take(&update);
+                        if position > applied {
+                            recovered.cancelled.push(number);
+                        }
+                    }
+                }
+                for update in rewritten {
+                    let number = update.stamp.number;
+                    if let Some(old) = self.get(number)? {
+                        self.replace(&old, update);
+                        if position > applied {
+                            recovered.cancelled.push(number);
+                        }
+                    }
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -129,7 +149,12 @@ impl UpdateLog {
             Record::Update(update) => self.pending.contains(update.stamp.number),
             _ => true,
         };
-        let records = records.into_iter().map(|(_, record)| record).filter(counts).collect();
+        let as_it_is = |record: Record| match record {
+            Record::Update(update) => Record::Update(self.as_rewritten(update)),
+            record => record,
+        };
+        let records = records.into_iter().map(|(_, record)| record).filter(counts);
+        let records = records.map(as_it_is).collect();
         Ok(Some(Page { records, last }))
     }
 
@@ -141,10 +166,15 @@ impl UpdateLog {
         match self.near.get(&number) {
             Some(near) => Ok(Some(near.update.clone())),
             None => match self.written(number)? {
-                Some(update) => Ok(Some(update)),
+                Some(update) => Ok(Some(self.as_rewritten(update))),
                 None => Err(LogError::Missing { number }),
             },
         }
+    }
+
+    /// What an update is now that was written so.
+    fn as_rewritten(&self, update: Update) -> Update {
+        self.rewritten.get(&update.stamp.number).cloned().unwrap_or(update)
     }
 
     /// The version that a pending store expects.
@@ -230,7 +260,7 @@ impl UpdateLog {
                     return Err(LogError::Missing { number: first });
                 }
                 if number >= first && self.pending.contains(number) {
-                    found.push(Near { update, position });
+                    found.push(Near { update: self.as_rewritten(update), position });
                 }
                 if found.len() == updates_max {
                     return Ok(found);

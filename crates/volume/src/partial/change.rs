@@ -5,6 +5,7 @@ use super::set_back::note_told;
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
 use model::{Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp};
 use protocol::{Listed, Listing, NodeState, States};
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Read, Write};
 
 /// Shows the effects of the pending update `number`.
@@ -128,6 +129,46 @@ pub fn patch_cancelled_store(
         _ => row.local = None,
     }
     put_node(write, file, &row)
+}
+
+/// Of what was touched: where one of these updates was the last to touch something, and does not any
+/// more, it shows as before, by the last one that still does; where none does, what the replica above
+/// says shows again. Gives back the nodes of which that is so.
+pub fn show_by_others(
+    write: &mut dyn Write,
+    touched: &Touched,
+    numbers: &BTreeSet<u64>,
+    last_of_nodes: &BTreeMap<FileId, u64>,
+    last_of_entries: &BTreeMap<(FileId, Name), u64>,
+) -> Result<Vec<FileId>, Missing> {
+    let mut shown_anew = Vec::new();
+    for file in &touched.nodes {
+        let mut row = node_row(write, *file)?;
+        let Some(local) = row.local.as_mut().filter(|local| numbers.contains(&local.number)) else {
+            continue;
+        };
+        match last_of_nodes.get(file) {
+            Some(last) => local.number = *last,
+            None => {
+                row.local = None;
+                shown_anew.push(*file);
+            }
+        }
+        put_node(write, *file, &row)?;
+    }
+    for entry in &touched.entries {
+        let key = rows::entry_key(entry.0, &entry.1);
+        let mut row = entry_row(write, &key)?;
+        let Some(local) = row.local.as_mut().filter(|local| numbers.contains(&local.number)) else {
+            continue;
+        };
+        match last_of_entries.get(entry) {
+            Some(last) => local.number = *last,
+            None => row.local = None,
+        }
+        put_entry(write, &key, &row)?;
+    }
+    Ok(shown_anew)
 }
 
 /// By which pending updates change what a file counts for.

@@ -1,0 +1,412 @@
+//! Which pending updates no longer matter, and which say less than they could.
+//! Holds: what is left comes to the same names, contents and attributes as all of it, and each of it
+//! finds what it expects; times of directories are those of the last change in them that is left.
+//! What may not be touched, because it is on its way or somebody waits for it, is not touched.
+//! From: partially connected operation, 5.2; the authors' "Peephole Log Optimization" (their
+//! reference 8).
+//!
+//! | of these, in order | is left |
+//! | --- | --- |
+//! | all of a file that was made here, and its removal | nothing |
+//! | the same, where the file had taken the name of another by a rename | the removal of that other |
+//! | the same, where it goes because another is renamed over it | that rename, over what was there before |
+//! | attributes of a file, and at once others | one update with both |
+//! | an extended attribute, and at once another value of it | the latter |
+//! | a rename of a file, and a rename of that | one rename, or none if it goes back |
+
+use model::{Change, FileId, Kind, Name, Update};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A name in a directory.
+type Place = (FileId, Name);
+
+/// What is to be done with a log.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moot {
+    /// Numbers of updates that need not leave, in order.
+    pub cancelled: Vec<u64>,
+    /// Updates in the place of those that bear the same stamps, in order.
+    pub rewritten: Vec<Update>,
+}
+
+impl Moot {
+    pub fn is_empty(&self) -> bool {
+        self.cancelled.is_empty() && self.rewritten.is_empty()
+    }
+}
+
+/// What of `pending`, all that is pending in order or the first of it, is moot. `may`: whether the
+/// update of this number may be cancelled or rewritten.
+pub fn moot(pending: &[Update], may: impl Fn(u64) -> bool) -> Moot {
+    let mut log = Log {
+        may: pending.iter().map(|update| may(update.stamp.number)).collect(),
+        pending,
+        cancelled: BTreeSet::new(),
+        rewritten: BTreeMap::new(),
+        files: BTreeMap::new(),
+        uses: BTreeMap::new(),
+        last_at: BTreeMap::new(),
+        removed: BTreeMap::new(),
+        last_rename: None,
+    };
+    for at in 0..pending.len() {
+        log.look(at);
+    }
+    let number = |at: &usize| pending[*at].stamp.number;
+    let rewritten = log.rewritten.into_iter().filter(|(at, _)| !log.cancelled.contains(at));
+    Moot {
+        cancelled: log.cancelled.iter().map(number).collect(),
+        rewritten: rewritten.map(|(_, update)| update).collect(),
+    }
+}
+
+/// What is known of a file by the updates that were looked at.
+#[derive(Default)]
+struct File {
+    /// It was made by one of them: nobody else knows of it before that is taken.
+    made: Option<Kind>,
+    /// Something was done to it that no rule knows.
+    odd: bool,
+    /// Updates about it that are left, by their places in the log.
+    updates: Vec<usize>,
+    /// Its names, if it was made by one of them.
+    names: BTreeSet<Place>,
+    /// What it took the names of by renames.
+    over: Vec<(Place, FileId)>,
+}
+
+struct Log<'a> {
+    pending: &'a [Update],
+    may: Vec<bool>,
+    cancelled: BTreeSet<usize>,
+    rewritten: BTreeMap<usize, Update>,
+    files: BTreeMap<FileId, File>,
+    /// How many updates that are left name a directory as the place of a name.
+    uses: BTreeMap<FileId, usize>,
+    /// Which update touched a name last.
+    last_at: BTreeMap<Place, usize>,
+    /// Which update took a file's name away last.
+    removed: BTreeMap<FileId, usize>,
+    last_rename: Option<usize>,
+}
+
+impl Log<'_> {
+    fn update(&self, at: usize) -> &Update {
+        self.rewritten.get(&at).unwrap_or(&self.pending[at])
+    }
+
+    fn file(&mut self, file: FileId) -> &mut File {
+        self.files.entry(file).or_default()
+    }
+
+    fn look(&mut self, at: usize) {
+        for (directory, _) in places(&self.pending[at]) {
+            *self.uses.entry(directory).or_default() += 1;
+        }
+        match self.pending[at].change.clone() {
+            Change::Make { parent, name, file, kind, .. } => {
+                let made = self.file(file);
+                made.made = Some(kind);
+                made.updates.push(at);
+                made.names.insert((parent, name));
+            }
+            Change::Link { parent, name, file } => {
+                let linked = self.file(file);
+                linked.updates.push(at);
+                linked.names.insert((parent, name));
+            }
+            Change::Unlink { parent, name, file } => self.unlink(at, file, &(parent, name)),
+            Change::Rename { exchange: true, file, over, .. } => self.odd(at, file, over),
+            Change::Rename { whiteout: Some(_), file, over, .. } => self.odd(at, file, over),
+            Change::Rename { file, over, .. } if over == Some(file) => self.odd(at, file, over),
+            Change::Rename { from, from_name, to, to_name, file, over, .. } => {
+                self.rename(at, file, over, ((from, from_name), (to, to_name)));
+            }
+            Change::SetAttributes { file, .. } => {
+                self.merge_attributes(at, file);
+                self.file(file).updates.push(at);
+            }
+            Change::SetXattr { file, .. } => {
+                self.replace_xattr(at, file);
+                self.file(file).updates.push(at);
+            }
+            Change::Store { file, .. } | Change::RemoveXattr { file, .. } => {
+                self.file(file).updates.push(at);
+            }
+        }
+        let both = [&self.pending[at], self.update(at)].map(places);
+        for place in both.into_iter().flatten() {
+            self.last_at.insert(place, at);
+        }
+    }
+
+    fn odd(&mut self, at: usize, file: FileId, over: Option<FileId>) {
+        self.last_rename = Some(at);
+        for file in std::iter::once(file).chain(over) {
+            let odd = self.file(file);
+            odd.odd = true;
+            odd.updates.push(at);
+            self.removed.insert(file, at);
+        }
+    }
+
+    fn unlink(&mut self, at: usize, file: FileId, place: &Place) {
+        self.removed.insert(file, at);
+        let gone = self.file(file);
+        gone.updates.push(at);
+        gone.names.remove(place);
+        let Some(before) = self.gone(file, place, at) else { return };
+        self.cancel_all(file, at);
+        match before {
+            None => self.cancel(at),
+            Some(other) => {
+                let update = self.update(at).clone();
+                let (parent, name) = place.clone();
+                let change = Change::Unlink { parent, name, file: other };
+                self.rewrite(at, Update { change, ..update });
+                self.file(other).updates.push(at);
+            }
+        }
+    }
+
+    fn rename(&mut self, at: usize, file: FileId, over: Option<FileId>, way: (Place, Place)) {
+        let (from, to) = way;
+        let mut over = over;
+        if let Some(replaced) = over {
+            self.removed.insert(replaced, at);
+            let gone = self.file(replaced);
+            gone.names.remove(&to);
+            // Renamed over another name of itself, nothing would be done.
+            match self.gone(replaced, &to, at).filter(|before| *before != Some(file)) {
+                Some(before) => {
+                    self.cancel_all(replaced, at);
+                    self.rewrite_rename(at, &from, before);
+                    over = before;
+                }
+                None => {
+                    // It has other names, or is not this log's alone: this rename is another file's.
+                    let stays = self.file(replaced);
+                    stays.updates.push(at);
+                    stays.odd = true;
+                }
+            }
+            if let Some(before) = over.filter(|before| *before != replaced) {
+                self.file(before).updates.push(at);
+            }
+        }
+        if !self.follow_on(at, file, over, (&from, &to)) {
+            let moved = self.file(file);
+            moved.updates.push(at);
+            moved.over.extend(over.map(|over| (to.clone(), over)));
+        }
+        let moved = self.file(file);
+        // The name that it took may be another's by the time that it goes.
+        moved.odd |= moved.over.iter().any(|(taken, _)| *taken == from);
+        moved.names.remove(&from);
+        moved.names.insert(to);
+        self.last_rename = Some(at);
+    }
+
+    /// A file has lost its last name at `place` by the update `at`: what had that name before it, if
+    /// all that was done to the file may be cancelled. None: it may not.
+    fn gone(&self, file: FileId, place: &Place, at: usize) -> Option<Option<FileId>> {
+        let gone = self.files.get(&file)?;
+        let may = |at: &usize| self.may[*at];
+        let is_free = gone.made.is_some()
+            && !gone.odd
+            && gone.names.is_empty()
+            && self.may[at]
+            && gone.updates.iter().all(may)
+            && self.uses.get(&file).is_none_or(|uses| *uses == 0);
+        if !is_free {
+            return None;
+        }
+        match gone.over.as_slice() {
+            [] => Some(None),
+            [(taken, other)] if taken == place => Some(Some(*other)),
+            _ => None,
+        }
+    }
+
+    /// Cancels all that was done to a file, but for the update `last`.
+    fn cancel_all(&mut self, file: FileId, last: usize) {
+        let Some(gone) = self.files.remove(&file) else { return };
+        for at in gone.updates.into_iter().filter(|at| *at != last) {
+            self.cancel(at);
+        }
+    }
+
+    fn cancel(&mut self, at: usize) {
+        if !self.cancelled.insert(at) {
+            return;
+        }
+        let update = self.update(at).clone();
+        self.unuse(&update);
+        for file in subjects(&update) {
+            if let Some(file) = self.files.get_mut(&file) {
+                file.updates.retain(|other| *other != at);
+            }
+        }
+    }
+
+    fn unuse(&mut self, update: &Update) {
+        for (directory, _) in places(update) {
+            if let Some(uses) = self.uses.get_mut(&directory) {
+                *uses = uses.saturating_sub(1);
+            }
+        }
+    }
+
+    fn rewrite(&mut self, at: usize, update: Update) {
+        let before = self.update(at).clone();
+        self.unuse(&before);
+        for (directory, _) in places(&update) {
+            *self.uses.entry(directory).or_default() += 1;
+        }
+        self.rewritten.insert(at, update);
+    }
+
+    fn rewrite_rename(&mut self, at: usize, from: &Place, over: Option<FileId>) {
+        let mut update = self.update(at).clone();
+        if let Change::Rename { from: directory, from_name, over: replaced, .. } =
+            &mut update.change
+        {
+            (*directory, *from_name) = from.clone();
+            *replaced = over;
+        }
+        self.rewrite(at, update);
+    }
+
+    /// A rename of what was just renamed: one will do. True: that has been seen to, and `at` is
+    /// among the updates of the file, or cancelled.
+    fn follow_on(
+        &mut self,
+        at: usize,
+        file: FileId,
+        over: Option<FileId>,
+        (from, to): (&Place, &Place),
+    ) -> bool {
+        let Some(before) = self.last_of(file).filter(|before| self.may_both(*before, at)) else {
+            return false;
+        };
+        let Change::Rename {
+            from: directory,
+            from_name,
+            to: middle,
+            to_name,
+            file: moved,
+            over: None,
+            exchange: false,
+            whiteout: None,
+        } = self.update(before).change.clone()
+        else {
+            return false;
+        };
+        let first = (directory, from_name);
+        let is_plain = match self.files.get(&file).and_then(|file| file.made) {
+            Some(kind) => kind != Kind::Directory,
+            // It may be a directory, and others have come to lie in it or in what it left.
+            None => self.last_rename == Some(before),
+        };
+        let follows = moved == file
+            && (middle, to_name) == *from
+            && self.last_at.get(&first) == Some(&before)
+            && self.last_at.get(from) == Some(&before)
+            && self.removed.get(&directory).is_none_or(|removed| *removed < before);
+        if !is_plain || !follows {
+            return false;
+        }
+        if first == *to {
+            if over.is_some() {
+                return false;
+            }
+            self.cancel(before);
+            self.cancel(at);
+            return true;
+        }
+        self.cancel(before);
+        self.rewrite_rename(at, &first, over);
+        let moved = self.file(file);
+        moved.updates.push(at);
+        moved.over.extend(over.map(|over| (to.clone(), over)));
+        true
+    }
+
+    fn merge_attributes(&mut self, at: usize, file: FileId) {
+        let Some(before) = self.last_of(file).filter(|before| self.may_both(*before, at)) else {
+            return;
+        };
+        let (first, mut then) = (self.update(before).clone(), self.update(at).clone());
+        let Change::SetAttributes { expects: base, set: earlier, .. } = first.change else {
+            return;
+        };
+        let Change::SetAttributes { expects, set, .. } = &mut then.change else { return };
+        // Who gives a file away loses bits of its mode by that, in the order in which it is done.
+        let gives = [&earlier, &*set].iter().any(|set| set.uid.is_some() || set.gid.is_some());
+        if *expects != first.stamp || gives {
+            return;
+        }
+        *expects = base;
+        set.mode = set.mode.or(earlier.mode);
+        set.atime = set.atime.or(earlier.atime);
+        set.mtime = set.mtime.or(earlier.mtime);
+        self.cancel(before);
+        self.rewrite(at, then);
+    }
+
+    fn replace_xattr(&mut self, at: usize, file: FileId) {
+        let Some(before) = self.last_of(file).filter(|before| self.may_both(*before, at)) else {
+            return;
+        };
+        let name = |update: &Update| match &update.change {
+            Change::SetXattr { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        let (earlier, later) = (name(self.update(before)), name(self.update(at)));
+        // Those of the system change the mode too.
+        let is_plain = later.as_ref().is_some_and(|name| !name.starts_with(b"system."));
+        if is_plain && earlier == later {
+            self.cancel(before);
+        }
+    }
+
+    /// The last update about a file that is left.
+    fn last_of(&self, file: FileId) -> Option<usize> {
+        self.files.get(&file)?.updates.last().copied()
+    }
+
+    /// Both may be touched, and are one user's.
+    fn may_both(&self, before: usize, at: usize) -> bool {
+        self.may[before] && self.may[at] && self.update(before).uid == self.update(at).uid
+    }
+}
+
+/// The names that an update takes or gives.
+fn places(update: &Update) -> Vec<Place> {
+    match &update.change {
+        Change::Make { parent, name, .. }
+        | Change::Link { parent, name, .. }
+        | Change::Unlink { parent, name, .. } => vec![(*parent, name.clone())],
+        Change::Rename { from, from_name, to, to_name, .. } => {
+            vec![(*from, from_name.clone()), (*to, to_name.clone())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The files that an update is about.
+fn subjects(update: &Update) -> Vec<FileId> {
+    match &update.change {
+        Change::Make { file, .. }
+        | Change::Link { file, .. }
+        | Change::Unlink { file, .. }
+        | Change::Store { file, .. }
+        | Change::SetAttributes { file, .. }
+        | Change::SetXattr { file, .. }
+        | Change::RemoveXattr { file, .. } => vec![*file],
+        Change::Rename { file, over, .. } => std::iter::once(*file).chain(*over).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What is done without a link and does not matter any more when there is one: it is not sent, and
+//! what is left comes to the same, whenever the process dies.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::WantedMode;
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const HELD: WantedMode = WantedMode::Fixed(Mode::FetchOnly);
+const LENGTH: usize = 3_000;
+const CLOSE: Operation = Operation::Close { slot: 0 };
+/// The log is looked through, and the tables are on the disk.
+const LOOKED: Duration = Duration::from_secs(12);
+/// Writes to the disk that the process lives to see.
+const WRITES: std::ops::Range<u64> = 0..60;
+
+struct Scene {
+    room: Room,
+    _origin: OriginMachine,
+    machines: [ClientMachine; 2],
+    programs: Programs,
+}
+
+impl Scene {
+    /// A file is at the origin, and nothing that is done here leaves from now on.
+    async fn new(seed: u64) -> Scene {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let machine =
+            |number| ClientMachine::invited(&room, &origin, number, Conditions::NEAR, PARTIAL);
+        let mut machines = [machine(0), machine(1)];
+        machines[0].start().await.unwrap();
+        let programs = Programs::default();
+        let mut scene = Scene { room, _origin: origin, machines, programs };
+        for operation in written("object", 1) {
+            scene.does(&operation).await;
+        }
+        scene.settled().await;
+        scene.client().set_mode(HELD);
+        scene
+    }
+
+    fn client(&self) -> sim::machine::SimClient {
+        self.machines[0].client().unwrap().clone()
+    }
+
+    async fn does(&mut self, operation: &Operation) {
+        let outcome = self.programs.perform(&self.client(), operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+
+    /// Builds the object anew as a compiler does, by way of a temporary file, and as an editor does.
+    async fn builds(&mut self, version: u64) {
+        for operation in written("scratch", version) {
+            self.does(&operation).await;
+        }
+        for operation in written("temporary", version) {
+            self.does(&operation).await;
+        }
+        let (from, to) = (Path::new("temporary"), Path::new("object"));
+        self.does(&Operation::Rename { from, to, flag: client::RenameFlag::Replace }).await;
+        self.does(&Operation::Unlink { path: Path::new("scratch") }).await;
+    }
+
+    async fn settled(&mut self) {
+        check::settled(&self.room, &self.machines[..1], true).await.unwrap();
+        check::nothing_broke(&self.room, &self.machines[..1]).unwrap();
+    }
+
+    /// What another machine reads.
+    async fn read_elsewhere(&mut self) -> Outcome {
+        let client = self.machines[1].start().await.unwrap();
+        let fetch = Operation::Fetch { path: Path::new("object") };
+        Programs::default().perform(&client, &fetch).await
+    }
+}
+
+fn written(name: &str, version: u64) -> Vec<Operation> {
+    let create = Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 };
+    let write = Operation::Write { slot: 0, offset: 0, length: LENGTH, version };
+    vec![create, write, CLOSE]
+}
+
+#[test]
+fn of_what_is_built_over_and_over_without_a_link_the_last_is_sent() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(1).await;
+        for version in 2..30 {
+            scene.builds(version).await;
+        }
+        scene.room.clock.sleep(LOOKED).await;
+        let status = scene.client().status();
+        // The last temporary file is made, filled and renamed over what the origin has.
+        assert_eq!(status.pending.updates, 3);
+        assert_eq!(status.pending.bytes, LENGTH as u64);
+        // Each scratch file was made, stored and removed, each other one made, stored and renamed.
+        assert_eq!(status.cancelled.updates, 28 * 3 + 27 * 3);
+        assert_eq!(status.cancelled.bytes, (28 + 27) * LENGTH as u64);
+        scene.client().set_mode(PARTIAL);
+        scene.settled().await;
+        assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(29, LENGTH)));
+        assert!(scene.client().status().conflicts == 0);
+        scene.room.network.close();
+    });
+}
+
+/// Says whether the process died.
+async fn dies(writes: u64, how: End) -> bool {
+    let mut scene = Scene::new(writes + 1).await;
+    for version in 2..5 {
+        scene.builds(version).await;
+    }
+    scene.machines[0].disk.crash_after(writes);
+    scene.room.clock.sleep(LOOKED).await;
+    let died = scene.machines[0].has_crashed();
+    scene.machines[0].stop(how, Duration::ZERO);
+    scene.machines[0].disk.crash_after(u64::MAX);
+    scene.machines[0].start().await.unwrap();
+    scene.client().set_mode(PARTIAL);
+    scene.settled().await;
+    assert_eq!(scene.client().status().conflicts, 0);
+    let found = scene.read_elsewhere().await;
+    let stored: Vec<_> = (1..5).map(|version| Outcome::Bytes(stretch(version, LENGTH))).collect();
+    match how {
+        // Nothing that was done is lost.
+        End::Killed => assert_eq!(found, stored[3], "{writes}"),
+        // What was not on the disk yet may be.
+        _ => assert!(stored.contains(&found), "{writes}: {found}"),
+    }
+    scene.room.network.close();
+    died
+}
+
+#[test]
+fn a_crash_while_it_is_cancelled_leaves_all_of_it_or_what_is_left_of_it() {
+    for how in [End::Killed, End::PowerCut] {
+        let mut died = 0;
+        for writes in WRITES {
+            died += usize::from(sim::run::paused(async { dies(writes, how).await }));
+        }
+        assert!((4..WRITES.count()).contains(&died), "it died {died} times");
+    }
+}
+
+#[test]
+fn what_is_on_its_way_is_not_cancelled() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(3).await;
+        scene.client().set_mode(PARTIAL);
+        // It leaves while it is built on.
+        for version in 2..40 {
+            scene.builds(version).await;
+            scene.room.clock.sleep(Duration::from_millis(version * 7 % 40)).await;
+        }
+        scene.settled().await;
+        assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(39, LENGTH)));
+        assert_eq!(scene.client().status().conflicts, 0);
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn what_is_to_stay_for_a_while_leaves_when_it_is_old_enough_or_waited_for() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(4).await;
+        scene.machines[0].stop(End::Killed, Duration::from_secs(1));
+        scene.machines[0].replay_delay = Duration::from_secs(60);
+        scene.machines[0].start().await.unwrap();
+        scene.client().set_mode(PARTIAL);
+        scene.builds(2).await;
+        scene.room.clock.sleep(Duration::from_secs(30)).await;
+        scene.builds(3).await;
+        let status = scene.client().status();
+        assert!(status.pending.held_back.unwrap().contains("--replay-delay"));
+        scene.room.clock.sleep(Duration::from_secs(50)).await;
+        // The second build has undone the first before it was old enough.
+        assert_eq!(scene.client().status().replayed.updates, 0);
+        scene.room.clock.sleep(Duration::from_secs(20)).await;
+        assert_eq!(scene.client().status().pending.updates, 0);
+        assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(3, LENGTH)));
+        // Who waits for it does not wait that long.
+        scene.builds(4).await;
+        scene.client().hurry();
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(scene.client().status().pending.updates, 0);
+        scene.room.network.close();
+    });
+}
