@@ -79,6 +79,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
+            self.look_through().await;
             if let Some(rest) = self.holds_back() {
                 tokio::select! {
                     biased;
@@ -88,7 +89,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
-            self.look_through().await;
             match self.replay_where_room().await {
                 Ok(()) => {
                     self.core().setback = None;
@@ -131,6 +131,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let old = taken.iter().take_while(|update| may(update)).count();
         let cut = match birth_of(taken, old) {
+            _ if old == 0 => 0,
             // What is made goes with what it holds.
             0 => old + 1,
             begins => begins,

@@ -171,7 +171,8 @@ fn what_is_on_its_way_is_not_cancelled() {
 fn what_is_to_stay_for_a_while_leaves_when_it_is_old_enough_or_waited_for() {
     sim::run::paused(async {
         let mut scene = Scene::new(4).await;
-        scene.machines[0].stop(End::Killed, Duration::from_secs(1));
+        scene.room.clock.sleep(LOOKED).await;
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
         scene.machines[0].replay_delay = Duration::from_secs(60);
         scene.machines[0].start().await.unwrap();
         scene.client().set_mode(PARTIAL);
