@@ -5,17 +5,19 @@
 //! From: partially connected operation, 5.1.
 
 use crate::classes::place;
+use crate::controller;
 use crate::frame::FRAME_BYTES_MAX;
 use crate::limits::ASSEMBLY_BYTES_MAX;
 use crate::quality::Counters;
 use crate::regulate::Rule;
-use crate::transport::code;
+use crate::transport::{PACKET_BYTES, code};
 use crate::turnstile::Turnstile;
 use bytes::Bytes;
 use protocol::{Class, PAYLOAD_BYTES_MAX};
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use world::{Clock, World};
 
 /// A piece is about what fits one packet, or on a fast link an eighth of what is under way: so
@@ -23,6 +25,21 @@ use world::{Clock, World};
 const PIECE_BYTES_LEAST: u64 = 1_100;
 const PIECE_BYTES_MOST: u64 = 64 << 10;
 const PIECES_UNDER_WAY: u64 = 8;
+
+/// On a slow link a packet that nobody waits for is so short that it takes about so long, as
+/// whatever comes to the link meanwhile, from other programs too, waits for it.
+const PATIENT_PACKET: Duration = Duration::from_millis(60);
+/// Shorter ones would be headers for the most part.
+const PATIENT_BYTES_LEAST: u64 = 400;
+/// With more under way the link is not slow, and nothing else need be asked of it.
+const SLOW_UNDER_WAY_MOST: u64 = 16 << 10;
+/// What is measured of a link may be far too low.
+const REST_MOST: Duration = Duration::from_millis(500);
+/// What a packet has beside what it carries.
+const PACKET_HEAD_BYTES: u64 = 30;
+/// Of the time that the link takes for a short piece, the next one comes behind it after so much: a
+/// little early, so that the link is not idle for that.
+const REST_SHARE: f64 = 0.9;
 
 /// How much is taken from the first stream at once.
 const READ_BYTES: usize = 64 << 10;
@@ -140,14 +157,22 @@ impl Wire {
             let _turn = self.turnstile.turn(class, bytes.len()).await;
             let rule = self.turnstile.rule();
             let under_way = self.connection.stats().path.cwnd;
-            let piece = piece_bytes(under_way).min(rule.piece_bytes_max());
-            self.bound_send_window(send_window(under_way, piece));
+            let short = self.short_piece(class, under_way);
+            let piece = short.map_or_else(|| piece_bytes(under_way), |short| short.bytes);
+            let piece = piece.min(rule.piece_bytes_max());
+            self.bound_send_window(match short {
+                Some(_) => tight_window(under_way, piece),
+                None => send_window(under_way, piece),
+            });
             let now = bytes.split_to(bytes.len().min(piece as usize));
             // Handed down as it is: written as a slice it would be copied.
             let rest = rule.rest_after(now.len() as u64);
             stream.stream.write_chunk(now).await?;
-            if let Some(rest) = rest {
-                // The turn is kept: whose is next is drawn when the next piece may go.
+            let short_rest = short.filter(|_| !bytes.is_empty()).map(|short| short.rest);
+            // A turn that rests is kept: whose is next is drawn when the next piece may go. With the
+            // next one behind it at once a short packet would become a long one with it, or both
+            // would be in the link's queue together.
+            if let Some(rest) = rest.max(short_rest) {
                 self.clock.sleep(rest).await;
             }
         }
@@ -157,6 +182,17 @@ impl Wire {
     /// Keeps to this from the next piece on.
     pub(crate) fn regulate(&self, rule: Rule) {
         self.turnstile.regulate(rule);
+    }
+
+    /// On a slow link, and if nobody waits for it. What is fetched on demand has long packets itself,
+    /// and shares by their number.
+    fn short_piece(&self, class: Class, under_way: u64) -> Option<Short> {
+        let patient = matches!(class, Class::Replay | Class::Prefetch);
+        let beside_long = self.turnstile.waits(Class::Demand);
+        if !patient || beside_long || under_way > SLOW_UNDER_WAY_MOST {
+            return None;
+        }
+        short_piece(controller::measured(&self.connection).steady_rate?)
     }
 
     fn bound_send_window(&self, window: u64) {
@@ -258,6 +294,32 @@ fn send_window(under_way: u64, piece: u64) -> u64 {
     under_way + (under_way / 4).max(2 * piece)
 }
 
+/// A piece that is short for what else is on the link, and the time before the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Short {
+    bytes: u64,
+    rest: Duration,
+}
+
+/// At so many bytes a second; none: any piece may be as long as they get.
+fn short_piece(rate: u64) -> Option<Short> {
+    let rate = rate.max(1) as f64;
+    let bytes = (rate * PATIENT_PACKET.as_secs_f64()) as u64;
+    if bytes >= PIECE_BYTES_LEAST {
+        return None;
+    }
+    let bytes = bytes.max(PATIENT_BYTES_LEAST);
+    let rest = (bytes + PACKET_HEAD_BYTES) as f64 / rate * REST_SHARE;
+    Some(Short { bytes, rest: Duration::from_secs_f64(rest).min(REST_MOST) })
+}
+
+/// As many pieces as may be under way, and none beside: what waited below would leave in one packet
+/// with what comes after it. QUIC asks for room for the longest packet before each.
+fn tight_window(under_way: u64, piece: u64) -> u64 {
+    let room = under_way.saturating_sub(u64::from(PACKET_BYTES));
+    (room / (piece + PACKET_HEAD_BYTES) + 1) * piece
+}
+
 /// Where a class stands in the arrays of `limits`.
 pub(crate) fn permits_of(class: Class) -> usize {
     crate::limits::REQUESTS_BY_CLASS_MAX[place(class)]
@@ -266,6 +328,29 @@ pub(crate) fn permits_of(class: Class) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_leaves_a_slow_link_in_short_packets() {
+        // 9.6 kb/s, 57.6 kb/s, and what is fast enough.
+        let short = |rate| short_piece(rate).map(|short| (short.bytes, short.rest.as_millis()));
+        assert_eq!(short(1_200), Some((PATIENT_BYTES_LEAST, 322)));
+        assert_eq!(short(7_200), Some((432, 57)));
+        assert_eq!(short(32_000), None);
+        // Whatever was measured, it goes on.
+        assert_eq!(short(0), Some((PATIENT_BYTES_LEAST, 500)));
+        // The room is never more than what may be under way, nor less than a packet.
+        for under_way in (2_400..16_000).step_by(100) {
+            let window = tight_window(under_way, 432);
+            assert!(
+                window.is_multiple_of(432) && window > 0 && window < under_way,
+                "{under_way}: {window}"
+            );
+            assert!(
+                window + u64::from(PACKET_BYTES) + 2 * 432 > under_way * 432 / 462,
+                "{under_way}"
+            );
+        }
+    }
 
     #[test]
     fn a_slow_link_is_handed_single_packets_and_little_waits_below() {

@@ -25,6 +25,8 @@ pub(crate) use bridge::{DelayFactory, measured};
 const TARGET_LEAST: Duration = Duration::from_millis(10);
 const TARGET_MOST: Duration = Duration::from_millis(250);
 const TARGET_PACKETS: f64 = 1.5;
+/// The share of the longest packet from which on a shorter one says nothing more.
+const SHORT_LEAST: f64 = 0.375;
 
 const WINDOW_LEAST_PACKETS: f64 = 2.0;
 /// A burst of more would be seconds on a slow link.
@@ -78,6 +80,8 @@ struct Round {
     began: Instant,
     delay_least: Option<Duration>,
     acked: f64,
+    /// Bytes of the longest packet that was acknowledged.
+    longest: f64,
     lost: f64,
     /// The window, and not what there was to send, was the bound.
     limited: bool,
@@ -90,6 +94,7 @@ impl Round {
             began: now,
             delay_least: None,
             acked: 0.0,
+            longest: 0.0,
             lost: 0.0,
             limited: false,
             marked: false,
@@ -140,6 +145,15 @@ impl Delay {
         self.rate.map(|rate| rate as u64)
     }
 
+    /// None while the window is still looking for its bound.
+    pub(crate) fn steady_rate(&self) -> Option<u64> {
+        self.rate().filter(|_| self.phase != Phase::Start)
+    }
+
+    pub(crate) fn packet_bytes(&self) -> u64 {
+        self.packet as u64
+    }
+
     pub(crate) fn round_trip_least(&self) -> Option<Duration> {
         self.base.least()
     }
@@ -156,6 +170,7 @@ impl Delay {
         self.base.seen(now, delay);
         let bytes = bytes as f64;
         self.round.acked += bytes;
+        self.round.longest = self.round.longest.max(bytes);
         self.round.limited |= limited;
         let least = self.round.delay_least.map_or(delay, |least| least.min(delay));
         self.round.delay_least = Some(least);
@@ -194,7 +209,7 @@ impl Delay {
         let base = self.base.least().unwrap_or(least);
         let queue = least.saturating_sub(base);
         self.measure_rate(&round, now);
-        let target = self.target(base);
+        let target = self.target(base, &round);
 
         if let Some(keep) = self.judge_losses(&round) {
             self.cut(now, keep);
@@ -229,15 +244,20 @@ impl Delay {
         });
     }
 
-    fn target(&self, base: Duration) -> Duration {
+    /// Of packets that are short only so that others overtake them, fewer bytes wait too.
+    fn target(&self, base: Duration, round: &Round) -> Duration {
+        let short = (round.longest / self.packet).clamp(SHORT_LEAST, 1.0);
+        // Where there was no more to send, they are short for that.
+        let share = if round.limited { short } else { 1.0 };
         let packets = match self.rate {
             Some(rate) if rate > 0.0 => {
-                Duration::try_from_secs_f64(TARGET_PACKETS * self.packet / rate)
+                let waiting = 1.0 + (TARGET_PACKETS - 1.0) * share;
+                Duration::try_from_secs_f64(waiting * share * self.packet / rate)
                     .unwrap_or(TARGET_MOST)
             }
             _ => Duration::ZERO,
         };
-        (base / 2).max(packets).clamp(TARGET_LEAST, TARGET_MOST)
+        (base / 2).mul_f64(share).max(packets).clamp(TARGET_LEAST, TARGET_MOST)
     }
 
     /// The share of the window to keep, if more was lost than chance explains.

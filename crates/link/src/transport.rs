@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Every path carries so much, and at 9.6 kb/s one such packet takes a second. Finding out
 /// whether more would pass costs several longer ones.
-const PACKET_BYTES: u16 = 1200;
+pub(crate) const PACKET_BYTES: u16 = 1200;
 /// What a machine carries to itself: as many as the library hands to the kernel at once have
 /// 64 KiB together, which is what the kernel takes.
 const PACKET_BYTES_WITHIN: u16 = 6_500;

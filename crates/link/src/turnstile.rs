@@ -83,6 +83,11 @@ impl Turnstile {
         self.state().rule
     }
 
+    /// Whether a message of this class waits for its turn.
+    pub(crate) fn waits(&self, class: Class) -> bool {
+        !self.state().waiting[place(class)].is_empty()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,8 +139,10 @@ mod tests {
             async move { drop(turnstile.turn(Class::Prefetch, 1).await) }
         });
         tokio::task::yield_now().await;
+        assert!(turnstile.waits(Class::Prefetch) && !turnstile.waits(Class::Demand));
         drop(first);
         waiting.await.unwrap();
+        assert!(!turnstile.waits(Class::Prefetch));
         drop(turnstile.turn(Class::Demand, 1).await);
         assert!(!turnstile.state().taken);
     }

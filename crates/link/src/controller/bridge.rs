@@ -18,6 +18,8 @@ impl ControllerFactory for DelayFactory {
             delay: Delay::new(now, current_mtu),
             smoothed: Base::new(now),
             recent: Recent::default(),
+            in_flight: 0,
+            in_flight_most: 0,
         })
     }
 }
@@ -28,9 +30,36 @@ struct Bridge {
     /// The smoothed round trip, without the time that the peer took to acknowledge.
     smoothed: Base,
     recent: Recent,
+    /// Bytes under way, and the most of them since acknowledgements last came.
+    in_flight: u64,
+    in_flight_most: u64,
+}
+
+impl Bridge {
+    /// Whether what is above sent as much as it may: it may hand down no more than that, and QUIC
+    /// takes it for having nothing to send.
+    fn is_full(&self) -> bool {
+        self.in_flight_most + self.delay.packet_bytes() > self.delay.window()
+    }
 }
 
 impl Controller for Bridge {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
+        self.in_flight += bytes;
+        self.in_flight_most = self.in_flight_most.max(self.in_flight);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        _now: Instant,
+        in_flight: u64,
+        _app_limited: bool,
+        _largest_packet_num_acked: Option<u64>,
+    ) {
+        self.in_flight = in_flight;
+        self.in_flight_most = in_flight;
+    }
+
     fn on_ack(
         &mut self,
         now: Instant,
@@ -39,7 +68,7 @@ impl Controller for Bridge {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.delay.acked(now, sent, bytes, !app_limited);
+        self.delay.acked(now, sent, bytes, !app_limited || self.is_full());
         self.smoothed.seen(now, rtt.get());
         self.recent.seen(now.saturating_duration_since(sent));
     }
@@ -87,6 +116,8 @@ impl Controller for Bridge {
 pub(crate) struct Measured {
     /// Bytes a second that got through, as last measured.
     pub(crate) rate: Option<u64>,
+    /// The same, once the window has met its bound: before, it is only what was tried.
+    pub(crate) steady_rate: Option<u64>,
     /// The round trip as it is now, and how often it has been measured.
     pub(crate) round_trip: Option<Duration>,
     pub(crate) round_trips: u64,
@@ -105,6 +136,7 @@ pub(crate) fn measured(connection: &quinn::Connection) -> Measured {
     };
     Measured {
         rate: bridge.delay.rate(),
+        steady_rate: bridge.delay.steady_rate(),
         round_trip: bridge.recent.least(),
         round_trips: bridge.recent.count(),
         round_trip_least,

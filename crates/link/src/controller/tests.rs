@@ -37,6 +37,18 @@ struct Flight {
 
 /// Sends as much as `delay` allows for `seconds`, and looks at what happens after `settle`.
 fn run(delay: &mut Delay, start: Instant, path: Path, settle: f64, seconds: f64) -> Outcome {
+    run_with(PACKET, delay, start, path, settle, seconds)
+}
+
+/// The same with packets of `size` bytes, before each of which there is room for the longest.
+fn run_with(
+    size: u64,
+    delay: &mut Delay,
+    start: Instant,
+    path: Path,
+    settle: f64,
+    seconds: f64,
+) -> Outcome {
     let at = |time: f64| start + Duration::from_secs_f64(time);
     let chance = Entropy::seeded(3);
     let mut flights: VecDeque<Flight> = VecDeque::new();
@@ -48,7 +60,7 @@ fn run(delay: &mut Delay, start: Instant, path: Path, settle: f64, seconds: f64)
             let dropped = waits * path.rate > path.queue_most
                 || path.loss.is_some_and(|one_in| chance.below(one_in) == 0);
             if !dropped {
-                link_free = link_free.max(time) + PACKET as f64 / path.rate;
+                link_free = link_free.max(time) + size as f64 / path.rate;
             }
             flights.push_back(Flight {
                 sent: time,
@@ -56,27 +68,27 @@ fn run(delay: &mut Delay, start: Instant, path: Path, settle: f64, seconds: f64)
                 acknowledged: link_free.max(time) + path.round_trip,
                 lost: dropped,
             });
-            under_way += PACKET;
+            under_way += size;
         }
         // A lost packet is known to be lost when what was sent after it has been acknowledged,
         // which is about when its own acknowledgement would have come.
         let flight = flights.pop_front().expect("the window is never below a packet");
         time = time.max(flight.acknowledged);
-        under_way -= PACKET;
+        under_way -= size;
         let counts = time >= settle;
         if flight.lost {
             lost += u64::from(counts);
-            delay.lost(PACKET);
+            delay.lost(size);
             continue;
         }
-        delay.acked(at(time), at(flight.sent), PACKET, true);
+        delay.acked(at(time), at(flight.sent), size, true);
         if counts {
             delivered += 1;
             queued += flight.queued;
         }
     }
     Outcome {
-        used: (delivered * PACKET) as f64 / path.rate / (time - settle),
+        used: (delivered * size) as f64 / path.rate / (time - settle),
         queued_mean: queued / delivered.max(1) as f64,
         lost_share: lost as f64 / (lost + delivered).max(1) as f64,
     }
@@ -120,6 +132,21 @@ fn bulk_fills_links_of_every_speed_and_the_queue_stays_near_the_target() {
         // On the slowest links there is a packet more: the window is never less than two.
         let target = (round_trip / 2.0).clamp(0.010, 0.250) + PACKET as f64 / rate;
         assert!(outcome.queued_mean <= target * 1.25, "{name}: {outcome:?}, target {target}");
+    }
+}
+
+#[test]
+fn short_packets_wait_less_and_fill_a_slow_link_all_the_same() {
+    for (name, rate, size) in [("57.6 kb/s", bits(57.6e3), 560), ("128 kb/s", bits(128e3), 1_060)] {
+        let outcome = |size| {
+            let (mut delay, start) = fresh();
+            run_with(size, &mut delay, start, deep(rate, 0.2), 60.0, 400.0)
+        };
+        let (short, long) = (outcome(size), outcome(PACKET));
+        assert!(short.used >= 0.85, "{name}: {short:?}");
+        assert!(short.queued_mean < long.queued_mean, "{name}: {short:?}, {long:?}");
+        // What waits is less than two of them.
+        assert!(short.queued_mean < 2.0 * size as f64 / rate, "{name}: {short:?}");
     }
 }
 
