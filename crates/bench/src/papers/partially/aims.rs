@@ -20,19 +20,25 @@ const TRAILING: Duration = Duration::from_secs(3);
 /// Until a mount that does nothing is silent.
 const SILENT: Duration = Duration::from_secs(20);
 
+/// Columns of `mkdir`.
+pub const SOON: &str = "soon after another";
+pub const AFTER_SILENCE: &str = "after 20 s of silence";
+
 /// One directory is made, on a link on which nothing else happens.
 pub fn mkdir(run: &mut Run) -> Result<()> {
     let rig = Rig::start(run, &run.plan.slow, "partial")?;
     for number in 0..run.plan.runs {
         thread::sleep(SILENT);
-        let before = rig.link.counters();
-        fs::create_dir(rig.root().join(format!("directory-{number}")))
-            .context("cannot make a directory")?;
-        rig.mount.settle(run.bench.limit)?;
-        thread::sleep(TRAILING);
-        let wire = between(before, rig.link.counters());
-        for (what, value) in wire.rows() {
-            run.add(what, "one mkdir", number, value as f64);
+        for on in [AFTER_SILENCE, SOON] {
+            let before = rig.link.counters();
+            fs::create_dir(rig.root().join(format!("directory-{number} {on}")))
+                .context("cannot make a directory")?;
+            rig.mount.settle(run.bench.limit)?;
+            thread::sleep(TRAILING);
+            let wire = between(before, rig.link.counters());
+            for (what, value) in wire.rows() {
+                run.add(what, on, number, value as f64);
+            }
         }
     }
     Ok(())
@@ -64,6 +70,9 @@ const FILES_EACH: u64 = 1_000;
 const FAR: Duration = Duration::from_millis(500);
 /// Longer than any lease; after that a day is no different.
 const AWAY: Duration = Duration::from_secs(150);
+
+/// The column of `reconnect`.
+pub const COMING: &str = "until a changed file is seen";
 
 /// A device with many cached files comes back after others have changed a few.
 pub fn reconnect(run: &mut Run) -> Result<()> {
@@ -101,14 +110,9 @@ pub fn reconnect(run: &mut Run) -> Result<()> {
         ensure!(size == expected, "what was changed is not seen: {size} bytes");
         thread::sleep(TRAILING);
         let wire = between(before, rig.link.counters());
-        run.add(
-            "round trips",
-            "mount, and a changed file is seen",
-            number,
-            took / (2.0 * FAR.as_secs_f64()),
-        );
+        run.add("round trips", COMING, number, took / (2.0 * FAR.as_secs_f64()));
         for (what, value) in wire.rows() {
-            run.add(what, "mount, and a changed file is seen", number, value as f64);
+            run.add(what, COMING, number, value as f64);
         }
         rig.link.set_profile(&run.fast);
     }

@@ -4,7 +4,7 @@ use super::{
     CONNECTED_FAST, CONNECTED_SLOW, Condition, EXT4, PARTIAL_FAST, PARTIAL_SLOW, SSHFS_FAST,
     SSHFS_SLOW,
 };
-use super::{Part, Report, andrew, calls, live, log, middle};
+use super::{Part, Report, aims, andrew, calls, live, log, middle};
 use crate::table::{Table, bytes};
 
 const BESIDE: &[Condition] =
@@ -150,8 +150,8 @@ impl Report {
         };
         let keys = busy_and_not(Part::Stream, "round trip, s");
         let fetch = busy_and_not(Part::Demand, "a file of 100 KiB, s");
-        let coming = |what| self.median(Part::Reconnect, what, "mount, and a changed file is seen");
-        let made = |what| self.median(Part::Mkdir, what, "one mkdir");
+        let coming = |what| self.median(Part::Reconnect, what, aims::COMING);
+        let made = |what| self.median(Part::Mkdir, what, aims::SOON);
         aims.extend([
             Aim::times(
                 "a foreground that hits the cache, replay on against off",
@@ -245,6 +245,24 @@ impl Report {
                 shown(live::OFF).unwrap_or_default(),
                 shown(live::ON).unwrap_or_default(),
             ]);
+        }
+        table
+    }
+
+    /// What one mkdir and coming back cost on the wire.
+    pub fn wire(&self) -> Table {
+        let columns = ["packets", "bytes in UDP datagrams", "bytes of IP packets"];
+        let heads: Vec<_> = ["", "when"].into_iter().chain(columns).collect();
+        let mut table = Table::new(2, &heads);
+        for (part, name, on) in [
+            (Part::Mkdir, "mkdir with its answer", aims::SOON),
+            (Part::Mkdir, "the same", aims::AFTER_SILENCE),
+            (Part::Reconnect, "mount again", aims::COMING),
+        ] {
+            let cells = columns.map(|what| {
+                self.median(part, what, on).map(|value| value.to_string()).unwrap_or_default()
+            });
+            table.row([name.to_owned(), on.to_owned()].into_iter().chain(cells));
         }
         table
     }

@@ -55,6 +55,9 @@ pub fn markdown(report: &Report, base: &str) -> String {
     section("Table 3 and figure 1: time in the log", DELAYS, delays);
     section("Tables 4 and 5: interference", INTERFERENCE, report.interference().to_markdown());
     section("What others feel", "Medians.\n", report.felt().to_markdown());
+    let about = "Both ways. Headers of IPv4 and UDP are 28 bytes a packet. After 20 s of silence the \
+                 lease on what is cached is renewed first.\n";
+    section("On the wire", about, report.wire().to_markdown());
     let about = "Twenty rounds of work on a built tree: in connected mode, where each update is sent \
                  and judged by itself, and without a link, with replay at the end.\n";
     section("What is cancelled", about, report.cancelled().to_markdown());
