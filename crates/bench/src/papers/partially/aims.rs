@@ -29,9 +29,9 @@ pub fn mkdir(run: &mut Run) -> Result<()> {
     let rig = Rig::start(run, &run.plan.slow, "partial")?;
     for number in 0..run.plan.runs {
         thread::sleep(SILENT);
-        for on in [AFTER_SILENCE, SOON] {
+        for (on, name) in [(AFTER_SILENCE, "a"), (SOON, "b")] {
             let before = rig.link.counters();
-            fs::create_dir(rig.root().join(format!("directory-{number} {on}")))
+            fs::create_dir(rig.root().join(format!("{name}{number}")))
                 .context("cannot make a directory")?;
             rig.mount.settle(run.bench.limit)?;
             thread::sleep(TRAILING);
@@ -66,13 +66,14 @@ impl Wire {
 
 const CHANGED: u64 = 10;
 const FILES_EACH: u64 = 1_000;
-/// Each way: long enough that round trips can be counted by the clock.
+/// Each way: so long that round trips can be counted by the clock.
 const FAR: Duration = Duration::from_millis(500);
 /// Longer than any lease; after that a day is no different.
 const AWAY: Duration = Duration::from_secs(150);
 
-/// The column of `reconnect`.
-pub const COMING: &str = "until a changed file is seen";
+/// Columns of `reconnect`: the mount has been there all the time, or is made anew.
+pub const COMING: &str = "link back, until a changed file is seen";
+pub const REMOUNTED: &str = "mounted anew, until a changed file is seen";
 
 /// A device with many cached files comes back after others have changed a few.
 pub fn reconnect(run: &mut Run) -> Result<()> {
@@ -89,32 +90,38 @@ pub fn reconnect(run: &mut Run) -> Result<()> {
     ensure!(seen > 0, "nothing was read");
     let far = Profile::symmetric("far", Lane::new(run.fast.up.bits_per_sec, FAR));
     for number in 0..run.plan.runs {
-        rig.mount.settle(run.bench.limit)?;
-        rig.mount.unmount();
-        for changed in 0..CHANGED {
-            let path = file(&other.point, changed * files / CHANGED);
-            fs::write(&path, format!("changed {number} {changed}\n"))
-                .with_context(|| format!("cannot change {}", path.display()))?;
-        }
-        other.settle(run.bench.limit)?;
-        if number == 0 {
+        for on in [COMING, REMOUNTED] {
+            rig.mount.settle(run.bench.limit)?;
+            if on == REMOUNTED {
+                rig.mount.unmount();
+            }
+            rig.link.cut();
+            let text = format!("changed {number}, {on}\n");
+            for changed in 0..CHANGED {
+                let path = file(&other.point, changed * files / CHANGED);
+                fs::write(&path, &text)
+                    .with_context(|| format!("cannot change {}", path.display()))?;
+            }
+            other.settle(run.bench.limit)?;
             thread::sleep(AWAY);
+            rig.link.set_profile(&far);
+            rig.link.restore();
+            let (before, start) = (rig.link.counters(), Instant::now());
+            if on == REMOUNTED {
+                rig.mount.again()?;
+            }
+            let first = file(rig.root(), 0);
+            let size = fs::metadata(&first).context("cannot look at a file")?.len();
+            let took = start.elapsed().as_secs_f64();
+            ensure!(size == text.len() as u64, "what was changed is not seen: {size} bytes");
+            thread::sleep(TRAILING);
+            let wire = between(before, rig.link.counters());
+            run.add("round trips", on, number, took / (2.0 * FAR.as_secs_f64()));
+            for (what, value) in wire.rows() {
+                run.add(what, on, number, value as f64);
+            }
+            rig.link.set_profile(&run.fast);
         }
-        rig.link.set_profile(&far);
-        let (before, start) = (rig.link.counters(), Instant::now());
-        rig.mount.again()?;
-        let first = file(rig.root(), 0);
-        let size = fs::metadata(&first).context("cannot look at a file")?.len();
-        let took = start.elapsed().as_secs_f64();
-        let expected = format!("changed {number} 0\n").len() as u64;
-        ensure!(size == expected, "what was changed is not seen: {size} bytes");
-        thread::sleep(TRAILING);
-        let wire = between(before, rig.link.counters());
-        run.add("round trips", COMING, number, took / (2.0 * FAR.as_secs_f64()));
-        for (what, value) in wire.rows() {
-            run.add(what, COMING, number, value as f64);
-        }
-        rig.link.set_profile(&run.fast);
     }
     Ok(())
 }

@@ -51,8 +51,8 @@ impl Rig {
 const LARGE_BYTES: usize = 6 << 20;
 /// Until what decides how much is under way has found its measure.
 const SETTLING: Duration = Duration::from_secs(30);
-/// Between one way of working and the other.
-const PAUSE: Duration = Duration::from_secs(3);
+/// Until replay is under way, and until the last of it has been acknowledged.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bytes that do not compress.
 fn noise(path: &Path, bytes: usize, seed: u64) -> Result<()> {
@@ -64,7 +64,9 @@ fn noise(path: &Path, bytes: usize, seed: u64) -> Result<()> {
 /// Turns that are taken for each run that was asked for.
 const FOREGROUND_TURNS: usize = 4;
 /// The tree is looked at and read so many times for one value.
-const FOREGROUND_TIMES: usize = 10;
+const FOREGROUND_TIMES: usize = 50;
+/// Takes longer than one value, and not much: then there is nothing left to be replayed.
+const SMALL_BYTES: usize = 64 << 10;
 
 /// A tree is looked at and read, again and again.
 pub fn foreground(run: &mut Run) -> Result<()> {
@@ -74,26 +76,25 @@ pub fn foreground(run: &mut Run) -> Result<()> {
     tree::copy(&run.material.source.tree, &source)?;
     rig.mount.settle(run.bench.limit)?;
     rig.over(&run.plan.slow)?;
-    noise(&root.join("large"), LARGE_BYTES, 1)?;
     look(&source)?;
     for turn in 0..run.plan.runs * FOREGROUND_TURNS {
-        let mut ways = [("partial", ON), ("fetch-only", OFF)];
-        if turn % 2 == 1 {
-            ways.reverse();
-        }
-        for (mode, on) in ways {
-            rig.mount.set_mode(mode)?;
+        noise(&root.join("file"), SMALL_BYTES, turn as u64)?;
+        for on in [ON, OFF] {
+            if on == OFF {
+                rig.mount.settle(run.bench.limit)?;
+            }
             thread::sleep(PAUSE);
             look(&source)?;
             let (before, start) = (rig.link.counters().up.carried.bytes, Instant::now());
             (0..FOREGROUND_TIMES).try_for_each(|_| look(&source))?;
-            let took = start.elapsed().as_secs_f64() / FOREGROUND_TIMES as f64;
-            let sent = rig.link.counters().up.carried.bytes - before;
-            run.add("scan and read, s", on, turn, took);
-            run.add("sent meanwhile, bytes", on, turn, sent as f64);
+            let took = start.elapsed().as_secs_f64();
+            let sent = (rig.link.counters().up.carried.bytes - before) as f64 * 8.0 / took;
+            ensure!((rig.mount.pending()? > 0) == (on == ON), "replay is not as it should be");
+            run.add("scan and read, s", on, turn, took / FOREGROUND_TIMES as f64);
+            let share = sent / run.plan.slow.up.bits_per_sec as f64;
+            run.add("sent meanwhile, of the link's rate", on, turn, share);
         }
     }
-    ensure!(rig.mount.pending()? > 0, "the large file was sent before the end");
     Ok(())
 }
 

@@ -232,7 +232,7 @@ impl Report {
         let of = |part, what: &str, on: &str| self.median(part, what, on);
         for (part, what) in [
             (Part::Foreground, "scan and read, s"),
-            (Part::Foreground, "sent meanwhile, bytes"),
+            (Part::Foreground, "sent meanwhile, of the link's rate"),
             (Part::Stream, "round trip, s"),
             (Part::Stream, "sent of the link's rate"),
             (Part::Demand, "a file of 100 KiB, s"),
@@ -257,7 +257,8 @@ impl Report {
         for (part, name, on) in [
             (Part::Mkdir, "mkdir with its answer", aims::SOON),
             (Part::Mkdir, "the same", aims::AFTER_SILENCE),
-            (Part::Reconnect, "mount again", aims::COMING),
+            (Part::Reconnect, "coming back", aims::COMING),
+            (Part::Reconnect, "the same", aims::REMOUNTED),
         ] {
             let cells = columns.map(|what| {
                 self.median(part, what, on).map(|value| value.to_string()).unwrap_or_default()
