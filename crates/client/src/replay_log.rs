@@ -161,6 +161,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn replay_batch(&self) -> Result<(), Setback> {
         self.send_on().await?;
         self.early_has_landed().await;
+        if !self.connection().replays() {
+            return Ok(());
+        }
         let sending = if self.core().log.has_stores() {
             let client = self.clone();
             let sending = self.off_the_runtime(move || Ok(client.next_batch())).await;

@@ -227,3 +227,31 @@ fn fetches(end: End) {
         });
     }
 }
+
+#[test]
+fn a_large_file_that_is_on_its_way_waits_while_updates_are_held_and_goes_on_after_it() {
+    simulated(1, End::Killed, async |scene: Scene| {
+        let contents = noise(BYTES);
+        let client = scene.machine.client().unwrap();
+        store(client, &contents).await;
+        let sent = || scene.room.network.traffic(scene.machine.line).sent.iter().sum::<u64>();
+        scene.room.clock.sleep(Duration::from_secs(8)).await;
+        client.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+        // One message was on its way.
+        scene.room.clock.sleep(Duration::from_secs(10)).await;
+        let before = sent();
+        assert!(before > 100_000, "only {before} bytes had been sent");
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        let held = sent();
+        assert!(held - before < BESIDE_BYTES, "{} bytes were sent all the same", held - before);
+        assert_eq!(client.status().pending.updates, 2);
+        client.set_mode(WantedMode::Fixed(Mode::Partial));
+        let start = scene.room.clock.moment();
+        while client.status().pending.updates > 0 {
+            assert!(scene.room.clock.moment().since(start) < WITHIN);
+            scene.room.clock.sleep(LOOK_EVERY).await;
+        }
+        assert!(sent() < BYTES as u64 + BESIDE_BYTES + COST_BYTES, "{} bytes were sent", sent());
+        scene.is_at_the_origin(&contents).await;
+    });
+}

@@ -3,6 +3,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
+use crate::mode;
 use crate::pace::PUT_FOR;
 use crate::parcel::Parcel;
 use crate::portions::carried;
@@ -55,7 +56,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// The same, as far as they are found here. Says whether any was.
+    /// The same, as far as they are found here, and as long as the mode lets anything leave: a large
+    /// file takes long. Says whether any was.
     pub(crate) async fn put_found(
         &self,
         updates: &[Update],
@@ -76,6 +78,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut at = 0;
         let mut under_way = JoinSet::new();
         while at < missing.len() {
+            if !mode::replays(self.connection().mode) {
+                // What is there stays there, and the rest follows when it may.
+                found_any = true;
+                break;
+            }
             let bytes_max = self.inner.full.bytes_max();
             while bytes_max.is_some() && !under_way.is_empty() {
                 arrived(under_way.join_next().await)?;
