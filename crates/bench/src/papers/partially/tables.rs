@@ -239,7 +239,7 @@ impl Report {
             (Part::Demand, "of the link down"),
             (Part::Demand, "of the link up"),
         ] {
-            let shown = |on| of(part, what, on).map(|value| format!("{value:.3}"));
+            let shown = |on| of(part, what, on).map(|value| format!("{value:.4}"));
             table.row([
                 what.to_owned(),
                 shown(live::OFF).unwrap_or_default(),
