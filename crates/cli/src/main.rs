@@ -12,6 +12,7 @@ mod arguments;
 mod background;
 mod commands;
 mod config;
+mod conflicts;
 mod control;
 mod daemon;
 mod data;

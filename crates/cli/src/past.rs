@@ -131,6 +131,7 @@ pub fn not(why: &NotFound) -> anyhow::Error {
         | NotFound::NotThen(_)
         | NotFound::Pruned(_)
         | NotFound::NoDirectory(_)
+        | NotFound::NoConflict(_)
         | NotFound::TooEarly => Exit::NotFound,
         NotFound::BadName(..) => Exit::Usage,
         _ => Exit::Failure,

@@ -168,6 +168,9 @@ pub(crate) struct Core {
     pub may_leave: Bound,
     /// The user waits for what was pending up to this number: it does not stay for its age.
     pub hurried: u64,
+    /// Updates up to this number were logged before this process began: until the next attach it is
+    /// not known which of them have left.
+    pub unsure: u64,
     /// What is done here and counts against a quota.
     pub charges: crate::quota::Charges,
     pub totals: Option<(protocol::Totals, world::Moment)>,
@@ -177,6 +180,7 @@ pub(crate) struct Core {
 
 impl Core {
     fn new(log: UpdateLog, meta: Meta) -> Core {
+        let log_last = log.last_number();
         Core {
             log,
             meta,
@@ -190,6 +194,7 @@ impl Core {
             behind: false,
             may_leave: Bound::default(),
             hurried: 0,
+            unsure: log_last,
             charges: crate::quota::Charges::default(),
             totals: None,
             unsaved: true,

@@ -166,6 +166,7 @@ impl Core {
         self.log.is_pending(number)
             && !self.log.is_submitted(number)
             && number > self.judged
+            && number > self.unsure
             && !self.meta.is_taken(number)
             && self.meta.lost.is_none()
             && self.hidden.is_none()

@@ -201,6 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             // What was submitted and not taken is waiting again.
             core.log.returned_after(attached.taken);
+            core.unsure = 0;
             core.unsaved = true;
             self.ask_again_for_hidden(&mut core);
         }

@@ -2,6 +2,7 @@
 //! Holds: what changes something is committed before it is answered, and told as any update is.
 //! From: DESIGN, "Updates": the origin can answer as of any position that is still needed.
 
+mod conflicts;
 mod history;
 mod restore;
 mod snapshots;
@@ -27,8 +28,10 @@ pub(crate) type Told = (Vec<Wait>, Seq);
 /// Whether it is more than looking.
 pub(crate) fn changes(past: &Past) -> bool {
     match past {
-        Past::Snapshots | Past::History { .. } => false,
-        Past::Snapshot { .. } | Past::Forget { .. } | Past::Restore(_) => true,
+        Past::Snapshots | Past::History { .. } | Past::Conflicts { .. } => false,
+        Past::Snapshot { .. } | Past::Forget { .. } | Past::Restore(_) | Past::Settle { .. } => {
+            true
+        }
     }
 }
 
@@ -65,6 +68,10 @@ fn answer_at_once(
         Past::History { path, before, versions_max } => {
             Ok((history::history(inner, volume, path, *before, *versions_max)?, None))
         }
+        Past::Conflicts { after, conflicts_max } => {
+            Ok((conflicts::list(inner, volume, *after, *conflicts_max)?, None))
+        }
+        Past::Settle { number } => Ok((conflicts::settle(inner, volume, *number)?, None)),
         Past::Restore(_) => unreachable!("it is answered a piece at a time, by `restore`"),
     }
 }

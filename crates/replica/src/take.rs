@@ -20,6 +20,7 @@ pub(crate) use aside::kept_name;
 pub(crate) use batch::Batch;
 pub(crate) use conflict::{CONFLICTS, conflicts, contents_of_conflicts};
 pub use conflict::{Clash, Conflict};
+pub(crate) use conflict::{conflicts_after, settle};
 pub(crate) use group::Queue;
 pub(crate) use quota::exceeds;
 pub(crate) use redirect::{

@@ -195,3 +195,35 @@ fn what_is_to_stay_for_a_while_leaves_when_it_is_old_enough_or_waited_for() {
         scene.room.network.close();
     });
 }
+
+#[test]
+fn what_may_have_left_before_a_restart_is_not_cancelled_before_that_is_known() {
+    sim::run::paused(async {
+        // The answer is lost at any of these moments, and the process with it.
+        for millis in (1..40).step_by(3) {
+            let mut scene = Scene::new(millis + 100).await;
+            scene.room.clock.sleep(LOOKED).await;
+            scene.client().set_mode(PARTIAL);
+            for operation in written("brief", 2) {
+                scene.does(&operation).await;
+            }
+            scene.room.clock.sleep(Duration::from_millis(millis)).await;
+            scene.machines[0].stop(End::Killed, Duration::ZERO);
+            // Here it is not known whether it has left, and there is no link to ask over.
+            let line = scene.machines[0].line;
+            scene.room.network.cut(line, Duration::ZERO);
+            scene.machines[0].mode = WantedMode::Fixed(Mode::Disconnected);
+            scene.machines[0].start().await.unwrap();
+            scene.does(&Operation::Unlink { path: Path::new("brief") }).await;
+            scene.room.clock.sleep(LOOKED).await;
+            scene.room.network.restore(line);
+            scene.client().set_mode(PARTIAL);
+            scene.settled().await;
+            let client = scene.machines[1].start().await.unwrap();
+            let fetch = Operation::Fetch { path: Path::new("brief") };
+            let found = Programs::default().perform(&client, &fetch).await;
+            assert!(matches!(found, Outcome::Failed(_)), "{millis}: it is back: {found}");
+            scene.room.network.close();
+        }
+    });
+}

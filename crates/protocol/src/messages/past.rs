@@ -2,10 +2,12 @@
 //! From: DESIGN, "Updates": the origin can answer as of any position that is still needed.
 
 use minicbor::{Decode, Encode};
-use model::{BadSnapshotName, Kind, Name, ReplicaId, Seq, SnapshotId, Time};
+use model::{BadSnapshotName, Kind, Name, ReplicaId, Seq, SnapshotId, Stamp, Time};
 
 /// Versions in one answer, at most.
 pub const VERSIONS_TOLD_MAX: u32 = 1000;
+/// Conflicts in one answer, at most.
+pub const CONFLICTS_TOLD_MAX: u32 = 1000;
 /// Names of a path, at most: of 4,096 bytes every other one is a slash.
 pub const PATH_NAMES_MAX: usize = 2048;
 
@@ -47,6 +49,21 @@ pub enum Past {
     /// Contents and attributes as they were become the newest version.
     #[n(4)]
     Restore(#[n(0)] Restore),
+    /// The conflicts that are listed, with numbers above `after`, the oldest first.
+    #[n(5)]
+    Conflicts {
+        #[n(0)]
+        after: u64,
+        /// At most `CONFLICTS_TOLD_MAX`.
+        #[n(1)]
+        conflicts_max: u32,
+    },
+    /// A conflict has been seen to, and is listed no more.
+    #[n(6)]
+    Settle {
+        #[n(0)]
+        number: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -92,6 +109,11 @@ pub enum Found {
     Restored(#[n(0)] Restored),
     #[n(4)]
     Not(#[n(0)] NotFound),
+    #[n(5)]
+    Conflicts(#[n(0)] Conflicts),
+    /// The conflict of this number is listed no more.
+    #[n(6)]
+    Settled(#[n(0)] u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -111,6 +133,78 @@ pub struct SnapshotInfo {
     pub device: Option<String>,
     #[n(5)]
     pub uid: u32,
+}
+
+/// What met what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Clash {
+    /// Two stored new contents of one file: the second are a file of their own now.
+    #[n(0)]
+    Contents,
+    /// Contents were stored into a file that somebody removed: it is back.
+    #[n(1)]
+    Removed,
+    /// Two things were to bear one name: the second bears another.
+    #[n(2)]
+    Name,
+    /// Something was made in a directory that is gone: it is in the nearest that is left.
+    #[n(3)]
+    Directory,
+    /// Two made one directory: it is one.
+    #[n(4)]
+    Merged,
+    /// A file was to be replaced or removed that somebody had changed meanwhile: it stays.
+    #[n(5)]
+    Replaced,
+    /// A directory would have come to lie in itself: it stays where it is.
+    #[n(6)]
+    Cycle,
+    /// It was accepted while others used up a quota: it is there, beyond that.
+    #[n(7)]
+    Overrun,
+}
+
+/// Some conflicts, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Conflicts {
+    #[n(0)]
+    pub conflicts: Vec<ConflictInfo>,
+    /// There are more behind the last one.
+    #[n(1)]
+    pub more: bool,
+}
+
+/// One conflict, as it is now. What came first has the name; what came second is beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct ConflictInfo {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub clash: Clash,
+    /// The path that it was about, by where its directory is now. None: that is gone.
+    #[n(2)]
+    pub path: Option<Vec<Name>>,
+    /// Where what came second is now. None: it is nowhere by itself, or not any more.
+    #[n(3)]
+    pub aside: Option<Vec<Name>>,
+    /// The device that came second, by the name it gives itself.
+    #[n(4)]
+    pub device: String,
+    #[n(5)]
+    pub at: Time,
+    /// The update that came second, what it found, and what both began from.
+    #[n(6)]
+    pub update: Stamp,
+    #[n(7)]
+    pub found: Option<Stamp>,
+    #[n(8)]
+    pub base: Option<Stamp>,
+    /// The position from which on the file had the contents that both began from, if they are kept.
+    #[n(9)]
+    pub base_since: Option<Seq>,
 }
 
 /// The newest first.
@@ -258,6 +352,12 @@ pub enum NotFound {
     #[n(12)]
     #[error("the tree cannot have it: {0}")]
     Refused(#[n(0)] String),
+    #[n(13)]
+    #[error(
+        "there is no conflict {0}: somebody has seen to it, or there never was one; `farfs conflicts` \
+         lists those that there are"
+    )]
+    NoConflict(#[n(0)] u64),
 }
 
 impl NotFound {

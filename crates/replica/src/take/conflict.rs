@@ -4,6 +4,7 @@
 use crate::error::Result;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, Seq, Stamp, Time};
+pub use protocol::past::Clash;
 use std::collections::BTreeSet;
 use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
@@ -12,36 +13,6 @@ pub(crate) const CONFLICTS: &str = "origin-conflicts";
 
 /// Conflicts that are read at once.
 const ROWS_MAX: usize = 1000;
-
-/// What met what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Clash {
-    /// Two stored new contents of one file: the second are a file of their own now.
-    #[n(0)]
-    Contents,
-    /// Contents were stored into a file that somebody removed: it is back.
-    #[n(1)]
-    Removed,
-    /// Two things were to bear one name: the second bears another.
-    #[n(2)]
-    Name,
-    /// Something was made in a directory that is gone: it is in the nearest that is left.
-    #[n(3)]
-    Directory,
-    /// Two made one directory: it is one.
-    #[n(4)]
-    Merged,
-    /// A file was to be replaced or removed that somebody had changed meanwhile: it stays.
-    #[n(5)]
-    Replaced,
-    /// A directory would have come to lie in itself: it stays where it is.
-    #[n(6)]
-    Cycle,
-    /// It was accepted while others used up a quota: it is there, beyond that.
-    #[n(7)]
-    Overrun,
-}
 
 /// One conflict, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -98,6 +69,34 @@ pub(crate) fn conflicts(
     let (from, to) = volume.range();
     let rows = read.scan(CONFLICTS, &from, &to, rows_max)?;
     rows.iter().map(|(_, value)| Ok(decode(|| format!("a conflict of {volume}"), value)?)).collect()
+}
+
+/// Conflicts of a volume with their numbers, those after a number, oldest first.
+pub(crate) fn conflicts_after(
+    read: &dyn Read,
+    volume: VolumeId,
+    after: u64,
+    rows_max: usize,
+) -> Result<Vec<(u64, Conflict)>> {
+    let (from, to) = volume.range();
+    let from = [&from[..], &after.saturating_add(1).to_be_bytes()].concat();
+    let rows = read.scan(CONFLICTS, &from, &to, rows_max)?;
+    rows.iter()
+        .map(|(key, value)| {
+            let number = key.last_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+            Ok((number, decode(|| format!("a conflict of {volume}"), value)?))
+        })
+        .collect()
+}
+
+/// The conflict is listed no more. False: there was none of this number.
+pub(crate) fn settle(write: &mut dyn Write, volume: VolumeId, number: u64) -> Result<bool> {
+    let key = [&volume.range().0[..], &number.to_be_bytes()].concat();
+    if write.get(CONFLICTS, &key)?.is_none() {
+        return Ok(false);
+    }
+    write.delete(CONFLICTS, &key)?;
+    Ok(true)
 }
 
 /// Contents that conflicts are about: the base and both sides stay as long as the conflict does.

@@ -1,0 +1,142 @@
+//! Conflicts as who has one sees to it: listed, looked at, merged, one side kept or both.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests of real mounts open files and start processes"
+)]
+
+use e2e::{Mount, Server, World, eventually, run};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(30);
+const BASE: &str = "one\ntwo\nthree\nfour\n";
+
+/// Ada and bob have changed one file without knowing of each other; bob came second.
+struct Scene {
+    ada: Mount,
+    bob: Mount,
+    _server: Server,
+    _world: World,
+}
+
+impl Scene {
+    fn new(by_ada: &str, by_bob: &str) -> Scene {
+        let world = World::bounded(120 * SECOND);
+        let server = world.server();
+        let ada = world.mount(&server, "ada", "partial");
+        let bob = world.mount(&server, "bob", "partial");
+        fs::create_dir(ada.path("notes")).unwrap();
+        fs::write(ada.path("notes/plan.txt"), BASE).unwrap();
+        run(&mut ada.farfs("wait", &[])).succeeds();
+        eventually(SOON, "bob reads it", || {
+            fs::read_to_string(bob.path("notes/plan.txt")).is_ok_and(|read| read == BASE)
+        });
+        run(&mut bob.farfs("mode", &["disconnected"])).succeeds();
+        fs::write(ada.path("notes/plan.txt"), by_ada).unwrap();
+        run(&mut ada.farfs("wait", &[])).succeeds();
+        fs::write(bob.path("notes/plan.txt"), by_bob).unwrap();
+        run(&mut bob.farfs("mode", &["partial"])).succeeds();
+        run(&mut bob.farfs("wait", &[])).succeeds();
+        Scene { ada, bob, _server: server, _world: world }
+    }
+
+    fn listed(&self) -> Value {
+        let text = run(&mut self.conflicts(&["list", "--json", &self.place()])).succeeds();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn place(&self) -> String {
+        self.ada.mountpoint.display().to_string()
+    }
+
+    fn conflicts(&self, arguments: &[&str]) -> std::process::Command {
+        e2e::world::farfs(&[&["conflicts"][..], arguments].concat())
+    }
+
+    /// `farfs conflicts WHAT 1 --in ADA ...`
+    fn does(&self, what: &str, more: &[&str]) -> e2e::process::Ran {
+        let place = self.place();
+        run(&mut self.conflicts(&[&[what, "1", "--in", &place][..], more].concat()))
+    }
+
+    /// Everywhere the file is this, and it alone is there.
+    fn settled(&self, text: &str) {
+        assert_eq!(self.listed(), Value::Array(Vec::new()));
+        for mount in [&self.ada, &self.bob] {
+            eventually(SOON, "everybody sees it", || {
+                let names = fs::read_dir(mount.path("notes")).unwrap().count();
+                let read = fs::read_to_string(mount.path("notes/plan.txt"));
+                names == 1 && read.is_ok_and(|read| read == text)
+            });
+        }
+    }
+}
+
+#[test]
+fn what_two_changed_in_different_lines_is_shown_and_merged() {
+    let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let listed = scene.listed();
+    assert_eq!(listed[0]["number"], 1);
+    assert_eq!(listed[0]["kind"], "contents");
+    assert_eq!(listed[0]["path"], "notes/plan.txt");
+    assert!(
+        listed[0]["aside"].as_str().unwrap().starts_with("notes/plan (conflict of"),
+        "{listed}"
+    );
+    let shown = scene.does("show", &[]).succeeds();
+    assert!(shown.contains("keep-theirs 1") && shown.contains("plan.txt@v"), "{shown}");
+    let diff = scene.does("diff", &[]).succeeds();
+    assert!(diff.contains("-ONE\n+one\n") && diff.contains("+FOUR\n"), "{diff}");
+    scene.does("merge", &[]).succeeds();
+    scene.settled("ONE\ntwo\nthree\nFOUR\n");
+    // Somebody has seen to it.
+    let again = scene.does("keep-mine", &[]);
+    assert_eq!(again.code, Some(7), "{}", again.err);
+}
+
+#[test]
+fn what_two_changed_in_the_same_line_is_merged_by_a_program_or_between_marks() {
+    let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "eins\ntwo\nthree\nfour\n");
+    let refused = scene.does("merge", &[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("--markers"), "{}", refused.err);
+    assert_eq!(scene.listed()[0]["number"], 1, "nothing was done");
+    assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+    let failed = scene.does("merge", &["--tool", "false"]);
+    assert_eq!(failed.code, Some(1));
+    scene.does("merge", &["--tool", "cp %mine %out"]).succeeds();
+    scene.settled("eins\ntwo\nthree\nfour\n");
+}
+
+#[test]
+fn one_side_is_kept_and_the_other_stays_among_the_versions() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    scene.does("keep-mine", &[]).succeeds();
+    scene.settled("by bob\n");
+    let path = scene.ada.path("notes/plan.txt").display().to_string();
+    let text = run(&mut e2e::world::farfs(&["history", "--json", &path])).succeeds();
+    let history: Value = serde_json::from_str(&text).unwrap();
+    let versions: Vec<&str> =
+        history.as_array().unwrap().iter().filter_map(|one| one["version"].as_str()).collect();
+    // One of them is ada's, which comes back.
+    let back = versions.iter().any(|version| {
+        let what = format!("{path}@{version}");
+        run(&mut e2e::world::farfs(&["restore", &what]));
+        fs::read_to_string(&path).is_ok_and(|read| read == "by ada\n")
+    });
+    assert!(back, "{text}");
+}
+
+#[test]
+fn the_side_with_the_name_or_both_are_kept() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    scene.does("keep-theirs", &[]).succeeds();
+    scene.settled("by ada\n");
+    let scene = Scene::new("by ada\n", "by bob\n");
+    scene.does("keep-both", &[]).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+}
