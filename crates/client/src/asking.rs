@@ -17,10 +17,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Asks for contents, and waits for them for as long as the link takes to bring them.
-    pub(crate) async fn ask_for(&self, bytes: u64, request: Request) -> Result<Response, Error> {
+    pub(crate) async fn ask_for(
+        &self,
+        class: Class,
+        bytes: u64,
+        request: Request,
+    ) -> Result<Response, Error> {
         let usual = self.inner.settings.answer_within;
         let within = patience(&self.inner.upstream.quality(), bytes, usual);
-        self.ask_within(Class::Demand, request, within).await
+        self.ask_within(class, request, within).await
     }
 
     pub(crate) async fn ask_within(

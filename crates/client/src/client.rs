@@ -132,6 +132,10 @@ pub(crate) struct Inner<U, C: Containers> {
     /// More was written of what may be sent before it is closed.
     pub early_wanted: Notify,
     /// As `kin`.
+    pub pins: Mutex<crate::pins::Pins>,
+    /// Something was pinned, or what is pinned has to be looked at.
+    pub pins_wanted: Notify,
+    /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
     /// The replica above has asked for what it has lost.
     pub giving_wanted: Notify,
@@ -212,6 +216,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Self, ClientError> {
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
+        let pins = crate::pins::Pins::load(&*stores.tables.read()?)?;
         let (journal, near_max) = (stores.journal.clone(), settings.pending_near_max);
         let (mut log, recovered) = UpdateLog::open(journal, meta.settled, meta.applied, near_max)?;
         if meta.replica.is_none() && log.last_number() > 0 {
@@ -264,6 +269,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 onward_wanted: Notify::new(),
                 early: Mutex::default(),
                 early_wanted: Notify::new(),
+                pins: Mutex::new(pins),
+                pins_wanted: Notify::new(),
                 giving: Mutex::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),
@@ -334,6 +341,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let epoch = self.epoch_that_counts()?;
         let done = self
             .with_room(|| self.change_under(&mut self.core(), epoch, uid, &mut build, &mut also))?;
+        self.pins_see_update(&done.value.0);
         self.after_change()?;
         Ok(done)
     }
@@ -442,6 +450,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) fn forget(&self, changed: &[partial::Changed]) {
+        self.pins_see(changed);
         let Some(kernel) = self.inner.kernel.get() else { return };
         // A name is forgotten with the listing and the attributes of its directory. Each word to
         // the kernel is waited for, and somebody else may wait for all of them.

@@ -24,8 +24,8 @@ use chunks::{ChunksError, Placed, Secret, cover, describe_bytes, unpack};
 use inside::{is_assembled, is_most};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
-    Base, CODED_BYTES_MAX, Fetched, KnownInside, PAYLOAD_BYTES_MAX, Range, Request, Response,
-    Upstream,
+    Base, CODED_BYTES_MAX, Class, Fetched, KnownInside, PAYLOAD_BYTES_MAX, Range, Request,
+    Response, Upstream,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -45,6 +45,7 @@ type Wish = (Vec<Range>, bool);
 struct Asked {
     file: FileId,
     version: Stamp,
+    class: Class,
     base: Option<Base>,
     packed: bool,
     inside: Option<KnownInside>,
@@ -74,6 +75,8 @@ pub(crate) struct Target<K> {
     pub container: K,
     pub still: std::sync::Arc<std::sync::RwLock<()>>,
     pub secret: Secret,
+    /// How urgent it is.
+    pub class: Class,
 }
 
 impl<K: Container> Target<K> {
@@ -85,6 +88,7 @@ impl<K: Container> Target<K> {
             container: open.container.clone(),
             still: open.still.clone(),
             secret,
+            class: Class::Demand,
         }
     }
 }
@@ -215,7 +219,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             eager_bytes,
             base: source.and_then(|source| source.base(size, whole)),
         };
-        match self.ask_for(eager_bytes.min(size), request).await? {
+        match self.ask_for(target.class, eager_bytes.min(size), request).await? {
             Response::Recipe(fetched) => {
                 if fetched.version != target.version || fetched.contents.size != size {
                     return Err(Error::Stale);
@@ -303,7 +307,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 });
                 let inside = inside.clone().filter(|_| as_delta);
                 let (file, version) = (target.file, target.version);
-                let asked = Asked { file, version, base, packed, inside };
+                let asked = Asked { file, version, class: target.class, base, packed, inside };
                 under_way.spawn(self.clone().ask_ranges(asked, ranges));
             }
             match under_way.join_next().await {
@@ -356,11 +360,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         asked: Asked,
         ranges: Vec<Range>,
     ) -> (Result<Response, Error>, Vec<Range>) {
-        let Asked { file, version, base, packed, inside } = asked;
+        let Asked { file, version, class, base, packed, inside } = asked;
         let bytes = ranges.iter().map(|range| range.length).sum();
         let packed = (packed && base.is_some()).then_some(true);
         let request = Request::Read { file, version, ranges: ranges.clone(), base, packed, inside };
-        (self.ask_for(bytes, request).await, ranges)
+        (self.ask_for(class, bytes, request).await, ranges)
     }
 
     /// What to offer as a base for what is missing: the source, or what is like the pieces, if the

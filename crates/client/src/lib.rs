@@ -48,6 +48,7 @@ mod part;
 mod past;
 mod paused;
 mod pending;
+mod pins;
 mod plan;
 mod portions;
 mod presence;
@@ -87,6 +88,7 @@ pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use needs::complete;
 pub use pending::{HeldBack, PendingFile, PendingLog};
+pub use pins::{Lacking, PinShown, PinsReport};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step,

@@ -73,8 +73,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Totals => self.get_totals().await,
             Need::Pending => self.show_hidden().await,
             Need::Node(file) => self.inspect(vec![file], Vec::new()).await,
-            Need::Directory(directory) => self.get_directory(directory, None).await,
-            Need::Entry(directory, name) => self.get_directory(directory, Some(name)).await,
+            Need::Directory(directory) => {
+                self.get_directory(directory, None, Class::Interactive).await
+            }
+            Need::Entry(directory, name) => {
+                self.get_directory(directory, Some(name), Class::Interactive).await
+            }
             Need::Contents { file, generation, offset, length } => {
                 self.fetch(file, generation, offset, length).await
             }
@@ -152,7 +156,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Lists a directory, all of it, or until `name` is known.
-    async fn get_directory(&self, directory: FileId, name: Option<Name>) -> Result<(), Error> {
+    pub(crate) async fn get_directory(
+        &self,
+        directory: FileId,
+        name: Option<Name>,
+        class: Class,
+    ) -> Result<(), Error> {
         let mut after: Option<Name> = None;
         for _ in 0..PAGES_MAX {
             let entries_max = self.entries_to_list();
@@ -164,7 +173,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 also: (after.is_none() && entries_max > LIST_ENTRIES_FIRST)
                     .then(|| self.next_on_a_walk(directory)),
             };
-            let listing = match self.ask(Class::Interactive, request).await {
+            let listing = match self.ask(class, request).await {
                 Ok(Response::Listing(listing)) => listing,
                 // It is gone: say so by its node, which the call will look at next.
                 Err(Error::Objection(_)) => return self.inspect_gone(directory, name).await,

@@ -187,6 +187,16 @@ impl Gathering {
     }
 }
 
+/// Where each file is, from the root of the volume; those of which no name is known are left out.
+pub(crate) fn paths_of(
+    tree: &Tree<'_>,
+    files: &[FileId],
+) -> Result<BTreeMap<FileId, String>, Error> {
+    paths(files, BTreeMap::new(), |files| {
+        tree.names_of(files).map_err(|error| Error::Failed(error.to_string()))
+    })
+}
+
 /// Where each file is, by what is known of names; of directories on the way `look` is asked.
 fn paths(
     files: &[FileId],

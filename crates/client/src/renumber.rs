@@ -53,6 +53,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         anew.numbers.sort_unstable();
         core.meta.counter = counter;
         let moved = self.move_containers(&anew)?;
+        self.renumber_pins(&anew)?;
         tracing::debug!(moved, "containers moved to new ids");
         {
             let mut write = self.inner.tables.write().map_err(error_of)?;

@@ -45,6 +45,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_watch(),
             self.run_ahead(),
             self.run_onward(),
+            self.run_pins(),
             self.run_early(),
             self.run_giving(),
             self.run_locks(),
@@ -282,6 +283,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The kernel keeps the listings of directories for as long as nobody tells it of a change.
     pub(crate) fn forget_all(&self) {
+        self.pins_begin_anew();
         let told: Vec<FileId> = self.known().told().take(FORGOTTEN_MAX).collect();
         let everything = std::iter::once(FileId::ROOT).chain(told);
         let changed: Vec<_> =

@@ -375,6 +375,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 container: open.container.clone(),
                 still: open.still.clone(),
                 secret,
+                class: Class::Prefetch,
             };
             (target, open.fetching.clone())
         };

@@ -142,7 +142,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Fetched, Error> {
         let (file, version) = (target.file, Some(target.version));
         let request = Request::Recipe { file, version, range, eager_bytes: 0, base: None };
-        match self.ask_for(0, request).await? {
+        match self.ask_for(target.class, 0, request).await? {
             Response::Recipe(fetched) => {
                 if fetched.version != target.version || fetched.contents.size != size {
                     return Err(Error::Stale);

@@ -62,7 +62,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         stretch.length = stretch.length.min(STRETCH_BYTES_MAX);
         let (file, version) = (target.file, target.version);
         let request = Request::Inside { file, version, stretch };
-        let names = match self.ask_for(bytes / PLAIN_TIMES, request).await? {
+        let names = match self.ask_for(target.class, bytes / PLAIN_TIMES, request).await? {
             Response::Inside(names) => names,
             other => return Err(unexpected("inside", &other)),
         };

@@ -13,7 +13,7 @@ use crate::undo::of_log;
 use chunks::index::{self, Place};
 use chunks::{Placed, Secret, cover, unpack};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
-use protocol::{PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -226,7 +226,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let range = Range { offset: from, length: to - from };
         let (version, base) = (Some(version), None);
         let request = Request::Recipe { file, version, range, eager_bytes: 0, base };
-        (self.ask_for(0, request).await, (from, to))
+        (self.ask_for(Class::Demand, 0, request).await, (from, to))
     }
 
     fn shelve(&self, upon: &mut Upon<C::Container>, answer: Response) -> Result<(), Error> {
@@ -319,7 +319,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let bytes = ranges.iter().map(|range| range.length).sum();
         let request =
             Request::Read { file, version, ranges, base: None, packed: None, inside: None };
-        self.ask_for(bytes, request).await
+        self.ask_for(Class::Demand, bytes, request).await
     }
 
     /// What came goes where nothing is yet, and is noted when the disk has it.

@@ -44,12 +44,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let granule = self.granule_bytes();
         let now = self.inner.world.clock.moment();
         let mut found = Vec::new();
+        let read = self.inner.tables.read().map_err(error_of)?;
         let files = self.files();
         for (file, open) in files.clean() {
             let presence = &open.presence;
             let is_large = self.is_large(presence);
             // The kernel would read zeros.
-            if files.is_lent(file, presence.generation) {
+            if files.is_lent(file, presence.generation) || self.is_pinned(&*read, file)? {
                 continue;
             }
             // Whoever may write to it may need all of it, with a link or without.
@@ -117,6 +118,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let row = Presence::load(&*write, closed.file).map_err(error_of)?;
         let unused =
             |row: &Presence| row.dirty.is_none() && row.used.saturating_mul(NANOS) == closed.used;
+        if self.is_pinned(&*write, closed.file)? {
+            return Ok(());
+        }
         let Some(presence) = row.filter(unused) else { return Ok(()) };
         // The row stays, for the generation that it counts: a crash may undo this, and then no
         // other container may bear the name of the one that the row speaks of.
@@ -147,6 +151,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let read = self.inner.tables.read().map_err(error_of)?;
             Presence::load(&*read, file).map_err(error_of)?
         };
+        if self.is_pinned_now(file)? {
+            return Ok(None);
+        }
         let Some(row) = row.filter(|row| row.dirty.is_none()) else { return Ok(None) };
         let key = Key { file: file.0, generation: row.generation };
         let Some(container) = self.inner.containers.open(key, false).map_err(error_of)? else {

@@ -145,7 +145,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             looking.files += 1;
             looking.bytes += one.bytes;
-            if self.files().is_open(*file) {
+            if self.files().is_open(*file) || self.is_pinned(&*read, *file)? {
                 continue;
             }
             if self.is_large(presence) && looking.large.len() < LARGE_MAX {

@@ -1,0 +1,441 @@
+//! Keeping what is pinned: walks, fetches what is lacking, and follows what changes.
+//! Holds: what comes is checked as what somebody waits for is, and travels in the class that yields
+//! to all others; nothing is fetched for which the cache has no room.
+
+use super::{
+    Mark, PINNED, PINS, PINS_MAX, Pin, Pins, TRIED_EVERY, WALKED_EVERY, decode, file_of, mark_of,
+    save_mark, save_pin, seconds,
+};
+use crate::client::{Client, error_of};
+use crate::fetch::Target;
+use crate::mode;
+use crate::presence::Presence;
+use crate::renumber::Anew;
+use crate::room::Wanted;
+use crate::types::{Error, Need, Stop};
+use model::{FileId, Kind, Node, Update, View};
+use protocol::{Class, Range, Upstream};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use store::{Containers, Durability, Read};
+use tokio::task::JoinSet;
+use volume::partial::Changed;
+
+/// How often it is looked whether there is something to do.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Files that are fetched at once.
+const UNDER_WAY_MAX: usize = 8;
+/// Rows that are written, or looked at, in one transaction.
+const PAGE_ROWS: usize = 1_024;
+/// Needs of one look; more than any has.
+const TRIES_MAX: usize = 64;
+
+/// A walk that goes on. Of a tree it has the directories that are to come, and of one directory
+/// what is in it.
+struct Walk {
+    pin: FileId,
+    mark: Mark,
+    directories: Vec<FileId>,
+    /// Something could not be fetched.
+    lacks: bool,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    pub(crate) fn pins(&self) -> MutexGuard<'_, Pins> {
+        self.inner.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pins a file, or a directory with all that is below it: it is fetched in the background, and
+    /// stays here. Of a file that is pinned the pin is set anew. That it is so is on the disk when
+    /// this returns.
+    pub fn pin(&self, file: FileId, priority: u32, recursive: bool) -> Result<(), Error> {
+        let since = seconds(self.inner.world.clock.time());
+        let pin = {
+            let pins = self.pins();
+            let before = pins.pins.get(&file).copied();
+            if before.is_none() && pins.pins.len() >= PINS_MAX {
+                return Err(Error::Failed(format!("there are {PINS_MAX} pins already")));
+            }
+            let new = Pin { priority, recursive, since, begun: 0, ended: 0 };
+            before.map_or(new, |before| Pin { priority, recursive, ..before })
+        };
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        save_pin(&mut *write, file, &pin).map_err(error_of)?;
+        write.commit(Durability::Now).map_err(error_of)?;
+        let mut pins = self.pins();
+        pins.pins.insert(file, pin);
+        pins.due.insert(file, None);
+        pins.full = false;
+        self.inner.pins_wanted.notify_one();
+        Ok(())
+    }
+
+    /// Takes a pin away. False: there was none. What was fetched stays until there is need of room.
+    pub fn unpin(&self, file: FileId) -> Result<bool, Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        write.delete(PINS, &file.0.to_be_bytes()).map_err(error_of)?;
+        write.commit(Durability::Now).map_err(error_of)?;
+        let mut pins = self.pins();
+        let was_there = pins.pins.remove(&file).is_some();
+        // What another pin holds besides bears the mark of one of the two.
+        pins.walk_all();
+        pins.full = false;
+        self.inner.pins_wanted.notify_one();
+        Ok(was_there)
+    }
+
+    /// Files that were pinned before they had their ids from the replica above.
+    pub(crate) fn renumber_pins(&self, anew: &Anew) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let mut pins = self.pins();
+        let moved: Vec<(FileId, FileId, Pin)> = pins
+            .pins
+            .iter()
+            .filter_map(|(file, pin)| Some((*file, anew.id(*file)?, *pin)))
+            .collect();
+        for (old, new, pin) in moved {
+            write.delete(PINS, &old.0.to_be_bytes()).map_err(error_of)?;
+            save_pin(&mut *write, new, &pin).map_err(error_of)?;
+            pins.pins.remove(&old);
+            pins.pins.insert(new, pin);
+        }
+        pins.walk_all();
+        write.commit(Durability::Now).map_err(error_of)
+    }
+
+    /// Whether a file has to stay in the cache.
+    pub(crate) fn is_pinned(&self, read: &dyn Read, file: FileId) -> Result<bool, Error> {
+        if self.pins().is_empty() {
+            return Ok(false);
+        }
+        let mark = mark_of(read, file).map_err(error_of)?;
+        let pins = self.pins();
+        Ok(pins.pins.contains_key(&file) || mark.is_some_and(|mark| pins.counts(mark)))
+    }
+
+    pub(crate) fn is_pinned_now(&self, file: FileId) -> Result<bool, Error> {
+        self.is_pinned(&*self.inner.tables.read().map_err(error_of)?, file)
+    }
+
+    /// Others have changed these.
+    pub(crate) fn pins_see(&self, changed: &[Changed]) {
+        let mut pins = self.pins();
+        let now = self.inner.world.clock.moment();
+        for change in changed {
+            match change {
+                Changed::Node { file, .. } => pins.note_changed(*file, now),
+                Changed::Entry(directory, _) => pins.note_changed(*directory, now),
+            }
+        }
+    }
+
+    /// The same of what was changed here.
+    pub(crate) fn pins_see_update(&self, update: &Update) {
+        let mut pins = self.pins();
+        if !pins.is_empty() {
+            let now = self.inner.world.clock.moment();
+            update.touches().into_iter().for_each(|file| pins.note_changed(file, now));
+        }
+    }
+
+    /// What is cached may have changed unseen: all that is pinned is looked at.
+    pub(crate) fn pins_begin_anew(&self) {
+        self.pins().walk_all();
+        self.inner.pins_wanted.notify_one();
+    }
+
+    fn may_keep_pins(&self) -> bool {
+        let connection = self.connection();
+        connection.attached && connection.fetches_ahead() && mode::fetches(connection.mode)
+    }
+
+    /// Keeps what is pinned, until `shut_down`.
+    pub(crate) async fn run_pins(&self) {
+        while !self.is_stopping() {
+            tokio::select! {
+                biased;
+                () = self.inner.pins_wanted.notified() => {}
+                () = self.inner.world.clock.sleep(LOOK_EVERY) => {}
+                () = self.until_stopping() => break,
+            }
+            if self.pins().is_empty() || !self.may_keep_pins() {
+                continue;
+            }
+            let outcome = match self.follow_changed().await {
+                Ok(()) => self.walk_next().await,
+                failed => failed,
+            };
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "what is pinned could not be kept up");
+                self.pins_begin_anew_later();
+            }
+        }
+    }
+
+    fn pins_begin_anew_later(&self) {
+        let later = self.inner.world.clock.moment() + TRIED_EVERY;
+        let mut pins = self.pins();
+        let all: Vec<FileId> = pins.pins.keys().copied().collect();
+        for pin in all {
+            pins.due.entry(pin).and_modify(|at| *at = Some(at.map_or(later, |at| at.min(later))));
+        }
+    }
+
+    /// Looks at what was changed and has rested.
+    async fn follow_changed(&self) -> Result<(), Error> {
+        let rested = self.pins().rested(self.inner.world.clock.moment());
+        for file in rested {
+            let mark = {
+                let read = self.inner.tables.read().map_err(error_of)?;
+                mark_of(&*read, file).map_err(error_of)?
+            };
+            let Some(mark) = mark.filter(|mark| self.pins().counts(*mark)) else { continue };
+            let pin = FileId(mark.pin);
+            let Some(row) = self.pins().pins.get(&pin).copied() else { continue };
+            let Some(node) = self.found_pinned(file).await? else { continue };
+            if node.kind != Kind::Directory {
+                self.bring_pinned(file).await?;
+            } else if row.recursive {
+                let mark = Mark { walk: row.begun, ..mark };
+                self.go_on(Walk { pin, mark, directories: vec![file], lacks: false }, false)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn walk_next(&self) -> Result<(), Error> {
+        let now = self.inner.world.clock.moment();
+        let Some(file) = self.pins().next(now) else { return Ok(()) };
+        let Some(mut pin) = self.pins().pins.get(&file).copied() else { return Ok(()) };
+        pin.begun = pin.begun.max(pin.ended).wrapping_add(1);
+        let mark = Mark { pin: file.0, walk: pin.begun };
+        self.note_walk(file, pin.begun, None, mark)?;
+        let mut walk = Walk { pin: file, mark, directories: Vec::new(), lacks: false };
+        match self.found_pinned(file).await? {
+            None => {}
+            Some(node) if node.kind == Kind::Directory => {
+                self.get_listed(file).await?;
+                if pin.recursive {
+                    walk.directories.push(file);
+                }
+            }
+            Some(_) => walk.lacks = !self.bring_pinned(file).await?,
+        }
+        let Some(lacks) = self.go_on(walk, true).await? else { return Ok(()) };
+        let every = if lacks { TRIED_EVERY } else { WALKED_EVERY };
+        let again = self.inner.world.clock.moment() + every;
+        self.note_walk(file, pin.begun, Some(pin.begun), mark)?;
+        self.pins().due.entry(file).and_modify(|due| *due = Some(again));
+        self.forget_marks()
+    }
+
+    /// Notes that a walk has begun, or that it has ended.
+    fn note_walk(
+        &self,
+        file: FileId,
+        begun: u32,
+        ended: Option<u32>,
+        mark: Mark,
+    ) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let mut pins = self.pins();
+        let Some(pin) = pins.pins.get_mut(&file) else { return Ok(()) };
+        pin.begun = begun;
+        pin.ended = ended.unwrap_or(pin.ended);
+        save_pin(&mut *write, file, pin).map_err(error_of)?;
+        drop(pins);
+        save_mark(&mut *write, file, mark).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)
+    }
+
+    /// Walks on to the end. None: it was broken off. Otherwise whether something lacks.
+    async fn go_on(&self, mut walk: Walk, yields: bool) -> Result<Option<bool>, Error> {
+        let mut under_way = JoinSet::new();
+        while let Some(directory) = walk.directories.pop() {
+            for page in self.get_listed(directory).await?.chunks(PAGE_ROWS) {
+                self.mark_all(page, walk.mark)?;
+                for file in page {
+                    let now = self.inner.world.clock.moment();
+                    let overtaken = yields && self.pins().is_overtaken(walk.pin, now);
+                    let there = self.pins().pins.contains_key(&walk.pin);
+                    if overtaken || !there || self.is_stopping() || !self.may_keep_pins() {
+                        return Ok(None);
+                    }
+                    match self.found_pinned(*file).await? {
+                        Some(node) if node.kind == Kind::Directory => walk.directories.push(*file),
+                        Some(node) if self.lacks_some(*file, &node)? => {
+                            while under_way.len() >= UNDER_WAY_MAX {
+                                walk.lacks |=
+                                    !matches!(under_way.join_next().await, Some(Ok(true)));
+                            }
+                            let (client, file) = (self.clone(), *file);
+                            under_way.spawn(async move {
+                                let brought = client.bring_pinned(file).await;
+                                brought.unwrap_or_else(|error| {
+                                    tracing::debug!(%error, %file, "pinned, and did not come");
+                                    false
+                                })
+                            });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        while let Some(brought) = under_way.join_next().await {
+            walk.lacks |= !matches!(brought, Ok(true));
+        }
+        Ok(Some(walk.lacks))
+    }
+
+    fn mark_all(&self, files: &[FileId], mark: Mark) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for file in files {
+            save_mark(&mut *write, *file, mark).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)
+    }
+
+    /// Removes the marks that do not count any more.
+    fn forget_marks(&self) -> Result<(), Error> {
+        let mut from = Vec::new();
+        loop {
+            let mut write = self.inner.tables.write().map_err(error_of)?;
+            let to = u64::MAX.to_be_bytes();
+            let page = write.scan(PINNED, &from, &to, PAGE_ROWS).map_err(error_of)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            from.clone_from(last);
+            from.push(0);
+            for (key, value) in &page {
+                let (file, mark) = (file_of(key).map_err(error_of)?, decode(value));
+                let pins = self.pins();
+                let counts = mark.is_ok_and(|mark| pins.counts(mark));
+                if !counts && !pins.pins.contains_key(&file) {
+                    write.delete(PINNED, key).map_err(error_of)?;
+                }
+            }
+            write.commit(Durability::Later).map_err(error_of)?;
+        }
+    }
+
+    /// The node of a file, fetched if it is not known. None: it is gone.
+    async fn found_pinned(&self, file: FileId) -> Result<Option<Node>, Error> {
+        self.look_at_pinned(|client| client.view(|tree| tree.node(file))).await
+    }
+
+    /// What is in a directory, which is listed if that is not known.
+    async fn get_listed(&self, directory: FileId) -> Result<Vec<FileId>, Error> {
+        let listed = self
+            .look_at_pinned(|client| {
+                client.view(|tree| {
+                    let mut found = Vec::new();
+                    if tree.node(directory)?.is_some() {
+                        tree.each_entry(directory, |_, file| {
+                            found.push(file);
+                            Ok(())
+                        })?;
+                    }
+                    Ok(found)
+                })
+            })
+            .await;
+        match listed {
+            // It has gone meanwhile.
+            Err(Error::Objection(_)) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    async fn look_at_pinned<T>(&self, look: impl Fn(&Self) -> Result<T, Stop>) -> Result<T, Error> {
+        for _ in 0..TRIES_MAX {
+            match look(self) {
+                Ok(found) => return Ok(found),
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Need(need)) => self.satisfy_pinned(need).await?,
+            }
+        }
+        Err(Error::Retry)
+    }
+
+    /// Names that nobody waits for yield to all else.
+    async fn satisfy_pinned(&self, need: Need) -> Result<(), Error> {
+        match need {
+            Need::Directory(directory) => {
+                self.get_directory(directory, None, Class::Prefetch).await
+            }
+            need => self.satisfy(need).await,
+        }
+    }
+
+    fn lacks_some(&self, file: FileId, node: &Node) -> Result<bool, Error> {
+        let read = self.inner.tables.read().map_err(error_of)?;
+        Ok(lacks(node, Presence::load(&*read, file).map_err(error_of)?.as_ref()) > 0)
+    }
+
+    /// Fetches what lacks of a file. False: there is no room for it, or it has changed again.
+    async fn bring_pinned(&self, file: FileId) -> Result<bool, Error> {
+        let mut before = None;
+        loop {
+            let Some(node) = self.found_pinned(file).await? else { return Ok(true) };
+            if !self.lacks_some(file, &node)? {
+                return Ok(true);
+            }
+            let held = match self.hold(file, u32::MAX) {
+                Err(Error::Objection(_)) => return Ok(true),
+                held => held?,
+            };
+            let Some(generation) = held.generation() else { return Ok(false) };
+            let Some(fetching) =
+                self.files().get(file, generation).map(|open| open.fetching.clone())
+            else {
+                return Ok(false);
+            };
+            let step = self.window_most().max(1);
+            let _alone = fetching.write().await;
+            let secret = self.secret().0;
+            let (target, size, (from, to)) = {
+                let files = self.files();
+                let Some(open) = files.get(file, generation) else { return Ok(false) };
+                let here = &open.presence;
+                // Who writes upon what is not here gets it when it is stored.
+                if here.dirty.is_some() || here.ground.is_some() {
+                    return Ok(false);
+                }
+                let size = here.contents.size;
+                let Some(&lacking) = here.absent(0, size).first() else { return Ok(true) };
+                (Target::of(file, open, secret), size, lacking)
+            };
+            if before == Some((generation, from)) || !self.may_keep_pins() {
+                return Ok(false);
+            }
+            before = Some((generation, from));
+            let length = (to - from).min(step);
+            let mine = Some((file, generation));
+            self.make_room_aside(Wanted::Room(length), mine).await;
+            let full = self.room_lacks(length)? > 0;
+            self.pins().full = full;
+            if full {
+                return Ok(false);
+            }
+            let target = Target { class: Class::Prefetch, ..target };
+            self.fetch_range(&target, size, Range { offset: from, length }).await?;
+        }
+    }
+}
+
+/// Bytes of a file, as it is now, that are not here.
+pub(super) fn lacks(node: &Node, row: Option<&Presence>) -> u64 {
+    if node.kind != Kind::File {
+        return 0;
+    }
+    let size = node.contents.size;
+    match row {
+        Some(row) if row.dirty.is_some() || row.ground.is_some() => 0,
+        Some(row) if row.version == node.contents_stamp => {
+            row.absent(0, size).iter().map(|(from, to)| to - from).sum()
+        }
+        // Of a file that is nothing but holes that has to be learnt.
+        _ => node.contents.data().max(u64::from(size > 0)),
+    }
+}
