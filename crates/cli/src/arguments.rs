@@ -2,7 +2,7 @@
 
 use crate::commands::{
     check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, metrics,
-    mode, mount, mount_farfs, pause, restore, serve, snapshot, status, umount, volume, wait,
+    mode, mount, mount_farfs, pause, pin, restore, serve, snapshot, status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -45,6 +45,9 @@ enum Command {
     Limit(limit::Limit),
     Pause(pause::Pause),
     Resume(pause::Resume),
+    Pin(pin::Pin),
+    Unpin(pin::Unpin),
+    Pins(pin::Pins),
     Explain(explain::Explain),
     Metrics(metrics::Metrics),
     Snapshot(snapshot::Snapshot),
@@ -81,6 +84,9 @@ impl Arguments {
             Command::Limit(command) => command.run(),
             Command::Pause(command) => command.run(),
             Command::Resume(command) => command.run(),
+            Command::Pin(command) => command.run(),
+            Command::Unpin(command) => command.run(),
+            Command::Pins(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Metrics(command) => command.run(),
             Command::Snapshot(command) => command.run(),

@@ -16,6 +16,7 @@ pub mod mode;
 pub mod mount;
 pub mod mount_farfs;
 pub mod pause;
+pub mod pin;
 pub mod restore;
 pub mod serve;
 pub mod snapshot;

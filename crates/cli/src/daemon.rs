@@ -368,6 +368,19 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.volume.pause(paused)?;
             Ok(Reply::Done)
         }
+        Question::Pin { file, priority, recursive } => {
+            shared.volume.pin(FileId(file), priority, recursive)?;
+            Ok(Reply::Done)
+        }
+        Question::Unpin { file } => {
+            shared.volume.unpin(FileId(file))?;
+            Ok(Reply::Done)
+        }
+        Question::Pins { lacking_max } => {
+            let volume = shared.volume.clone();
+            let look = move || volume.pins_report(lacking_max);
+            Ok(Reply::Pins(Box::new(tokio::task::spawn_blocking(look).await??)))
+        }
         Question::Logged => {
             shared.volume.logged().await?;
             Ok(Reply::Done)

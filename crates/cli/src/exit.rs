@@ -15,9 +15,10 @@ pub enum Exit {
     Damaged = 6,
     NotFound = 7,
     Pending = 8,
+    Missing = 9,
 }
 
-const TABLE: [(Exit, &str); 8] = [
+const TABLE: [(Exit, &str); 9] = [
     (Exit::Failure, "it could not be done, for a reason that has no code of its own"),
     (Exit::Usage, "the command line or the configuration file is wrong"),
     (Exit::Unreachable, "there is no connection to the server, and without it it cannot be done"),
@@ -26,10 +27,11 @@ const TABLE: [(Exit, &str); 8] = [
     (Exit::Damaged, "what was stored on this machine's disk is damaged"),
     (Exit::NotFound, "there is no such mount, volume, device or directory"),
     (Exit::Pending, "time ran out while changes were still waiting to be sent"),
+    (Exit::Missing, "not all that is pinned is here yet"),
 ];
 
 /// For commands that can end in any way.
-pub const ALL: [Exit; 8] = [
+pub const ALL: [Exit; 9] = [
     Exit::Failure,
     Exit::Usage,
     Exit::Unreachable,
@@ -38,6 +40,7 @@ pub const ALL: [Exit; 8] = [
     Exit::Damaged,
     Exit::NotFound,
     Exit::Pending,
+    Exit::Missing,
 ];
 
 impl Exit {

@@ -7,7 +7,7 @@ use crate::mounts::Entry;
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
-use client::{Explanation, PendingLog};
+use client::{Explanation, PendingLog, PinsReport};
 use protocol::Status;
 use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,19 @@ pub enum Question {
     Limit(Limits),
     /// Holds back what nobody waits for, or goes on with it.
     Pause(bool),
+    /// Keeps a file, or all below a directory, in the cache.
+    Pin {
+        file: u64,
+        priority: u32,
+        recursive: bool,
+    },
+    Unpin {
+        file: u64,
+    },
+    /// What is pinned, with so many files at most of which something is missing.
+    Pins {
+        lacking_max: usize,
+    },
     /// Waits until all that was done is on this machine's disk.
     Logged,
     /// Waits until everybody who asked has been told of what the server has taken.
@@ -65,6 +78,7 @@ pub enum Reply {
     Explanation(Box<Explanation>),
     Found(Written),
     Log(Box<PendingLog>),
+    Pins(Box<PinsReport>),
     Done,
 }
 
@@ -72,6 +86,7 @@ fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
     let within = match question {
         Question::Explain { .. } => FETCHED_WITHIN,
         Question::Logged | Question::Visible | Question::Log { .. } => FETCHED_WITHIN,
+        Question::Pin { .. } | Question::Unpin { .. } | Question::Pins { .. } => FETCHED_WITHIN,
         Question::LookBack { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
@@ -130,6 +145,14 @@ pub fn explain(mount: &Entry, file: u64, path: String) -> Result<Explanation> {
 pub fn log(mount: &Entry, file: Option<u64>, files_max: usize) -> Result<PendingLog> {
     match ask(mount, &Question::Log { file, files_max })? {
         Reply::Log(log) => Ok(*log),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// What is pinned, with so many files at most of which something is missing.
+pub fn pins(mount: &Entry, lacking_max: usize) -> Result<PinsReport> {
+    match ask(mount, &Question::Pins { lacking_max })? {
+        Reply::Pins(report) => Ok(*report),
         _ => Err(unexpected(mount)),
     }
 }

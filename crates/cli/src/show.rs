@@ -10,9 +10,11 @@ use std::fmt::Write;
 
 mod limits;
 mod log;
+mod pins;
 
 pub use limits::limits;
 pub use log::{left, log};
+pub use pins::{pins, pins_too_large};
 
 /// A round trip that was measured longer ago is said to be old.
 const STALE_SECS: f64 = 10.0;

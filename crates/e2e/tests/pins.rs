@@ -1,0 +1,81 @@
+//! What is pinned as its user sees it: over a slow link, and without one.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests of real mounts open files and start processes"
+)]
+
+use e2e::contents::noise;
+use e2e::mount::Wanted;
+use e2e::world::farfs;
+use e2e::{Lane, Mount, World, eventually, run};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(60);
+const BITS_A_SECOND: u64 = 800_000;
+
+fn pins(mount: &Mount) -> Value {
+    let text = run(&mut mount.farfs("pins", &["--json"])).succeeds();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn of_path(command: &str, mount: &Mount, path: &str, more: &[&str]) -> Command {
+    let mut command = farfs(&[command]);
+    command.arg(mount.path(path)).args(more);
+    command
+}
+
+#[test]
+fn a_pinned_tree_is_listed_and_read_without_a_link() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "auto");
+    fs::create_dir_all(writer.path("thesis/figures")).unwrap();
+    fs::write(writer.path("thesis/text"), noise(1, 300_000)).unwrap();
+    fs::write(writer.path("thesis/figures/one"), noise(2, 40_000)).unwrap();
+    std::os::unix::fs::symlink("figures/one", writer.path("thesis/link")).unwrap();
+    writer.wait();
+
+    let slow = Some(Lane::new(BITS_A_SECOND, Duration::from_millis(50)));
+    let wanted = Wanted { mode: "partial", up: slow, down: slow, ..Wanted::default() };
+    let mut reader = world.mount_with(&server, "reader", wanted);
+    run(&mut of_path("pin", &reader, "thesis", &["--recursive"])).succeeds();
+    let lacking = run(&mut reader.farfs("pins", &["--missing"]));
+    assert_eq!(lacking.code, Some(9), "it takes seconds: {}", lacking.out);
+    let all_here = || {
+        let told = pins(&reader);
+        told["pins"][0]["files"] == 3 && told["lacking_bytes"] == 0 && told["unknown"] == 0
+    };
+    eventually(SOON, "what is pinned is here", all_here);
+
+    // Somebody adds to it, and changes it.
+    fs::write(writer.path("thesis/figures/two"), noise(3, 50_000)).unwrap();
+    fs::write(writer.path("thesis/text"), noise(4, 120_000)).unwrap();
+    writer.wait();
+    let all_new = || {
+        let told = pins(&reader);
+        told["pins"][0]["files"] == 4 && told["bytes"] == 210_000 && told["lacking_bytes"] == 0
+    };
+    eventually(SOON, "what was added is here, too", all_new);
+    let text = run(&mut reader.farfs("pins", &["--missing"])).succeeds();
+    assert!(text.contains("thesis, and all below: 4 files") && text.contains("all here"), "{text}");
+
+    reader.set_mode("disconnected");
+    // Its kernel has nothing of it.
+    reader.unmount(&[]);
+    reader.mount_as("disconnected");
+    let listed = run(Command::new("ls").arg("-lR").arg(reader.path("thesis"))).succeeds();
+    assert!(listed.contains("link -> figures/one") && listed.contains("two"), "{listed}");
+    assert_eq!(fs::read(reader.path("thesis/text")).unwrap(), noise(4, 120_000));
+    assert_eq!(fs::read(reader.path("thesis/link")).unwrap(), noise(2, 40_000));
+    assert_eq!(fs::read(reader.path("thesis/figures/two")).unwrap(), noise(3, 50_000));
+    assert_eq!(pins(&reader)["pins"][0]["path"], "thesis", "it holds over a new mount");
+
+    run(&mut of_path("unpin", &reader, "thesis", &[])).succeeds();
+    run(&mut of_path("unpin", &reader, "thesis", &[])).fails_with(7);
+    assert_eq!(pins(&reader)["pins"].as_array().unwrap().len(), 0);
+}
