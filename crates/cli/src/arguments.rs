@@ -2,7 +2,8 @@
 
 use crate::commands::{
     check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, metrics,
-    mode, mount, mount_farfs, pause, pin, restore, serve, snapshot, status, umount, volume, wait,
+    misses, mode, mount, mount_farfs, pause, pin, restore, serve, snapshot, status, umount, volume,
+    wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -48,6 +49,7 @@ enum Command {
     Pin(pin::Pin),
     Unpin(pin::Unpin),
     Pins(pin::Pins),
+    Misses(misses::Misses),
     Explain(explain::Explain),
     Metrics(metrics::Metrics),
     Snapshot(snapshot::Snapshot),
@@ -87,6 +89,7 @@ impl Arguments {
             Command::Pin(command) => command.run(),
             Command::Unpin(command) => command.run(),
             Command::Pins(command) => command.run(),
+            Command::Misses(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Metrics(command) => command.run(),
             Command::Snapshot(command) => command.run(),

@@ -12,6 +12,7 @@ pub mod limit;
 pub mod log;
 pub mod man;
 pub mod metrics;
+pub mod misses;
 pub mod mode;
 pub mod mount;
 pub mod mount_farfs;

@@ -9,7 +9,7 @@ use crate::processes;
 use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, exit};
+use crate::{control, exit, keeping};
 use crate::{metrics, mounts, past, places, state};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
@@ -368,19 +368,7 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.volume.pause(paused)?;
             Ok(Reply::Done)
         }
-        Question::Pin { file, priority, recursive } => {
-            shared.volume.pin(FileId(file), priority, recursive)?;
-            Ok(Reply::Done)
-        }
-        Question::Unpin { file } => {
-            shared.volume.unpin(FileId(file))?;
-            Ok(Reply::Done)
-        }
-        Question::Pins { lacking_max } => {
-            let volume = shared.volume.clone();
-            let look = move || volume.pins_report(lacking_max);
-            Ok(Reply::Pins(Box::new(tokio::task::spawn_blocking(look).await??)))
-        }
+        Question::Keep(wish) => keeping::answer(&shared.volume, wish).await,
         Question::Logged => {
             shared.volume.logged().await?;
             Ok(Reply::Done)

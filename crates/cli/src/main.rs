@@ -17,6 +17,7 @@ mod control;
 mod daemon;
 mod data;
 mod exit;
+mod keeping;
 mod limits;
 mod lock;
 mod logging;

@@ -2,12 +2,13 @@
 
 use crate::control;
 use crate::exit::{Exit, fail};
+use crate::keeping::Keep;
 use crate::limits::Limits;
 use crate::mounts::Entry;
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
-use client::{Explanation, PendingLog, PinsReport};
+use client::{Explanation, MissShown, PendingLog, PinsReport};
 use protocol::Status;
 use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
@@ -42,19 +43,8 @@ pub enum Question {
     Limit(Limits),
     /// Holds back what nobody waits for, or goes on with it.
     Pause(bool),
-    /// Keeps a file, or all below a directory, in the cache.
-    Pin {
-        file: u64,
-        priority: u32,
-        recursive: bool,
-    },
-    Unpin {
-        file: u64,
-    },
-    /// What is pinned, with so many files at most of which something is missing.
-    Pins {
-        lacking_max: usize,
-    },
+    /// What is kept here, or was missed.
+    Keep(Keep),
     /// Waits until all that was done is on this machine's disk.
     Logged,
     /// Waits until everybody who asked has been told of what the server has taken.
@@ -79,6 +69,7 @@ pub enum Reply {
     Found(Written),
     Log(Box<PendingLog>),
     Pins(Box<PinsReport>),
+    Misses(Vec<MissShown>),
     Done,
 }
 
@@ -86,7 +77,7 @@ fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
     let within = match question {
         Question::Explain { .. } => FETCHED_WITHIN,
         Question::Logged | Question::Visible | Question::Log { .. } => FETCHED_WITHIN,
-        Question::Pin { .. } | Question::Unpin { .. } | Question::Pins { .. } => FETCHED_WITHIN,
+        Question::Keep(_) => FETCHED_WITHIN,
         Question::LookBack { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
@@ -151,8 +142,16 @@ pub fn log(mount: &Entry, file: Option<u64>, files_max: usize) -> Result<Pending
 
 /// What is pinned, with so many files at most of which something is missing.
 pub fn pins(mount: &Entry, lacking_max: usize) -> Result<PinsReport> {
-    match ask(mount, &Question::Pins { lacking_max })? {
+    match ask(mount, &Question::Keep(Keep::Pins { lacking_max }))? {
         Reply::Pins(report) => Ok(*report),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// What was missed, the last first.
+pub fn misses(mount: &Entry) -> Result<Vec<MissShown>> {
+    match ask(mount, &Question::Keep(Keep::Misses))? {
+        Reply::Misses(misses) => Ok(misses),
         _ => Err(unexpected(mount)),
     }
 }

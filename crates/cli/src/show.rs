@@ -10,10 +10,12 @@ use std::fmt::Write;
 
 mod limits;
 mod log;
+mod misses;
 mod pins;
 
 pub use limits::limits;
 pub use log::{left, log};
+pub use misses::misses;
 pub use pins::{pins, pins_too_large};
 
 /// A round trip that was measured longer ago is said to be old.
@@ -51,6 +53,13 @@ pub fn status(status: &Status) -> String {
             show_size(bytes)
         );
         line("not sent", &what);
+    }
+    if status.pins.pins > 0 {
+        line("pinned", &pins::in_short(&status.pins));
+    }
+    if status.misses > 0 {
+        let files = count(status.misses, "file");
+        line("missed", &format!("{files} without a link (farfs misses)"));
     }
     if let Some(limited) = limits::in_short(status) {
         line("limits", &limited);
@@ -290,6 +299,8 @@ pub mod tests {
             conflicts: 0,
             damage: Vec::new(),
             wanted: WantedStatus::default(),
+            pins: protocol::PinsStatus::default(),
+            misses: 0,
         }
     }
 

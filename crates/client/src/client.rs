@@ -131,10 +131,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub early: Mutex<crate::early::Early>,
     /// More was written of what may be sent before it is closed.
     pub early_wanted: Notify,
-    /// As `kin`.
-    pub pins: Mutex<crate::pins::Pins>,
-    /// Something was pinned, or what is pinned has to be looked at.
-    pub pins_wanted: Notify,
+    pub keeping: crate::pins::Keeping,
     /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
     /// The replica above has asked for what it has lost.
@@ -216,7 +213,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Self, ClientError> {
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
-        let pins = crate::pins::Pins::load(&*stores.tables.read()?)?;
         let (journal, near_max) = (stores.journal.clone(), settings.pending_near_max);
         let (mut log, recovered) = UpdateLog::open(journal, meta.settled, meta.applied, near_max)?;
         if meta.replica.is_none() && log.last_number() > 0 {
@@ -224,11 +220,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
-        let (epoch, has_quota) = (core.meta.epoch, core.meta.allowance.is_some());
         let connection =
             Connection::new((settings.mode, settings.budget), world.clock.moment(), &core.meta);
         let client = Client {
             inner: Arc::new(Inner {
+                trash: Mutex::new(trash),
+                keeping: crate::pins::Keeping::load(&*stores.tables)?,
                 tables: stores.tables,
                 journal: stores.journal,
                 containers: stores.containers,
@@ -236,13 +233,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 upstream,
                 world,
                 settings,
+                epoch: AtomicU32::new(core.meta.epoch),
+                has_quota: AtomicBool::new(core.meta.allowance.is_some()),
                 core: Mutex::new(core),
                 files: Mutex::new(Files::default()),
                 connection: Mutex::new(connection),
-                epoch: AtomicU32::new(epoch),
                 hides: AtomicBool::new(false),
                 unshown: AtomicBool::new(false),
-                has_quota: AtomicBool::new(has_quota),
                 fetched: AtomicBool::new(false),
                 kernel: OnceLock::new(),
                 session_changed: Notify::new(),
@@ -261,7 +258,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 unsynced: crate::durable::Unsynced::default(),
                 kin: Mutex::default(),
                 looked: Mutex::default(),
-                trash: Mutex::new(trash),
                 accesses: Mutex::default(),
                 ahead: Mutex::default(),
                 ahead_wanted: Notify::new(),
@@ -269,8 +265,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 onward_wanted: Notify::new(),
                 early: Mutex::default(),
                 early_wanted: Notify::new(),
-                pins: Mutex::new(pins),
-                pins_wanted: Notify::new(),
                 giving: Mutex::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),

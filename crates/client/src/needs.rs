@@ -80,7 +80,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.get_directory(directory, Some(name), Class::Interactive).await
             }
             Need::Contents { file, generation, offset, length } => {
-                self.fetch(file, generation, offset, length).await
+                let fetched = self.fetch(file, generation, offset, length).await;
+                if matches!(fetched, Err(Error::Unreachable(_))) {
+                    self.note_out_of_reach(file);
+                }
+                fetched
             }
             Need::Ground { file, generation, recipe, bytes } => {
                 self.fetch_ground(file, generation, Wanting { recipe, bytes }).await

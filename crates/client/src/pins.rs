@@ -9,13 +9,20 @@
 mod keep;
 mod report;
 
+pub(crate) use keep::lacks;
+pub(crate) use report::lasts;
+
 pub use report::{Lacking, PinShown, PinsReport};
 
+use crate::misses::Misses;
 use minicbor::{Decode, Encode};
 use model::{FileId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use protocol::PinsStatus;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
 use std::time::Duration;
-use store::{Read, StoreError, Write};
+use store::{Read, StoreError, Tables, Write};
+use tokio::sync::Notify;
 use world::Moment;
 
 /// Of what the user has pinned, by file.
@@ -80,8 +87,26 @@ pub(crate) struct Pins {
     changed: BTreeMap<FileId, Change>,
     /// To be walked, and since when that is due.
     due: BTreeMap<FileId, Option<Moment>>,
+    /// To be fetched once, though nothing of it is pinned.
+    once: VecDeque<FileId>,
     /// The cache has no room for more of what is pinned.
     full: bool,
+}
+
+/// What there is of it while a client runs. Its locks are taken after the others, and let go before
+/// another is taken.
+#[derive(Default)]
+pub(crate) struct Keeping {
+    pins: Mutex<Pins>,
+    pub misses: Mutex<Misses>,
+    /// Something was pinned, or what is pinned has to be looked at.
+    wanted: Notify,
+}
+
+impl Keeping {
+    pub fn load(tables: &dyn Tables) -> Result<Keeping, StoreError> {
+        Ok(Keeping { pins: Mutex::new(Pins::load(&*tables.read()?)?), ..Keeping::default() })
+    }
 }
 
 impl Pins {
@@ -96,6 +121,10 @@ impl Pins {
 
     pub fn is_empty(&self) -> bool {
         self.pins.is_empty()
+    }
+
+    pub fn status(&self) -> PinsStatus {
+        PinsStatus { pins: self.pins.len() as u64, full: self.full && !self.is_empty() }
     }
 
     /// All are walked as soon as may be.

@@ -121,6 +121,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             wire_bytes_received: traffic.wire_received,
             prefetch: self.ahead().status(),
             passthrough: self.passthrough(),
+            pins: self.pins().status(),
+            misses: self.misses().len(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             damage: self.damage(),
             wanted: missing_above,

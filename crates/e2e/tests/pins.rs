@@ -68,6 +68,7 @@ fn a_pinned_tree_is_listed_and_read_without_a_link() {
     // Its kernel has nothing of it.
     reader.unmount(&[]);
     reader.mount_as("disconnected");
+    reader.again();
     let listed = run(Command::new("ls").arg("-lR").arg(reader.path("thesis"))).succeeds();
     assert!(listed.contains("link -> figures/one") && listed.contains("two"), "{listed}");
     assert_eq!(fs::read(reader.path("thesis/text")).unwrap(), noise(4, 120_000));
@@ -78,4 +79,44 @@ fn a_pinned_tree_is_listed_and_read_without_a_link() {
     run(&mut of_path("unpin", &reader, "thesis", &[])).succeeds();
     run(&mut of_path("unpin", &reader, "thesis", &[])).fails_with(7);
     assert_eq!(pins(&reader)["pins"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn what_was_missed_without_a_link_is_listed_and_fetched_when_there_is_one() {
+    let world = World::bounded(100 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "auto");
+    fs::write(writer.path("report"), noise(5, 60_000)).unwrap();
+    fs::write(writer.path("other"), noise(6, 1_000)).unwrap();
+    writer.wait();
+    let mut reader = world.mount(&server, "reader", "partial");
+    run(Command::new("ls").arg("-l").arg(&reader.mountpoint)).succeeds();
+    reader.set_mode("disconnected");
+    for _ in 0..2 {
+        let missed = fs::read(reader.path("report")).unwrap_err();
+        assert_eq!(missed.raw_os_error(), Some(rustix::io::Errno::HOSTUNREACH.raw_os_error()));
+    }
+    fs::read(reader.path("other")).unwrap_err();
+    let misses = || -> Value {
+        let text = run(&mut reader.farfs("misses", &["--json"])).succeeds();
+        serde_json::from_str(&text).unwrap()
+    };
+    let told = misses();
+    assert_eq!(told.as_array().unwrap().len(), 2, "{told}");
+    let report = told.as_array().unwrap().iter().find(|miss| miss["path"] == "report").unwrap();
+    assert_eq!((&report["size"], &report["lacking_bytes"]), (&60_000.into(), &60_000.into()));
+    assert!(report["times"].as_u64() >= Some(2), "{report}");
+    assert_eq!(reader.status()["misses"], 2);
+
+    run(&mut of_path("misses", &reader, "other", &["--forget"])).succeeds();
+    run(&mut of_path("misses", &reader, "other", &["--forget"])).fails_with(7);
+    run(&mut reader.farfs("misses", &["--fetch"])).succeeds();
+    assert_eq!(misses().as_array().unwrap().len(), 0);
+    reader.set_mode("partial");
+    let cached = |path: &str| {
+        let text = run(&mut of_path("explain", &reader, path, &["--json"])).succeeds();
+        serde_json::from_str::<Value>(&text).unwrap()["bytes_here"].as_u64().unwrap()
+    };
+    eventually(SOON, "what was missed is fetched", || cached("report") == 60_000);
+    assert_eq!(cached("other"), 0, "that was forgotten");
 }

@@ -18,7 +18,7 @@ pub use messages::{
 };
 pub use status::{
     BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkStatus, Mode,
-    PassthroughStatus, Pending, PrefetchStatus, Reach, Replayed, Status, WantedStatus,
+    PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, Replayed, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkQuality, Service, Session, Traffic, TurnedAway,

@@ -69,6 +69,12 @@ pub struct Status {
     /// What the kernel reads by itself.
     #[serde(default)]
     pub passthrough: PassthroughStatus,
+    /// What the user wants to have here.
+    #[serde(default)]
+    pub pins: PinsStatus,
+    /// Files that programs wanted while there was no link, and that were not here.
+    #[serde(default)]
+    pub misses: u64,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
     /// Contents that this machine's disk did not keep, the oldest first.
@@ -77,6 +83,14 @@ pub struct Status {
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
+}
+
+/// What is pinned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinsStatus {
+    pub pins: u64,
+    /// The cache has no room for all of it.
+    pub full: bool,
 }
 
 /// What may go over the link in a month, and has: bytes on the wire, in both directions.

@@ -1,6 +1,7 @@
 //! `farfs pin`, `farfs unpin` and `farfs pins`.
 
 use crate::exit::{self, Exit, fail};
+use crate::keeping::Keep;
 use crate::questions::{self, Question};
 use crate::{mounts, output, show};
 use anyhow::Result;
@@ -73,7 +74,7 @@ impl Pin {
         let file = mounts::inode(&path)?;
         let is_directory = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
         let (priority, recursive) = (self.priority, self.recursive);
-        questions::tell(&mount, &Question::Pin { file, priority, recursive })?;
+        questions::tell(&mount, &Question::Keep(Keep::Pin { file, priority, recursive }))?;
         if is_directory && !recursive {
             eprintln!(
                 "farfs: only the directory itself is pinned; --recursive takes what is in it"
@@ -97,7 +98,7 @@ impl Unpin {
             let what = format!("{} is not pinned itself; see `farfs pins`", path.display());
             return Err(fail(Exit::NotFound, what));
         }
-        questions::tell(&mount, &Question::Unpin { file })
+        questions::tell(&mount, &Question::Keep(Keep::Unpin { file }))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::units::{count, show_secs, show_size};
 use client::{PinShown, PinsReport};
+use protocol::PinsStatus;
 use std::fmt::Write;
 
 pub fn pins(report: &PinsReport) -> String {
@@ -35,6 +36,12 @@ pub fn pins(report: &PinsReport) -> String {
         let _ = writeln!(text, "{warning}");
     }
     text
+}
+
+/// What a status says.
+pub fn in_short(pins: &PinsStatus) -> String {
+    let full = if pins.full { ", and the cache has no room for all of it" } else { "" };
+    format!("{}{full} (farfs pins)", count(pins.pins, "pin"))
 }
 
 fn line(pin: &PinShown) -> String {

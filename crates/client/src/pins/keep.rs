@@ -42,7 +42,7 @@ struct Walk {
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn pins(&self) -> MutexGuard<'_, Pins> {
-        self.inner.pins.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.keeping.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pins a file, or a directory with all that is below it: it is fetched in the background, and
@@ -66,7 +66,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         pins.pins.insert(file, pin);
         pins.due.insert(file, None);
         pins.full = false;
-        self.inner.pins_wanted.notify_one();
+        self.inner.keeping.wanted.notify_one();
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // What another pin holds besides bears the mark of one of the two.
         pins.walk_all();
         pins.full = false;
-        self.inner.pins_wanted.notify_one();
+        self.inner.keeping.wanted.notify_one();
         Ok(was_there)
     }
 
@@ -141,7 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is cached may have changed unseen: all that is pinned is looked at.
     pub(crate) fn pins_begin_anew(&self) {
         self.pins().walk_all();
-        self.inner.pins_wanted.notify_one();
+        self.inner.keeping.wanted.notify_one();
     }
 
     fn may_keep_pins(&self) -> bool {
@@ -154,13 +154,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while !self.is_stopping() {
             tokio::select! {
                 biased;
-                () = self.inner.pins_wanted.notified() => {}
+                () = self.inner.keeping.wanted.notified() => {}
                 () = self.inner.world.clock.sleep(LOOK_EVERY) => {}
                 () = self.until_stopping() => break,
             }
-            if self.pins().is_empty() || !self.may_keep_pins() {
+            let idle = {
+                let pins = self.pins();
+                pins.is_empty() && pins.once.is_empty()
+            };
+            if idle || !self.may_keep_pins() {
                 continue;
             }
+            self.bring_those_once().await;
             let outcome = match self.follow_changed().await {
                 Ok(()) => self.walk_next().await,
                 failed => failed,
@@ -168,6 +173,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if let Err(error) = outcome {
                 tracing::debug!(%error, "what is pinned could not be kept up");
                 self.pins_begin_anew_later();
+            }
+        }
+    }
+
+    /// Fetches files in the background, and no more than that.
+    pub(crate) fn bring_once(&self, files: Vec<FileId>) {
+        self.pins().once.extend(files);
+        self.inner.keeping.wanted.notify_one();
+    }
+
+    async fn bring_those_once(&self) {
+        while self.may_keep_pins() && !self.is_stopping() {
+            let Some(file) = self.pins().once.pop_front() else { return };
+            if let Err(error) = self.bring_pinned(file).await {
+                tracing::debug!(%error, %file, "it was missed, and did not come");
+                if matches!(error, Error::Retry | Error::Unreachable(_) | Error::TimedOut(_)) {
+                    self.pins().once.push_front(file);
+                    return;
+                }
             }
         }
     }
@@ -425,7 +449,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 /// Bytes of a file, as it is now, that are not here.
-pub(super) fn lacks(node: &Node, row: Option<&Presence>) -> u64 {
+pub(crate) fn lacks(node: &Node, row: Option<&Presence>) -> u64 {
     if node.kind != Kind::File {
         return 0;
     }

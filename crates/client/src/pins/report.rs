@@ -66,7 +66,7 @@ pub struct Lacking {
 }
 
 /// How long bytes take at a rate in bytes a second. None: no rate is known.
-fn lasts(bytes: u64, rate: Option<u64>, round_trip: Option<Duration>) -> Option<u64> {
+pub(crate) fn lasts(bytes: u64, rate: Option<u64>, round_trip: Option<Duration>) -> Option<u64> {
     if bytes == 0 {
         return Some(0);
     }

@@ -1,0 +1,51 @@
+//! What was missed without a link, in words.
+
+use crate::units::{count, show_secs, show_size};
+use client::MissShown;
+use std::fmt::Write;
+
+pub fn misses(misses: &[MissShown]) -> String {
+    if misses.is_empty() {
+        return "Nothing was missed.\n".into();
+    }
+    let mut text = String::new();
+    for miss in misses {
+        let file = format!("file {}", miss.file);
+        let _ = write!(text, "{}: ", miss.path.as_deref().unwrap_or(&file));
+        let _ = match miss.lacking_bytes {
+            0 => write!(text, "here by now"),
+            lacking => write!(text, "not here {} of {}", show_size(lacking), show_size(miss.size)),
+        };
+        if let Some(secs) = miss.lasts_secs.filter(|_| miss.lacking_bytes > 0) {
+            let _ = write!(text, ", about {} to fetch", show_secs(secs));
+        }
+        let (times, ago) = (count(miss.times, "time"), show_secs(miss.age_secs));
+        let _ = writeln!(text, "; wanted {times}, {ago} ago");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_told_a_line_each() {
+        let miss = MissShown {
+            file: 7,
+            path: Some("docs/a".into()),
+            size: 2048,
+            lacking_bytes: 1024,
+            lasts_secs: Some(3),
+            age_secs: 60,
+            times: 2,
+        };
+        let here = MissShown { path: None, lacking_bytes: 0, times: 1, ..miss.clone() };
+        let expected = "\
+docs/a: not here 1.0 KiB of 2.0 KiB, about 3 s to fetch; wanted 2 times, 60 s ago
+file 7: here by now; wanted 1 time, 60 s ago
+";
+        assert_eq!(misses(&[miss, here]), expected);
+        assert_eq!(misses(&[]), "Nothing was missed.\n");
+    }
+}
