@@ -130,7 +130,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         work: &Arc<Work>,
     ) -> Result<Vec<(Flight, Batch)>, StoreError> {
         let mut growing = work.growing();
-        let Some(cutting) = growing.as_mut() else { return Ok(Vec::new()) };
+        let Some(cutting) = growing.as_mut() else {
+            // It is, or was, about to be stored: nothing more is cut of it before that.
+            work.sent().stopped = true;
+            return Ok(Vec::new());
+        };
         let (container, range) = match self.files().front(key) {
             Some((front, container)) if Arc::ptr_eq(&front.work, work) => {
                 (container.clone(), front.claim(self.steps().step))
