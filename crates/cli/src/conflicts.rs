@@ -390,6 +390,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_conflict_is_told_in_one_line() {
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let stamp = |number| model::Stamp::new(model::ReplicaId(3), number);
+        let conflict = ConflictInfo {
+            number: 4,
+            clash: Clash::Contents,
+            path: Some(vec![name("docs"), name("notes")]),
+            aside: Some(vec![name("docs"), name("notes (conflict)")]),
+            device: "laptop".into(),
+            at: model::Time { secs: 951_782_399, nanos: 0 },
+            update: stamp(7),
+            found: Some(stamp(6)),
+            base: None,
+            base_since: None,
+        };
+        let expected = "4  2000-02-28 23:59:59 UTC  \"docs/notes\"  laptop stored contents over \
+                        newer ones: both are kept; see \"docs/notes (conflict)\"";
+        assert_eq!(line(&conflict), expected);
+        let gone = ConflictInfo { path: None, aside: None, ..conflict };
+        assert!(line(&gone).contains("its directory is gone"), "{}", line(&gone));
+    }
+
+    #[test]
     fn lines_that_one_side_changed_are_merged_and_those_of_both_are_not() {
         let (base, mine, theirs) = ("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n");
         assert_eq!(by_lines(base, mine, theirs, false, 1).unwrap(), "A\nb\nC\n");

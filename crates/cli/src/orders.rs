@@ -14,14 +14,11 @@ use crate::upkeep;
 use anyhow::{Context, Result};
 use link::Address;
 use protocol::{Access, Cutter};
-use replica::{Clash, Conflict, Device, Origin, Repair, VolumeInfo, Wish};
+use replica::{Device, Origin, Repair, VolumeInfo, Wish};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// The most that one list shows; the oldest come first.
-const CONFLICTS_MAX: usize = 10_000;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// The same for what goes through the whole store.
 const WHOLE_STORE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,9 +44,6 @@ pub enum Order {
     ListDevices,
     RemoveDevice {
         device: String,
-    },
-    ListConflicts {
-        volume: String,
     },
     KeepVersions {
         name: String,
@@ -200,9 +194,6 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
             let removed = origin.remove_device(device)?;
             Ok(removed.iter().map(|device| format!("removed {}", device_line(device))).collect())
         }
-        Order::ListConflicts { volume } => {
-            Ok(origin.conflicts(volume, CONFLICTS_MAX)?.iter().map(conflict_line).collect())
-        }
     }
 }
 
@@ -244,62 +235,4 @@ fn device_line(device: &Device) -> String {
     };
     let since = units::show_time(device.since);
     format!("{}  {}  {access}  since {since}  {}", device.id, device.volume, device.name)
-}
-
-fn conflict_line(conflict: &Conflict) -> String {
-    let what = match conflict.clash {
-        Clash::Contents => "stored contents over newer ones: both are kept",
-        Clash::Removed => "stored into a file that had been removed: it is back",
-        Clash::Name => "used a name that was taken: both are kept",
-        Clash::Directory => "made something in a directory that was gone: it is kept",
-        Clash::Merged => "made a directory that was there: they are one",
-        Clash::Replaced => "removed or replaced what had been changed: it stays",
-        Clash::Overrun => "wrote while others used up the quota: it is kept",
-        Clash::Cycle => "moved a directory into itself: it stays where it was",
-    };
-    let mut line = format!(
-        "{}  {:?}  {} {what}",
-        units::show_time(conflict.at),
-        conflict.name,
-        conflict.device
-    );
-    if let Some((_, _, aside)) = &conflict.aside {
-        let _ = write!(line, "; see {aside:?}");
-    }
-    let _ = write!(line, "  ({}", conflict.update);
-    for (word, stamp) in [("met", conflict.found), ("from", conflict.base)] {
-        if let Some(stamp) = stamp {
-            let _ = write!(line, ", {word} {stamp}");
-        }
-    }
-    line.push(')');
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::{FileId, Name, ReplicaId, Stamp, Time};
-
-    #[test]
-    fn a_conflict_is_told_in_one_line() {
-        let stamp = |number| Stamp::new(ReplicaId(3), number);
-        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
-        let conflict = Conflict {
-            clash: Clash::Contents,
-            update: stamp(7),
-            found: Some(stamp(6)),
-            base: None,
-            file: FileId::ROOT,
-            directory: FileId::ROOT,
-            name: name("notes"),
-            aside: Some((FileId::ROOT, FileId::ROOT, name("notes (conflict)"))),
-            device: "laptop".into(),
-            at: Time { secs: 951_782_399, nanos: 0 },
-            seq: None,
-        };
-        let expected = "2000-02-28 23:59:59 UTC  \"notes\"  laptop stored contents over newer ones: \
-                        both are kept; see \"notes (conflict)\"  (r3.7, met r3.6)";
-        assert_eq!(conflict_line(&conflict), expected);
-    }
 }

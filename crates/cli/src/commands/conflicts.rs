@@ -7,6 +7,7 @@ use crate::output;
 use crate::past::Asked;
 use anyhow::Result;
 use clap::Subcommand;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// List the conflicts of a volume, and see to them
@@ -136,7 +137,7 @@ impl List {
         if self.json {
             return output::json(&all.iter().map(Listed::of).collect::<Vec<_>>());
         }
-        if all.is_empty() {
+        if all.is_empty() && std::io::stdout().is_terminal() {
             return output::text("there are no conflicts\n");
         }
         output::text(&all.iter().map(|one| conflicts::line(one) + "\n").collect::<String>())
