@@ -18,6 +18,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -152,8 +153,24 @@ impl Place {
         names.fold(self.mount.mountpoint.clone(), |path, name| path.join(name))
     }
 
-    /// What has the name, and what lies beside it.
+    /// What has the name, and what lies beside it; both are there.
     fn sides(&self, conflict: &ConflictInfo) -> Result<(PathBuf, PathBuf)> {
+        let (theirs, mine) = self.sides_or_free(conflict)?;
+        if fs::symlink_metadata(&theirs).is_err() {
+            let (path, number) = (theirs.display(), conflict.number);
+            return Err(fail(
+                Exit::NotFound,
+                format!(
+                    "conflict {number}: {path} is not there any more; `farfs conflicts keep-mine \
+                     {number}` gives its name to the version beside"
+                ),
+            ));
+        }
+        Ok((theirs, mine))
+    }
+
+    /// The name, whether or not anything has it, and what lies beside it.
+    fn sides_or_free(&self, conflict: &ConflictInfo) -> Result<(PathBuf, PathBuf)> {
         let gone = |what: &str| {
             fail(
                 Exit::NotFound,
@@ -167,10 +184,8 @@ impl Place {
         let theirs = theirs.ok_or_else(|| gone("the directory of the name is gone"))?;
         let mine = conflict.aside.as_deref().map(|names| self.path(names));
         let mine = mine.ok_or_else(|| gone("nothing lies beside the name, or not any more"))?;
-        for side in [&theirs, &mine] {
-            if fs::symlink_metadata(side).is_err() {
-                return Err(gone(&format!("{} is not there any more", side.display())));
-            }
+        if fs::symlink_metadata(&mine).is_err() {
+            return Err(gone(&format!("{} is not there any more", mine.display())));
         }
         Ok((theirs, mine))
     }
@@ -298,11 +313,31 @@ pub fn keep_theirs(place: &Place, conflict: &ConflictInfo) -> Result<()> {
     place.settle(conflict)
 }
 
-pub fn keep_mine(place: &Place, conflict: &ConflictInfo) -> Result<()> {
-    let (theirs, mine) = place.sides(conflict)?;
+/// `force`: also if what has the name was changed since the conflict.
+pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
+    let (theirs, mine) = place.sides_or_free(conflict)?;
+    if let (false, Some(found), Some(now)) = (force, conflict.found, version_of(&theirs))
+        && found.to_string() != now
+    {
+        let (path, number) = (theirs.display(), conflict.number);
+        return Err(fail(
+            Exit::Failure,
+            format!(
+                "{path} was changed since: `farfs conflicts merge {number}` puts both together, \
+                 `keep-mine {number} --force` replaces what is there now"
+            ),
+        ));
+    }
     fs::rename(&mine, &theirs)
         .with_context(|| format!("cannot rename {} to {}", mine.display(), theirs.display()))?;
     place.settle(conflict)
+}
+
+/// The version of the contents that a file has, as the mount says it.
+fn version_of(path: &Path) -> Option<String> {
+    let mut value = [0; 64];
+    let length = rustix::fs::getxattr(path, "user.farfs.version", &mut value[..]).ok()?;
+    Some(String::from_utf8_lossy(value.get(..length)?).into_owned())
 }
 
 /// The merged contents take the name, and what lies beside it goes.
@@ -313,6 +348,7 @@ pub fn merge(
     markers: bool,
 ) -> Result<()> {
     let (theirs, mine) = place.sides(conflict)?;
+    let before = fs::read(&theirs).with_context(|| format!("cannot read {}", theirs.display()))?;
     let base = place.base(conflict, &theirs)?;
     let merged = match tool {
         Some(tool) => by_tool(tool, &base, &theirs, &mine)?,
@@ -321,18 +357,19 @@ pub fn merge(
             by_lines(&base, &text(&mine)?, &text(&theirs)?, markers, conflict.number)?.into_bytes()
         }
     };
-    let beside = free_name(&theirs, "merged")?;
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)
-        .and_then(|mut file| file.write_all(&merged).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::set_permissions(&beside, fs::metadata(&theirs)?.permissions()))
-        .and_then(|()| fs::rename(&beside, &theirs));
-    if let Err(error) = written {
-        let _ = fs::remove_file(&beside);
-        return Err(error).with_context(|| format!("cannot write {}", theirs.display()));
+    if fs::read(&theirs).ok().as_ref() != Some(&before) {
+        return Err(fail(
+            Exit::Failure,
+            format!("{} was changed while it was merged: merge it again", theirs.display()),
+        ));
     }
+    // The same file: with its owner, its attributes and its other names.
+    fs::OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(&theirs)
+        .and_then(|mut file| file.write_all(&merged).and_then(|()| file.sync_all()))
+        .with_context(|| format!("cannot write {}", theirs.display()))?;
     fs::remove_file(&mine).with_context(|| format!("cannot remove {}", mine.display()))?;
     place.settle(conflict)
 }
@@ -355,7 +392,11 @@ fn by_lines(base: &str, mine: &str, theirs: &str, markers: bool, number: u64) ->
 /// Runs a program, without a shell, on copies.
 fn by_tool(tool: &str, base: &[u8], theirs: &Path, mine: &Path) -> Result<Vec<u8>> {
     let directory = std::env::temp_dir().join(format!("farfs-merge-{}", std::process::id()));
-    fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    // What is copied there may be nobody else's to read.
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
     let merged = || -> Result<Vec<u8>> {
         let file = |name: &str| directory.join(name);
         fs::write(file("base"), base)?;

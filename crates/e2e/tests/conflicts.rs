@@ -8,6 +8,7 @@
 use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -90,7 +91,12 @@ fn what_two_changed_in_different_lines_is_shown_and_merged() {
     assert!(shown.contains("keep-theirs 1") && shown.contains("plan.txt@v"), "{shown}");
     let diff = scene.does("diff", &[]).succeeds();
     assert!(diff.contains("-ONE\n+one\n") && diff.contains("+FOUR\n"), "{diff}");
+    let file = scene.ada.path("notes/plan.txt");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let before = fs::metadata(&file).unwrap();
     scene.does("merge", &[]).succeeds();
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
     scene.settled("ONE\ntwo\nthree\nFOUR\n");
     // Somebody has seen to it.
     let again = scene.does("keep-mine", &[]);
@@ -114,7 +120,11 @@ fn what_two_changed_in_the_same_line_is_merged_by_a_program_or_between_marks() {
 #[test]
 fn one_side_is_kept_and_the_other_stays_among_the_versions() {
     let scene = Scene::new("by ada\n", "by bob\n");
-    scene.does("keep-mine", &[]).succeeds();
+    fs::write(scene.ada.path("notes/plan.txt"), "by ada, later\n").unwrap();
+    let refused = scene.does("keep-mine", &[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("--force"), "{}", refused.err);
+    scene.does("keep-mine", &["--force"]).succeeds();
     scene.settled("by bob\n");
     let path = scene.ada.path("notes/plan.txt").display().to_string();
     let text = run(&mut e2e::world::farfs(&["history", "--json", &path])).succeeds();

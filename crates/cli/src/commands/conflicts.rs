@@ -14,8 +14,8 @@ use std::path::PathBuf;
 ///
 /// Two changed the same without knowing of each other: what came first at the server has the name
 /// ("theirs"), and what came second lies beside it under a name that says whose it is ("mine"),
-/// wherever this is run. A conflict is listed until it is seen to, and as long both versions and
-/// what they began from are kept.
+/// wherever this is run. A conflict is listed until it is seen to; until then both versions and what
+/// they began from are kept.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = exit::after(
@@ -49,7 +49,7 @@ enum Action {
     /// the name had stays among the versions (`farfs history`, `farfs restore`).
     Merge(Merge),
     /// The version beside takes the name; what had it stays among the versions
-    KeepMine(One),
+    KeepMine(KeepMine),
     /// The version with the name stays, and the one beside goes; it stays among the versions
     KeepTheirs(One),
     /// Both stay as they are, as two files, and the conflict is listed no more
@@ -79,6 +79,15 @@ struct One {
     /// A mount point, or a path in the mount [default: the only mount]
     #[arg(long = "in", value_name = "PATH")]
     mountpoint: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct KeepMine {
+    #[command(flatten)]
+    one: One,
+    /// Also if what has the name was changed since
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(clap::Args)]
@@ -112,8 +121,8 @@ impl Conflicts {
                 conflicts::merge(&place, &conflict, merge.tool.as_deref(), merge.markers)
             }
             Some(Action::KeepMine(one)) => {
-                let (place, conflict) = one.find()?;
-                conflicts::keep_mine(&place, &conflict)
+                let (place, conflict) = one.one.find()?;
+                conflicts::keep_mine(&place, &conflict, one.force)
             }
             Some(Action::KeepTheirs(one)) => {
                 let (place, conflict) = one.find()?;
