@@ -16,6 +16,14 @@ pub struct Time {
 }
 
 impl Time {
+    /// The nanosecond after it.
+    pub fn next(self) -> Time {
+        match self.nanos < 999_999_999 {
+            true => Time { nanos: self.nanos + 1, ..self },
+            false => Time { secs: self.secs.saturating_add(1), nanos: 0 },
+        }
+    }
+
     /// Year, month (1 to 12) and day (1 to 31) in UTC, by the Gregorian calendar.
     pub fn date(self) -> (i64, u8, u8) {
         const SECS_PER_DAY: i64 = 86_400;

@@ -328,10 +328,12 @@ impl<V: View> Case<'_, V> {
         Ok(Ok(()))
     }
 
-    /// A directory whose entries changed.
+    /// A directory whose entries changed. An update that comes after a later one does not set its
+    /// times back: whoever goes by them would take it to be as it was.
     fn touch(&mut self, directory: FileId, mut node: Node) {
-        node.mtime = self.update.at;
-        node.ctime = self.update.at;
+        let at = if node.ctime > self.update.at { node.ctime.next() } else { self.update.at };
+        node.mtime = at;
+        node.ctime = at;
         self.effects.nodes.insert(directory, Some(node));
     }
 

@@ -116,6 +116,23 @@ fn a_directory_counts_itself_its_name_and_the_directories_in_it() {
 }
 
 #[test]
+fn a_directory_is_not_set_back_by_an_update_that_comes_late() {
+    let mut world = World::new();
+    world.number = 10;
+    world.make(1, "later", 10, Kind::File).expect("free");
+    assert_eq!(world.nodes[&FileId::ROOT].mtime, Time { secs: 11, nanos: 0 });
+    world.number = 4;
+    world.make(1, "earlier", 11, Kind::File).expect("free");
+    let root = &world.nodes[&FileId::ROOT];
+    assert_eq!(
+        (root.mtime, root.ctime),
+        (Time { secs: 11, nanos: 1 }, Time { secs: 11, nanos: 1 })
+    );
+    let last = Time { secs: 5, nanos: 999_999_999 };
+    assert_eq!(last.next(), Time { secs: 6, nanos: 0 });
+}
+
+#[test]
 fn a_taken_name_and_a_used_id_are_told_apart() {
     let mut world = World::new();
     world.make(1, "a", 10, Kind::File).expect("free");
