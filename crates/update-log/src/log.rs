@@ -66,6 +66,8 @@ pub struct UpdateLog {
     submitted: BTreeSet<u64>,
     /// Pending updates that are others than they were written as at first.
     rewritten: BTreeMap<u64, Update>,
+    /// Pending stores that a program has made sure of, and the last number that there was then.
+    sure: BTreeMap<u64, u64>,
     last_number: u64,
     last_position: Position,
 }
@@ -209,6 +211,21 @@ impl UpdateLog {
         Ok(Batch { updates, more })
     }
 
+    /// A program has made sure of what this update stores.
+    pub fn make_sure(&mut self, number: u64) -> Result<(), LogError> {
+        if self.is_pending(number) && !self.sure.contains_key(&number) {
+            self.note(&Record::Sure { number })?;
+            self.sure.insert(number, self.last_number);
+        }
+        Ok(())
+    }
+
+    /// The last number that there was when a program first made sure of what a pending update
+    /// stores. None: no program has.
+    pub fn sure_at(&self, number: u64) -> Option<u64> {
+        self.sure.get(&number).copied()
+    }
+
     /// From now on these may have reached the replica above.
     pub fn submitted(&mut self, numbers: &[u64]) {
         let pending = numbers.iter().filter(|number| self.pending.contains(**number));
@@ -315,8 +332,12 @@ impl UpdateLog {
             for update in old.into_iter().filter(|update| update.stamp.number <= last) {
                 let number = update.stamp.number;
                 self.note(&Record::Cancelled { number })?;
+                let was_sure = self.sure_at(number).is_some();
                 self.take(&update);
                 self.append(rewrite(&update))?;
+                if was_sure {
+                    self.make_sure(self.last_number)?;
+                }
             }
             if next > last {
                 break;
@@ -350,6 +371,7 @@ impl UpdateLog {
         self.near.remove(&number);
         self.submitted.remove(&number);
         self.rewritten.remove(&number);
+        self.sure.remove(&number);
         let was_pending = self.pending.remove(number);
         if was_pending {
             self.by_file.remove(update);

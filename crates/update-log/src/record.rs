@@ -108,6 +108,13 @@ pub enum Record {
         #[n(1)]
         rewritten: Vec<Update>,
     },
+    /// A program has made sure of what the store of this number stores: whatever is logged behind
+    /// this counts on it.
+    #[n(9)]
+    Sure {
+        #[n(0)]
+        number: u64,
+    },
 }
 
 /// Version of the record format, the first byte of every record.
@@ -229,6 +236,7 @@ mod tests {
         );
         check("0182028104", &Record::Cancelled { number: 4 });
         check("0182038105", &Record::Closed { file: FileId(5) });
+        check("0182098104", &Record::Sure { number: 4 });
         let name = |byte: &str| byte.repeat(24);
         let contents = format!("821864825818{}01", name("ab"));
         check(

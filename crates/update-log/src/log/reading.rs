@@ -59,6 +59,7 @@ impl UpdateLog {
             far_from: None,
             submitted: BTreeSet::new(),
             rewritten: BTreeMap::new(),
+            sure: BTreeMap::new(),
             last_number: settled,
             last_position: 0,
         };
@@ -133,6 +134,9 @@ impl UpdateLog {
                         }
                     }
                 }
+            }
+            Record::Sure { number } if self.pending.contains(number) => {
+                self.sure.entry(number).or_insert(self.last_number);
             }
             _ => {}
         }

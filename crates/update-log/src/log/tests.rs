@@ -191,6 +191,34 @@ fn what_is_put_back_is_on_its_way_again_and_the_journal_keeps_it() {
 }
 
 #[test]
+fn what_a_program_has_made_sure_of_is_known_after_a_restart() {
+    let journal = Arc::new(MemoryJournal::default());
+    let (mut log, _) = open(&journal, 0, 0);
+    for number in 1..=2 {
+        log.append(update(number, store(number))).expect("memory does not fail");
+    }
+    log.make_sure(1).expect("memory does not fail");
+    log.append(update(3, store(3))).expect("memory does not fail");
+    // The first time counts.
+    log.make_sure(1).expect("memory does not fail");
+    log.make_sure(9).expect("memory does not fail");
+    for log in [log, open(&journal, 0, 0).0] {
+        let sure: Vec<_> = [1, 2, 3, 9].map(|number| log.sure_at(number)).into();
+        assert_eq!(sure, [Some(2), None, None, None]);
+    }
+    let (mut log, _) = open(&journal, 0, 0);
+    log.renumber(|old| Update {
+        stamp: Stamp::new(old.stamp.replica, old.stamp.number + 10),
+        ..old.clone()
+    })
+    .expect("memory does not fail");
+    assert_eq!((log.sure_at(1), log.sure_at(11), log.sure_at(12)), (None, Some(11), None));
+    assert_eq!(open(&journal, 0, 0).0.sure_at(11), Some(11));
+    log.cancel(11).expect("memory does not fail");
+    assert_eq!(log.sure_at(11), None);
+}
+
+#[test]
 fn updates_that_are_not_in_their_order_are_damage() {
     let journal = Arc::new(MemoryJournal::default());
     for number in [2, 2] {
