@@ -4,6 +4,10 @@
 
 mod cancel;
 mod due;
+mod pass;
+#[cfg(test)]
+mod tests;
 
 pub use cancel::{Moot, moot};
 pub use due::{is_to_be_looked_through, stays_for};
+pub use pass::{Held, unit_at};
