@@ -199,6 +199,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         again_bytes_min: client::AGAIN_BYTES_MIN,
         accepts_set_back: plan.consent.accept_set_back,
         replay_delay: plan.replay_delay,
+        passes_from: (!plan.in_order).then_some(client::PASSES_FROM),
         budget: plan.limits.budget.and_then(|most| most.0),
         answer_within: plan.answer_within,
         volume: known.volume.clone(),

@@ -62,6 +62,8 @@ pub struct Plan {
     #[serde(default)]
     pub replay_delay: Duration,
     #[serde(default)]
+    pub in_order: bool,
+    #[serde(default)]
     pub metrics: Option<SocketAddr>,
     pub flags: Vec<FlagName>,
     pub consent: Consent,
@@ -125,6 +127,7 @@ pub fn decide(
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
         limits,
         replay_delay: wishes.replay_delay.map_or(Duration::ZERO, |time| time.0),
+        in_order: wishes.in_order.unwrap_or(false),
         metrics: wishes.metrics,
         flags: wishes.flags,
         consent,

@@ -83,7 +83,13 @@ fn replayed(replayed: &Replayed) -> String {
     let mean = replayed.waited_ms as f64 / replayed.updates.max(1) as f64 / 1000.0;
     let most = replayed.waited_most_ms as f64 / 1000.0;
     let updates = count(replayed.updates, "update");
-    format!("{updates} since the mount, {mean:.1} s in the log on average, {most:.1} s at most")
+    let mut text = format!(
+        "{updates} since the mount, {mean:.1} s in the log on average, {most:.1} s at most"
+    );
+    if replayed.ahead > 0 {
+        text.push_str(&format!("; {} went ahead of something large", replayed.ahead));
+    }
+    text
 }
 
 /// Whether the kernel reads cached files itself.
@@ -306,10 +312,10 @@ pub mod tests {
 
     #[test]
     fn what_was_replayed_is_told_with_how_long_it_waited() {
-        let replayed = Replayed { updates: 4, waited_ms: 6_000, waited_most_ms: 4_200 };
+        let replayed = Replayed { updates: 4, waited_ms: 6_000, waited_most_ms: 4_200, ahead: 3 };
         let text = status(&Status { replayed, ..example() });
-        let line =
-            "replayed  4 updates since the mount, 1.5 s in the log on average, 4.2 s at most";
+        let line = "replayed  4 updates since the mount, 1.5 s in the log on average, 4.2 s at most; \
+             3 went ahead of something large";
         assert!(text.contains(line), "{text}");
     }
 

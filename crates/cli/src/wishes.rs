@@ -82,6 +82,11 @@ pub struct Wishes {
     #[arg(long, value_name = "TIME")]
     pub replay_delay: Option<Patience>,
 
+    /// Send everything in the order in which it was done: what is small does not go before a file
+    /// that takes long and has nothing to do with it
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub in_order: Option<bool>,
+
     /// Answer Prometheus there, over HTTP under /metrics: whoever can reach the address can read it
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -195,6 +200,7 @@ impl Wishes {
             tickets: self.tickets.or(others.tickets),
             budget: self.budget.or(others.budget),
             replay_delay: self.replay_delay.or(others.replay_delay),
+            in_order: self.in_order.or(others.in_order),
             metrics: self.metrics.or(others.metrics),
             flags: if self.flags.is_empty() { others.flags } else { self.flags },
         }
@@ -271,6 +277,7 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         }
         "metrics" => wishes.metrics = Some(said()?.parse().or_exit(Exit::Usage, wrong())?),
         "allow-other" => wishes.allow_other = Some(true),
+        "in-order" => wishes.in_order = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),
         "noexec" => raise(wishes, FlagName::Noexec),
         // Who lets everybody mount lets nobody bring programs along, unless `exec` follows.

@@ -172,6 +172,8 @@ pub(crate) struct Core {
     /// Updates up to this number were logged before this process began: until the next attach it is
     /// not known which of them have left.
     pub unsure: u64,
+    /// Sent ahead of their turn, and not answered.
+    pub ahead: BTreeSet<u64>,
     /// What is done here and counts against a quota.
     pub charges: crate::quota::Charges,
     pub totals: Option<(protocol::Totals, world::Moment)>,
@@ -196,6 +198,7 @@ impl Core {
             may_leave: Bound::default(),
             hurried: 0,
             unsure: log_last,
+            ahead: BTreeSet::new(),
             charges: crate::quota::Charges::default(),
             totals: None,
             unsaved: true,
@@ -213,8 +216,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Self, ClientError> {
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
-        let (journal, near_max) = (stores.journal.clone(), settings.pending_near_max);
-        let (mut log, recovered) = UpdateLog::open(journal, meta.settled, meta.applied, near_max)?;
+        let near_max = settings.pending_near_max;
+        let (mut log, recovered) = crate::passing::open_log(&stores.journal, &meta, near_max)?;
         if meta.replica.is_none() && log.last_number() > 0 {
             return Err(ClientError::TablesEmpty);
         }

@@ -26,6 +26,8 @@ pub(crate) struct Connection {
     pub looks_back: bool,
     /// The replica above takes removals ahead of their turn.
     pub takes_ahead: bool,
+    /// It takes anything ahead of its turn.
+    pub takes_any_ahead: bool,
     /// The replica above says when everybody has been told.
     pub tells: bool,
     /// The replica above leases locks. None: it has not been asked yet.
@@ -86,6 +88,7 @@ impl Connection {
             attaching: false,
             gathers: false,
             takes_ahead: false,
+            takes_any_ahead: false,
             tells: false,
             assembles: false,
             looks_back: false,

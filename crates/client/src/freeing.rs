@@ -9,7 +9,7 @@ use crate::replay_log::{Sending, Setback};
 use crate::types::Error;
 use crate::undo::of_log;
 use model::{Change, FileId, Name, Update};
-use protocol::{Class, Request, Response, Submit, Submitted, Upstream};
+use protocol::Upstream;
 use store::Containers;
 
 /// Pending updates among which removals are looked for.
@@ -79,44 +79,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// False: there is none.
     async fn send_removal(&self) -> Result<bool, Setback> {
         let Some(sending) = self.next_removal()? else { return Ok(false) };
-        if sending.sync_first {
-            self.sync_before_sending(&sending).await?;
+        match self.send_ahead(sending).await?.is_empty() {
+            true => Ok(true),
+            false => Err(Error::Failed("the server did not judge a removal".into()).into()),
         }
-        let submit = Submit {
-            settled: sending.settled,
-            strict: sending.strict,
-            updates: sending.updates.clone(),
-            payload: None,
-            deltas: None,
-            seek: None,
-            ahead: Some(true),
-        };
-        let class = if sending.strict { Class::Interactive } else { Class::Replay };
-        let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
-        match answer {
-            Ok(Response::Submitted(submitted)) => self.settle_one(&sending, &submitted),
-            Ok(Response::Refused(refusal)) => {
-                self.returned(&sending);
-                Err(self.refused(refusal))
-            }
-            Ok(other) => Err(crate::asking::unexpected("submit", &other).into()),
-            Err(_) => Err(Setback::Link),
-        }
-    }
-
-    fn settle_one(&self, sending: &Sending, submitted: &Submitted) -> Result<bool, Setback> {
-        if submitted.verdicts.len() != sending.updates.len() {
-            self.returned(sending);
-            return Err(Error::Failed("the server did not judge a removal".into()).into());
-        }
-        self.settle(sending, submitted)?;
-        Ok(true)
-    }
-
-    /// The replica above has said that it did not take it.
-    fn returned(&self, sending: &Sending) {
-        let numbers: Vec<u64> = sending.updates.iter().map(|update| update.stamp.number).collect();
-        self.core().log.returned(&numbers);
     }
 
     fn next_removal(&self) -> Result<Option<Sending>, Error> {
@@ -136,14 +102,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let updates = vec![pending[at].clone()];
         let number = updates[0].stamp.number;
         let strict = core.waiters.is_awaited(number);
-        core.log.submitted(&[number]);
-        let sync_first = !strict || !core.may_leave.covers(&updates[0]);
+        core.sent_ahead(&updates);
         Ok(Some(Sending {
             updates,
             eager: Parcel::default(),
             strict,
             settled: core.meta.settled,
-            sync_first,
+            sync_first: true,
             seek: None,
             withheld: Vec::new(),
             ahead: true,

@@ -46,6 +46,7 @@ mod onward;
 mod pace;
 mod parcel;
 mod part;
+mod passing;
 mod past;
 mod paused;
 mod pending;
@@ -93,6 +94,6 @@ pub use pending::{HeldBack, PendingFile, PendingLog};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
-    Lent, Listed, Making, Need, OpenFlags, Opened, RenameFlag, SetTime, Setting, Settings, Step,
-    Stop, WantedMode, XattrFlag,
+    Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,
+    Settings, Step, Stop, WantedMode, XattrFlag,
 };

@@ -4,6 +4,7 @@ use crate::budget::Spent;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
 use protocol::{Access, Cutter};
+use std::collections::BTreeSet;
 use store::{Read, StoreError, Write};
 
 const META: &str = "client-meta";
@@ -40,6 +41,12 @@ pub struct Meta {
     /// the replica above said then, though their verdicts may be still to come.
     #[n(9)]
     pub taken: Option<u64>,
+    /// As `taken`, beyond that: what was taken ahead of its turn, in order. None: nothing was.
+    #[n(20)]
+    pub ahead: Option<Vec<u64>>,
+    /// Updates beyond the settled ones whose verdicts have arrived.
+    #[n(21)]
+    pub passed: Option<BTreeSet<u64>>,
     /// Some of what is pending is not in the tables, because what it rests on was not known.
     #[n(10)]
     pub hides: Option<bool>,
@@ -102,6 +109,8 @@ impl Default for Meta {
             applied: 0,
             counter: 1,
             taken: None,
+            ahead: None,
+            passed: None,
             hides: None,
             may_leave: None,
             lost: None,
@@ -112,10 +121,36 @@ impl Default for Meta {
     }
 }
 
+/// Which updates are part of what the replica above has said, whatever of them is pending here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// All up to this number. None: it has said nothing yet.
+    pub upto: Option<u64>,
+    /// Beyond it these, in order.
+    pub ahead: Vec<u64>,
+}
+
+impl Taken {
+    pub fn has(&self, number: u64) -> bool {
+        self.upto.is_some_and(|upto| number <= upto) || self.ahead.binary_search(&number).is_ok()
+    }
+}
+
 impl Meta {
     /// Whether what the replica above said includes what this update did.
     pub fn is_taken(&self, number: u64) -> bool {
         self.taken.is_some_and(|taken| number <= taken)
+            || self.ahead.as_ref().is_some_and(|ahead| ahead.binary_search(&number).is_ok())
+    }
+
+    /// What of the pending updates is part of what the replica above says.
+    pub fn taken_now(&self) -> Taken {
+        Taken { upto: self.taken, ahead: self.ahead.clone().unwrap_or_default() }
+    }
+
+    pub fn set_taken(&mut self, taken: Taken) {
+        self.taken = taken.upto;
+        self.ahead = (!taken.ahead.is_empty()).then_some(taken.ahead);
     }
 
     pub fn load(read: &dyn Read) -> Result<Meta, StoreError> {
@@ -168,6 +203,8 @@ mod tests {
             applied: 6,
             counter: 70_000,
             taken: None,
+            ahead: None,
+            passed: None,
             hides: None,
             may_leave: None,
             lost: None,

@@ -164,7 +164,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             | Record::Part { .. } => redo_part(write, record)?,
             Record::Closed { file } => forget_written(write, *file)?,
             // What they did is not redone.
-            Record::Cancelled { .. } | Record::Moot { .. } => {}
+            Record::Cancelled { .. } | Record::Moot { .. } | Record::Sure { .. } => {}
         }
         Ok(Redone::Done)
     }

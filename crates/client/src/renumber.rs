@@ -35,6 +35,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut core = self.core();
         let core = &mut *core;
         core.plans.clear();
+        (core.meta.ahead, core.meta.passed) = (None, None);
         let mut anew = Anew { replica, ids: Vec::new(), numbers: Vec::new() };
         let mut number = core.log.last_number();
         let mut counter = core.meta.counter;

@@ -118,6 +118,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (!rest.is_zero()).then_some(rest)
     }
 
+    /// Whether all of these are old enough to leave.
+    pub(crate) fn is_old_enough(&self, updates: &[Update]) -> bool {
+        let delay = self.inner.settings.replay_delay;
+        let core = self.core();
+        if delay.is_zero() || core.waiters.any_awaited() {
+            return true;
+        }
+        let now = self.inner.world.clock.time();
+        updates.iter().all(|update| {
+            update.stamp.number <= core.hurried
+                || replay::stays_for(update.at, now, delay).is_zero()
+        })
+    }
+
     /// Of a batch, what is old enough to leave.
     fn old_enough(&self, core: &Core, taken: &mut Vec<Update>) {
         let delay = self.inner.settings.replay_delay;
@@ -140,7 +154,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What no longer matters does not leave.
-    async fn look_through(&self) {
+    pub(crate) async fn look_through(&self) {
         let client = self.clone();
         let looked = self.off_the_runtime(move || {
             client.cancel_if_due();
@@ -159,6 +173,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) async fn replay_batch(&self) -> Result<(), Setback> {
+        self.ask_of_passed().await?;
         self.send_on().await?;
         self.early_has_landed().await;
         if !self.connection().replays() {
@@ -215,7 +230,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         let rest = &sending.updates[submitted.verdicts.len()..];
-        self.put(rest, &submitted.missing, class).await
+        let missing = &submitted.missing;
+        self.while_others_pass(rest, missing, self.put(rest, missing, class)).await
     }
 
     /// What nobody waits for is on this machine's disk before it leaves, and so is what this machine
@@ -302,7 +318,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
             for (update, verdict) in &judged {
                 let number = update.stamp.number;
-                retired.extend(retire(core, update, sending.ahead)?);
+                retired.extend(retire(core, update, sending.ahead));
                 core.refusals.remove(&number);
                 partial::forget_local(&mut *write, number, &Touched::by(update))
                     .map_err(|error| Error::Failed(error.to_string()))?;
@@ -330,7 +346,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(error.into());
             }
             core.unsaved = true;
-            self.note_judged(core, &judged);
+            core.judged_of(judged.iter().map(|(update, _)| *update), sending.ahead);
+            self.note_judged(core, &judged, sending.ahead);
             core.forget_settled();
             self.take_allowance_of(core, submitted);
             // What was not judged has not been taken, and may be taken back again.
@@ -356,11 +373,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Nobody needs the plans of what has been judged.
-    fn note_judged(&self, core: &mut Core, judged: &[(&Update, &Verdict)]) {
+    fn note_judged(&self, core: &mut Core, judged: &[(&Update, &Verdict)], ahead: bool) {
         let now = self.inner.world.clock.time();
         for (update, _) in judged {
             core.plans.remove(update.stamp.number);
-            self.inner.counters.judged.note(update.at, now);
+            self.inner.counters.judged.note(update.at, now, ahead);
         }
     }
 
@@ -413,17 +430,13 @@ fn first_pending(log: &mut UpdateLog) -> Result<Vec<Update>, LogError> {
 }
 
 /// The update has been judged. Gives it, if it was pending.
-fn retire(core: &mut Core, update: &Update, ahead: bool) -> Result<Option<Update>, Error> {
+fn retire(core: &mut Core, update: &Update, ahead: bool) -> Option<Update> {
     let number = update.stamp.number;
-    let was_pending = core.log.is_pending(number);
+    let was_pending = core.log.retire(update);
     if !ahead {
-        core.log.retire(update);
         core.meta.settled = core.meta.settled.max(number);
-    } else if was_pending {
-        // What is settled does not say of it that it is not pending any more.
-        core.log.overtake(number).map_err(of_log)?;
     }
-    Ok(was_pending.then(|| update.clone()))
+    was_pending.then(|| update.clone())
 }
 
 /// A store has been judged: the file and the version, if it rested on a ground and was taken.

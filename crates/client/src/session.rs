@@ -5,6 +5,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
+use crate::meta::Taken;
 use crate::mode::{self, LinkView};
 use crate::needs::files_of;
 use crate::types::{Error, Need, Stop, WantedMode};
@@ -184,6 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// `said`: of what the updates touched that were taken and are pending.
     fn take_attached(&self, attached: Attached, said: States, sent: Moment) -> Result<(), Error> {
         let lease = Duration::from_secs(u64::from(attached.lease_secs));
+        let taken = self.taken_as_of(&attached);
         {
             let mut core = self.core();
             let before = core.meta.replica.replace(attached.replica);
@@ -202,11 +204,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             // What was submitted and not taken is waiting again.
             core.log.returned_after(attached.taken);
+            core.log.submitted(&taken.ahead);
+            core.ahead.clear();
             core.unsure = 0;
             core.unsaved = true;
             self.ask_again_for_hidden(&mut core);
         }
-        self.take_tail(attached.tail, Some((attached.taken, said)))?;
+        self.take_tail(attached.tail, Some((taken, said)))?;
         {
             let mut core = self.core();
             Self::recount(&mut core);
@@ -229,6 +233,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.assembles = attached.assembles == Some(true);
             connection.looks_back = attached.looks_back == Some(true);
             connection.takes_ahead = attached.takes_ahead == Some(true);
+            connection.takes_any_ahead = attached.takes_any_ahead == Some(true);
             connection.tells = attached.tells == Some(true);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
@@ -243,11 +248,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.checkpoint()
     }
 
-    /// `taken`: the updates up to this number are part of what is said, if what is said of the
-    /// pending ones among them is taken in with the tail.
-    fn take_tail(&self, tail: Tail, taken: Option<(u64, States)>) -> Result<(), Error> {
+    /// `taken`: these updates are part of what is said, if what is said of the pending ones among
+    /// them is taken in with the tail.
+    fn take_tail(&self, tail: Tail, taken: Option<(Taken, States)>) -> Result<(), Error> {
         let (taken, said) =
-            taken.map_or((None, States::default()), |(upto, said)| (Some(upto), said));
+            taken.map_or((None, States::default()), |(taken, said)| (Some(taken), said));
         match tail {
             Tail::Changes(mut notice) => {
                 notice.states.nodes.extend(said.nodes);
@@ -300,7 +305,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.take_states(notice, advance, None)
     }
 
-    fn take_states(&self, notice: &Notice, advance: bool, taken: Option<u64>) -> Result<(), Error> {
+    fn take_states(
+        &self,
+        notice: &Notice,
+        advance: bool,
+        taken: Option<Taken>,
+    ) -> Result<(), Error> {
         let changed = {
             // Who does not take this in shows what is not so any more.
             let _pressed = self.pressed();
@@ -314,10 +324,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
                     .map_err(|error| Error::Failed(error.to_string()))?;
                 let going = self.going_by(&*write, &notice.states, [])?;
-                self.commit_learnt(&mut core, write, files_of(&notice.states), taken, going)?;
+                self.commit_learnt(
+                    &mut core,
+                    write,
+                    files_of(&notice.states),
+                    taken.clone(),
+                    going,
+                )?;
                 changed
             };
-            core.meta.taken = taken.or(core.meta.taken);
+            if let Some(taken) = taken {
+                core.meta.set_taken(taken);
+            }
             if advance {
                 core.meta.seen = core.meta.seen.max(notice.upto);
             }

@@ -13,6 +13,7 @@ pub(crate) use hidden::Hidden;
 use crate::client::{Client, Core, error_of, stop};
 use crate::effects::effects_here;
 use crate::known::{Going, Remover};
+use crate::meta::Taken;
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Update};
 use protocol::{States, Upstream};
@@ -52,7 +53,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let Some(resting) = Resting::on(&*write, &core.log, gone)? else { return Ok(false) };
         let files: Vec<FileId> = resting.files().collect();
-        if !resting.show(&mut *write, core.meta.taken, core.meta.epoch)? {
+        if !resting.show(&mut *write, &core.meta.taken_now(), core.meta.epoch)? {
             return Ok(false);
         }
         let known = self.going(self.going_of(&*write, files.clone())?, Remover::Elsewhere);
@@ -72,7 +73,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn show_without(&self, core: &mut Core, gone: &Gone<'_>) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let hidden =
-            show_pending(&mut *write, &core.log, (core.meta.taken, core.meta.epoch), gone)?;
+            show_pending(&mut *write, &core.log, (&core.meta.taken_now(), core.meta.epoch), gone)?;
         let mut going = match gone {
             Gone::Updates(gone) => self.going_by(&*write, &States::default(), *gone)?,
             Gone::Files(files) => {
@@ -99,21 +100,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Commits what the replica above said of these files. What is pending and rests on them shows
-    /// again with it. `taken`: the updates up to this number are part of what was said. `going`:
+    /// again with it. `taken`: these updates are part of what was said. `going`:
     /// what `write` takes away.
     pub(crate) fn commit_learnt(
         &self,
         core: &mut Core,
         mut write: Box<dyn Write + '_>,
         learnt: impl Iterator<Item = FileId>,
-        taken: Option<u64>,
+        taken: Option<Taken>,
         going: Going,
     ) -> Result<(), Error> {
-        let taken = taken.or(core.meta.taken);
+        let taken = taken.unwrap_or_else(|| core.meta.taken_now());
         let learnt: BTreeSet<FileId> = learnt.collect();
         let hidden = match core.hidden.would_show(&learnt) {
             true => {
-                let as_of = (taken, core.meta.epoch);
+                let as_of = (&taken, core.meta.epoch);
                 Some(show_pending(&mut *write, &core.log, as_of, &Gone::Updates(&[]))?)
             }
             false => None,
@@ -121,7 +122,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
-        core.meta.taken = taken;
+        core.meta.set_taken(taken);
         match hidden {
             Some(hidden) => self.now_hidden(core, hidden),
             None if core.log.pending_len() == 0 => self.now_hidden(core, BTreeSet::new()),
@@ -147,7 +148,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let gone = partial::forget_gone(&mut *write, |number| core.log.is_pending(number))
                 .map_err(|error| Error::Failed(error.to_string()))?;
             let gone_before = Gone::Updates(&[]);
-            let as_of = (core.meta.taken, core.meta.epoch);
+            let taken = core.meta.taken_now();
+            let as_of = (&taken, core.meta.epoch);
             let hidden = show_pending(&mut *write, &core.log, as_of, &gone_before)?;
             write.commit(Durability::Later).map_err(error_of)?;
             self.now_hidden(core, hidden);
@@ -240,7 +242,7 @@ impl Core {
 fn show_pending(
     write: &mut dyn Write,
     log: &UpdateLog,
-    (taken, epoch): (Option<u64>, u32),
+    (taken, epoch): (&Taken, u32),
     gone: &Gone<'_>,
 ) -> Result<BTreeSet<Need>, Error> {
     let failed = |error: Missing| Error::Failed(error.to_string());
@@ -256,8 +258,11 @@ fn show_pending(
         partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)
     })?;
     let mut hidden = BTreeSet::new();
-    let first = taken.map_or(0, |taken| taken.saturating_add(1));
+    let first = taken.upto.map_or(0, |upto| upto.saturating_add(1));
     log.each_from(first, |update| {
+        if taken.has(update.stamp.number) {
+            return Ok(());
+        }
         let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
             Ok(Ok(effects)) => effects,
             // It rests on what was turned down: the replica above will turn it down too.

@@ -35,15 +35,17 @@ pub(crate) struct Judged {
     updates: AtomicU64,
     waited_ms: AtomicU64,
     waited_most_ms: AtomicU64,
+    ahead: AtomicU64,
 }
 
 impl Judged {
     /// The verdict on an update that was logged at `at` has come.
-    pub fn note(&self, at: Time, now: Time) {
+    pub fn note(&self, at: Time, now: Time, ahead: bool) {
         let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
         // A clock that was set back makes nothing negative.
         let waited = u64::try_from((nanos(now) - nanos(at)) / 1_000_000).unwrap_or(0);
         self.updates.fetch_add(1, Ordering::Relaxed);
+        self.ahead.fetch_add(u64::from(ahead), Ordering::Relaxed);
         self.waited_ms.fetch_add(waited, Ordering::Relaxed);
         self.waited_most_ms.fetch_max(waited, Ordering::Relaxed);
     }
@@ -53,6 +55,7 @@ impl Judged {
             updates: self.updates.load(Ordering::Relaxed),
             waited_ms: self.waited_ms.load(Ordering::Relaxed),
             waited_most_ms: self.waited_most_ms.load(Ordering::Relaxed),
+            ahead: self.ahead.load(Ordering::Relaxed),
         }
     }
 }
@@ -351,10 +354,13 @@ mod tests {
     fn waits_in_the_log_are_summed_and_the_longest_is_kept() {
         let at = |secs, nanos| Time { secs, nanos };
         let judged = Judged::default();
-        judged.note(at(10, 900_000_000), at(12, 100_000_000));
-        judged.note(at(5, 0), at(5, 300_000_000));
+        judged.note(at(10, 900_000_000), at(12, 100_000_000), false);
+        judged.note(at(5, 0), at(5, 300_000_000), true);
         // The clock was set back.
-        judged.note(at(20, 0), at(19, 0));
-        assert_eq!(judged.told(), Replayed { updates: 3, waited_ms: 1_500, waited_most_ms: 1_200 });
+        judged.note(at(20, 0), at(19, 0), false);
+        assert_eq!(
+            judged.told(),
+            Replayed { updates: 3, waited_ms: 1_500, waited_most_ms: 1_200, ahead: 1 }
+        );
     }
 }

@@ -289,6 +289,9 @@ pub struct Settings {
     pub accepts_set_back: bool,
     /// What nobody waits for leaves no sooner than so long after it was made.
     pub replay_delay: Duration,
+    /// What takes the link longer than this is passed by what has nothing to do with it. None: all
+    /// leaves in its order.
+    pub passes_from: Option<Duration>,
     /// Bytes that may go over the link in a month, in both directions, before what nobody waits for
     /// is held back. None: as many as there are.
     pub budget: Option<u64>,
@@ -300,6 +303,10 @@ pub struct Settings {
     pub mountpoint: PathBuf,
     pub state_directory: PathBuf,
 }
+
+/// Contents that take the link longer are passed by what has nothing to do with them, unless the
+/// settings say otherwise: who looks at the other end notices about so much.
+pub const PASSES_FROM: Duration = Duration::from_millis(300);
 
 /// What the kernel must forget. The client tells; the mount carries out.
 pub trait Kernel: Send + Sync + 'static {

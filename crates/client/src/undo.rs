@@ -52,8 +52,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Of a quota it is the first alone that has no room.
             let first = core.log.first_number().filter(|_| objection == Objection::OverQuota);
             let is_meant = |number: &u64| first.is_none_or(|first| first == *number);
+            let may_be_taken =
+                |number: &u64| core.meta.is_taken(*number) || core.ahead.contains(number);
             let may_be_undone =
-                |number: &u64| !core.meta.is_taken(*number) && *number > judged && is_meant(number);
+                |number: &u64| !may_be_taken(number) && *number > judged && is_meant(number);
             let numbers = core.waiters.may_be_undone().filter(may_be_undone);
             let undone = numbers.map(|number| core.log.get(number));
             let undone: Vec<Update> =

@@ -6,6 +6,7 @@
 
 use crate::asking::unexpected;
 use crate::client::Client;
+use crate::meta::Taken;
 use crate::types::Error;
 use crate::undo::of_log;
 use model::{FileId, Name};
@@ -23,6 +24,19 @@ const PAGE_UPDATES: usize = 256;
 type Keys = (Vec<FileId>, Vec<(FileId, Name)>);
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What of the updates is taken by now. What is listed and not pending here is done with.
+    pub(crate) fn taken_as_of(&self, attached: &Attached) -> Taken {
+        let core = self.core();
+        let ahead = attached.ahead.iter().flatten().copied();
+        let mut ahead: Vec<u64> = match core.meta.replica == Some(attached.replica) {
+            true => ahead.filter(|number| core.log.is_pending(*number)).collect(),
+            // Under another id nothing has been taken.
+            false => Vec::new(),
+        };
+        ahead.sort_unstable();
+        Taken { upto: Some(attached.taken), ahead }
+    }
+
     /// What the replica above says of everything that pending updates touched which it has taken.
     /// The tail of an attach does not name all of that: what was seen before a crash may lie
     /// before it, and a tail that would be too long names nothing.
@@ -33,7 +47,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if core.meta.replica != Some(attached.replica) {
                 return Ok(States::default());
             }
-            touched_by(&core.log, attached.taken).map_err(of_log)?
+            let ahead = attached.ahead.as_deref().unwrap_or_default();
+            touched_by(&core.log, attached.taken, ahead).map_err(of_log)?
         };
         let mut said = States::default();
         for nodes in nodes.chunks(KEYS_MAX) {
@@ -78,8 +93,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// What pending updates up to this one touched.
-fn touched_by(log: &UpdateLog, upto: u64) -> Result<Keys, LogError> {
+/// What pending updates up to this one touched, and those beyond it.
+fn touched_by(log: &UpdateLog, upto: u64, ahead: &[u64]) -> Result<Keys, LogError> {
     let (mut nodes, mut entries) = (BTreeSet::new(), BTreeSet::new());
     let mut from = 0;
     while log.numbers_from(from).next().is_some_and(|number| number <= upto) {
@@ -88,6 +103,13 @@ fn touched_by(log: &UpdateLog, upto: u64) -> Result<Keys, LogError> {
         from = last.stamp.number + 1;
         for update in page.iter().filter(|update| update.stamp.number <= upto) {
             let touched = Touched::by(update);
+            nodes.extend(touched.nodes);
+            entries.extend(touched.entries);
+        }
+    }
+    for number in ahead {
+        if let Some(update) = log.get(*number)? {
+            let touched = Touched::by(&update);
             nodes.extend(touched.nodes);
             entries.extend(touched.entries);
         }

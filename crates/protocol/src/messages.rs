@@ -208,9 +208,9 @@ pub struct Submit {
     /// are assembled.
     #[n(5)]
     pub seek: Option<u32>,
-    /// These remove names and do nothing else, and are taken before updates with lower numbers, for
-    /// which there is no room: those are not passed over by that. Only where `Attached` says that it
-    /// is known.
+    /// These are taken before updates with lower numbers, which are not passed over by that: for
+    /// those there is no room, or what they store takes long. Only where `Attached` says that it is
+    /// known: removals of names, or anything.
     #[n(6)]
     pub ahead: Option<bool>,
 }
@@ -362,6 +362,12 @@ pub struct Attached {
     /// `Told` is answered. None: it is not known.
     #[n(16)]
     pub tells: Option<bool>,
+    /// Updates beyond `taken` that were taken ahead of their turn.
+    #[n(20)]
+    pub ahead: Option<Vec<u64>>,
+    /// `ahead` of a `Submit` is known of any updates. None: at most of removals.
+    #[n(21)]
+    pub takes_any_ahead: Option<bool>,
 }
 
 /// How a volume's contents are cut.

@@ -235,6 +235,9 @@ pub struct Replayed {
     /// Of all of them together: divided by their number, the mean.
     pub waited_ms: u64,
     pub waited_most_ms: u64,
+    /// Of them, those that went ahead of contents that took long.
+    #[serde(default)]
+    pub ahead: u64,
 }
 
 /// Updates of the log that were cancelled since the mount, and the contents that only they named.

@@ -249,6 +249,8 @@ impl OriginSession {
             assembles: Some(true),
             looks_back: Some(true),
             takes_ahead: Some(true),
+            ahead: (!attached.ahead.is_empty()).then_some(attached.ahead),
+            takes_any_ahead: Some(true),
             tells: Some(true),
             allowance: self.allowance(place.replica).await?,
         })

@@ -87,10 +87,6 @@ pub(crate) async fn submit(
     submit: Submit,
 ) -> Result<Submitted, Refusal> {
     check_order(by.place.replica, &submit.updates)?;
-    let removes = |update: &Update| matches!(update.change, Change::Unlink { .. });
-    if submit.ahead == Some(true) && !submit.updates.iter().all(removes) {
-        return Err(Refusal::Malformed("more than removals ahead of their turn".into()));
-    }
     let (strict, writer) = (submit.strict, by.place.replica);
     let (batch, lacks) = if brings_contents(&submit) {
         let (inner, volume) = (inner.clone(), volume.clone());

@@ -3,7 +3,10 @@
 
 use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
 use crate::trace::Trace;
-use client::{Client, Durability, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores, WantedMode};
+use client::{
+    Client, Durability, PASSES_FROM, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores,
+    WantedMode,
+};
 use protocol::{Access, Caller, Cutter};
 use replica::{Limits, Origin};
 use std::sync::Arc;
@@ -192,6 +195,8 @@ pub struct ClientMachine {
     pub whole_bytes_max: Option<u64>,
     /// What nobody waits for stays so long.
     pub replay_delay: Duration,
+    /// What takes the link longer is passed by others. None: nothing is.
+    pub passes_from: Option<Duration>,
     pub accepts_set_back: bool,
     /// Files of so many bytes are sent while they are written.
     pub early_bytes_min: Option<u64>,
@@ -236,6 +241,7 @@ impl ClientMachine {
             again_bytes_min: AGAIN_BYTES_FEW,
             whole_bytes_max: None,
             replay_delay: Duration::ZERO,
+            passes_from: Some(if number.is_multiple_of(3) { PASSES_FROM } else { Duration::ZERO }),
             accepts_set_back: false,
             early_bytes_min: None,
             process: None,
@@ -288,6 +294,7 @@ impl ClientMachine {
             again_bytes_min: self.again_bytes_min,
             accepts_set_back: self.accepts_set_back,
             replay_delay: self.replay_delay,
+            passes_from: self.passes_from,
             budget: None,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),

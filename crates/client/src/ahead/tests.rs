@@ -40,6 +40,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         again_bytes_min: crate::AGAIN_BYTES_MIN,
         accepts_set_back: false,
         replay_delay: Duration::ZERO,
+        passes_from: None,
         budget: None,
         answer_within: Duration::from_secs(30),
         volume: String::new(),

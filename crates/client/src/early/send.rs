@@ -277,7 +277,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let updates = [update];
-        let (synced, put) = tokio::join!(sync, self.put_found(&updates, &lacking, class));
+        let put = self.put_found(&updates, &lacking, class);
+        let put = self.while_others_pass(&updates, &lacking, put);
+        let (synced, put) = tokio::join!(sync, put);
         synced.map_err(error_of)?;
         put.map(drop)
     }

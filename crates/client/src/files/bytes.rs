@@ -158,7 +158,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (grip, _) = self.files().grip(handle)?;
         let wait = self.store_or_leave(&grip, caller.uid)?;
         grip.container.sync().map_err(failed)?;
-        self.sync_log().map_err(failed)?;
+        self.make_sure(grip.file)?;
         Ok(Done { value: (), wait })
     }
 

@@ -6,6 +6,7 @@
 
 use super::Error;
 use crate::effects::effects_here;
+use crate::meta::Taken;
 use model::{Change, Effects, FileId, Kind, Name, Problem, Update, View};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Read, Write};
@@ -120,12 +121,11 @@ impl Resting {
         self.files.iter().copied()
     }
 
-    /// Shows them anew. `taken`: the updates up to this number are part of what the replica above
-    /// said. False: one meets what none of them has done; nothing of this may be committed.
+    /// Shows them anew. `taken`: these updates are part of what the replica above said. False: one meets what none of them has done; nothing of this may be committed.
     pub fn show(
         mut self: Resting,
         write: &mut dyn Write,
-        taken: Option<u64>,
+        taken: &Taken,
         epoch: u32,
     ) -> Result<bool, Error> {
         let touched = Touched {
@@ -134,7 +134,7 @@ impl Resting {
         };
         partial::forget_local(write, u64::MAX, &touched).map_err(failed)?;
         for (number, update) in std::mem::take(&mut self.updates) {
-            if taken.is_some_and(|taken| number <= taken) {
+            if taken.has(number) {
                 continue;
             }
             let tree = Tree::new(&*write as &dyn Read, 0);

@@ -181,6 +181,7 @@ impl Farm {
             again_bytes_min: client::AGAIN_BYTES_MIN,
             accepts_set_back: false,
             replay_delay: Duration::ZERO,
+            passes_from: Some(client::PASSES_FROM),
             budget: None,
             answer_within,
             volume: VOLUME.into(),

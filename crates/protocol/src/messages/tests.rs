@@ -164,6 +164,8 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         looks_back: None,
         allowance: None,
         takes_ahead: None,
+        ahead: None,
+        takes_any_ahead: None,
         tells: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();

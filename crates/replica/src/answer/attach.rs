@@ -26,9 +26,19 @@ const RENUMBERED_MAX: u64 = 1000;
 pub(crate) struct Attached {
     pub place: Place,
     pub taken: u64,
+    /// Beyond that, what was taken ahead of its turn.
+    pub ahead: Vec<u64>,
     pub tail: Tail,
     /// Files of which locks that were claimed are another's by now.
     pub locks_lost: Vec<FileId>,
+}
+
+/// Whom updates come from.
+struct Identity<'a> {
+    expected: Expected<'a>,
+    writer: Writer,
+    /// Numbers of updates beyond the last that was taken in its turn.
+    ahead: Vec<u64>,
 }
 
 /// A session that is expected until this is dropped.
@@ -51,7 +61,8 @@ pub(crate) fn attach(
     attach: &Attach,
 ) -> Result<Result<Attached, Refusal>> {
     // Whoever has no place cannot remove anything either.
-    let (expected, writer) = inner.reserved.used(|| identify(inner, volume, device, attach))?;
+    let Identity { expected, writer, ahead } =
+        inner.reserved.used(|| identify(inner, volume, device, attach))?;
     let replica = expected.place.replica;
     if attach.replica.is_some_and(|asked| asked != replica) {
         // The client keeps its cache, and holds it under the new id from now on.
@@ -91,7 +102,7 @@ pub(crate) fn attach(
         let claims = attach.locks.as_deref().unwrap_or_default();
         let locks_lost = claim(volume, replica, claims, inner.world.clock.moment());
         volume.grace.attached(replica);
-        return Ok(Ok(Attached { place, taken: writer.taken, tail, locks_lost }));
+        return Ok(Ok(Attached { place, taken: writer.taken, ahead, tail, locks_lost }));
     }
     Ok(Err(Refusal::Failed("too many clients hold callbacks; try again in a minute".into())))
 }
@@ -138,19 +149,21 @@ fn identify<'a>(
     volume: &'a Volume,
     device: DeviceId,
     attach: &Attach,
-) -> Result<(Expected<'a>, Writer)> {
+) -> Result<Identity<'a>> {
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
     let known = match attach.replica {
-        Some(replica) => committer.view().writer(replica)?.map(|writer| (replica, writer)),
+        Some(replica) => known(&committer.view(), replica, device)?,
         None => None,
     };
-    let confirmed =
-        known.filter(|(_, writer)| *writer.device == device.0[..] && attach.made >= writer.taken);
+    // One that was set back may have given a number anew that was taken.
+    let confirmed = known.filter(|(_, writer, ahead)| {
+        attach.made >= ahead.last().map_or(writer.taken, |last| (*last).max(writer.taken))
+    });
     let is_confirmed = confirmed.is_some();
-    let (replica, mut writer) = match confirmed {
+    let (replica, mut writer, ahead) = match confirmed {
         Some(confirmed) => confirmed,
-        None => (committer.fresh_replica()?, Writer::new(&device.0)),
+        None => (committer.fresh_replica()?, Writer::new(&device.0), Vec::new()),
     };
     let place = volume.holders().expect(replica);
     let expected = Expected { volume, place };
@@ -168,7 +181,21 @@ fn identify<'a>(
         drop(write);
         note_lease(inner, volume, replica)?;
     }
-    Ok((expected, writer))
+    Ok(Identity { expected, writer, ahead })
+}
+
+/// A writer that the device is, and what was taken of it ahead of its turn.
+fn known(
+    view: &Whole<'_>,
+    replica: ReplicaId,
+    device: DeviceId,
+) -> Result<Option<(ReplicaId, Writer, Vec<u64>)>> {
+    let Some(writer) = view.writer(replica)? else { return Ok(None) };
+    if *writer.device != device.0[..] {
+        return Ok(None);
+    }
+    let ahead = view.taken_ahead(replica, &writer)?;
+    Ok(Some((replica, writer, ahead)))
 }
 
 /// The id before: nobody holds callbacks under it any more, if it was this client's.

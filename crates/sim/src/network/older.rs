@@ -54,7 +54,7 @@ impl<S: Service> Network<S> {
         match response {
             Response::Attached(attached) => {
                 (attached.assembles, attached.takes_ahead) = (None, None);
-                attached.tells = None;
+                (attached.tells, attached.ahead, attached.takes_any_ahead) = (None, None, None);
             }
             Response::Delta(delta) if is_assembled(delta) => {
                 self.fault(format!("line {line}: an earlier version was given what is assembled"));

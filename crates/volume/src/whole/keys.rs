@@ -95,6 +95,11 @@ pub(super) fn verdict(volume: VolumeId, stamp: Stamp) -> Vec<u8> {
     with_number(writer(volume, stamp.replica), stamp.number)
 }
 
+/// The number that a key ends with.
+pub(super) fn number_at_end(key: &[u8]) -> Option<u64> {
+    key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
 pub(super) fn snapshot(volume: VolumeId, number: SnapshotId) -> Vec<u8> {
     let mut key = self::volume(volume);
     key.extend(number.0.to_be_bytes());

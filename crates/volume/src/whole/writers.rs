@@ -13,6 +13,8 @@ use protocol::Verdict;
 
 /// The most stretches of a writer's numbers whose knowledge is kept apart.
 pub const KNOWN_MAX: usize = 64;
+/// Rows that are read at once.
+const ROWS_MAX: usize = 4096;
 /// Verdicts that are retired in one transaction at most.
 const RETIRED_MAX: usize = 10_000;
 
@@ -85,6 +87,21 @@ impl Whole<'_> {
         let key = keys::verdict(self.volume, stamp);
         let Some(bytes) = self.read.get(table::VERDICTS, &key)? else { return Ok(None) };
         decode(|| format!("verdict on {stamp} of {}", self.volume), &bytes).map(Some)
+    }
+
+    /// The numbers of the updates that were taken ahead of their turn, which has not come, in order.
+    pub fn taken_ahead(&self, replica: ReplicaId, writer: &Writer) -> Result<Vec<u64>> {
+        let key = |number: u64| keys::verdict(self.volume, Stamp::new(replica, number));
+        let (mut from, end) = (key(writer.taken.saturating_add(1)), key(u64::MAX));
+        let mut numbers = Vec::new();
+        loop {
+            let rows = self.read.scan(table::VERDICTS, &from, &end, ROWS_MAX)?;
+            numbers.extend(rows.iter().filter_map(|(key, _)| keys::number_at_end(key)));
+            let Some((last, _)) = rows.last().filter(|_| rows.len() == ROWS_MAX) else { break };
+            from.clone_from(last);
+            from.push(0);
+        }
+        Ok(numbers)
     }
 }
 

@@ -1,5 +1,6 @@
 use super::super::{Gone, show_pending};
 use super::*;
+use crate::meta::Taken;
 use model::{AttributeChange, Node, ReplicaId, Seq, Stamp, Time};
 use proptest::prelude::*;
 use protocol::{EntryState, Listed, Listing, NodeState, States};
@@ -171,7 +172,7 @@ impl Volume {
     fn show_resting(&self, gone: &[Update]) -> bool {
         let mut write = self.here.write().unwrap();
         let Some(resting) = Resting::on(&*write, &self.log, gone).unwrap() else { return false };
-        let shows = resting.show(&mut *write, None, EPOCH).unwrap();
+        let shows = resting.show(&mut *write, &Taken::default(), EPOCH).unwrap();
         if shows {
             write.commit(Durability::Later).unwrap();
         }
@@ -180,7 +181,8 @@ impl Volume {
 
     fn show_all(&self, gone: &[Update]) {
         let mut write = self.here.write().unwrap();
-        show_pending(&mut *write, &self.log, (None, EPOCH), &Gone::Updates(gone)).unwrap();
+        show_pending(&mut *write, &self.log, (&Taken::default(), EPOCH), &Gone::Updates(gone))
+            .unwrap();
         write.commit(Durability::Later).unwrap();
     }
 
@@ -286,14 +288,15 @@ fn check(volume: &Volume, gone: &[Update]) -> bool {
     let files: Vec<FileId> = resting.files().collect();
     let entries: Vec<_> = resting.entries.iter().cloned().collect();
     let mut write = volume.here.write().unwrap();
-    if !resting.show(&mut *write, None, EPOCH).unwrap() {
+    if !resting.show(&mut *write, &Taken::default(), EPOCH).unwrap() {
         return false;
     }
     let ours = shown(&*write, &files, &entries);
     let after = shown(&*write, &all_files, &all_entries);
     drop(write);
     let mut write = volume.here.write().unwrap();
-    show_pending(&mut *write, &volume.log, (None, EPOCH), &Gone::Updates(gone)).unwrap();
+    show_pending(&mut *write, &volume.log, (&Taken::default(), EPOCH), &Gone::Updates(gone))
+        .unwrap();
     assert_eq!(ours, shown(&*write, &files, &entries), "of {files:?} {entries:?} without {gone:?}");
     for (at, file) in all_files.iter().enumerate().filter(|(_, file)| !files.contains(file)) {
         let is_file = |node: &Option<Node>| node.as_ref().is_none_or(|n| n.kind == Kind::File);
