@@ -47,7 +47,7 @@ struct Row {
 }
 
 /// Values that go up and down.
-const GAUGES: [Row; 17] = [
+const GAUGES: [Row; 20] = [
     row("link_up", "Whether there is a session with the server", |s| {
         Some(f64::from(u8::from(s.link.connected)))
     }),
@@ -62,6 +62,15 @@ const GAUGES: [Row; 17] = [
     }),
     row("link_down_bytes_per_second", "Bytes a second downwards, as last estimated", |s| {
         s.link.rate_down.map(number)
+    }),
+    row("link_estimate_round_trip_seconds", "The round trip, chance left out", |s| {
+        s.link.estimate.round_trip_ms.map(|ms| ms / 1000.0)
+    }),
+    row("link_estimate_up_bytes_per_second", "Bytes a second that it carries upwards", |s| {
+        s.link.estimate.rate_up.map(number)
+    }),
+    row("link_estimate_loss_ratio", "Share of packets sent that are lost", |s| {
+        s.link.estimate.loss
     }),
     row("log_updates", "Updates that are not at the server", |s| Some(number(s.pending.updates))),
     row("log_bytes", "Contents that these updates name", |s| Some(number(s.pending.bytes))),

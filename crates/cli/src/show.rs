@@ -1,10 +1,10 @@
 //! What is known of a mount, in words for people.
 
-use crate::units::{count, show_secs, show_size};
+use crate::units::{self, count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
-    CacheStatus, CancelledStatus, ClassBytes, LinkStatus, Mode, PassthroughStatus, Pending,
-    PrefetchStatus, Reach, Replayed, Status, WantedStatus,
+    CacheStatus, CancelledStatus, ClassBytes, LinkStatus, Mode, ModeChange, PassthroughStatus,
+    Pending, PrefetchStatus, Reach, Replayed, Status, WantedStatus,
 };
 use std::fmt::Write;
 
@@ -20,6 +20,8 @@ pub use pins::{pins, pins_too_large};
 
 /// A round trip that was measured longer ago is said to be old.
 const STALE_SECS: f64 = 10.0;
+/// Fewer of a thousand are lost anywhere.
+const LOSS_TOLD: f64 = 0.001;
 
 pub fn status(status: &Status) -> String {
     let mut text = format!("{}: {} at {}\n", status.mountpoint, status.volume, status.server);
@@ -27,6 +29,9 @@ pub fn status(status: &Status) -> String {
         let _ = writeln!(text, "  {name:<9} {what}");
     };
     line("mode", &mode(status));
+    if let Some(change) = status.mode_changes.last() {
+        line("changed", &mode_change(change));
+    }
     line("link", &link(&status.link));
     line(
         "locks",
@@ -103,22 +108,41 @@ fn passthrough(status: &PassthroughStatus) -> String {
     }
 }
 
-pub fn mode(status: &Status) -> String {
-    let mode = match status.mode {
+fn name_of(mode: Mode) -> &'static str {
+    match mode {
         Mode::Connected => "connected",
         Mode::Partial => "partial",
         Mode::FetchOnly => "fetch-only",
         Mode::Disconnected => "disconnected",
-    };
+    }
+}
+
+pub fn mode(status: &Status) -> String {
+    let mode = name_of(status.mode);
     let chosen = match status.mode_wanted.as_str() {
-        "auto" if status.mode == Mode::Partial && status.alone => " (nobody else is there)",
-        "auto" => " (chosen by the link)",
-        wanted if wanted == mode => " (as set)",
-        _ => " (the mode that is set needs the link)",
+        // A mount of before this was told.
+        _ if status.mode_why.is_empty() => String::new(),
+        wanted if wanted == "auto" || wanted == mode => format!(" ({})", status.mode_why),
+        wanted => format!(" ({}; {wanted} is set)", status.mode_why),
     };
     let read_only = if status.read_only { ", read-only" } else { "" };
     let paused = if status.paused { ", paused" } else { "" };
     format!("{mode}{chosen}{paused}{read_only}")
+}
+
+/// The mode, and how it came to be, the newest last.
+pub fn mode_with_changes(status: &Status) -> String {
+    let mut text = mode(status);
+    for change in &status.mode_changes {
+        let _ = write!(text, "\n  {}", mode_change(change));
+    }
+    text
+}
+
+fn mode_change(change: &ModeChange) -> String {
+    let ModeChange { at_secs, from, to, why } = change;
+    let at = units::show_time(model::Time { secs: *at_secs, nanos: 0 });
+    format!("{at}  {} after {}: {why}", name_of(*to), name_of(*from))
 }
 
 fn link(link: &LinkStatus) -> String {
@@ -136,6 +160,9 @@ fn link(link: &LinkStatus) -> String {
     // What was measured just now needs no word.
     if let Some(age) = link.round_trip_age_secs.filter(|age| *age >= STALE_SECS) {
         let _ = write!(text, " measured {} ago", show_secs(age as u64));
+    }
+    if let Some(loss) = link.estimate.loss.filter(|loss| *loss >= LOSS_TOLD) {
+        let _ = write!(text, ", {:.1} % of packets lost", loss * 100.0);
     }
     for (rate, way) in [(link.rate_up, "up"), (link.rate_down, "down")] {
         if let Some(rate) = rate {
@@ -272,6 +299,8 @@ pub mod tests {
             pid: 7,
             mode: Mode::Partial,
             mode_wanted: "auto".into(),
+            mode_why: "the link is poor: far away, round trip 60 ms".into(),
+            mode_changes: Vec::new(),
             alone: false,
             locks_shared: false,
             paused: false,
@@ -311,6 +340,28 @@ pub mod tests {
     }
 
     #[test]
+    fn a_mode_is_told_with_why_and_with_what_came_before() {
+        let why = "there is no link".to_owned();
+        let (from, to) = (Mode::Connected, Mode::Disconnected);
+        let change = ModeChange { at_secs: 86_461, from, to, why: why.clone() };
+        let gone = Status {
+            mode: Mode::Disconnected,
+            mode_why: why,
+            mode_changes: vec![change],
+            ..example()
+        };
+        assert_eq!(
+            mode_with_changes(&gone),
+            "disconnected (there is no link)\n  \
+             1970-01-02 00:01:01 UTC  disconnected after connected: there is no link"
+        );
+        let told = "  changed   1970-01-02 00:01:01 UTC  disconnected after connected: ";
+        assert!(status(&gone).contains(told));
+        let partial = Status { mode_wanted: "partial".into(), ..gone };
+        assert_eq!(mode(&partial), "disconnected (there is no link; partial is set)");
+    }
+
+    #[test]
     fn what_was_replayed_is_told_with_how_long_it_waited() {
         let replayed = Replayed { updates: 4, waited_ms: 6_000, waited_most_ms: 4_200, ahead: 3 };
         let text = status(&Status { replayed, ..example() });
@@ -323,7 +374,7 @@ pub mod tests {
     fn a_status_reads_like_sentences() {
         let expected = "\
 /mnt: main at host:7440
-  mode      partial (chosen by the link)
+  mode      partial (the link is poor: far away, round trip 60 ms)
   link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
   locks     hold among the programs of this mount
   cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls

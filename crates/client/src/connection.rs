@@ -2,6 +2,7 @@
 
 use crate::budget::Purse;
 use crate::meta::Meta;
+use crate::mode::Choice;
 use crate::types::WantedMode;
 use protocol::{Mode, Unreachable};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use world::Moment;
 pub(crate) struct Connection {
     pub wanted: WantedMode,
     pub mode: Mode,
+    /// Why it is that one.
+    pub choice: Choice,
     /// This client has been given the volume's secret and a replica id, now or earlier.
     pub volume_known: bool,
     /// Requests may be sent.
@@ -83,6 +86,7 @@ impl Connection {
         Connection {
             wanted,
             mode,
+            choice: Choice::new(now, wanted),
             volume_known: meta.replica.is_some(),
             attached: false,
             attaching: false,

@@ -1,149 +1,142 @@
-//! Which mode the link allows.
-//! Holds: without a fixed wish the mode changes only when the link has clearly changed
-//! (hysteresis), so that a link at the edge does not make it flap; without a link every mode but
-//! connected is disconnected.
-//! From: DESIGN, "The client"; partially connected operation, section 4.
+//! The mode of a client, as `replay` decides it: looking at the link, and doing what a change takes.
+//! Holds: a change is logged with the figures that made it, and the last of them are shown.
 
-use crate::types::WantedMode;
-use protocol::Mode;
-use std::time::Duration;
+use crate::client::Client;
+use crate::connection::Connection;
+use protocol::{HOUSE, LinkEstimate, Mode, ModeChange, Upstream};
+use replay::{LinkView, Why};
+use std::collections::VecDeque;
+use store::Containers;
+use world::Moment;
 
-/// A round trip up to which waiting for every update is bearable.
-const CONNECTED_ROUND_TRIP_MAX: Duration = Duration::from_millis(8);
-/// A round trip from which it is not. Between the two the mode stays.
-const PARTIAL_ROUND_TRIP_MIN: Duration = Duration::from_millis(12);
-/// A link that has been gone for less is expected back.
-pub const LINK_GRACE: Duration = Duration::from_secs(5);
+pub(crate) use replay::{WantedMode, fetches, replays, validates, waits_for_verdicts};
 
-/// What is known of the link.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LinkView {
-    /// How long there has been no session; none: there is one.
-    pub down_for: Option<Duration>,
-    /// There is one again, and the replica above lets whoever changed something come first.
-    pub attaching: bool,
-    pub round_trip_min: Option<Duration>,
-    /// Nobody else uses the volume.
-    pub alone: bool,
+/// Changes that are shown.
+const CHANGES_MAX: usize = 16;
+
+/// Why the mode is what it is, and what the link is taken to be.
+pub(crate) struct Choice {
+    /// Times are counted from here.
+    began: Moment,
+    judged: replay::Judged,
+    why: Why,
+    changes: VecDeque<ModeChange>,
 }
 
-/// The mode to work in, given the one before.
-pub fn choose(wanted: WantedMode, link: LinkView, before: Mode) -> Mode {
-    // What was done meanwhile by who is asked to wait for others would not know of theirs.
-    let gone = link.down_for.is_some_and(|down_for| down_for >= LINK_GRACE) && !link.attaching;
-    match wanted {
-        // To wait for the replica above is what was asked for.
-        WantedMode::Fixed(Mode::Connected) => return Mode::Connected,
-        _ if gone => return Mode::Disconnected,
-        WantedMode::Fixed(mode) => return mode,
-        WantedMode::Auto if link.down_for.is_some() => return before,
-        WantedMode::Auto => {}
+impl Choice {
+    pub fn new(now: Moment, wanted: WantedMode) -> Choice {
+        let why = match wanted {
+            WantedMode::Auto => Why::Unmeasured,
+            WantedMode::Fixed(_) => Why::Wished,
+        };
+        Choice { began: now, judged: replay::Judged::default(), why, changes: VecDeque::new() }
     }
-    match link.round_trip_min {
-        // Nobody could see how far a change has come.
-        Some(_) if link.alone => Mode::Partial,
-        Some(trip) if trip <= CONNECTED_ROUND_TRIP_MAX => Mode::Connected,
-        Some(trip) if trip >= PARTIAL_ROUND_TRIP_MIN => Mode::Partial,
-        _ if before == Mode::Disconnected => Mode::Partial,
-        _ => before,
+
+    /// There is a new session, maybe over another link.
+    pub fn begin_session(&mut self) {
+        self.judged.begin_session();
+    }
+
+    pub fn estimate(&self, now: Moment) -> LinkEstimate {
+        let figures = self.judged.figures(now.since(self.began));
+        LinkEstimate {
+            round_trip_ms: figures.delay.map(|delay| delay.as_secs_f64() * 1000.0),
+            rate_up: figures.rate,
+            loss: figures.loss,
+        }
+    }
+
+    pub fn why(&self) -> String {
+        self.why.to_string()
+    }
+
+    pub fn changes(&self) -> Vec<ModeChange> {
+        self.changes.iter().cloned().collect()
+    }
+
+    fn note(&mut self, change: ModeChange) {
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
     }
 }
 
-/// The mode where nothing is sent for now: nobody waits for what does not leave.
-pub fn where_paused(mode: Mode, paused: bool) -> Mode {
-    if paused && mode == Mode::Connected { Mode::Partial } else { mode }
+impl Connection {
+    /// The mode to go over to, and why, if it is another one.
+    fn next_mode(&mut self, now: Moment) -> Option<(Mode, Why)> {
+        let at = now.since(self.choice.began);
+        let link = LinkView {
+            down_for: self.down_for(now),
+            attaching: self.attaching,
+            grade: self.choice.judged.grade(),
+            figures: self.choice.judged.figures(at),
+            // Who is alone learns only here that there is no room: at the call, where it waits.
+            alone: self.alone && !self.full,
+            held_back: self.holds_back(),
+        };
+        let (mode, why) = replay::choose(self.wanted, &link, (self.mode, self.choice.why));
+        self.choice.why = why;
+        (mode != self.mode).then_some((mode, why))
+    }
 }
 
-/// An update is done only when the replica above has taken it.
-pub fn waits_for_verdicts(mode: Mode) -> bool {
-    mode == Mode::Connected
-}
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Looks at the link and changes the mode if it has to be changed.
+    pub(crate) fn choose_mode(&self) {
+        let now = self.inner.world.clock.moment();
+        let quality = self.inner.upstream.quality();
+        let mut connection = self.connection();
+        if connection.up && quality.connected {
+            if let Some(trip) = quality.round_trip_min {
+                connection.near = trip <= HOUSE;
+            }
+            let at = now.since(connection.choice.began);
+            connection.choice.judged.look(&quality, at);
+        }
+        let Some((mode, why)) = connection.next_mode(now) else { return };
+        let from = std::mem::replace(&mut connection.mode, mode);
+        let estimate = connection.choice.estimate(now);
+        tracing::info!(
+            from = ?from, to = ?mode, %why,
+            round_trip_ms = estimate.round_trip_ms,
+            rate_up = estimate.rate_up,
+            loss = estimate.loss,
+            "mode changed"
+        );
+        let at_secs = self.inner.world.clock.time().secs;
+        connection.choice.note(ModeChange { at_secs, from, to: mode, why: why.to_string() });
+        drop(connection);
+        self.inner.checkpoint_wanted.notify_one();
+        // How far updates may leave unsynced goes by the mode.
+        self.core().unsaved = true;
+        self.acknowledge_company();
+        self.inner.session_changed.notify_waiters();
+        self.inner.settled.notify_waiters();
+        self.inner.replay_wanted.notify_one();
+        self.inner.locks_wanted.notify_one();
+    }
 
-/// Pending updates may leave.
-pub fn replays(mode: Mode) -> bool {
-    matches!(mode, Mode::Connected | Mode::Partial)
-}
-
-/// What is missing may be fetched.
-pub fn fetches(mode: Mode) -> bool {
-    mode != Mode::Disconnected
-}
-
-/// What is cached counts only under a callback.
-pub fn validates(mode: Mode) -> bool {
-    matches!(mode, Mode::Connected | Mode::Partial)
+    /// What the user wants from now on.
+    pub fn set_mode(&self, wanted: WantedMode) {
+        self.connection().wanted = wanted;
+        self.choose_mode();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn auto(link: LinkView, before: Mode) -> Mode {
-        choose(WantedMode::Auto, link, before)
-    }
-
-    fn trip(millis: u64) -> LinkView {
-        let round_trip_min = Some(Duration::from_millis(millis));
-        LinkView { round_trip_min, ..LinkView::default() }
-    }
+    use world::Clock;
 
     #[test]
-    fn nobody_is_waited_for_by_who_has_the_volume_for_itself() {
-        let alone = LinkView { alone: true, ..trip(1) };
-        assert_eq!(auto(alone, Mode::Connected), Mode::Partial);
-        assert_eq!(auto(trip(1), Mode::Partial), Mode::Connected);
-        let wanted = WantedMode::Fixed(Mode::Connected);
-        assert_eq!(choose(wanted, alone, Mode::Connected), Mode::Connected);
-    }
-
-    #[test]
-    fn a_near_server_is_waited_for_and_a_far_one_is_not() {
-        assert_eq!(auto(trip(1), Mode::Disconnected), Mode::Connected);
-        assert_eq!(auto(trip(60), Mode::Connected), Mode::Partial);
-    }
-
-    #[test]
-    fn a_link_at_the_edge_does_not_make_the_mode_flap() {
-        assert_eq!(auto(trip(10), Mode::Connected), Mode::Connected);
-        assert_eq!(auto(trip(10), Mode::Partial), Mode::Partial);
-    }
-
-    #[test]
-    fn a_short_outage_changes_nothing_and_a_long_one_disconnects() {
-        let down = |secs| LinkView { down_for: Some(Duration::from_secs(secs)), ..trip(1) };
-        assert_eq!(auto(down(1), Mode::Connected), Mode::Connected);
-        assert_eq!(auto(down(10), Mode::Connected), Mode::Disconnected);
-        assert_eq!(auto(trip(1), Mode::Disconnected), Mode::Connected);
-    }
-
-    #[test]
-    fn who_is_being_attached_is_not_without_a_link_however_long_that_takes() {
-        let down_for = Some(Duration::from_secs(9));
-        let coming = LinkView { down_for, attaching: true, ..trip(1) };
-        assert_eq!(auto(coming, Mode::Connected), Mode::Connected);
-        let again = LinkView { attaching: false, ..coming };
-        assert_eq!(auto(again, Mode::Connected), Mode::Disconnected);
-        // It stays without one until it is attached.
-        assert_eq!(auto(coming, Mode::Disconnected), Mode::Disconnected);
-    }
-
-    #[test]
-    fn a_fixed_wish_is_kept_whatever_the_link_is_like() {
-        for mode in [Mode::Connected, Mode::Partial, Mode::FetchOnly, Mode::Disconnected] {
-            let wanted = WantedMode::Fixed(mode);
-            assert_eq!(choose(wanted, trip(1), Mode::Disconnected), mode);
-            assert_eq!(choose(wanted, trip(900), Mode::Connected), mode);
+    fn the_last_changes_are_kept_and_no_more() {
+        let mut choice = Choice::new(Clock::real().moment(), WantedMode::Auto);
+        for at_secs in 0..40 {
+            let (from, to) = (Mode::Partial, Mode::Connected);
+            choice.note(ModeChange { at_secs, from, to, why: "as set".into() });
         }
-    }
-
-    #[test]
-    fn without_a_link_every_wish_but_connected_is_disconnected() {
-        let down = |secs| LinkView { down_for: Some(Duration::from_secs(secs)), ..trip(1) };
-        for mode in [Mode::Partial, Mode::FetchOnly] {
-            assert_eq!(choose(WantedMode::Fixed(mode), down(1), mode), mode);
-            assert_eq!(choose(WantedMode::Fixed(mode), down(9), mode), Mode::Disconnected);
-        }
-        let wanted = WantedMode::Fixed(Mode::Connected);
-        assert_eq!(choose(wanted, down(99), Mode::Connected), Mode::Connected);
+        let at: Vec<i64> = choice.changes().iter().map(|change| change.at_secs).collect();
+        assert_eq!(at, (24..40).collect::<Vec<_>>());
     }
 }

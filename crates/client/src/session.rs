@@ -6,13 +6,13 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::meta::Taken;
-use crate::mode::{self, LinkView};
+use crate::mode;
 use crate::needs::files_of;
-use crate::types::{Error, Need, Stop, WantedMode};
+use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, HOUSE, Notice, Request, Response, States,
-    Tail, Unreachable, Upstream,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Request, Response, States, Tail,
+    Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,7 +67,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             match event {
                 None => return,
-                Some(Event::Up) => self.up().await,
+                Some(Event::Up) => {
+                    self.connection().choice.begin_session();
+                    self.up().await;
+                }
                 Some(Event::Down(why)) => self.down(why),
                 Some(Event::Notice(notice, done)) => {
                     if let Err(error) = self.take_notice(&notice) {
@@ -424,44 +427,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.connection().wants_a_look(now) {
             self.inner.upstream.look();
         }
-    }
-
-    /// Looks at the link and changes the mode if it has to be changed.
-    pub(crate) fn choose_mode(&self) {
-        let now = self.inner.world.clock.moment();
-        let quality = self.inner.upstream.quality();
-        let mut connection = self.connection();
-        if let Some(trip) = quality.round_trip_min.filter(|_| connection.up) {
-            connection.near = trip <= HOUSE;
-        }
-        let link = LinkView {
-            down_for: connection.down_for(now),
-            attaching: connection.attaching,
-            round_trip_min: quality.round_trip_min,
-            // Who is alone learns only here that there is no room: at the call, where it waits.
-            alone: connection.alone && !connection.full,
-        };
-        let mode = mode::choose(connection.wanted, link, connection.mode);
-        let mode = mode::where_paused(mode, connection.holds_back());
-        if mode != connection.mode {
-            tracing::info!(from = ?connection.mode, to = ?mode, "mode changed");
-            connection.mode = mode;
-            drop(connection);
-            self.inner.checkpoint_wanted.notify_one();
-            // How far updates may leave unsynced goes by the mode.
-            self.core().unsaved = true;
-            self.acknowledge_company();
-            self.inner.session_changed.notify_waiters();
-            self.inner.settled.notify_waiters();
-            self.inner.replay_wanted.notify_one();
-            self.inner.locks_wanted.notify_one();
-        }
-    }
-
-    /// What the user wants from now on.
-    pub fn set_mode(&self, wanted: WantedMode) {
-        self.connection().wanted = wanted;
-        self.choose_mode();
     }
 
     /// How long the kernel may keep names and attributes from now.

@@ -7,7 +7,7 @@ use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Time, Update};
 use protocol::{
     CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
-    PassthroughStatus, Pending, Reach, Replayed, Status, Unreachable, Upstream,
+    PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Unreachable, Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -74,15 +74,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let others = (connection.alone, connection.paused);
             (connection.mode, connection.wanted, connection.attached, others, trouble)
         };
-        let traffic_rows = Class::ALL
-            .iter()
-            .zip(traffic.sent.iter().zip(&traffic.received))
-            .map(|(class, (sent, received))| ClassBytes {
-                class: format!("{class:?}").to_lowercase(),
-                sent: *sent,
-                received: *received,
-            })
-            .collect();
+        let (mode_why, mode_changes, estimate) = {
+            let now = inner.world.clock.moment();
+            let choice = &self.connection().choice;
+            (choice.why(), choice.changes(), choice.estimate(now))
+        };
         let pending = self.pending();
         let (files, bytes) = self.held_now();
         let missing_above = self.wanted_status();
@@ -98,6 +94,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 WantedMode::Auto => "auto".into(),
                 WantedMode::Fixed(mode) => name_of(mode).into(),
             },
+            mode_why,
+            mode_changes,
             alone,
             paused,
             budget: self.budget_status(),
@@ -105,7 +103,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
             seen: core.meta.seen.0,
-            link: link_status(&quality, attached, trouble),
+            link: LinkStatus { estimate, ..link_status(&quality, attached, trouble) },
             cache: CacheStatus {
                 files,
                 bytes,
@@ -119,7 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 updates: inner.counters.cancelling.updates.load(Ordering::Relaxed),
                 bytes: inner.counters.cancelling.bytes.load(Ordering::Relaxed),
             },
-            traffic: traffic_rows,
+            traffic: rows_of(&traffic),
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,
             prefetch: self.ahead().status(),
@@ -262,6 +260,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             page.iter().filter(|update| update.touches().contains(&file)).for_each(&mut tell);
         }
     }
+}
+
+/// Bytes by class.
+fn rows_of(traffic: &Traffic) -> Vec<ClassBytes> {
+    Class::ALL
+        .iter()
+        .zip(traffic.sent.iter().zip(&traffic.received))
+        .map(|(class, (sent, received))| ClassBytes {
+            class: format!("{class:?}").to_lowercase(),
+            sent: *sent,
+            received: *received,
+        })
+        .collect()
 }
 
 fn link_status(quality: &LinkQuality, connected: bool, trouble: Option<String>) -> LinkStatus {

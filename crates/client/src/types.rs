@@ -251,12 +251,7 @@ pub struct DirectoryEntry {
     pub found: Found,
 }
 
-/// What the user wants; `Auto` goes by the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WantedMode {
-    Auto,
-    Fixed(protocol::Mode),
-}
+pub use replay::WantedMode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {

@@ -112,6 +112,9 @@ pub(crate) struct Delay {
     round: Round,
     /// Bytes a second that were acknowledged while the window was the bound, smoothed.
     rate: Option<f64>,
+    /// Bytes that were acknowledged in rounds in which the window was the bound and had been found, and
+    /// how long those took.
+    busy: (f64, Duration),
     /// Since losses were last judged.
     acked: f64,
     lost: f64,
@@ -130,6 +133,7 @@ impl Delay {
             base: Base::new(now),
             round: Round::begin(now),
             rate: None,
+            busy: (0.0, Duration::ZERO),
             acked: 0.0,
             lost: 0.0,
             ceiling: None,
@@ -148,6 +152,10 @@ impl Delay {
     /// None while the window is still looking for its bound.
     pub(crate) fn steady_rate(&self) -> Option<u64> {
         self.rate().filter(|_| self.phase != Phase::Start)
+    }
+
+    pub(crate) fn busy(&self) -> (u64, Duration) {
+        (self.busy.0 as u64, self.busy.1)
     }
 
     pub(crate) fn packet_bytes(&self) -> u64 {
@@ -231,9 +239,14 @@ impl Delay {
     }
 
     fn measure_rate(&mut self, round: &Round, now: Instant) {
-        let seconds = now.saturating_duration_since(round.began).as_secs_f64();
+        let long = now.saturating_duration_since(round.began);
+        let seconds = long.as_secs_f64();
         if seconds <= 0.0 {
             return;
+        }
+        // While it looks for its bound, and while a queue is let run empty, it is less than the link's.
+        if round.limited && self.phase == Phase::Steady {
+            self.busy = (self.busy.0 + round.acked, self.busy.1 + long);
         }
         let seen = round.acked / seconds;
         self.rate = Some(match self.rate {

@@ -2,7 +2,7 @@
 
 use crate::classes::place;
 use crate::controller;
-use protocol::{Class, LinkQuality, Traffic};
+use protocol::{Class, LinkCounts, LinkQuality, Traffic};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -154,14 +154,25 @@ pub(crate) fn quality(
     now: Moment,
 ) -> LinkQuality {
     let measured = controller::measured(connection);
+    let path = connection.stats().path;
+    let (sent, received) = wire(connection);
     LinkQuality {
         connected: true,
         // The handshake's own, until something has been acknowledged after it.
         round_trip: measured.round_trip.or(Some(connection.rtt())),
         round_trip_age: Some(measuring.age(measured.round_trips, now)),
         round_trip_min: measured.round_trip_least.or(Some(connection.min_rtt())),
+        round_trip_lately: measured.round_trip_lately.or(Some(connection.min_rtt())),
         rate_up: measured.rate,
         rate_down,
+        counts: LinkCounts {
+            round_trips: measured.round_trips,
+            packets_sent: path.sent_packets,
+            packets_lost: path.lost_packets,
+            wire_bytes: sent + received,
+            busy_bytes: measured.busy.0,
+            busy_for: measured.busy.1,
+        },
     }
 }
 

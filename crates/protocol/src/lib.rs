@@ -17,11 +17,12 @@ pub use messages::{
     Wanted, WantedOf, Wish, past,
 };
 pub use status::{
-    BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkStatus, Mode,
-    PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, Replayed, Status, WantedStatus,
+    BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkEstimate, LinkStatus, Mode,
+    ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, Replayed, Status,
+    WantedStatus,
 };
 pub use upstream::{
-    Caller, Downstream, Event, HOUSE, LinkQuality, Service, Session, Traffic, TurnedAway,
-    Unreachable, Upstream, likely_rate,
+    Caller, Downstream, Event, HOUSE, LinkCounts, LinkQuality, Service, Session, Traffic,
+    TurnedAway, Unreachable, Upstream, likely_rate,
 };
 pub use version::{VERSION_MAX, VERSION_MIN, Version, Versions};

@@ -16,6 +16,17 @@ pub enum Mode {
     Disconnected,
 }
 
+/// That a mount went from one mode to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeChange {
+    /// Seconds since 1970.
+    pub at_secs: i64,
+    pub from: Mode,
+    pub to: Mode,
+    /// In words for the user.
+    pub why: String,
+}
+
 /// How far an update has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,6 +47,12 @@ pub struct Status {
     pub mode: Mode,
     /// What the user asked for: a mode, or `auto`.
     pub mode_wanted: String,
+    /// Why it is that mode, in words for the user.
+    #[serde(default)]
+    pub mode_why: String,
+    /// The last changes, the newest last.
+    #[serde(default)]
+    pub mode_changes: Vec<ModeChange>,
     /// The server has said that nobody else uses the volume.
     #[serde(default)]
     pub alone: bool,
@@ -178,6 +195,9 @@ pub struct LinkStatus {
     /// Bytes a second.
     pub rate_up: Option<u64>,
     pub rate_down: Option<u64>,
+    /// What the choice of a mode goes by.
+    #[serde(default)]
+    pub estimate: LinkEstimate,
     /// Bytes a second that may go, if that is limited.
     #[serde(default)]
     pub limit_up: Option<u64>,
@@ -186,6 +206,16 @@ pub struct LinkStatus {
     /// Of interactive, demand and replay traffic.
     #[serde(default)]
     pub tickets: Option<String>,
+}
+
+/// What a link is taken to be like, chance left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkEstimate {
+    pub round_trip_ms: Option<f64>,
+    /// Bytes a second that it carries upwards, if it was in use enough to tell lately.
+    pub rate_up: Option<u64>,
+    /// Share of the packets sent that are lost.
+    pub loss: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -50,9 +50,28 @@ pub struct LinkQuality {
     pub round_trip: Option<Duration>,
     pub round_trip_age: Option<Duration>,
     pub round_trip_min: Option<Duration>,
+    /// The least of the last second or two in which it was measured.
+    pub round_trip_lately: Option<Duration>,
     /// Bytes a second, as last estimated from what was acknowledged.
     pub rate_up: Option<u64>,
     pub rate_down: Option<u64>,
+    pub counts: LinkCounts,
+}
+
+/// What this session has counted since it began; who looks twice knows what happened between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// How often the round trip has been measured.
+    pub round_trips: u64,
+    /// Packets that were sent, and of these what was taken to be lost.
+    pub packets_sent: u64,
+    pub packets_lost: u64,
+    /// Bytes in packets, both ways together.
+    pub wire_bytes: u64,
+    /// Bytes that were acknowledged while the link, and not what there was to send, was the bound;
+    /// and how long that was so.
+    pub busy_bytes: u64,
+    pub busy_for: Duration,
 }
 
 /// Within a house a round trip takes no longer, and over a slow link it takes longer.

@@ -11,7 +11,7 @@
 //! has crashed would say is never heard; all of it follows from the seed.
 
 use crate::trace::Trace;
-use protocol::{Service, Traffic};
+use protocol::{LinkCounts, Service, Traffic};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -115,6 +115,9 @@ struct Line<S: Service> {
     silence: Option<Duration>,
     driver: Option<AbortHandle>,
     traffic: Traffic,
+    /// As if it had been in use all the time, and when that was last looked at.
+    counts: LinkCounts,
+    counted_at: Moment,
     /// The line is taken by earlier messages until then: up, down.
     busy: [Moment; 2],
 }
@@ -146,6 +149,8 @@ impl<S: Service> Network<S> {
             silence: None,
             driver: None,
             traffic: Traffic::default(),
+            counts: LinkCounts::default(),
+            counted_at: now,
             busy: [now, now],
         });
         state.lines.len() - 1

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 /// Show or set how a mount works with the link
 ///
-/// A mode that is set holds until the volume is unmounted; auto goes by the link again.
+/// A mode that is set holds until the volume is unmounted; auto goes by the link again: connected while it
+/// is near, fast enough and loses little, and somebody else uses the volume; else partial. Without a mode,
+/// what it is, why, and the last changes are shown.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs mode ~/work
@@ -31,6 +33,6 @@ impl Mode {
         if let Some(mode) = self.mode {
             return questions::tell(&mount, &Question::Mode(mode));
         }
-        output::line(&show::mode(&questions::status(&mount)?))
+        output::line(&show::mode_with_changes(&questions::status(&mount)?))
     }
 }

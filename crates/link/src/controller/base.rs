@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 /// A path that has become longer is noticed after two stretches.
 const STRETCH: Duration = Duration::from_secs(120);
+/// What is to be seen soon.
+const SHORT_STRETCH: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
+    stretch: Duration,
     began: Instant,
     now: Option<Duration>,
     before: Option<Duration>,
@@ -16,11 +19,16 @@ pub(super) struct Base {
 
 impl Base {
     pub(super) fn new(now: Instant) -> Base {
-        Base { began: now, now: None, before: None, fresh: now }
+        Base { stretch: STRETCH, began: now, now: None, before: None, fresh: now }
+    }
+
+    /// Of so little time that it is the round trip as it is now.
+    pub(super) fn lately(now: Instant) -> Base {
+        Base { stretch: SHORT_STRETCH, ..Base::new(now) }
     }
 
     pub(super) fn seen(&mut self, now: Instant, delay: Duration) {
-        if now.saturating_duration_since(self.began) >= STRETCH {
+        if now.saturating_duration_since(self.began) >= self.stretch {
             self.before = self.now.take();
             self.began = now;
         }
@@ -48,7 +56,7 @@ impl Base {
 
     /// The path is another: what is known of it begins with `delay`.
     pub(super) fn relearn(&mut self, now: Instant, delay: Duration) {
-        *self = Base { began: now, now: Some(delay), before: None, fresh: now };
+        *self = Base { stretch: self.stretch, now: Some(delay), ..Base::new(now) };
     }
 }
 
@@ -69,6 +77,20 @@ mod tests {
             let least = if stretch == 1 { short } else { long };
             assert_eq!(base.least(), Some(least));
         }
+    }
+
+    #[test]
+    fn lately_is_the_last_seconds_in_which_something_was_seen() {
+        let start = Instant::now();
+        let mut base = Base::lately(start);
+        let (short, long) = (Duration::from_millis(1), Duration::from_millis(60));
+        base.seen(start, short);
+        base.seen(start + SHORT_STRETCH / 2, long);
+        assert_eq!(base.least(), Some(short));
+        base.seen(start + SHORT_STRETCH * 40, long);
+        assert_eq!(base.least(), Some(short), "nothing was seen in between");
+        base.seen(start + SHORT_STRETCH * 41, long);
+        assert_eq!(base.least(), Some(long));
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl ControllerFactory for DelayFactory {
         Box::new(Bridge {
             delay: Delay::new(now, current_mtu),
             smoothed: Base::new(now),
+            lately: Base::lately(now),
             recent: Recent::default(),
             in_flight: 0,
             in_flight_most: 0,
@@ -29,6 +30,8 @@ struct Bridge {
     delay: Delay,
     /// The smoothed round trip, without the time that the peer took to acknowledge.
     smoothed: Base,
+    /// The lesser of both, of the last seconds.
+    lately: Base,
     recent: Recent,
     /// Bytes under way, and the most of them since acknowledgements last came.
     in_flight: u64,
@@ -70,7 +73,9 @@ impl Controller for Bridge {
     ) {
         self.delay.acked(now, sent, bytes, !app_limited || self.is_full());
         self.smoothed.seen(now, rtt.get());
-        self.recent.seen(now.saturating_duration_since(sent));
+        let delay = now.saturating_duration_since(sent);
+        self.lately.seen(now, delay.min(rtt.get()));
+        self.recent.seen(delay);
     }
 
     fn on_congestion_event(
@@ -123,6 +128,10 @@ pub(crate) struct Measured {
     pub(crate) round_trips: u64,
     /// The least round trip of the last minutes.
     pub(crate) round_trip_least: Option<Duration>,
+    /// That of the last second or two in which it was measured.
+    pub(crate) round_trip_lately: Option<Duration>,
+    /// Bytes acknowledged while the window was the bound, and how long it was.
+    pub(crate) busy: (u64, Duration),
 }
 
 pub(crate) fn measured(connection: &quinn::Connection) -> Measured {
@@ -140,5 +149,7 @@ pub(crate) fn measured(connection: &quinn::Connection) -> Measured {
         round_trip: bridge.recent.least(),
         round_trips: bridge.recent.count(),
         round_trip_least,
+        round_trip_lately: bridge.lately.least(),
+        busy: bridge.delay.busy(),
     }
 }

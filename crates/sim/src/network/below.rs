@@ -2,7 +2,7 @@
 
 use super::passage::Direction;
 use super::wire::{Connection, SimDownstream};
-use super::{Alive, LineId, Network, describe};
+use super::{Alive, Conditions, Line, LineId, Network, describe};
 use protocol::{
     Caller, Class, Event, LinkQuality, Request, Response, Service, Session, Traffic, Unreachable,
     Upstream,
@@ -10,6 +10,7 @@ use protocol::{
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use world::Moment;
 
 /// Between the end of a session and the next try.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -80,8 +81,10 @@ impl<S: Service> Upstream for SimUpstream<S> {
     }
 
     fn quality(&self) -> LinkQuality {
-        let state = self.network.state();
-        let line = &state.lines[self.line];
+        let now = self.network.inner.world.clock.moment();
+        let mut state = self.network.state();
+        let line = &mut state.lines[self.line];
+        line.count(now);
         if line.connection.is_none() {
             return LinkQuality::default();
         }
@@ -93,11 +96,31 @@ impl<S: Service> Upstream for SimUpstream<S> {
             round_trip_min: Some(least),
             rate_up: line.conditions.bytes_a_second,
             rate_down: line.conditions.bytes_a_second,
+            round_trip_lately: Some(least),
+            counts: line.counts,
         }
     }
 
     fn traffic(&self) -> Traffic {
         self.network.state().lines[self.line].traffic
+    }
+}
+
+impl<S: Service> Line<S> {
+    /// Counts what a link like this would have carried since the last look.
+    fn count(&mut self, now: Moment) {
+        const PACKETS_A_SECOND: u64 = 1_000;
+        let long = now.since(self.counted_at);
+        self.counted_at = now;
+        let Conditions { lost_in_thousand, bytes_a_second, .. } = self.conditions;
+        let of = |a_second: u64| a_second.saturating_mul(long.as_millis() as u64) / 1000;
+        self.counts.round_trips += 1;
+        self.counts.packets_sent += of(PACKETS_A_SECOND);
+        self.counts.packets_lost += of(PACKETS_A_SECOND * lost_in_thousand / 1000);
+        if let Some(rate) = bytes_a_second {
+            self.counts.busy_bytes += of(rate);
+            self.counts.busy_for += long;
+        }
     }
 }
 
