@@ -186,7 +186,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let server = format!("{}:{}", address.host, address.port);
     let regulation = plan.limits.upon(link::Regulation::default());
     let config = RemoteConfig::new(address, identity, device_name(), world.clone());
-    let config = RemoteConfig { regulation, ..config };
+    let config = RemoteConfig { regulation, welcomed: !known.unattached, ..config };
     let uplink = Uplink::connect(config)?;
     let settings = Settings {
         whole_bytes_max: None,

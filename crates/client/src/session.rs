@@ -141,6 +141,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (connection.attached, connection.alone) = (false, false);
             connection.attaching = false;
             (connection.up, connection.left) = (false, false);
+            // What kept it from attaching over this session says nothing of the next.
+            connection.obstacle = None;
             if connection.down_since.is_none() {
                 connection.down_since = Some(now);
                 connection.silent_before = why.silent_for();

@@ -1,5 +1,5 @@
 //! Where callers arrive, and their sessions on the server's side.
-//! Holds: a caller that has not been admitted has one stream, few bytes and little time; a
+//! Holds: a caller that has not been admitted has two streams, of which one is read, few bytes and little time; a
 //! session has bounded requests and notices under way; whoever sends nonsense loses its own
 //! session and nothing else.
 //! Never: says to an uninvited caller which volumes or devices there are.

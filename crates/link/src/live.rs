@@ -15,6 +15,7 @@ use protocol::{
 };
 use quinn::{RecvStream, WriteError};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use world::Clock;
@@ -36,28 +37,34 @@ pub(crate) enum NoSession {
 pub(crate) struct First {
     say: Outgoing,
     hear: RecvStream,
-    /// The server keeps to the rules that it is given.
-    pub(crate) regulates: bool,
+    offered: Versions,
 }
 
-/// Says hello, and hears the answer.
+/// Says hello. What is asked behind it comes with it, and is answered once the server has let us in.
 pub(crate) async fn greet(wire: &Wire, hello: Hello) -> Result<First, NoSession> {
-    let lost = |what: &dyn std::fmt::Display| {
-        NoSession::Passing(format!("the connection was lost during the hello: {what}"))
-    };
-    let (say, mut hear) = wire.connection.open_bi().await.map_err(|error| lost(&error))?;
+    let (say, hear) = wire.connection.open_bi().await.map_err(|error| lost(&error))?;
     let mut say = Outgoing::new(say, Class::Interactive);
-    let ours = hello.versions;
+    let offered = hello.versions;
     let sealed = frame::seal(Class::Interactive, &Upward::Hello(hello), Squeeze::Try)
         .map_err(|error| NoSession::Final(error.to_string()))?;
     wire.say(&mut say, &sealed.frame).await.map_err(|error| lost(&error))?;
-    let answer = match wire.hear(&mut hear, FRAME_BYTES_MAX).await {
-        Ok(Some(frame)) => read_downward(&frame).map_err(|error| lost(&error))?,
-        Ok(None) => return Err(lost(&"the server ended the stream")),
-        Err(error) => return Err(lost(&error)),
-    };
-    let regulates = welcome(answer, ours)?;
-    Ok(First { say, hear, regulates })
+    Ok(First { say, hear, offered })
+}
+
+impl First {
+    /// Hears the answer to the hello: whether the server keeps to the rules that it is given.
+    pub(crate) async fn welcomed(&mut self, wire: &Wire) -> Result<bool, NoSession> {
+        let answer = match wire.hear(&mut self.hear, FRAME_BYTES_MAX).await {
+            Ok(Some(frame)) => read_downward(&frame).map_err(|error| lost(&error))?,
+            Ok(None) => return Err(lost(&"the server ended the stream")),
+            Err(error) => return Err(lost(&error)),
+        };
+        welcome(answer, self.offered)
+    }
+}
+
+fn lost(what: &dyn std::fmt::Display) -> NoSession {
+    NoSession::Passing(format!("the connection was lost during the hello: {what}"))
 }
 
 /// What the answer to the hello means: whether the server keeps to the rules that it is given.
@@ -93,7 +100,8 @@ pub(crate) struct Live {
     arrivals: Mutex<Arrivals>,
     measuring: Mutex<Measuring>,
     pub(crate) upward: mpsc::Sender<Upward>,
-    pub(crate) regulates: bool,
+    /// The server keeps to the rules that it is given.
+    regulates: AtomicBool,
     endpoint: quinn::Endpoint,
     /// The address of this machine that packets leave from.
     source: Mutex<Option<IpAddr>>,
@@ -110,7 +118,6 @@ impl Live {
         limits: Limits,
         endpoint: quinn::Endpoint,
         source: Option<IpAddr>,
-        regulates: bool,
     ) -> (Live, Saying) {
         let (upward, saying) = mpsc::channel(UPWARD_WAITING_MAX);
         let arrivals = Mutex::new(Arrivals::begin(0, clock.moment()));
@@ -125,7 +132,7 @@ impl Live {
             arrivals,
             measuring,
             upward,
-            regulates,
+            regulates: AtomicBool::new(false),
             endpoint,
             source: Mutex::new(source),
             nudged: Notify::new(),
@@ -157,9 +164,28 @@ impl Live {
         };
         let reason = self.wire.connection.close_reason().map(|reason| reason.to_string());
         tracing::info!(why, reason, "session ended");
+        self.end();
+        silent.map_or(Unreachable::Lost, Unreachable::Silent)
+    }
+
+    /// The server has let us in.
+    pub(crate) fn welcomed(&self, regulates: bool) {
+        self.regulates.store(regulates, Ordering::Relaxed);
+    }
+
+    pub(crate) fn regulates(&self) -> bool {
+        self.regulates.load(Ordering::Relaxed)
+    }
+
+    /// Nobody who asked waits any longer.
+    pub(crate) fn end(&self) {
         self.wire.connection.close(code::DONE, b"");
         self.permits.iter().for_each(Semaphore::close);
-        silent.map_or(Unreachable::Lost, Unreachable::Silent)
+    }
+
+    /// The server need not keep what it will never hear of again.
+    pub(crate) async fn told_of_end(&self) {
+        self.endpoint.wait_idle().await;
     }
 
     /// Asks, and waits for the answer as long as the session lives.

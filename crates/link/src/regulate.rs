@@ -165,7 +165,7 @@ impl Live {
     /// does not.
     pub(crate) fn regulate(&self, wanted: Regulation, before: Regulation) {
         self.wire.regulate(wanted.here());
-        if self.regulates && wanted.there() != before.there() {
+        if self.regulates() && wanted.there() != before.there() {
             let upward = self.upward.clone();
             tokio::spawn(async move {
                 // A session that has ended regulates nothing.

@@ -9,12 +9,16 @@
 //!      +------------------+ +------------------------------> turned away --nudge--> greeting
 //! ```
 //!
+//! Who was welcomed the last time takes it that it is again: `Up` comes when the hello has been said, and
+//! what is asked then travels with it. Nothing is said before the handshake is over: of what travels
+//! with its first packets (0-RTT) anybody could send a copy, and the server, who must do nothing for a
+//! copy, would have to wait for the end of the handshake, which takes as long.
+//!
 //! Holds: `Up`, what happens in the session, and `Down` come in that order.
 
 use crate::carry::Wire;
-use crate::hello::Hello;
 use crate::limits::NOTICES_SENT_MAX;
-use crate::live::{self, Live, NoSession};
+use crate::live::{Live, NoSession};
 use crate::quality::Counters;
 use crate::regulate::{Regulated, Regulation};
 use crate::retry::Retry;
@@ -28,10 +32,15 @@ use quinn::TransportErrorCode;
 use quinn::crypto::rustls::QuicClientConfig;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use world::World;
+
+mod greeting;
+
+use greeting::Session;
 
 /// Events that wait to be fetched: the notices of one session, and what is around them.
 const EVENTS_WAITING_MAX: usize = NOTICES_SENT_MAX + 8;
@@ -55,6 +64,8 @@ pub struct RemoteConfig {
     pub congestion: Congestion,
     pub packets: Packets,
     pub regulation: Regulation,
+    /// This device has been let in by that server before.
+    pub welcomed: bool,
 }
 
 impl RemoteConfig {
@@ -70,6 +81,7 @@ impl RemoteConfig {
             congestion: Congestion::ByDelay,
             packets: Packets::ByAddress,
             regulation: Regulation::default(),
+            welcomed: false,
         }
     }
 }
@@ -91,6 +103,8 @@ struct Shared {
     nudged: Notify,
     /// Somebody waits for a session: no rest before the next attempt.
     hurried: Notify,
+    /// The server let us in the last time that it was asked.
+    welcomed: AtomicBool,
     closed: watch::Sender<bool>,
 }
 
@@ -114,6 +128,7 @@ impl Remote {
         let regulation = config.regulation;
         let shared = Arc::new(Shared {
             instance: config.world.entropy.number(),
+            welcomed: AtomicBool::new(config.welcomed),
             config,
             tls: Arc::new(tls),
             other_key,
@@ -254,8 +269,12 @@ impl Shared {
                     continue;
                 }
             };
-            let told = match attempt {
+            let lived = match attempt {
                 Ok(session) => self.live_through(session, &mut retry, events).await,
+                Err(why) => Err(why),
+            };
+            let told = match lived {
+                Ok(told) => told,
                 Err(NoSession::Passing(why)) => {
                     tracing::debug!(%why, failures = retry.failures(), "no session");
                     self.down(Unreachable::NoLink, Some(why));
@@ -264,6 +283,7 @@ impl Shared {
                 }
                 Err(NoSession::Final(why)) => {
                     tracing::warn!(%why, "turned away");
+                    self.welcomed.store(false, Ordering::Relaxed);
                     let unreachable = Unreachable::TurnedAway(why.clone());
                     self.down(unreachable.clone(), Some(why));
                     let told = events.send(Event::Down(unreachable)).await.is_ok();
@@ -299,22 +319,34 @@ impl Shared {
         session: Session,
         retry: &mut Retry,
         events: &mpsc::Sender<Event>,
-    ) -> bool {
-        let Session { live, first, saying } = session;
+    ) -> Result<bool, NoSession> {
+        let Session { live, mut first, saying, welcomed } = session;
         let clock = &self.config.world.clock;
         let began = clock.moment();
         tracing::info!(server = %live.wire.connection.remote_address(), "session begun");
         *self.lock() = Standing::Up(live.clone());
-        live.regulate(self.regulated.get(), Regulation::default());
         if events.send(Event::Up).await.is_err() {
-            return false;
+            return Ok(false);
         }
+        if !welcomed && let Err(why) = self.welcome(&live, &mut first, retry).await {
+            self.counters.ended(&live.wire.connection);
+            live.end();
+            self.down(Unreachable::NoLink, None);
+            let passing = matches!(why, NoSession::Passing(_));
+            if passing && events.send(Event::Down(Unreachable::Lost)).await.is_err() {
+                return Ok(false);
+            }
+            let _ = self.within(FAREWELL_WAIT_MAX, live.told_of_end()).await;
+            return Err(why);
+        }
+        self.welcomed.store(true, Ordering::Relaxed);
+        live.regulate(self.regulated.get(), Regulation::default());
         let why = live.run(first, saying, events).await;
         let trouble = live.wire.connection.close_reason().map(|reason| lost(&reason));
         self.counters.ended(&live.wire.connection);
         self.down(Unreachable::NoLink, trouble);
         retry.lived(clock.moment().since(began), Some(live.wire.connection.rtt()));
-        events.send(Event::Down(why)).await.is_ok()
+        Ok(events.send(Event::Down(why)).await.is_ok())
     }
 
     /// One attempt to connect and be welcomed.
@@ -337,25 +369,15 @@ impl Shared {
             bytes_most,
         )));
 
-        let greeted = async {
+        let connected = async {
             let connecting = endpoint
                 .connect_with(config, peer, SERVER_NAME)
                 .map_err(|error| NoSession::Passing(error.to_string()))?;
             let connection = connecting.await.map_err(|error| self.not_connected(&error))?;
-            let wire = Wire::new(connection, self.counters.clone(), &self.config.world);
-            match live::greet(&wire, self.hello()).await {
-                Ok(first) => Ok((wire, first)),
-                Err(why) => {
-                    self.counters.ended(&wire.connection);
-                    wire.connection.close(code::DONE, b"");
-                    // The server need not keep what it will never hear of again.
-                    let _ = self.within(FAREWELL_WAIT_MAX, endpoint.wait_idle()).await;
-                    Err(why)
-                }
-            }
+            Ok(Wire::new(connection, self.counters.clone(), &self.config.world))
         };
         let patience = retry.patience();
-        let (wire, first) = self.within(patience, greeted).await.unwrap_or_else(|| {
+        let wire = self.within(patience, connected).await.unwrap_or_else(|| {
             let named = format!("{}:{}", address.host, address.port);
             let by_number = if address.host.parse::<IpAddr>().is_ok() {
                 String::new()
@@ -365,19 +387,8 @@ impl Shared {
             Err(NoSession::Passing(format!("{named}{by_number} does not answer")))
         })?;
         let clock = self.config.world.clock.clone();
-        let (limits, regulates) = (self.config.limits, first.regulates);
-        let (live, saying) = Live::new(wire, clock, limits, endpoint, Some(source), regulates);
-        Ok(Session { live: Arc::new(live), first, saying })
-    }
-
-    fn hello(&self) -> Hello {
-        Hello {
-            versions: self.config.versions,
-            name: self.config.device_name.clone(),
-            volume: self.config.address.volume.clone(),
-            invitation: self.config.invitation.clone(),
-            instance: self.instance,
-        }
+        let (live, saying) = Live::new(wire, clock, self.config.limits, endpoint, Some(source));
+        self.greeted(Arc::new(live), saying, retry).await
     }
 
     /// The server's address to try next, and ours that leads there.
@@ -419,13 +430,6 @@ impl Shared {
     async fn within<F: Future>(&self, bound: Duration, future: F) -> Option<F::Output> {
         self.config.world.clock.within(bound, future).await
     }
-}
-
-/// A session that is about to begin.
-struct Session {
-    live: Arc<Live>,
-    first: live::First,
-    saying: live::Saying,
 }
 
 /// Why there is no connection, for the user.

@@ -28,6 +28,7 @@ const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 24 << 20;
 /// The same for somebody who has not been admitted.
 const STRANGER_WINDOW: u32 = 64 << 10;
+const STRANGER_STREAMS: u32 = 2;
 
 /// Before the first draw sets it.
 const SEND_WINDOW: u64 = 64 << 10;
@@ -114,8 +115,8 @@ pub(crate) fn server() -> TransportConfig {
         .mtu_discovery_config(search(PACKET_BYTES_WITHIN))
         .initial_rtt(Duration::from_millis(500))
         .max_idle_timeout(Some(silence))
-        // One stream for the hello; the rest after it.
-        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        // One stream for the hello, and one for what is asked with it; the rest after it.
+        .max_concurrent_bidi_streams(VarInt::from_u32(STRANGER_STREAMS))
         .receive_window(VarInt::from_u32(STRANGER_WINDOW));
     config
 }

@@ -3,6 +3,9 @@
 use crate::service::{INVITATION, Memory, Server, ask, event, limits, up, within};
 use link::{Identity, Remote, RemoteConfig};
 use protocol::{Class, Event, Request, Response, TurnedAway, Unreachable, Upstream, Versions};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::Notify;
 
 async fn turned_away(remote: &Remote) -> String {
     match event(remote).await {
@@ -63,6 +66,73 @@ async fn a_device_that_is_invited_later_gets_in_when_it_is_nudged() {
     memory.known.lock().unwrap().insert(device.public_key());
     remote.nudge();
     up(&remote).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_was_let_in_before_asks_with_the_hello() {
+    let memory = Memory::inviting();
+    let server = Server::start(&memory);
+    let device = Identity::generate().unwrap();
+    memory.known.lock().unwrap().insert(device.public_key());
+    let admits = Arc::new(Notify::new());
+    *memory.admits.lock().unwrap() = Some(admits.clone());
+    let config = RemoteConfig { welcomed: true, ..server.config(device) };
+    let remote = Remote::connect(config).unwrap();
+    // It takes it that it is let in.
+    up(&remote).await;
+    let asked = remote.ask(Class::Interactive, Request::Measure);
+    let others = remote.ask(Class::Demand, Request::Measure);
+    let (asked, others, ()) = within(async {
+        tokio::join!(asked, others, async {
+            crate::service::until(|| remote.traffic().sent[0] > 0).await;
+            assert_eq!(memory.answering_most.load(Ordering::SeqCst), 0, "nobody has been let in");
+            admits.notify_one();
+        })
+    })
+    .await;
+    assert!(matches!(asked, Ok(Response::Measured(_))), "{asked:?}");
+    assert!(matches!(others, Ok(Response::Measured(_))), "{others:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_was_let_in_before_and_is_not_any_more_is_told_so() {
+    let memory = Memory::inviting();
+    let server = Server::start(&memory);
+    let mut config = server.config(Identity::generate().unwrap());
+    (config.invitation, config.welcomed) = (None, true);
+    let remote = Remote::connect(config).unwrap();
+    up(&remote).await;
+    let asked = within(remote.ask(Class::Interactive, Request::Measure)).await;
+    assert!(matches!(asked, Err(Unreachable::Lost | Unreachable::TurnedAway(_))), "{asked:?}");
+    assert_eq!(turned_away(&remote).await, TurnedAway::NotInvited.to_string());
+    let asked = within(remote.ask(Class::Interactive, Request::Measure)).await;
+    assert_eq!(asked, Err(Unreachable::TurnedAway(TurnedAway::NotInvited.to_string())));
+    assert_eq!(memory.answering_most.load(Ordering::SeqCst), 0, "nothing was done for it");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_when_one_comes_back_is_tried_again() {
+    let memory = Memory::inviting();
+    *memory.busy.lock().unwrap() = Some("it is checking its disk".to_owned());
+    let server = Server::start(&memory);
+    let config = server.config(Identity::generate().unwrap());
+    let remote = Remote::connect(RemoteConfig { welcomed: true, ..config }).unwrap();
+    up(&remote).await;
+    assert!(matches!(event(&remote).await, Event::Down(Unreachable::Lost)));
+    *memory.busy.lock().unwrap() = None;
+    // It may have been told once more that there is no room.
+    within(async {
+        while !matches!(
+            remote.ask(Class::Interactive, Request::Measure).await,
+            Ok(Response::Measured(_))
+        ) {
+            let _ = event(&remote).await;
+        }
+    })
+    .await;
     server.stop().await;
 }
 

@@ -120,12 +120,13 @@ async fn a_caller_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_caller_has_one_stream_until_it_is_admitted() {
+async fn a_caller_has_two_streams_until_it_is_admitted() {
     let server = Server::start(&inviting_two());
     let stranger = Stranger::call(server.socket()).await;
     let _first = stranger.connection.open_bi().await.unwrap();
-    let second = stranger.connection.open_bi();
-    assert!(tokio::time::timeout(Duration::from_millis(300), second).await.is_err());
+    let _second = stranger.connection.open_bi().await.unwrap();
+    let third = stranger.connection.open_bi();
+    assert!(tokio::time::timeout(Duration::from_millis(300), third).await.is_err());
     let one_way = stranger.connection.open_uni();
     assert!(tokio::time::timeout(Duration::from_millis(300), one_way).await.is_err());
     server.stop().await;

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use world::World;
 
@@ -30,6 +31,8 @@ pub struct Memory {
     pub invitations: Mutex<HashSet<String>>,
     pub callers: Mutex<Vec<Caller>>,
     pub busy: Mutex<Option<String>>,
+    /// Nobody is let in before this says so, if it is there.
+    pub admits: Mutex<Option<Arc<Notify>>>,
     tellers: Mutex<Vec<Tell>>,
     /// Sessions that live, and the most requests that were under way at once.
     pub sessions: Arc<AtomicUsize>,
@@ -59,6 +62,10 @@ impl Service for Memory {
         caller: Caller,
         downstream: D,
     ) -> Result<MemorySession, TurnedAway> {
+        let admits = self.admits.lock().unwrap().clone();
+        if let Some(admits) = admits {
+            admits.notified().await;
+        }
         if let Some(why) = self.busy.lock().unwrap().clone() {
             return Err(TurnedAway::Busy(why));
         }
