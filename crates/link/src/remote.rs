@@ -281,6 +281,11 @@ impl Shared {
                     retry.failed();
                     true
                 }
+                Err(NoSession::Unanswered(why)) => {
+                    tracing::debug!(%why, failures = retry.failures(), "no answer");
+                    retry.failed();
+                    continue;
+                }
                 Err(NoSession::Final(why)) => {
                     tracing::warn!(%why, "turned away");
                     self.welcomed.store(false, Ordering::Relaxed);
@@ -305,11 +310,18 @@ impl Shared {
     }
 
     async fn rest(&self, retry: &mut Retry) {
+        tokio::select! {
+            () = self.pause(retry) => {}
+            () = self.nudged.notified() => retry.nudged(),
+        }
+    }
+
+    /// Between two attempts, the last of which has failed.
+    async fn pause(&self, retry: &Retry) {
         let wait = retry.wait(self.config.world.entropy.number());
         tokio::select! {
             () = self.config.world.clock.sleep(wait) => {}
             () = self.hurried.notified() => {}
-            () = self.nudged.notified() => retry.nudged(),
         }
     }
 
@@ -349,9 +361,8 @@ impl Shared {
         Ok(events.send(Event::Down(why)).await.is_ok())
     }
 
-    /// One attempt to connect and be welcomed.
+    /// One attempt to connect and be welcomed; with the rest after it, if nobody answers.
     async fn attempt(&self, retry: &Retry) -> Result<Session, NoSession> {
-        let address = &self.config.address;
         let (peer, source) = self.resolve(retry).await?;
         let no_socket = |what| NoSession::Passing(format!("no socket could be opened: {what}"));
         let socket = transport::socket(route::unspecified(peer))
@@ -369,23 +380,26 @@ impl Shared {
             bytes_most,
         )));
 
-        let connected = async {
-            let connecting = endpoint
-                .connect_with(config, peer, SERVER_NAME)
-                .map_err(|error| NoSession::Passing(error.to_string()))?;
-            let connection = connecting.await.map_err(|error| self.not_connected(&error))?;
-            Ok(Wire::new(connection, self.counters.clone(), &self.config.world))
+        let mut connecting = endpoint
+            .connect_with(config, peer, SERVER_NAME)
+            .map_err(|error| NoSession::Passing(error.to_string()))?;
+        let connection = match self.within(retry.patience(), &mut connecting).await {
+            Some(connection) => connection,
+            None => {
+                let why = self.unanswered(peer);
+                self.down(Unreachable::NoLink, Some(why.clone()));
+                let mut failed = retry.clone();
+                failed.failed();
+                // Over a link that is back, and longer than it was, the answer may be on its way.
+                tokio::select! {
+                    biased;
+                    connection = &mut connecting => connection,
+                    () = self.pause(&failed) => return Err(NoSession::Unanswered(why)),
+                }
+            }
         };
-        let patience = retry.patience();
-        let wire = self.within(patience, connected).await.unwrap_or_else(|| {
-            let named = format!("{}:{}", address.host, address.port);
-            let by_number = if address.host.parse::<IpAddr>().is_ok() {
-                String::new()
-            } else {
-                format!(" ({peer})")
-            };
-            Err(NoSession::Passing(format!("{named}{by_number} does not answer")))
-        })?;
+        let connection = connection.map_err(|error| self.not_connected(&error))?;
+        let wire = Wire::new(connection, self.counters.clone(), &self.config.world);
         let clock = self.config.world.clock.clone();
         let (live, saying) = Live::new(wire, clock, self.config.limits, endpoint, Some(source));
         self.greeted(Arc::new(live), saying, retry).await
@@ -412,6 +426,15 @@ impl Shared {
         }
         // Each attempt takes the next.
         Ok(routed[retry.failures() as usize % routed.len()])
+    }
+
+    fn unanswered(&self, peer: SocketAddr) -> String {
+        let Address { host, port, .. } = &self.config.address;
+        let by_number = match host.parse::<IpAddr>() {
+            Ok(_) => String::new(),
+            Err(_) => format!(" ({peer})"),
+        };
+        format!("{host}:{port}{by_number} does not answer")
     }
 
     fn not_connected(&self, error: &quinn::ConnectionError) -> NoSession {

@@ -5,7 +5,7 @@
 use super::{FAREWELL_WAIT_MAX, Shared};
 use crate::hello::Hello;
 use crate::live::{self, Live, NoSession};
-use crate::retry::Retry;
+use crate::retry::{HANDSHAKE_ROUND_TRIPS, Retry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -52,7 +52,9 @@ impl Shared {
         first: &mut live::First,
         retry: &Retry,
     ) -> Result<(), NoSession> {
-        let answer = self.within(retry.patience(), first.welcomed(&live.wire)).await;
+        // The handshake has measured the link.
+        let patience = retry.patience().max(live.wire.connection.rtt() * HANDSHAKE_ROUND_TRIPS);
+        let answer = self.within(patience, first.welcomed(&live.wire)).await;
         live.welcomed(answer.unwrap_or_else(|| {
             Err(NoSession::Passing("the server does not answer the hello".to_owned()))
         })?);

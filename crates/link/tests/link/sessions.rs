@@ -2,7 +2,7 @@
 
 use crate::relay::Relay;
 use crate::service::{Memory, Server, VOLUME, ask, event, limits, pattern, sum, until, up, within};
-use link::{Address, Identity, Remote, RemoteConfig};
+use link::{Address, Identity, Limits, Remote, RemoteConfig};
 use model::{FileId, ReplicaId, Seq, Stamp};
 use protocol::{
     Class, Event, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request, Response, Tail, Unreachable,
@@ -128,6 +128,25 @@ async fn a_server_that_is_restarted_is_found_again() {
     up(&remote).await;
     assert!(matches!(ask(&remote, Request::Measure).await, Response::Measured(_)));
     assert!(remote.traffic().wire_sent > 2_400, "both connections are counted");
+    server.stop().await;
+}
+
+/// The answer to each attempt comes when that has been given up already.
+#[tokio::test]
+async fn an_answer_that_comes_while_the_next_attempt_is_waited_for_counts() {
+    let server = Server::start(&Memory::inviting());
+    let relay = Relay::slow(server.socket(), 0, Duration::from_millis(300)).await;
+    let mut config = server.config(Identity::generate().unwrap());
+    (config.address.host, config.address.port) =
+        (relay.address.ip().to_string(), relay.address.port());
+    config.limits = Limits {
+        handshake: Duration::from_millis(200),
+        retry_first: Duration::from_secs(5),
+        ..config.limits
+    };
+    let remote = Remote::connect(config).unwrap();
+    up(&remote).await;
+    assert!(matches!(ask(&remote, Request::Measure).await, Response::Measured(_)));
     server.stop().await;
 }
 
