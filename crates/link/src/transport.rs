@@ -6,7 +6,7 @@ use crate::keys::Identity;
 use crate::limits::{REQUESTS_MAX, SESSION_SILENCE_MAX};
 use quinn::congestion::CubicConfig;
 use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
-use quinn_proto::HashedConnectionIdGenerator;
+use quinn_proto::RandomConnectionIdGenerator;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -35,6 +35,10 @@ const SEND_WINDOW: u64 = 64 << 10;
 
 /// Room in the kernel for what arrives while both cores are busy.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// By which a server tells its connections apart; every packet to it has one. Of so many bytes more are
+/// drawn by chance than it ever has connections.
+const CONNECTION_ID_BYTES: usize = 4;
 
 /// Codes with which connections and streams are closed.
 pub(crate) mod code {
@@ -149,6 +153,8 @@ fn common() -> TransportConfig {
 pub(crate) fn client_endpoint(bytes_most: u16) -> EndpointConfig {
     let mut config = EndpointConfig::default();
     take_packets(&mut config, bytes_most);
+    // An endpoint has one connection, so what comes to its port needs no name.
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(0)));
     config
 }
 
@@ -156,15 +162,13 @@ fn take_packets(config: &mut EndpointConfig, bytes_most: u16) {
     config.max_udp_payload_size(bytes_most).expect("QUIC allows every bound from 1200 bytes on");
 }
 
-/// Keys that follow from the server's own: after a restart it can still tell old peers that
-/// their connections are gone.
+/// A key that follows from the server's own: after a restart it can still tell old peers that their
+/// connections are gone.
 pub(crate) fn server_endpoint(identity: &Identity) -> EndpointConfig {
     let reset = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &derived(identity, b"reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
     take_packets(&mut config, PACKET_BYTES_WITHIN);
-    let seed = derived(identity, b"connection ids");
-    let seed = u64::from_be_bytes(*seed.first_chunk().expect("a digest has 32 bytes"));
-    config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(seed)));
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(CONNECTION_ID_BYTES)));
     config
 }
 
