@@ -1,5 +1,6 @@
 //! How the partial tree changes: by what is done here, and by what the replica above says.
 
+use super::held::{self, Hold};
 use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
 use super::set_back::note_told;
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
@@ -188,6 +189,16 @@ pub fn take_states(
     states: &States,
     epoch: u32,
 ) -> Result<Vec<Changed>, Missing> {
+    take_states_but(write, states, epoch, &Hold::default())
+}
+
+/// The same; some of it is not to show yet.
+pub fn take_states_but(
+    write: &mut dyn Write,
+    states: &States,
+    epoch: u32,
+    hold: &Hold,
+) -> Result<Vec<Changed>, Missing> {
     let mut changed = Vec::new();
     let nodes = states.nodes.iter().map(|state| state.seq);
     let entries = states.entries.iter().map(|state| state.seq);
@@ -195,18 +206,24 @@ pub fn take_states(
         note_told(write, upto)?;
     }
     for state in &states.nodes {
-        changed.extend(take_node(write, state, epoch)?);
+        changed.extend(take_node(write, state, epoch, hold.nodes.contains(&state.file))?);
     }
     for state in &states.entries {
         let key = rows::entry_key(state.directory, &state.name);
+        let said = UpEntry { seq: state.seq, epoch, file: state.file };
+        if hold.entries.contains(&(state.directory, state.name.clone()))
+            && held::hold_entry(write, &key, said)?
+        {
+            continue;
+        }
         let mut row = entry_row(write, &key)?;
-        if row.up.is_some_and(|up| up.seq > state.seq) {
+        if row.held.or(row.up).is_some_and(|up| up.seq > state.seq) {
             continue;
         }
         if row.up.map(|up| up.file) != Some(state.file) {
             changed.push(Changed::Entry(state.directory, state.name.clone()));
         }
-        row.up = Some(UpEntry { seq: state.seq, epoch, file: state.file });
+        (row.up, row.held) = (Some(said), None);
         put_entry(write, &key, &row)?;
     }
     Ok(changed)
@@ -226,14 +243,26 @@ pub fn take_listing(
     after: Option<&Name>,
     epoch: u32,
 ) -> Result<Vec<Changed>, Missing> {
+    take_listing_but(write, listing, after, epoch, &Hold::default())
+}
+
+/// The same; some of it is not to show yet.
+pub fn take_listing_but(
+    write: &mut dyn Write,
+    listing: &Listing,
+    after: Option<&Name>,
+    epoch: u32,
+    hold: &Hold,
+) -> Result<Vec<Changed>, Missing> {
     let mut changed = Vec::new();
     note_told(write, listing.as_of)?;
     for state in &listing.nodes {
-        changed.extend(take_node(write, state, epoch)?);
+        changed.extend(take_node(write, state, epoch, hold.nodes.contains(&state.file))?);
     }
     for (position, listed) in listing.directories.iter().enumerate() {
         let after = if position == 0 { after } else { None };
-        take_directory(write, listed, listing.as_of, after, epoch, &mut changed)?;
+        let told = (listing.as_of, epoch);
+        take_directory(write, listed, told, after, hold, &mut changed)?;
     }
     Ok(changed)
 }
@@ -241,9 +270,9 @@ pub fn take_listing(
 fn take_directory(
     write: &mut dyn Write,
     listed: &Listed,
-    as_of: Seq,
+    (as_of, epoch): (Seq, u32),
     after: Option<&Name>,
-    epoch: u32,
+    hold: &Hold,
     changed: &mut Vec<Changed>,
 ) -> Result<(), Missing> {
     let directory = listed.directory;
@@ -265,7 +294,7 @@ fn take_directory(
             let name = rows::entry_name(key)?;
             let is_listed = listed.entries.binary_search_by(|entry| entry.0.cmp(&name)).is_ok();
             if up.seq <= as_of && up.file.is_some() && !is_listed {
-                row.up = Some(UpEntry { seq: as_of, epoch, file: None });
+                (row.up, row.held) = (Some(UpEntry { seq: as_of, epoch, file: None }), None);
                 put_entry(write, key, &row)?;
                 changed.push(Changed::Entry(directory, name));
             }
@@ -273,14 +302,19 @@ fn take_directory(
     }
     for (name, file) in &listed.entries {
         let key = rows::entry_key(directory, name);
+        let said = UpEntry { seq: as_of, epoch, file: Some(*file) };
+        if hold.entries.contains(&(directory, name.clone())) && held::hold_entry(write, &key, said)?
+        {
+            continue;
+        }
         let mut row = entry_row(write, &key)?;
-        if row.up.is_some_and(|up| up.seq > as_of) {
+        if row.held.or(row.up).is_some_and(|up| up.seq > as_of) {
             continue;
         }
         if row.up.is_some_and(|up| up.file != Some(*file)) {
             changed.push(Changed::Entry(directory, name.clone()));
         }
-        row.up = Some(UpEntry { seq: as_of, epoch, file: Some(*file) });
+        (row.up, row.held) = (Some(said), None);
         put_entry(write, &key, &row)?;
     }
     if listed.complete {
@@ -293,14 +327,19 @@ fn take_node(
     write: &mut dyn Write,
     state: &NodeState,
     epoch: u32,
+    hold: bool,
 ) -> Result<Option<Changed>, Missing> {
     let mut row = node_row(write, state.file)?;
+    if !held::is_news(&row, state.seq) {
+        return Ok(None);
+    }
+    if hold && held::hold_node(&mut row, state, epoch) {
+        put_node(write, state.file, &row)?;
+        return Ok(None);
+    }
     let mut node = state.node.clone();
     let mut change = None;
     if let Some(up) = &row.up {
-        if up.seq > state.seq {
-            return Ok(None);
-        }
         let contents = versions_differ(up.node.as_ref(), node.as_ref());
         keep_root(up.node.as_ref(), node.as_mut());
         if up.node != node {
@@ -310,7 +349,7 @@ fn take_node(
     if node.is_none() {
         write.delete(DIRECTORIES, &rows::node_key(state.file))?;
     }
-    row.up = Some(UpNode { seq: state.seq, epoch, node });
+    (row.up, row.held) = (Some(UpNode { seq: state.seq, epoch, node }), None);
     // One that was noted over another time shows no more.
     let atime = row.shown().map(|node| node.atime);
     row.accessed = row.accessed.filter(|accessed| Some(accessed.over) == atime);
@@ -318,12 +357,12 @@ fn take_node(
     Ok(change)
 }
 
-fn versions_differ(old: Option<&Node>, new: Option<&Node>) -> bool {
+pub(super) fn versions_differ(old: Option<&Node>, new: Option<&Node>) -> bool {
     old.map(|node| node.contents_stamp) != new.map(|node| node.contents_stamp)
 }
 
 /// Listings leave out where the recipe begins; what is known of the same version stays known.
-fn keep_root(old: Option<&Node>, new: Option<&mut Node>) {
+pub(super) fn keep_root(old: Option<&Node>, new: Option<&mut Node>) {
     if let (Some(old), Some(new)) = (old, new)
         && old.contents_stamp == new.contents_stamp
         && new.contents.root.is_none()
@@ -339,7 +378,7 @@ pub(super) fn node_row(write: &dyn Write, file: FileId) -> Result<NodeRow, Missi
     }
 }
 
-fn entry_row(write: &dyn Write, key: &[u8]) -> Result<EntryRow, Missing> {
+pub(super) fn entry_row(write: &dyn Write, key: &[u8]) -> Result<EntryRow, Missing> {
     match write.get(ENTRIES, key)? {
         Some(bytes) => Ok(EntryRow::decode(&bytes)?),
         None => Ok(EntryRow::default()),
@@ -353,7 +392,7 @@ pub(super) fn put_node(write: &mut dyn Write, file: FileId, row: &NodeRow) -> Re
     Ok(write.put(NODES, &rows::node_key(file), &row.encode())?)
 }
 
-fn put_entry(write: &mut dyn Write, key: &[u8], row: &EntryRow) -> Result<(), Missing> {
+pub(super) fn put_entry(write: &mut dyn Write, key: &[u8], row: &EntryRow) -> Result<(), Missing> {
     if row.up.is_none() && row.local.is_none() {
         return Ok(write.delete(ENTRIES, key)?);
     }

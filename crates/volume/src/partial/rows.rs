@@ -25,6 +25,9 @@ pub(crate) struct NodeRow {
     /// When it was last read here, as far as that shows.
     #[n(2)]
     pub accessed: Option<Accessed>,
+    /// What the replica above has said since, and does not show yet.
+    #[n(3)]
+    pub held: Option<UpNode>,
 }
 
 /// A time of access that is this machine's alone. It shows in place of the one that it was noted
@@ -85,6 +88,9 @@ pub(crate) struct EntryRow {
     pub up: Option<UpEntry>,
     #[n(1)]
     pub local: Option<LocalEntry>,
+    /// As of a node.
+    #[n(2)]
+    pub held: Option<UpEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Encode, Decode)]
@@ -254,7 +260,7 @@ mod tests {
             ),
             (
                 "018282080382098c011901ed030402820102820102820102820506820000810001",
-                NodeRow { up: Some(gone), local: Some(local), accessed: None },
+                NodeRow { up: Some(gone), local: Some(local), ..NodeRow::default() },
             ),
             ("0182f6810a", NodeRow { local: Some(removed), ..NodeRow::default() }),
             ("0183f6f682820102820304", NodeRow { accessed: Some(accessed), ..NodeRow::default() }),
@@ -271,9 +277,9 @@ mod tests {
         let local = LocalEntry { number: 9, file: Some(FileId(6)) };
         let removed = LocalEntry { number: 10, file: None };
         for (golden, row) in [
-            ("018183070205", EntryRow { up: Some(up), local: None }),
-            ("0182820803820906", EntryRow { up: Some(free), local: Some(local) }),
-            ("0182f6810a", EntryRow { up: None, local: Some(removed) }),
+            ("018183070205", EntryRow { up: Some(up), ..EntryRow::default() }),
+            ("0182820803820906", EntryRow { up: Some(free), local: Some(local), held: None }),
+            ("0182f6810a", EntryRow { local: Some(removed), ..EntryRow::default() }),
         ] {
             assert_eq!(hex(&row.encode()), golden);
             assert_eq!(EntryRow::decode(&read(golden)).unwrap(), row);

@@ -47,12 +47,18 @@ pub fn set_back(write: &mut dyn Write, at: Seq) -> Result<(), Missing> {
         let mut row = NodeRow::decode(value)?;
         let Some(up) = row.up.as_mut().filter(|up| up.seq > Seq::START) else { return Ok(None) };
         up.seq = Seq::START;
+        if let Some(held) = &mut row.held {
+            held.seq = Seq::START;
+        }
         Ok(Some(row.encode()))
     })?;
     renew(write, ENTRIES, |value| {
         let mut row = EntryRow::decode(value)?;
         let Some(up) = row.up.as_mut().filter(|up| up.seq > Seq::START) else { return Ok(None) };
         up.seq = Seq::START;
+        if let Some(held) = &mut row.held {
+            held.seq = Seq::START;
+        }
         Ok(Some(row.encode()))
     })?;
     Ok(write.put(TOLD, KEY, &at.0.to_be_bytes())?)
