@@ -276,6 +276,9 @@ pub fn explanation(explained: &Explanation) -> String {
         Reach::Home => "at the server",
     };
     let _ = writeln!(text, "  its latest change is {reach}");
+    if explained.policy != "strict" {
+        let _ = writeln!(text, "  policy: {} (farfs policy)", explained.policy);
+    }
     for sentence in &explained.why {
         let _ = writeln!(text, "  {sentence}");
     }
@@ -443,6 +446,8 @@ pub mod tests {
                 bytes_here: 0,
                 reach: Reach::Home,
                 pending: Vec::new(),
+                policy: "strict".into(),
+                stale: false,
                 why: Vec::new(),
             })
         };

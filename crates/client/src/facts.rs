@@ -37,6 +37,7 @@ fn said(explained: &Explanation, is_written: bool, name: &[u8]) -> Option<String
         // What is written and not closed becomes one.
         b"pending" => (explained.pending.len() + usize::from(is_written)).to_string(),
         b"cached" => explained.bytes_here.to_string(),
+        b"policy" => explained.policy.clone(),
         b"version" => explained.version.clone()?,
         _ => return None,
     })
@@ -58,6 +59,8 @@ mod tests {
             bytes_here: 4,
             reach: Reach::Home,
             pending: Vec::new(),
+            policy: "bounded 60".into(),
+            stale: false,
             why: Vec::new(),
         };
         let said = |is_written, name: &str| said(&explained, is_written, name.as_bytes());
@@ -65,6 +68,7 @@ mod tests {
         assert_eq!(said(true, "reach").as_deref(), Some("logged"));
         assert_eq!(said(true, "pending").as_deref(), Some("1"));
         assert_eq!(said(false, "cached").as_deref(), Some("4"));
+        assert_eq!(said(false, "policy").as_deref(), Some("bounded 60"));
         assert_eq!(said(false, "version"), None, "it has none");
         assert_eq!(said(false, "colour"), None);
     }

@@ -3,6 +3,7 @@
 //! current then; a container is noted in the log as opened before the first byte of it changes.
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
+mod beside;
 mod birth;
 mod bytes;
 mod copy;
@@ -133,6 +134,9 @@ pub(crate) struct OpenFile<K> {
     pub touched: Touched,
     /// How often some have left.
     pub left: Arc<AtomicU64>,
+    /// A version that does not show yet: it is fetched beside the one that does, and nobody else
+    /// knows of it.
+    pub beside: bool,
 }
 
 impl<K> Files<K> {
@@ -176,6 +180,7 @@ impl<K> OpenFile<K> {
             layout: holes::Layout::default(),
             touched: Touched::default(),
             left: Arc::default(),
+            beside: false,
         }
     }
 
@@ -287,6 +292,11 @@ impl<K: Container> Files<K> {
     }
 
     pub fn generations(&self, file: FileId) -> impl Iterator<Item = &OpenFile<K>> {
+        self.all_generations(file).filter(|open| !open.beside)
+    }
+
+    /// With those that do not show yet.
+    fn all_generations(&self, file: FileId) -> impl Iterator<Item = &OpenFile<K>> {
         self.open.range((file, 0)..=(file, u32::MAX)).map(|(_, open)| open)
     }
 
@@ -299,7 +309,7 @@ impl<K: Container> Files<K> {
     }
 
     pub fn is_open(&self, file: FileId) -> bool {
-        self.generations(file).next().is_some()
+        self.all_generations(file).next().is_some()
     }
 
     /// Versions that were stored and that nobody writes to.
@@ -359,7 +369,7 @@ impl<K: Container> Files<K> {
     fn newest(&self, file: FileId) -> Option<(u32, &OpenFile<K>)> {
         self.open
             .range((file, 0)..=(file, u32::MAX))
-            .next_back()
+            .rfind(|(_, open)| !open.beside)
             .map(|((_, generation), open)| (*generation, open))
     }
 

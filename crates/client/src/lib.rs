@@ -52,6 +52,7 @@ mod paused;
 mod pending;
 mod pins;
 mod plan;
+mod policies;
 mod portions;
 mod presence;
 mod quota;
@@ -92,6 +93,7 @@ pub use misses::MissShown;
 pub use needs::complete;
 pub use pending::{HeldBack, PendingFile, PendingLog};
 pub use pins::{Lacking, PinShown, PinsReport};
+pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,

@@ -4,12 +4,9 @@
 //! above is asked one thing at a time.
 
 use crate::asking::unexpected;
-use crate::client::{Client, error_of};
-use crate::failures::of_missing;
-use crate::known::Going;
+use crate::client::Client;
 use crate::locks::{self, LockCall, Owner, Scope, Table, Tried};
 use crate::mode;
-use crate::needs::files_of;
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
 use model::{FileId, Lock, LockKind, Name, View};
 use protocol::{
@@ -19,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Containers;
-use volume::partial::{self, Tree};
+use volume::partial::Tree;
 
 /// Who waits asks again after this, if no news come: whoever is in the way may be gone.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -380,13 +377,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let changed = {
             let _pressed = self.pressed();
             let mut core = self.core();
-            self.expect(&states.nodes)?;
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            let changed =
-                partial::take_states(&mut *write, states, core.meta.epoch).map_err(of_missing)?;
-            let going: Going = self.going_by(&*write, states, [])?;
-            self.commit_learnt(&mut core, write, files_of(states), None, going)?;
-            changed
+            self.take_in(&mut core, states, None, false)?
         };
         self.forget(&changed);
         Ok(())

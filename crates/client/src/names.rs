@@ -47,6 +47,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// As `attributes`, for a kernel that goes by them from then on.
     pub fn attributes_known(&self, file: FileId) -> Step<Found> {
+        self.look_before(file)?;
         let mut files = self.files();
         let node = self.node_or_unborn(&files, file)?;
         let found = self.found(&mut files, file, node)?;
@@ -65,7 +66,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn look_up(&self, parent: FileId, name: &Name, whom: For) -> Step<Option<Found>> {
-        let found = self.find(parent, name, whom);
+        let is_known = whom == For::Kernel;
+        let found = self.look_and_find(is_known, || self.find(parent, name, whom));
         let counters = &self.inner.counters;
         match &found {
             Err(Stop::Need(_)) => counters.misses.fetch_add(1, Ordering::Relaxed),
@@ -91,6 +93,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         drop(known);
         self.ahead().note_place(parent, file);
+        self.note_named(parent, name, file);
         let outcome = self.found(&mut files, file, node);
         if let (Ok(found), For::Kernel) = (&outcome, whom) {
             files.tell_size(file, found.node.contents_stamp);

@@ -4,12 +4,12 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::failures::of_missing;
-use crate::known::Going;
 use crate::mode;
 use crate::part::Wanting;
+use crate::policies::Said;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
-use protocol::{Class, Request, Response, States, Upstream};
+use protocol::{Class, NodeState, Request, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -144,13 +144,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Response::Inspected(states) => {
                 let changed = {
                     let mut core = self.core();
-                    self.expect(&states.nodes)?;
-                    let mut write = self.inner.tables.write().map_err(error_of)?;
-                    let changed = partial::take_states(&mut *write, &states, core.meta.epoch)
-                        .map_err(of_missing)?;
-                    let going = self.going_by(&*write, &states, [])?;
-                    self.commit_learnt(&mut core, write, files_of(&states), None, going)?;
-                    changed
+                    self.take_in(&mut core, &states, None, true)?
                 };
                 self.forget(&changed);
                 Ok(())
@@ -246,15 +240,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn take_listing(&self, listing: &protocol::Listing, after: Option<&Name>) -> Result<(), Error> {
         let changed = {
             let mut core = self.core();
-            self.expect(&listing.nodes)?;
+            let taking = {
+                let read = self.inner.tables.read().map_err(error_of)?;
+                self.taking(&*read, &Said::listing(listing), true)?
+            };
+            let shows = |state: &&NodeState| !taking.hold.nodes.contains(&state.file);
+            self.expect(listing.nodes.iter().filter(shows))?;
+            let epoch = core.meta.epoch;
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            let changed = partial::take_listing(&mut *write, listing, after, core.meta.epoch)
-                .map_err(of_missing)?;
+            let mut changed =
+                partial::take_listing_but(&mut *write, listing, after, epoch, &taking.hold)
+                    .map_err(of_missing)?;
+            changed.extend(self.note_taking(&mut *write, &taking)?);
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
             // What is listed is there.
-            let going = Going::default();
+            let going = self.going_fresh(&*write, &taking)?;
             self.commit_learnt(&mut core, write, nodes.chain(listed), None, going)?;
+            self.taking_noted(taking);
             changed
         };
         // Directories that the kernel asks for now cannot be in its cache.

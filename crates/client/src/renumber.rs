@@ -55,6 +55,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.meta.counter = counter;
         let moved = self.move_containers(&anew)?;
         self.renumber_pins(&anew)?;
+        self.renumber_policies(&anew)?;
         tracing::debug!(moved, "containers moved to new ids");
         {
             let mut write = self.inner.tables.write().map_err(error_of)?;

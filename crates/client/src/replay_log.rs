@@ -11,6 +11,7 @@ use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
 use crate::part::forget_part;
 use crate::plan::{forget_home, is_home, note_home};
+use crate::policies::Said;
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
@@ -311,8 +312,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let judged: Vec<(&Update, &Verdict)> =
                 sending.updates.iter().zip(&submitted.verdicts).collect();
             let mut write = self.inner.tables.write().map_err(error_of)?;
+            let taking = self.taking(&*write, &Said::states(&submitted.states), false)?;
             let changed = partial::take_states(&mut *write, &submitted.states, core.meta.epoch)
                 .map_err(|error| Error::Failed(error.to_string()))?;
+            stale.extend(self.note_taking(&mut *write, &taking)?);
             note_lacking(core, &mut *write, &sending.updates[judged.len()..], &submitted.missing)?;
             let mut turned_down = Vec::new();
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
@@ -336,7 +339,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.refusals.insert(number, *objection);
                 }
             }
-            let going = self.going_by(&*write, &submitted.states, &turned_down)?;
+            let mut going = self.going_by(&*write, &submitted.states, &turned_down)?;
+            going.extend(self.going_fresh(&*write, &taking)?);
             let learnt = files_of(&submitted.states);
             if let Err(error) = self.commit_learnt(core, write, learnt, None, going) {
                 // Nothing of it is known here yet: they are sent again, and judged the same.
@@ -346,6 +350,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(error.into());
             }
             core.unsaved = true;
+            self.taking_noted(taking);
             core.judged_of(judged.iter().map(|(update, _)| *update), sending.ahead);
             self.note_judged(core, &judged, sending.ahead);
             core.forget_settled();

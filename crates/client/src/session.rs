@@ -4,10 +4,9 @@
 //! From: AFS callbacks; DESIGN, "The client".
 
 use crate::asking::unexpected;
-use crate::client::{Client, error_of};
+use crate::client::Client;
 use crate::meta::Taken;
 use crate::mode;
-use crate::needs::files_of;
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
@@ -47,6 +46,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_ahead(),
             self.run_onward(),
             self.run_pins(),
+            self.run_policies(),
             self.run_early(),
             self.run_giving(),
             self.run_locks(),
@@ -323,20 +323,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let changed = if notice.states.is_empty() {
                 Vec::new()
             } else {
-                self.expect(&notice.states.nodes)?;
                 self.note_hands(&notice.states.entries)?;
-                let mut write = self.inner.tables.write().map_err(error_of)?;
-                let changed = partial::take_states(&mut *write, &notice.states, core.meta.epoch)
-                    .map_err(|error| Error::Failed(error.to_string()))?;
-                let going = self.going_by(&*write, &notice.states, [])?;
-                self.commit_learnt(
-                    &mut core,
-                    write,
-                    files_of(&notice.states),
-                    taken.clone(),
-                    going,
-                )?;
-                changed
+                self.take_in(&mut core, &notice.states, taken.clone(), true)?
             };
             if let Some(taken) = taken {
                 core.meta.set_taken(taken);

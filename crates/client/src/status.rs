@@ -167,7 +167,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let node = self.node(file)?;
         let (said, presence) = self.view(|tree| {
             let read = self.inner.tables.read()?;
-            Ok((tree.said(file)?, Presence::load(&*read, file)?))
+            let newer = tree.held(file)?.map(|held| held.node);
+            Ok((newer.unwrap_or(tree.said(file)?), Presence::load(&*read, file)?))
         })?;
         let (changes, pending) = self.changes_of(&node, file)?;
         let mode = self.connection().mode;
@@ -204,6 +205,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 "There is no callback now: it may have changed elsewhere.".into()
             }
         });
+        let policy = self.explain_policy(file, &mut why)?;
         if changes > 0 {
             why.push(format!("{changes} changes of it are not at the origin yet."));
         }
@@ -218,6 +220,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             kind: format!("{:?}", node.kind).to_lowercase(),
             size: node.size(),
             version: stored(node.contents_stamp),
+            policy,
+            stale: self.stale_for(file).is_some(),
             version_at_origin,
             // Holes are nothing.
             bytes_here: here.map_or(0, |presence| match presence.dirty {

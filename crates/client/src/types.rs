@@ -338,6 +338,10 @@ pub struct Explanation {
     pub reach: protocol::Reach,
     /// Pending updates of this file, oldest first, in words.
     pub pending: Vec<String>,
+    /// Which version is good enough here: `strict`, `bounded SECONDS` or `manual`.
+    pub policy: String,
+    /// It changed elsewhere, and what shows is good enough.
+    pub stale: bool,
     /// Sentences for people: where the contents are, which version, why.
     pub why: Vec<String>,
 }

@@ -211,7 +211,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.coming.some_came();
             let mut write = self.inner.tables.write().map_err(error_of)?;
             besides(&mut *write).map_err(error_of)?;
-            open.presence.save(&mut *write, target.file).map_err(error_of)?;
+            if !open.beside {
+                open.presence.save(&mut *write, target.file).map_err(error_of)?;
+            }
             for placed in pieces {
                 if let Piece::Chunk { name, .. } = placed.piece {
                     note_home(&mut *write, &name).map_err(error_of)?;
@@ -220,7 +222,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             write.commit(Durability::Later).map_err(error_of)?;
             self.inner.fetched.store(true, Ordering::Release);
             let whole = open.presence.is_whole();
-            (whole, whole.then(|| target.generation.checked_sub(1)).flatten())
+            let replaces = whole && !open.beside;
+            (whole, replaces.then(|| target.generation.checked_sub(1)).flatten())
         };
         if whole && recipes::is_kept(&contents) {
             self.keep_recipe_of_this(target, &contents)?;

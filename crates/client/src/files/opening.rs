@@ -31,6 +31,7 @@ enum Opener {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        self.look_before(file)?;
         self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel))
     }
 
@@ -175,7 +176,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<u32> {
         match files.shared(file, node.contents_stamp) {
             Some(generation) => Ok(generation),
-            None => self.open_container(files, file, node),
+            None => match self.take_beside(files, file, node.contents_stamp)? {
+                Some(generation) => Ok(generation),
+                None => self.open_container(files, file, node),
+            },
         }
     }
 
@@ -237,7 +241,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 (container, presence)
             }
             None => {
-                let last = row.as_ref().map(|row| row.generation).max(newest);
+                let last = row.as_ref().map(|row| row.generation).max(files.last_generation(file));
                 let generation = last.map_or(0, |last| last.wrapping_add(1));
                 let (container, presence) = self.new_container(file, generation, node)?;
                 self.save(&presence, file).map_err(failed)?;
@@ -263,13 +267,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn save(&self, presence: &Presence, file: FileId) -> StoreResult<()> {
+    pub(super) fn save(&self, presence: &Presence, file: FileId) -> StoreResult<()> {
         let mut write = self.inner.tables.write()?;
         presence.save(&mut *write, file)?;
         write.commit(Durability::Later)
     }
 
-    fn new_container(
+    pub(super) fn new_container(
         &self,
         file: FileId,
         generation: u32,
@@ -474,8 +478,8 @@ pub(crate) fn has_length(container: &impl Container, length: u64) -> StoreResult
 
 /// A file that stays open until this is dropped.
 pub(crate) struct Held<'a, U: Upstream, C: Containers> {
-    client: &'a Client<U, C>,
-    handle: Handle,
+    pub(super) client: &'a Client<U, C>,
+    pub(super) handle: Handle,
 }
 
 impl<U: Upstream, C: Containers> Held<'_, U, C> {

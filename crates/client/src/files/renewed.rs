@@ -20,7 +20,7 @@ impl<K> Files<K> {
     /// Whether programs have versions open that are neither this one nor written to here.
     fn have_older(&self, file: FileId, current: Stamp) -> bool {
         self.open.range((file, 0)..=(file, u32::MAX)).any(|(_, open)| {
-            open.handles > 0 && open.is_clean() && open.presence.version != current
+            open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
         })
     }
 

@@ -144,7 +144,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.keeping.wanted.notify_one();
     }
 
-    fn may_keep_pins(&self) -> bool {
+    pub(crate) fn may_keep_pins(&self) -> bool {
         let connection = self.connection();
         connection.attached && connection.fetches_ahead() && mode::fetches(connection.mode)
     }
@@ -398,7 +398,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Fetches what lacks of a file. False: there is no room for it, or it has changed again.
-    async fn bring_pinned(&self, file: FileId) -> Result<bool, Error> {
+    pub(crate) async fn bring_pinned(&self, file: FileId) -> Result<bool, Error> {
         let mut before = None;
         loop {
             let Some(node) = self.found_pinned(file).await? else { return Ok(true) };

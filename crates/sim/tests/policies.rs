@@ -1,0 +1,318 @@
+//! Who may do with less than the current version goes on with the one that is here: whole, for as
+//! long as was said, and never so that a change of somebody else's is lost by it.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{Consistency, OpenFlags, PolicyReport, RenameFlag, WantedMode};
+use model::{FileId, Kind, Name};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What Ada has written: path, version, length.
+const TREE: [(&str, u64, usize); 3] =
+    [("docs/a", 1, 20_000), ("docs/b", 2, 150_000), ("docs/deep/c", 3, 500)];
+
+struct Scene {
+    room: Room,
+    _origin: OriginMachine,
+    ada: ClientMachine,
+    bob: ClientMachine,
+}
+
+impl Scene {
+    /// Bob, who is far away, has read all that Ada has written, and has a policy for it.
+    async fn new(seed: u64, consistency: Consistency) -> Scene {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let machine = |number, line| ClientMachine::invited(&room, &origin, number, line, PARTIAL);
+        let mut ada = machine(0, Conditions::NEAR);
+        let mut bob = machine(1, Conditions::FAR);
+        let client = ada.start().await.unwrap();
+        let mut programs = Programs::default();
+        for path in ["docs", "docs/deep"] {
+            let (path, kind) = (Path::new(path), Kind::Directory);
+            let make = Operation::Make { path, kind, mode: 0o755, target: None };
+            programs.perform(&client, &make).await;
+        }
+        for (path, version, length) in TREE {
+            create(&client, path, version, length).await;
+        }
+        bob.start().await.unwrap();
+        let scene = Scene { room, _origin: origin, ada, bob };
+        scene.ada_settles().await;
+        for (path, version, length) in TREE {
+            assert_reads(&scene.bob(), path, version, length).await;
+        }
+        let docs = find(&scene.bob(), "docs").await;
+        scene.bob().set_consistency(docs, Some(consistency)).unwrap();
+        scene
+    }
+
+    fn bob(&self) -> SimClient {
+        self.bob.client().unwrap().clone()
+    }
+
+    fn ada(&self) -> SimClient {
+        self.ada.client().unwrap().clone()
+    }
+
+    async fn ada_settles(&self) {
+        check::settled(&self.room, std::slice::from_ref(&self.ada), true).await.unwrap();
+    }
+
+    /// Ada stores a file anew, and Bob is told so.
+    async fn ada_stores(&self, path: &str, version: u64, length: usize) {
+        store(&self.ada(), path, version, length).await;
+        self.ada_settles().await;
+        self.room.clock.sleep(SECOND * 3).await;
+    }
+
+    /// Waits until the report is as it should be. Gives how many seconds that took.
+    async fn until(&self, most_secs: u64, is_so: impl Fn(&PolicyReport) -> bool) -> u64 {
+        for second in 0..most_secs {
+            if is_so(&self.bob().policy_report().unwrap()) {
+                return second;
+            }
+            self.room.clock.sleep(SECOND).await;
+        }
+        panic!("{:?}", self.bob().policy_report());
+    }
+
+    fn stale(&self) -> Vec<String> {
+        let report = self.bob().policy_report().unwrap();
+        report.stale.into_iter().map(|stale| stale.path.unwrap_or_default()).collect()
+    }
+}
+
+async fn perform(client: &SimClient, operations: &[Operation]) {
+    let mut programs = Programs::default();
+    for operation in operations {
+        let outcome = programs.perform(client, operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation:?}: {outcome}");
+    }
+}
+
+async fn create(client: &SimClient, path: &str, version: u64, length: usize) {
+    let slot = 0;
+    let create = Operation::Create { path: Path::new(path), mode: 0o644, slot };
+    let write = Operation::Write { slot, offset: 0, length, version };
+    perform(client, &[create, write, Operation::Close { slot }]).await;
+}
+
+async fn store(client: &SimClient, path: &str, version: u64, length: usize) {
+    let slot = 0;
+    let flags = OpenFlags { read: true, write: true, truncate: true, ..OpenFlags::default() };
+    let open = Operation::Open { path: Path::new(path), slot, flags };
+    let write = Operation::Write { slot, offset: 0, length, version };
+    perform(client, &[open, write, Operation::Close { slot }]).await;
+}
+
+/// Looks a path up name by name, as the kernel does.
+async fn find(client: &SimClient, path: &str) -> FileId {
+    let mut at = FileId::ROOT;
+    for part in path.split('/') {
+        let name = Name::new(part).unwrap();
+        at = client::complete(client, |client| client.lookup(at, &name))
+            .await
+            .unwrap()
+            .unwrap()
+            .file;
+    }
+    at
+}
+
+async fn size(client: &SimClient, path: &str) -> u64 {
+    let file = find(client, path).await;
+    let found = client::complete(client, |client| client.attributes(file)).await.unwrap();
+    found.node.contents.size
+}
+
+async fn fetch(client: &SimClient, path: &str) -> Outcome {
+    Programs::default().perform(client, &Operation::Fetch { path: Path::new(path) }).await
+}
+
+/// Attributes and contents are those of one version.
+async fn assert_reads(client: &SimClient, path: &str, version: u64, length: usize) {
+    let found = fetch(client, path).await;
+    assert!(found == Outcome::Bytes(stretch(version, length)), "{path}: {found}");
+    assert_eq!(size(client, path).await, length as u64, "{path}");
+}
+
+#[test]
+fn what_changed_elsewhere_shows_as_it_was_until_the_user_asks() {
+    sim::run::paused(async {
+        let scene = Scene::new(1, Consistency::Manual).await;
+        scene.ada_stores("docs/b", 7, 90_000).await;
+        scene.ada_stores("docs/deep/c", 8, 800).await;
+        for _ in 0..3 {
+            assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+            assert_reads(&scene.bob(), "docs/deep/c", 3, 500).await;
+            scene.room.clock.sleep(SECOND * 400).await;
+        }
+        assert_eq!(scene.stale(), ["docs/b", "docs/deep/c"]);
+        let (docs, b) = (find(&scene.bob(), "docs").await, find(&scene.bob(), "docs/b").await);
+        assert_eq!(scene.bob().refresh(docs, false).unwrap(), 1, "b, and not what is deeper");
+        // It shows as it was until all of it is here: nobody waits for it.
+        let reads = scene.bob().status().cache.misses;
+        scene.until(120, |report| report.stale.len() == 1).await;
+        assert_eq!(scene.bob().status().cache.misses, reads);
+        assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+        assert_reads(&scene.bob(), "docs/deep/c", 3, 500).await;
+        assert_eq!(find(&scene.bob(), "docs/b").await, b, "it is the same file");
+        assert_eq!(scene.bob().refresh(docs, true).unwrap(), 1);
+        scene.until(120, |report| report.stale.is_empty()).await;
+        assert_reads(&scene.bob(), "docs/deep/c", 8, 800).await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn what_is_bounded_is_brought_by_itself_and_without_a_link_to_spare_when_its_time_is_over() {
+    for (seed, paused) in [(2, false), (3, true)] {
+        sim::run::paused(async {
+            let scene = Scene::new(seed, Consistency::Bounded(100)).await;
+            scene.bob().pause(paused).unwrap();
+            scene.ada_stores("docs/b", 7, 90_000).await;
+            assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+            let took = scene.until(200, |report| report.stale.is_empty()).await;
+            assert!(if paused { (90..=100).contains(&took) } else { took < 60 }, "{took}");
+            assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+            scene.room.network.close();
+        });
+    }
+}
+
+#[test]
+fn what_is_strict_or_here_in_part_shows_as_it_is_at_once() {
+    sim::run::paused(async {
+        let scene = Scene::new(4, Consistency::Manual).await;
+        let b = find(&scene.bob(), "docs/b").await;
+        scene.bob().set_consistency(b, Some(Consistency::Strict)).unwrap();
+        scene.ada_stores("docs/b", 7, 90_000).await;
+        assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+        create(&scene.ada(), "docs/large", 9, 6_000_000).await;
+        scene.ada_settles().await;
+        let slot = 1;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let open = Operation::Open { path: Path::new("docs/large"), slot, flags };
+        let read = Operation::Read { slot, offset: 0, length: 10 };
+        perform(&scene.bob(), &[open, read]).await;
+        scene.ada_stores("docs/large", 10, 70_000).await;
+        assert_reads(&scene.bob(), "docs/large", 10, 70_000).await;
+        assert!(scene.stale().is_empty());
+        // What is new below the directory has its policy.
+        scene.ada_stores("docs/large", 11, 60_000).await;
+        assert_reads(&scene.bob(), "docs/large", 10, 70_000).await;
+        // And without one it is as everywhere.
+        scene.bob().set_consistency(find(&scene.bob(), "docs").await, None).unwrap();
+        scene.until(5, |report| report.stale.is_empty()).await;
+        assert_reads(&scene.bob(), "docs/large", 11, 60_000).await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn a_file_that_is_saved_by_a_rename_over_it_shows_as_it_was_too() {
+    sim::run::paused(async {
+        let scene = Scene::new(5, Consistency::Manual).await;
+        let before = find(&scene.bob(), "docs/b").await;
+        create(&scene.ada(), "docs/b.new", 7, 90_000).await;
+        let (from, to) = (Path::new("docs/b.new"), Path::new("docs/b"));
+        perform(&scene.ada(), &[Operation::Rename { from, to, flag: RenameFlag::Replace }]).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 3).await;
+        assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+        assert_eq!(find(&scene.bob(), "docs/b").await, before);
+        assert!(matches!(fetch(&scene.bob(), "docs/b.new").await, Outcome::Failed(_)));
+        assert_eq!(scene.stale(), ["docs/b"]);
+        assert_eq!(scene.bob().refresh(before, false).unwrap(), 1);
+        scene.until(120, |report| report.stale.is_empty()).await;
+        assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+        assert_ne!(find(&scene.bob(), "docs/b").await, before);
+        // What is removed is gone at once.
+        perform(&scene.ada(), &[Operation::Unlink { path: Path::new("docs/a") }]).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 3).await;
+        assert!(matches!(fetch(&scene.bob(), "docs/a").await, Outcome::Failed(_)));
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn of_what_is_stored_over_an_old_version_and_the_current_one_both_are_kept() {
+    sim::run::paused(async {
+        let scene = Scene::new(6, Consistency::Manual).await;
+        scene.ada_stores("docs/b", 7, 90_000).await;
+        store(&scene.bob(), "docs/b", 8, 60_000).await;
+        check::settled(&scene.room, std::slice::from_ref(&scene.bob), true).await.unwrap();
+        scene.room.clock.sleep(SECOND * 5).await;
+        assert!(scene.stale().is_empty(), "who was told of a conflict knows what is current");
+        for client in [scene.ada(), scene.bob()] {
+            assert_reads(&client, "docs/b", 7, 90_000).await;
+            let listed = names(&client, "docs").await;
+            let other = listed.iter().find(|name| name.contains("conflict"));
+            let other = other.unwrap_or_else(|| panic!("{listed:?}"));
+            assert_reads(&client, &format!("docs/{other}"), 8, 60_000).await;
+        }
+        scene.room.network.close();
+    });
+}
+
+async fn names(client: &SimClient, path: &str) -> Vec<String> {
+    let list = Operation::List { path: Path::new(path), page: 100 };
+    match Programs::default().perform(client, &list).await {
+        Outcome::Names(names) => names.iter().map(|(name, _)| name.to_string()).collect(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn policies_and_what_shows_under_them_hold_over_a_restart_and_a_power_cut() {
+    for (seed, how) in [(7, End::PowerCut), (8, End::Killed)] {
+        sim::run::paused(async {
+            let mut scene = Scene::new(seed, Consistency::Manual).await;
+            scene.ada_stores("docs/b", 7, 90_000).await;
+            scene.room.clock.sleep(SECOND * 10).await;
+            scene.bob.stop(how, Duration::ZERO);
+            // And one that changes meanwhile.
+            store(&scene.ada(), "docs/a", 8, 30_000).await;
+            scene.ada_settles().await;
+            scene.bob.start().await.unwrap();
+            assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+            assert_reads(&scene.bob(), "docs/a", 1, 20_000).await;
+            assert_eq!(scene.stale(), ["docs/a", "docs/b"]);
+            scene.bob().refresh(FileId::ROOT, true).unwrap();
+            scene.until(120, |report| report.stale.is_empty()).await;
+            assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+            assert_reads(&scene.bob(), "docs/a", 8, 30_000).await;
+            scene.room.network.close();
+        });
+    }
+}
+
+#[test]
+fn in_connected_mode_what_is_bounded_is_current() {
+    sim::run::paused(async {
+        let scene = Scene::new(9, Consistency::Bounded(10_000)).await;
+        scene.bob().pause(true).unwrap();
+        scene.ada_stores("docs/b", 7, 90_000).await;
+        assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+        scene.bob().pause(false).unwrap();
+        scene.bob().set_mode(WantedMode::Fixed(Mode::Connected));
+        assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+        store(&scene.ada(), "docs/b", 9, 40_000).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND).await;
+        assert_reads(&scene.bob(), "docs/b", 9, 40_000).await;
+        scene.room.network.close();
+    });
+}
