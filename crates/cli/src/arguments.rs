@@ -2,8 +2,8 @@
 
 use crate::commands::{
     check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, metrics,
-    misses, mode, mount, mount_farfs, pause, pin, restore, serve, snapshot, status, umount, volume,
-    wait,
+    misses, mode, mount, mount_farfs, pause, pin, policy, restore, serve, snapshot, status, umount,
+    volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -50,6 +50,8 @@ enum Command {
     Unpin(pin::Unpin),
     Pins(pin::Pins),
     Misses(misses::Misses),
+    Policy(policy::Policy),
+    Refresh(policy::Refresh),
     Explain(explain::Explain),
     Metrics(metrics::Metrics),
     Snapshot(snapshot::Snapshot),
@@ -90,6 +92,8 @@ impl Arguments {
             Command::Unpin(command) => command.run(),
             Command::Pins(command) => command.run(),
             Command::Misses(command) => command.run(),
+            Command::Policy(command) => command.run(),
+            Command::Refresh(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Metrics(command) => command.run(),
             Command::Snapshot(command) => command.run(),

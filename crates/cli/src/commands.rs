@@ -18,6 +18,7 @@ pub mod mount;
 pub mod mount_farfs;
 pub mod pause;
 pub mod pin;
+pub mod policy;
 pub mod restore;
 pub mod serve;
 pub mod snapshot;

@@ -2,7 +2,7 @@
 
 use crate::questions::Reply;
 use anyhow::Result;
-use client::Client;
+use client::{Client, Consistency};
 use model::FileId;
 use protocol::Upstream;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,61 @@ pub enum Keep {
         file: Option<u64>,
         fetch: bool,
     },
+    /// Which version of a file, or of all below a directory, is good enough. None: as above.
+    SetConsistency {
+        file: u64,
+        consistency: Option<Consistency>,
+    },
+    /// From which time on contents are not fetched unasked.
+    SetAskAbove {
+        file: u64,
+        secs: AskAbove,
+    },
+    /// What counts for a file.
+    Policy {
+        file: u64,
+    },
+    /// All policies, and what is not current.
+    Policies,
+    /// Brings what is not current up to date.
+    Refresh {
+        file: u64,
+        recursive: bool,
+    },
+}
+
+/// From how many seconds on contents are not fetched unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AskAbove {
+    Inherit,
+    None,
+    Secs(u32),
+}
+
+impl AskAbove {
+    fn secs(self) -> Option<u32> {
+        match self {
+            AskAbove::Inherit => None,
+            AskAbove::None => Some(0),
+            AskAbove::Secs(secs) => Some(secs),
+        }
+    }
+}
+
+impl std::str::FromStr for AskAbove {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<AskAbove, String> {
+        match text {
+            "inherit" => Ok(AskAbove::Inherit),
+            "none" | "0" => Ok(AskAbove::None),
+            secs => {
+                let secs = secs.parse().map_err(|_| "neither a number of seconds nor `none`")?;
+                Ok(AskAbove::Secs(secs))
+            }
+        }
+    }
 }
 
 pub async fn answer<U, C>(volume: &Client<U, C>, wish: Keep) -> Result<Reply>
@@ -56,6 +111,20 @@ where
             Keep::Misses => Ok(Reply::Misses(volume.misses_report()?)),
             Keep::SettleMisses { file, fetch } => {
                 volume.settle_misses(file.map(FileId), fetch);
+                Ok(Reply::Done)
+            }
+            Keep::SetConsistency { file, consistency } => {
+                volume.set_consistency(FileId(file), consistency)?;
+                Ok(Reply::Done)
+            }
+            Keep::SetAskAbove { file, secs } => {
+                volume.set_ask_above(FileId(file), secs.secs())?;
+                Ok(Reply::Done)
+            }
+            Keep::Policy { file } => Ok(Reply::Policy(volume.policy_of(FileId(file))?)),
+            Keep::Policies => Ok(Reply::Policies(Box::new(volume.policy_report()?))),
+            Keep::Refresh { file, recursive } => {
+                volume.refresh(FileId(file), recursive)?;
                 Ok(Reply::Done)
             }
         }

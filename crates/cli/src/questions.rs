@@ -8,7 +8,7 @@ use crate::mounts::Entry;
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
-use client::{Explanation, MissShown, PendingLog, PinsReport};
+use client::{Explanation, MissShown, PendingLog, PinsReport, PolicyReport, PolicyShown};
 use protocol::Status;
 use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,8 @@ pub enum Reply {
     Log(Box<PendingLog>),
     Pins(Box<PinsReport>),
     Misses(Vec<MissShown>),
+    Policy(PolicyShown),
+    Policies(Box<PolicyReport>),
     Done,
 }
 
@@ -152,6 +154,22 @@ pub fn pins(mount: &Entry, lacking_max: usize) -> Result<PinsReport> {
 pub fn misses(mount: &Entry) -> Result<Vec<MissShown>> {
     match ask(mount, &Question::Keep(Keep::Misses))? {
         Reply::Misses(misses) => Ok(misses),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// What counts for a file.
+pub fn policy(mount: &Entry, file: u64) -> Result<PolicyShown> {
+    match ask(mount, &Question::Keep(Keep::Policy { file }))? {
+        Reply::Policy(policy) => Ok(policy),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// All policies, and what is not current.
+pub fn policies(mount: &Entry) -> Result<PolicyReport> {
+    match ask(mount, &Question::Keep(Keep::Policies))? {
+        Reply::Policies(report) => Ok(*report),
         _ => Err(unexpected(mount)),
     }
 }

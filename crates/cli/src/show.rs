@@ -12,11 +12,13 @@ mod limits;
 mod log;
 mod misses;
 mod pins;
+mod policies;
 
 pub use limits::limits;
 pub use log::{left, log};
 pub use misses::misses;
 pub use pins::{pins, pins_too_large};
+pub use policies::{policies, policy, stale};
 
 /// A round trip that was measured longer ago is said to be old.
 const STALE_SECS: f64 = 10.0;

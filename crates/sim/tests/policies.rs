@@ -201,6 +201,7 @@ fn what_is_strict_or_here_in_part_shows_as_it_is_at_once() {
         assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
         create(&scene.ada(), "docs/large", 9, 6_000_000).await;
         scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 3).await;
         let slot = 1;
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         let open = Operation::Open { path: Path::new("docs/large"), slot, flags };
