@@ -2,7 +2,7 @@
 
 use crate::questions::Reply;
 use anyhow::Result;
-use client::{Client, Consistency};
+use client::{Client, Consistency, Settling};
 use model::FileId;
 use protocol::Upstream;
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,12 @@ pub enum Keep {
     Pins {
         lacking_max: usize,
     },
-    /// What was missed without a link.
+    /// What was missed.
     Misses,
-    /// Forgets it, of one file or of all, or fetches it.
+    /// Forgets it, of one file or of all, fetches it, or lets who opens it wait.
     SettleMisses {
         file: Option<u64>,
-        fetch: bool,
+        how: Settling,
     },
     /// Which version of a file, or of all below a directory, is good enough. None: as above.
     SetConsistency {
@@ -109,8 +109,8 @@ where
                 Ok(Reply::Pins(Box::new(volume.pins_report(lacking_max)?)))
             }
             Keep::Misses => Ok(Reply::Misses(volume.misses_report()?)),
-            Keep::SettleMisses { file, fetch } => {
-                volume.settle_misses(file.map(FileId), fetch);
+            Keep::SettleMisses { file, how } => {
+                volume.settle_misses(file.map(FileId), how);
                 Ok(Reply::Done)
             }
             Keep::SetConsistency { file, consistency } => {

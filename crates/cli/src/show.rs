@@ -66,7 +66,7 @@ pub fn status(status: &Status) -> String {
     }
     if status.misses > 0 {
         let files = count(status.misses, "file");
-        line("missed", &format!("{files} without a link (farfs misses)"));
+        line("missed", &format!("{files} (farfs misses)"));
     }
     if let Some(limited) = limits::in_short(status) {
         line("limits", &limited);

@@ -132,7 +132,6 @@ pub(crate) struct Inner<U, C: Containers> {
     /// More was written of what may be sent before it is closed.
     pub early_wanted: Notify,
     pub keeping: crate::pins::Keeping,
-    pub choosing: crate::policies::Choosing,
     /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
     /// The replica above has asked for what it has lost.
@@ -230,7 +229,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             inner: Arc::new(Inner {
                 trash: Mutex::new(trash),
                 keeping: crate::pins::Keeping::load(&*stores.tables)?,
-                choosing: crate::policies::Choosing::load(&*stores.tables)?,
                 tables: stores.tables,
                 journal: stores.journal,
                 containers: stores.containers,

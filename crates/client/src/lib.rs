@@ -89,7 +89,7 @@ pub use client::{Client, ClientError, Stores};
 pub use facts::is_fact;
 pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
-pub use misses::MissShown;
+pub use misses::{MissShown, Settling};
 pub use needs::complete;
 pub use pending::{HeldBack, PendingFile, PendingLog};
 pub use pins::{Lacking, PinShown, PinsReport};

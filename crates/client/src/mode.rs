@@ -111,7 +111,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // How far updates may leave unsynced goes by the mode.
         self.core().unsaved = true;
         self.acknowledge_company();
-        self.inner.choosing.look();
+        self.inner.keeping.choosing.look();
         self.inner.session_changed.notify_waiters();
         self.inner.settled.notify_waiters();
         self.inner.replay_wanted.notify_one();

@@ -66,8 +66,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn look_up(&self, parent: FileId, name: &Name, whom: For) -> Step<Option<Found>> {
-        let is_known = whom == For::Kernel;
-        let found = self.look_and_find(is_known, || self.find(parent, name, whom));
+        let found = self.look_and_find(whom == For::Kernel, || self.find(parent, name, whom));
         let counters = &self.inner.counters;
         match &found {
             Err(Stop::Need(_)) => counters.misses.fetch_add(1, Ordering::Relaxed),
@@ -92,7 +91,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             known.tell(file);
         }
         drop(known);
-        self.ahead().note_place(parent, file);
         self.note_named(parent, name, file);
         let outcome = self.found(&mut files, file, node);
         if let (Ok(found), For::Kernel) = (&outcome, whom) {

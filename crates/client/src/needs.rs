@@ -121,7 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn flights(
+    pub(crate) fn flights(
         &self,
     ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<Need, Vec<oneshot::Sender<()>>>> {
         self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner)
@@ -251,7 +251,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut changed =
                 partial::take_listing_but(&mut *write, listing, after, epoch, &taking.hold)
                     .map_err(of_missing)?;
-            changed.extend(self.note_taking(&mut *write, &taking)?);
+            self.note_taking(&mut *write, &taking)?;
+            changed.extend(taking.changed());
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
             // What is listed is there.

@@ -15,6 +15,7 @@ pub(crate) use report::lasts;
 pub use report::{Lacking, PinShown, PinsReport};
 
 use crate::misses::Misses;
+use crate::policies::Choosing;
 use minicbor::{Decode, Encode};
 use model::{FileId, Time};
 use protocol::PinsStatus;
@@ -99,13 +100,23 @@ pub(crate) struct Pins {
 pub(crate) struct Keeping {
     pins: Mutex<Pins>,
     pub misses: Mutex<Misses>,
+    pub choosing: Choosing,
     /// Something was pinned, or what is pinned has to be looked at.
     wanted: Notify,
 }
 
 impl Keeping {
     pub fn load(tables: &dyn Tables) -> Result<Keeping, StoreError> {
-        Ok(Keeping { pins: Mutex::new(Pins::load(&*tables.read()?)?), ..Keeping::default() })
+        let read = tables.read()?;
+        let misses = Misses::load(&*read)?;
+        let mut pins = Pins::load(&*read)?;
+        pins.once.extend(misses.coming());
+        Ok(Keeping {
+            pins: Mutex::new(pins),
+            misses: Mutex::new(misses),
+            choosing: Choosing::load(&*read)?,
+            ..Keeping::default()
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! attributes and its contents, and it is known here that there is a newer one.
 //! From: partially connected operation, section 4 ("selective consistency").
 
+mod ask;
 mod hold;
 mod named;
 mod refresh;
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use store::{Containers, Read, StoreError, Tables};
+use store::{Containers, Read, StoreError};
 use tokio::sync::Notify;
 
 /// What the user wants, by file.
@@ -165,8 +166,8 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    pub fn load(tables: &dyn Tables) -> Result<Choosing, StoreError> {
-        let policies = Policies::load(&*tables.read()?)?;
+    pub fn load(read: &dyn Read) -> Result<Choosing, StoreError> {
+        let policies = Policies::load(read)?;
         let (is_stale, is_any) = (!policies.stale.is_empty(), !policies.policies.is_empty());
         Ok(Choosing {
             policies: Mutex::new(policies),
@@ -213,7 +214,7 @@ impl Policies {
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
-        self.inner.choosing.policies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.keeping.choosing.policies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,7 +11,6 @@ use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
 use crate::part::forget_part;
 use crate::plan::{forget_home, is_home, note_home};
-use crate::policies::Said;
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
@@ -312,10 +311,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let judged: Vec<(&Update, &Verdict)> =
                 sending.updates.iter().zip(&submitted.verdicts).collect();
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            let taking = self.taking(&*write, &Said::states(&submitted.states), false)?;
-            let changed = partial::take_states(&mut *write, &submitted.states, core.meta.epoch)
-                .map_err(|error| Error::Failed(error.to_string()))?;
-            stale.extend(self.note_taking(&mut *write, &taking)?);
+            let (changed, taking) = self.take_said(core, &mut *write, &submitted.states)?;
+            stale.extend(taking.changed());
             note_lacking(core, &mut *write, &sending.updates[judged.len()..], &submitted.missing)?;
             let mut turned_down = Vec::new();
             let (mut retired, settled) = (Vec::new(), core.meta.settled);
@@ -339,8 +336,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.refusals.insert(number, *objection);
                 }
             }
-            let mut going = self.going_by(&*write, &submitted.states, &turned_down)?;
-            going.extend(self.going_fresh(&*write, &taking)?);
+            let going = self.going_said(&*write, submitted, &turned_down, &taking)?;
             let learnt = files_of(&submitted.states);
             if let Err(error) = self.commit_learnt(core, write, learnt, None, going) {
                 // Nothing of it is known here yet: they are sent again, and judged the same.

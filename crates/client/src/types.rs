@@ -94,6 +94,11 @@ pub enum Error {
     Objection(Objection),
     #[error("it is not in the cache, and there is no link to fetch it: {0}")]
     Unreachable(String),
+    #[error(
+        "it is not in the cache and would take {secs} s to come, more than the {limit} s of its \
+         policy: `farfs misses --fetch` fetches it"
+    )]
+    TakesLong { secs: u64, limit: u32 },
     #[error("the server did not answer within {0:?}")]
     TimedOut(Duration),
     #[error("the name is longer than 255 bytes")]

@@ -97,11 +97,11 @@ fn what_was_missed_without_a_link_is_listed_and_fetched_when_there_is_one() {
         assert_eq!(missed.raw_os_error(), Some(rustix::io::Errno::HOSTUNREACH.raw_os_error()));
     }
     fs::read(reader.path("other")).unwrap_err();
-    let misses = || -> Value {
+    let misses = |reader: &Mount| -> Value {
         let text = run(&mut reader.farfs("misses", &["--json"])).succeeds();
         serde_json::from_str(&text).unwrap()
     };
-    let told = misses();
+    let told = misses(&reader);
     assert_eq!(told.as_array().unwrap().len(), 2, "{told}");
     let report = told.as_array().unwrap().iter().find(|miss| miss["path"] == "report").unwrap();
     assert_eq!((&report["size"], &report["lacking_bytes"]), (&60_000.into(), &60_000.into()));
@@ -111,12 +111,16 @@ fn what_was_missed_without_a_link_is_listed_and_fetched_when_there_is_one() {
     run(&mut of_path("misses", &reader, "other", &["--forget"])).succeeds();
     run(&mut of_path("misses", &reader, "other", &["--forget"])).fails_with(7);
     run(&mut reader.farfs("misses", &["--fetch"])).succeeds();
-    assert_eq!(misses().as_array().unwrap().len(), 0);
+    assert_eq!(
+        (&misses(&reader)[0]["coming"], &reader.status()["misses"]),
+        (&true.into(), &0.into())
+    );
     reader.set_mode("partial");
     let cached = |path: &str| {
         let text = run(&mut of_path("explain", &reader, path, &["--json"])).succeeds();
         serde_json::from_str::<Value>(&text).unwrap()["bytes_here"].as_u64().unwrap()
     };
     eventually(SOON, "what was missed is fetched", || cached("report") == 60_000);
+    eventually(SOON, "it is missed no more", || misses(&reader).as_array().unwrap().is_empty());
     assert_eq!(cached("other"), 0, "that was forgotten");
 }

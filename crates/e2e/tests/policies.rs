@@ -163,3 +163,51 @@ fn what_is_written_over_an_old_version_is_kept_beside_the_current_one() {
     let other = other.into_iter().find(|path| path.to_string_lossy().contains("conflict"));
     assert!(fs::read(other.unwrap()).unwrap() == mine);
 }
+
+#[test]
+fn what_would_take_long_is_not_fetched_unasked_and_opens_when_it_is_here_or_allowed() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "auto");
+    let (film, clip, note) = (noise(1, 1_000_000), noise(2, 800_000), noise(3, 3_000));
+    fs::write(writer.path("film"), &film).unwrap();
+    fs::write(writer.path("clip"), &clip).unwrap();
+    fs::write(writer.path("note"), &note).unwrap();
+    fs::write(writer.path("first"), noise(4, 300_000)).unwrap();
+    writer.wait();
+    let mut reader = slow_reader(&world, &server);
+    // By this the link is measured.
+    fs::read(reader.path("first")).unwrap();
+    run(&mut of_path("policy", &reader, "", &["--ask-above", "5"])).succeeds();
+    let said = run(&mut of_path("policy", &reader, "film", &[])).succeeds();
+    assert!(said.contains("asks before it fetches for more than 5 s"), "{said}");
+    for path in ["film", "clip"] {
+        let refused = run(Command::new("cat").arg(reader.path(path)));
+        assert_eq!(refused.code, Some(1));
+        let opened = fs::File::open(reader.path(path)).unwrap_err();
+        assert_eq!(opened.raw_os_error(), Some(rustix::io::Errno::HOSTUNREACH.raw_os_error()));
+    }
+    assert_shows(&reader, "note", &note);
+    assert_shows(&reader, "first", &noise(4, 300_000));
+
+    // It lasts over a new mount, as the policy does.
+    reader.unmount(&[]);
+    reader.again();
+    let misses = told(&reader, "misses", &[]);
+    assert_eq!(misses.len(), 2, "{misses:?}");
+    let missed = misses.iter().find(|miss| miss["path"] == "film").unwrap();
+    assert_eq!((&missed["size"], &missed["times"]), (&1_000_000.into(), &2.into()));
+    assert!(missed["asks_secs"].as_u64() > Some(5), "{missed}");
+    let programs: Vec<_> = misses.iter().map(|miss| miss["program"].as_str().unwrap()).collect();
+    assert!(programs.iter().all(|program| program.starts_with("policies")), "{programs:?}");
+
+    run(&mut of_path("misses", &reader, "film", &["--fetch"])).succeeds();
+    let coming = |path| told(&reader, "misses", &[]).iter().any(|miss| miss["path"] == path);
+    eventually(SOON, "what was asked for is here", || !coming("film"));
+    assert_shows(&reader, "film", &film);
+    run(&mut of_path("misses", &reader, "clip", &["--allow"])).succeeds();
+    assert_shows(&reader, "clip", &clip);
+    assert_eq!(told(&reader, "misses", &[]).len(), 0);
+    run(&mut of_path("policy", &reader, "", &["--ask-above", "inherit"])).succeeds();
+    assert_eq!(told(&reader, "policy", &["--list"]).len(), 0);
+}

@@ -154,6 +154,15 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         });
     }
 
+    /// Who wanted what is not here is named with it.
+    fn note_asker(&self, call: &Call, error: &Error) {
+        if matches!(error, Error::Unreachable(_) | Error::TakesLong { .. })
+            && let Some(program) = program(call.thread)
+        {
+            self.client.note_program(call.file, &program);
+        }
+    }
+
     /// As `serve`, from a first try that has been made. `again` makes what further tries need;
     /// a request that is answered at once never does.
     pub(crate) fn go_on<T, A, F>(
@@ -172,14 +181,17 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         );
         let (done, attempt) = match first {
             Ok(Done { value, wait: None }) => return answer(Ok(value)),
-            Err(Stop::Error(error)) => return answer(call.seen(Err(error))),
+            Err(Stop::Error(error)) => {
+                self.note_asker(&call, &error);
+                return answer(call.seen(Err(error)));
+            }
             Ok(done) => (Some(done), None),
             Err(Stop::Need(need)) => {
                 tracing::debug!(what = call.what, file = %call.file, ?need, "waits");
                 (None, Some(again()))
             }
         };
-        let client = self.client.clone();
+        let (client, driver) = (self.client.clone(), self.clone());
         let waiting = self.watch.waiting(call.thread, call.request, Ends::WhenToStop);
         let wait = self.waits.begin();
         self.runtime.spawn(async move {
@@ -195,6 +207,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
                 }
                 Ok(done.value)
             };
+            let work = async { work.await.inspect_err(|error| driver.note_asker(&call, error)) };
             answer(unless_interrupted(call, work, waiting).await);
         });
     }
@@ -214,6 +227,14 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
             answer(unless_interrupted(call, work, waiting).await);
         });
     }
+}
+
+/// The name of the process that a thread belongs to, as the kernel has it.
+fn program(thread: u32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
 }
 
 async fn unless_interrupted<T>(
@@ -238,6 +259,14 @@ mod tests {
 
     fn call(thread: u32) -> Call {
         Call { what: "test", file: FileId::ROOT, thread, request: 7, named: Named::ById }
+    }
+
+    #[test]
+    fn a_thread_is_known_by_its_process() {
+        let ours = std::fs::read_to_string("/proc/self/comm").unwrap();
+        let id = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert_eq!(program(id).as_deref(), Some(ours.trim_end()));
+        assert_eq!(program(0), None);
     }
 
     #[tokio::test]

@@ -44,6 +44,8 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::Objection(objection) => objected(*objection),
         // Not EIO: scripts and people can tell "not here" from "broken".
         Error::Unreachable(_) | Error::Retry => Errno::EHOSTUNREACH,
+        // For a program it is the same: it is not here, and will not be soon.
+        Error::TakesLong { .. } => Errno::EHOSTUNREACH,
         Error::TimedOut(_) => Errno::ETIMEDOUT,
         Error::NameTooLong => Errno::ENAMETOOLONG,
         Error::TooLarge => FILE_TOO_LARGE,

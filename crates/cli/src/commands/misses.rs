@@ -2,28 +2,35 @@
 
 use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
+use crate::mounts::Entry;
 use crate::questions::{self, Question};
 use crate::{mounts, output, show};
 use anyhow::Result;
+use client::{MissShown, Settling};
 use std::path::PathBuf;
 
-/// Show what programs wanted to read without a link and was not here
+/// Show what programs wanted to read and was not here
 ///
-/// It tells what should be pinned (`farfs pin`) before the link goes again. The last thousand files
-/// are remembered, until the volume is unmounted.
+/// There was no link, or it would have taken longer than `farfs policy --ask-above` allows. It
+/// tells what should be pinned (`farfs pin`) before the link goes again. The last thousand files
+/// are remembered. What is fetched stays in the list until it is here.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs misses
      farfs misses --fetch
+     farfs misses --allow ~/work/film.mkv
      farfs misses --forget ~/work/report.txt",
     &[Exit::NotFound],
 ))]
 pub struct Misses {
-    /// A mount point for all, or one of the files [default: the only mount]
-    path: Option<PathBuf>,
-    /// Fetch them in the background as soon as there is a link, and take them from the list
-    #[arg(long, conflicts_with = "forget")]
+    /// A mount point for all, or some of the files [default: the only mount]
+    paths: Vec<PathBuf>,
+    /// Fetch them in the background as soon as there is a link
+    #[arg(long, conflicts_with_all = ["allow", "forget"])]
     fetch: bool,
+    /// Let whoever opens them next wait, however long it takes, until the volume is unmounted
+    #[arg(long, conflicts_with = "forget")]
+    allow: bool,
     /// Take them from the list
     #[arg(long)]
     forget: bool,
@@ -34,25 +41,53 @@ pub struct Misses {
 
 impl Misses {
     pub fn run(self) -> Result<()> {
-        let path = self.path.as_deref().map(mounts::absolute).transpose()?;
-        let mount = mounts::meant(path.as_deref())?;
+        let mut paths = Vec::new();
+        for path in &self.paths {
+            paths.push(mounts::absolute(path)?);
+        }
+        let mount = mounts::meant(paths.first().map(PathBuf::as_path))?;
         let mut misses = questions::misses(&mount)?;
-        let file = match path.filter(|path| *path != mount.mountpoint) {
-            Some(path) => Some((mounts::inode(&path)?, path)),
-            None => None,
+        let files = match paths.as_slice() {
+            [path] if *path == mount.mountpoint => None,
+            [] => None,
+            paths => Some(named(&mount, paths, &misses)?),
         };
-        if let Some((file, path)) = &file {
-            misses.retain(|miss| miss.file == *file);
-            if misses.is_empty() {
-                let what = format!("{} was not missed; see `farfs misses`", path.display());
-                return Err(fail(Exit::NotFound, what));
-            }
+        if let Some(files) = &files {
+            misses.retain(|miss| files.contains(&miss.file));
         }
-        if self.fetch || self.forget {
-            let file = file.map(|(file, _)| file);
-            let settle = Keep::SettleMisses { file, fetch: self.fetch };
-            return questions::tell(&mount, &Question::Keep(settle));
+        let how = match (self.fetch, self.allow, self.forget) {
+            (true, ..) => Settling::Fetch,
+            (_, true, _) => Settling::Allow,
+            (.., true) => Settling::Forget,
+            _ if self.json => return output::json(&misses),
+            _ => return output::text(&show::misses(&misses)),
+        };
+        let files = match files {
+            Some(files) => files.into_iter().map(Some).collect(),
+            None => vec![None],
+        };
+        for file in files {
+            questions::tell(&mount, &Question::Keep(Keep::SettleMisses { file, how }))?;
         }
-        if self.json { output::json(&misses) } else { output::text(&show::misses(&misses)) }
+        Ok(())
     }
+}
+
+/// The files of some paths, each of which was missed.
+fn named(mount: &Entry, paths: &[PathBuf], misses: &[MissShown]) -> Result<Vec<u64>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let shown = path.display();
+        if !path.starts_with(&mount.mountpoint) {
+            let what = format!("{shown} is not in {}", mount.mountpoint.display());
+            return Err(fail(Exit::Usage, what));
+        }
+        let file = mounts::inode(path)?;
+        if !misses.iter().any(|miss| miss.file == file) {
+            let what = format!("{shown} was not missed; see `farfs misses`");
+            return Err(fail(Exit::NotFound, what));
+        }
+        files.push(file);
+    }
+    Ok(files)
 }

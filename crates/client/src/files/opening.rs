@@ -32,6 +32,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
         self.look_before(file)?;
+        self.asks_first(file, flags)?;
         self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel))
     }
 

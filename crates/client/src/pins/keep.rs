@@ -186,11 +186,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn bring_those_once(&self) {
         while self.may_keep_pins() && !self.is_stopping() {
             let Some(file) = self.pins().once.pop_front() else { return };
-            if let Err(error) = self.bring_pinned(file).await {
-                tracing::debug!(%error, %file, "it was missed, and did not come");
-                if matches!(error, Error::Retry | Error::Unreachable(_) | Error::TimedOut(_)) {
-                    self.pins().once.push_front(file);
-                    return;
+            match self.bring_pinned(file).await {
+                Ok(is_here) => self.missed_came(file, is_here),
+                Err(error) => {
+                    tracing::debug!(%error, %file, "it was missed, and did not come");
+                    if matches!(error, Error::Retry | Error::Unreachable(_) | Error::TimedOut(_)) {
+                        self.pins().once.push_front(file);
+                        return;
+                    }
+                    self.missed_came(file, false);
                 }
             }
         }

@@ -10,12 +10,12 @@ use crate::needs::files_of;
 use crate::pins::lacks;
 use crate::presence::Presence;
 use crate::types::Error;
-use model::{FileId, Name, Node};
-use protocol::{Listing, Mode, NodeState, States, Upstream};
+use model::{FileId, Name, Node, Update};
+use protocol::{Listing, Mode, NodeState, States, Submitted, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use store::{Containers, Read, Write};
-use volume::partial::{Changed, Hold, Tree, let_go};
+use volume::partial::{Changed, Hold, Tree, let_go, take_states, take_states_but};
 
 /// What the replica above says of files and names.
 pub(crate) struct Said<'a> {
@@ -47,6 +47,16 @@ pub(crate) struct Taking {
     stale: BTreeMap<FileId, Stale>,
     /// These were not current, and are now.
     fresh: BTreeMap<FileId, Option<(FileId, Name)>>,
+}
+
+impl Taking {
+    /// The files that show otherwise by it.
+    pub fn changed(&self) -> impl Iterator<Item = Changed> + '_ {
+        let node = |file: &FileId| Changed::Node { file: *file, contents: true };
+        let names = self.fresh.values().flatten().cloned();
+        let names = names.map(|(directory, name)| Changed::Entry(directory, name));
+        self.fresh.keys().map(node).chain(names)
+    }
 }
 
 /// A version that shows, and what may take its place.
@@ -150,27 +160,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(suffices(counts.consistency, mode, age, whole))
     }
 
-    /// Notes what is held, with what is taken in. Gives back what changed by it.
-    pub(crate) fn note_taking(
-        &self,
-        write: &mut dyn Write,
-        taking: &Taking,
-    ) -> Result<Vec<Changed>, Error> {
-        let mut changed = Vec::new();
+    /// Notes what is held, with what is taken in.
+    pub(crate) fn note_taking(&self, write: &mut dyn Write, taking: &Taking) -> Result<(), Error> {
         for (file, entry) in &taking.fresh {
-            changed.extend(let_go(write, *file, entry.as_ref()).map_err(of_missing)?);
-            changed.push(Changed::Node { file: *file, contents: true });
+            let_go(write, *file, entry.as_ref()).map_err(of_missing)?;
             write.delete(STALE, &file.0.to_be_bytes()).map_err(error_of)?;
         }
         for (file, stale) in &taking.stale {
             write.put(STALE, &file.0.to_be_bytes(), &encode(stale)).map_err(error_of)?;
         }
-        Ok(changed)
+        Ok(())
     }
 
     /// What those take away that are current again.
     pub(crate) fn going_fresh(&self, after: &dyn Read, taking: &Taking) -> Result<Going, Error> {
         self.going_of(after, taking.fresh.keys().copied().collect())
+    }
+
+    /// The same with what verdicts take away.
+    pub(crate) fn going_said(
+        &self,
+        after: &dyn Read,
+        submitted: &Submitted,
+        turned_down: &[Update],
+        taking: &Taking,
+    ) -> Result<Going, Error> {
+        let mut going = self.going_by(after, &submitted.states, turned_down)?;
+        going.extend(self.going_fresh(after, taking)?);
+        Ok(going)
     }
 
     /// What was noted is on its way to the disk.
@@ -187,9 +204,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             policies.stale.remove(file);
             policies.wanted.remove(file);
         }
-        self.inner.choosing.is_stale.store(!policies.stale.is_empty(), Ordering::Release);
+        self.inner.keeping.choosing.is_stale.store(!policies.stale.is_empty(), Ordering::Release);
         drop(policies);
-        self.inner.choosing.look();
+        self.inner.keeping.choosing.look();
     }
 
     /// These show as the replica above says that they are.
@@ -208,7 +225,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             self.expect(&self.held_states(&taking)?)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            let changed = self.note_taking(&mut *write, &taking)?;
+            self.note_taking(&mut *write, &taking)?;
+            let changed: Vec<Changed> = taking.changed().collect();
             let going = self.going_fresh(&*write, &taking)?;
             let learnt: Vec<FileId> = taking
                 .fresh
@@ -240,6 +258,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(states)
     }
 
+    /// Takes in what the replica above says of what was done here: all of it shows.
+    pub(crate) fn take_said(
+        &self,
+        core: &Core,
+        write: &mut dyn Write,
+        states: &States,
+    ) -> Result<(Vec<Changed>, Taking), Error> {
+        let taking = self.taking(&*write, &Said::states(states), false)?;
+        let changed = take_states(write, states, core.meta.epoch).map_err(of_missing)?;
+        self.note_taking(write, &taking)?;
+        Ok((changed, taking))
+    }
+
     /// Takes in what the replica above says, all of which is known to be current.
     pub(crate) fn take_in(
         &self,
@@ -256,9 +287,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let epoch = core.meta.epoch;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let mut changed =
-            volume::partial::take_states_but(&mut *write, states, epoch, &taking.hold)
-                .map_err(of_missing)?;
-        changed.extend(self.note_taking(&mut *write, &taking)?);
+            take_states_but(&mut *write, states, epoch, &taking.hold).map_err(of_missing)?;
+        self.note_taking(&mut *write, &taking)?;
+        changed.extend(taking.changed());
         let mut going = self.going_by(&*write, states, [])?;
         going.extend(self.going_fresh(&*write, &taking)?);
         self.commit_learnt(core, write, files_of(states), taken, going)?;

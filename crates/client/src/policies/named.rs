@@ -56,7 +56,8 @@ fn upwards<'a>(tree: &'a Tree<'_>, directory: Option<FileId>) -> impl Iterator<I
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A name was looked up.
     pub(crate) fn note_named(&self, directory: FileId, name: &Name, file: FileId) {
-        if self.inner.choosing.is_any() {
+        self.ahead().note_place(directory, file);
+        if self.inner.keeping.choosing.is_any() {
             self.policies().named.note(file, directory, name);
         }
     }

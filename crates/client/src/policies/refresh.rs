@@ -55,11 +55,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while !self.is_stopping() {
             tokio::select! {
                 biased;
-                () = self.inner.choosing.wanted.notified() => {}
+                () = self.inner.keeping.choosing.wanted.notified() => {}
                 () = self.inner.world.clock.sleep(LOOK_EVERY) => {}
                 () = self.until_stopping() => break,
             }
-            if !self.inner.choosing.is_stale() {
+            if !self.inner.keeping.choosing.is_stale() {
                 tried.clear();
                 continue;
             }
@@ -75,7 +75,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let due = brought.into_iter().find(|file| !tried.contains_key(file));
             let Some(file) = due.filter(|_| self.may_keep_pins()) else { continue };
             match self.bring_current(file).await {
-                Ok(true) => self.inner.choosing.look(),
+                Ok(true) => self.inner.keeping.choosing.look(),
                 Ok(false) => drop(tried.insert(file, now)),
                 Err(error) => {
                     tracing::debug!(%error, %file, "it is not current, and did not come");
@@ -88,7 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before a file is looked at or opened: shows it as it is by now, where what shows is not good
     /// enough any more. Says whether it did.
     pub(crate) fn look_before(&self, file: FileId) -> Step<bool> {
-        if !self.inner.choosing.is_stale() {
+        if !self.inner.keeping.choosing.is_stale() {
             return Ok(false);
         }
         let stale = self.policies().stale.get(&file).cloned();

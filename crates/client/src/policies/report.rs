@@ -91,8 +91,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             false => drop(policies.policies.remove(&file)),
         }
         let is_any = !policies.policies.is_empty();
-        self.inner.choosing.is_any.store(is_any, std::sync::atomic::Ordering::Release);
-        self.inner.choosing.look();
+        self.inner.keeping.choosing.is_any.store(is_any, std::sync::atomic::Ordering::Release);
+        self.inner.keeping.choosing.look();
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Whether a file shows as it was, and how long ago it was known to be so.
     pub(crate) fn stale_for(&self, file: FileId) -> Option<Option<u64>> {
-        if !self.inner.choosing.is_stale() {
+        if !self.inner.keeping.choosing.is_stale() {
             return None;
         }
         let now = self.inner.world.clock.time().secs;
@@ -187,7 +187,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let wanted: Vec<FileId> = stale.into_iter().filter(below).collect();
         let count = wanted.len() as u64;
         self.policies().wanted.extend(wanted);
-        self.inner.choosing.look();
+        self.inner.keeping.choosing.look();
         Ok(count)
     }
 
