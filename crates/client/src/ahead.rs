@@ -11,7 +11,8 @@ pub(crate) mod held;
 pub(crate) mod walk;
 
 use crate::kin::Recent;
-use bounds::Bounds;
+pub(crate) use bounds::Bounds;
+pub(crate) use held::{Kept, joined};
 use model::{FileId, Stamp};
 use protocol::PrefetchStatus;
 use std::collections::{BTreeMap, VecDeque};

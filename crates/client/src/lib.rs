@@ -71,6 +71,7 @@ mod shown;
 mod status;
 mod supply;
 mod times_set;
+mod together;
 mod trash;
 mod types;
 mod undo;

@@ -6,6 +6,7 @@
 //! that are still to be walked.
 //! From: partially connected operation, section 4; DESIGN, "The client".
 
+mod bring;
 mod keep;
 mod report;
 

@@ -148,6 +148,8 @@ pub(crate) struct Policies {
     stale: BTreeMap<FileId, Stale>,
     /// Of those, the ones that the user wants to be refreshed.
     wanted: BTreeSet<FileId>,
+    /// Files that did not come with others, and are fetched by themselves.
+    alone: BTreeSet<FileId>,
     /// A directory in which a file was found, and its name there.
     named: Named,
 }

@@ -4,24 +4,18 @@
 //! callback; what comes is checked as what somebody waits for is; of what the cache holds, it is
 //! the first to go until somebody has read it.
 
-use super::bounds::{Bounds, patience};
-use super::held::{Kept, joined};
+use super::Kept;
+use super::bounds::patience;
 use super::walk::{self, Walk};
 use super::{Ahead, Look, Seen};
-use crate::asking::unexpected;
-use crate::base::Source;
 use crate::client::{Client, error_of};
-use crate::fetch::{Target, is_here, now_of};
+use crate::fetch::{is_here, now_of};
 use crate::mode;
 use crate::presence::Presence;
+use crate::together::{Asked, lacks_all};
 use crate::types::Error;
-use chunks::{unpack, unpack_after};
-use model::{Contents, FileId, Kind, Node, Stamp, View};
-use protocol::{
-    Class, GATHERED_FILES_MAX, Gathered, PAYLOAD_BYTES_MAX, Portion, Range, Request, Response,
-    Sought, Upstream, Wish,
-};
-use std::collections::VecDeque;
+use model::{FileId, Kind, Node, View};
+use protocol::{GATHERED_FILES_MAX, Gathered, Upstream};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Containers, Durability, StoreError};
@@ -37,14 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 struct Batch<K> {
     files: Vec<Asked<K>>,
     held: Vec<Kept>,
-}
-
-/// A file that is asked for with others.
-struct Asked<K> {
-    file: FileId,
-    version: Stamp,
-    size: u64,
-    source: Option<Source<K>>,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -112,7 +98,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
                 let client = self.clone();
                 under_way.spawn(async move {
-                    let answer = client.ask_ahead(&batch).await;
+                    let answer = client.ask_together(&batch.files, &batch.held).await;
                     (batch, answer)
                 });
             }
@@ -189,10 +175,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds::of(&self.inner.upstream.quality(), &self.inner.settings)
-    }
-
     /// What to ask for next, noted as under way. Empty: nothing, for now.
     fn batch_ahead(&self) -> Result<Batch<C::Container>, Error> {
         let none = Batch { files: Vec::new(), held: Vec::new() };
@@ -224,7 +206,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let source = self.source_for_fetch(file, version)?;
             self.ahead().ask_for(file, version, size);
             bytes += size;
-            asked.push(Asked { file, version, size, source });
+            // No version that is open bears this generation: it is the current one that is wanted.
+            asked.push(Asked { file, generation: u32::MAX, version, size, source, is_guess: true });
         }
         Ok(Batch { files: asked, held })
     }
@@ -241,25 +224,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let row = Presence::load(&*read, file).map_err(error_of)?;
         Ok(row.is_none_or(|row| lacks_all(&row, &node)).then_some(node))
-    }
-
-    async fn ask_ahead(&self, batch: &Batch<C::Container>) -> Result<Gathered, Error> {
-        let files = batch.files.iter().map(|one| {
-            let whole = Range { offset: 0, length: one.size };
-            let base = one.source.as_ref().and_then(|source| source.base(one.size, whole));
-            Wish { file: one.file, version: one.version, base, ranges: None }
-        });
-        let request = Request::Gather {
-            files: files.collect(),
-            bytes_max: PAYLOAD_BYTES_MAX as u64,
-            sought: Sought::Contents,
-            held: (!batch.held.is_empty())
-                .then(|| batch.held.iter().map(|kept| (kept.file, kept.version)).collect()),
-        };
-        match self.ask(Class::Prefetch, request).await? {
-            Response::Gathered(gathered) => Ok(gathered),
-            other => Err(unexpected("gather", &other)),
-        }
     }
 
     fn take_answer(&self, batch: &Batch<C::Container>, answer: Result<Gathered, Error>) {
@@ -286,46 +250,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         came: &mut [bool],
     ) -> Result<(), Error> {
         let asked = &batch.files;
-        let chunks = match &gathered.sequel {
-            None => unpack(&gathered.payload, PAYLOAD_BYTES_MAX).map(Some),
-            Some(sequel) => {
-                let (secret, _) = self.secret();
-                unpack_after(&secret, sequel, &joined(&batch.held), PAYLOAD_BYTES_MAX)
-            }
-        };
-        let chunks = chunks.map_err(|error| Error::Failed(error.to_string()))?;
-        let Some(chunks) = chunks else {
+        let Some(mut chunks) = self.chunks_of(&gathered, &batch.held)? else {
             // The other side has something else under these names: they are not named again.
             let mut ahead = self.ahead();
             ahead.held.clear();
             asked.iter().rev().for_each(|one| ahead.coming.push_front(one.file));
             return Ok(());
         };
-        let mut chunks = VecDeque::from(chunks);
         let answered = gathered.portions.len();
         for ((one, portion), came) in asked.iter().zip(gathered.portions).zip(came) {
-            let taken = match portion {
-                Portion::Plain { contents, chunks: count } => {
-                    let count = (count as usize).min(chunks.len());
-                    let bytes: Vec<u8> = chunks.drain(..count).flatten().collect();
-                    self.note_plain(one.file, one.version, false, bytes.len() as u64);
-                    self.take_one(one, contents, &bytes)
-                }
-                Portion::Delta { contents, delta } => {
-                    let undone = match &one.source {
-                        Some(source) => self.undo_delta(source, &delta)?,
-                        None => None,
-                    };
-                    match undone {
-                        Some(chunks) => {
-                            self.note_coded(one.file, one.version, false, &delta);
-                            self.take_one(one, contents, &chunks.concat())
-                        }
-                        None => Ok(false),
-                    }
-                }
-                Portion::Recipe { .. } | Portion::Nothing => Ok(false),
-            };
+            let taken = self.take_portion(one, portion, &mut chunks);
             *came = taken.unwrap_or_else(|error| {
                 tracing::debug!(%error, file = %one.file, "fetched ahead and of no use");
                 false
@@ -340,48 +274,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             ahead.coming.push_front(one.file);
         }
         Ok(())
-    }
-
-    /// Takes in the contents of a file, unless somebody has it open by now who gets them himself.
-    fn take_one(
-        &self,
-        asked: &Asked<C::Container>,
-        contents: Contents,
-        bytes: &[u8],
-    ) -> Result<bool, Error> {
-        if contents.size != asked.size || bytes.len() as u64 != asked.size {
-            return Ok(false);
-        }
-        // No version that is open bears this generation: it is the current one that is wanted.
-        let held = self.hold(asked.file, u32::MAX)?;
-        let Some(generation) = held.generation() else { return Ok(false) };
-        let secret = self.secret().0;
-        let (target, fetching) = {
-            let mut files = self.files();
-            let Some(open) = files.get_mut(asked.file, generation) else { return Ok(false) };
-            let here = &mut open.presence;
-            let begun = here.dirty.is_some() || here.ground.is_some() || !here.ranges.is_empty();
-            if here.version != asked.version || begun {
-                return Ok(false);
-            }
-            if open.handles == 1 {
-                // Nobody has read it yet.
-                here.used = 0;
-            }
-            let target = Target {
-                file: asked.file,
-                generation,
-                version: asked.version,
-                container: open.container.clone(),
-                still: open.still.clone(),
-                secret,
-                class: Class::Prefetch,
-            };
-            (target, open.fetching.clone())
-        };
-        let Ok(_alone) = fetching.try_write() else { return Ok(false) };
-        self.take_whole(&target, contents, bytes)?;
-        Ok(true)
     }
 
     /// What was fetched ahead has been read: it is used like anything else from now on.
@@ -401,7 +293,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// Nothing of the version is here, nor anything that was written.
 /// Of what a snapshot shows, whether it is here as the file is now.
 fn is_here_now(
     presence: &dyn Fn(FileId) -> Result<Option<Presence>, StoreError>,
@@ -410,11 +301,6 @@ fn is_here_now(
 ) -> bool {
     let row = now_of(file).and_then(|now| presence(now).ok().flatten());
     row.is_some_and(|row| is_here(&row, node.contents_stamp) && row.is_whole())
-}
-
-fn lacks_all(row: &Presence, node: &Node) -> bool {
-    let nothing = row.ranges.is_empty() && row.ground.is_none();
-    row.dirty.is_none() && (row.version != node.contents_stamp || nothing)
 }
 
 fn read_presence(

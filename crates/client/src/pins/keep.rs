@@ -1,30 +1,24 @@
-//! Keeping what is pinned: walks, fetches what is lacking, and follows what changes.
-//! Holds: what comes is checked as what somebody waits for is, and travels in the class that yields
-//! to all others; nothing is fetched for which the cache has no room.
+//! Keeping what is pinned: walks, has fetched what is lacking, and follows what changes.
 
+use super::bring::Bringing;
 use super::{
     Mark, PINNED, PINS, PINS_MAX, Pin, Pins, TRIED_EVERY, WALKED_EVERY, decode, file_of, mark_of,
     save_mark, save_pin, seconds,
 };
 use crate::client::{Client, error_of};
-use crate::fetch::Target;
 use crate::mode;
 use crate::presence::Presence;
 use crate::renumber::Anew;
-use crate::room::Wanted;
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Kind, Node, Update, View};
-use protocol::{Class, Range, Upstream};
+use protocol::{Class, Upstream};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Containers, Durability, Read};
-use tokio::task::JoinSet;
 use volume::partial::Changed;
 
 /// How often it is looked whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Files that are fetched at once.
-const UNDER_WAY_MAX: usize = 8;
 /// Rows that are written, or looked at, in one transaction.
 const PAGE_ROWS: usize = 1_024;
 /// Needs of one look; more than any has.
@@ -177,29 +171,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Fetches files in the background, and no more than that.
-    pub(crate) fn bring_once(&self, files: Vec<FileId>) {
-        self.pins().once.extend(files);
-        self.inner.keeping.wanted.notify_one();
-    }
-
-    async fn bring_those_once(&self) {
-        while self.may_keep_pins() && !self.is_stopping() {
-            let Some(file) = self.pins().once.pop_front() else { return };
-            match self.bring_pinned(file).await {
-                Ok(is_here) => self.missed_came(file, is_here),
-                Err(error) => {
-                    tracing::debug!(%error, %file, "it was missed, and did not come");
-                    if matches!(error, Error::Retry | Error::Unreachable(_) | Error::TimedOut(_)) {
-                        self.pins().once.push_front(file);
-                        return;
-                    }
-                    self.missed_came(file, false);
-                }
-            }
-        }
-    }
-
     fn pins_begin_anew_later(&self) {
         let later = self.inner.world.clock.moment() + TRIED_EVERY;
         let mut pins = self.pins();
@@ -279,7 +250,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Walks on to the end. None: it was broken off. Otherwise whether something lacks.
     async fn go_on(&self, mut walk: Walk, yields: bool) -> Result<Option<bool>, Error> {
-        let mut under_way = JoinSet::new();
+        let mut bringing = Bringing::default();
         while let Some(directory) = walk.directories.pop() {
             for page in self.get_listed(directory).await?.chunks(PAGE_ROWS) {
                 self.mark_all(page, walk.mark)?;
@@ -292,29 +263,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                     match self.found_pinned(*file).await? {
                         Some(node) if node.kind == Kind::Directory => walk.directories.push(*file),
-                        Some(node) if self.lacks_some(*file, &node)? => {
-                            while under_way.len() >= UNDER_WAY_MAX {
-                                walk.lacks |=
-                                    !matches!(under_way.join_next().await, Some(Ok(true)));
-                            }
-                            let (client, file) = (self.clone(), *file);
-                            under_way.spawn(async move {
-                                let brought = client.bring_pinned(file).await;
-                                brought.unwrap_or_else(|error| {
-                                    tracing::debug!(%error, %file, "pinned, and did not come");
-                                    false
-                                })
-                            });
-                        }
-                        _ => {}
+                        Some(node) => self.bring_in_turn(&mut bringing, *file, node).await?,
+                        None => {}
                     }
                 }
             }
         }
-        while let Some(brought) = under_way.join_next().await {
-            walk.lacks |= !matches!(brought, Ok(true));
-        }
-        Ok(Some(walk.lacks))
+        Ok(Some(walk.lacks | self.bring_rest(bringing).await))
     }
 
     fn mark_all(&self, files: &[FileId], mark: Mark) -> Result<(), Error> {
@@ -348,7 +303,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The node of a file, fetched if it is not known. None: it is gone.
-    async fn found_pinned(&self, file: FileId) -> Result<Option<Node>, Error> {
+    pub(super) async fn found_pinned(&self, file: FileId) -> Result<Option<Node>, Error> {
         self.look_at_pinned(|client| client.view(|tree| tree.node(file))).await
     }
 
@@ -393,61 +348,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.get_directory(directory, None, Class::Prefetch).await
             }
             need => self.satisfy(need).await,
-        }
-    }
-
-    fn lacks_some(&self, file: FileId, node: &Node) -> Result<bool, Error> {
-        let read = self.inner.tables.read().map_err(error_of)?;
-        Ok(lacks(node, Presence::load(&*read, file).map_err(error_of)?.as_ref()) > 0)
-    }
-
-    /// Fetches what lacks of a file. False: there is no room for it, or it has changed again.
-    pub(crate) async fn bring_pinned(&self, file: FileId) -> Result<bool, Error> {
-        let mut before = None;
-        loop {
-            let Some(node) = self.found_pinned(file).await? else { return Ok(true) };
-            if !self.lacks_some(file, &node)? {
-                return Ok(true);
-            }
-            let held = match self.hold(file, u32::MAX) {
-                Err(Error::Objection(_)) => return Ok(true),
-                held => held?,
-            };
-            let Some(generation) = held.generation() else { return Ok(false) };
-            let Some(fetching) =
-                self.files().get(file, generation).map(|open| open.fetching.clone())
-            else {
-                return Ok(false);
-            };
-            let step = self.window_most().max(1);
-            let _alone = fetching.write().await;
-            let secret = self.secret().0;
-            let (target, size, (from, to)) = {
-                let files = self.files();
-                let Some(open) = files.get(file, generation) else { return Ok(false) };
-                let here = &open.presence;
-                // Who writes upon what is not here gets it when it is stored.
-                if here.dirty.is_some() || here.ground.is_some() {
-                    return Ok(false);
-                }
-                let size = here.contents.size;
-                let Some(&lacking) = here.absent(0, size).first() else { return Ok(true) };
-                (Target::of(file, open, secret), size, lacking)
-            };
-            if before == Some((generation, from)) || !self.may_keep_pins() {
-                return Ok(false);
-            }
-            before = Some((generation, from));
-            let length = (to - from).min(step);
-            let mine = Some((file, generation));
-            self.make_room_aside(Wanted::Room(length), mine).await;
-            let full = self.room_lacks(length)? > 0;
-            self.pins().full = full;
-            if full {
-                return Ok(false);
-            }
-            let target = Target { class: Class::Prefetch, ..target };
-            self.fetch_range(&target, size, Range { offset: from, length }).await?;
         }
     }
 }

@@ -8,7 +8,10 @@ use crate::client::{Client, error_of};
 use crate::failures::of_missing;
 use crate::fetch::Target;
 use crate::files::Held;
+use crate::pins::lacks;
+use crate::presence::Presence;
 use crate::room::Wanted;
+use crate::together::{Gathering, Small};
 use crate::types::{Error, Found, Step};
 use model::{FileId, Kind, Node};
 use protocol::{Class, Range, Upstream};
@@ -36,6 +39,14 @@ enum Next {
     ShowsNow,
 }
 
+/// What has to be fetched before a file can show as it is by now.
+enum Lack {
+    /// The file that has its name by now, as far as it is known.
+    Other(FileId, Option<Node>),
+    /// Another version of it.
+    Beside(Node),
+}
+
 /// `good`: what shows is good enough. `rested`: seconds since it was last told of. `asked`: the user
 /// wants what is current.
 fn next(good: bool, wanted: Consistency, rested: i64, age: Option<u64>, asked: bool) -> Next {
@@ -61,6 +72,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             if !self.inner.keeping.choosing.is_stale() {
                 tried.clear();
+                self.policies().alone.clear();
                 continue;
             }
             let brought = match self.look_at_stale() {
@@ -72,16 +84,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let now = self.inner.world.clock.moment();
             tried.retain(|_, at| now.since(*at) < TRIED_EVERY);
-            let due = brought.into_iter().find(|file| !tried.contains_key(file));
-            let Some(file) = due.filter(|_| self.may_keep_pins()) else { continue };
-            match self.bring_current(file).await {
-                Ok(true) => self.inner.keeping.choosing.look(),
-                Ok(false) => drop(tried.insert(file, now)),
+            let due: Vec<FileId> =
+                brought.into_iter().filter(|file| !tried.contains_key(file)).collect();
+            if due.is_empty() || !self.may_keep_pins() {
+                continue;
+            }
+            // Whatever comes of it, these are looked at again later: what has come is not stale.
+            match self.bring_some(&due).await {
+                Ok(files) => tried.extend(files.into_iter().map(|file| (file, now))),
                 Err(error) => {
-                    tracing::debug!(%error, %file, "it is not current, and did not come");
-                    tried.insert(file, now);
+                    tracing::debug!(%error, "what is not current did not come");
+                    tried.extend(due.into_iter().map(|file| (file, now)));
                 }
             }
+            self.inner.keeping.choosing.look();
         }
     }
 
@@ -167,41 +183,119 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(next(good, counts.consistency, now - stale.told, stale.age(now), asked))
     }
 
-    /// Fetches the current version of a file, and shows it when all of it is here. False: there is no
-    /// room for it, or it has changed again.
-    async fn bring_current(&self, file: FileId) -> Result<bool, Error> {
-        let (other, held) = {
-            let Some(stale) = self.policies().stale.get(&file).cloned() else { return Ok(true) };
-            let read = self.inner.tables.read().map_err(error_of)?;
-            let tree = Tree::new(&*read, 0);
-            let other = match stale.entry() {
-                Some((directory, name)) => tree.held_entry(directory, &name).map_err(of_missing)?,
-                None => None,
+    /// What has to be fetched for a file to show as it is by now.
+    fn lacks_to_show(&self, file: FileId) -> Result<Option<Lack>, Error> {
+        let Some(stale) = self.policies().stale.get(&file).cloned() else { return Ok(None) };
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let tree = Tree::new(&*read, 0);
+        if let Some((directory, name)) = stale.entry() {
+            let other = tree.held_entry(directory, &name).map_err(of_missing)?;
+            let Some(other) = other else { return Ok(None) };
+            let node = tree.said(other).map_err(of_missing)?;
+            let row = Presence::load(&*read, other).map_err(error_of)?;
+            return Ok(match node {
+                Some(node) if lacks(&node, row.as_ref()) == 0 => None,
+                node => Some(Lack::Other(other, node)),
+            });
+        }
+        let held = tree.held(file).map_err(of_missing)?.and_then(|held| held.node);
+        let held = held.filter(|node| node.kind == Kind::File && node.contents.size > 0);
+        Ok(held.map(Lack::Beside))
+    }
+
+    /// Fetches the first of these, with others if they are small, and shows them as they are by now.
+    /// Gives those of which that could not be done.
+    async fn bring_some(&self, files: &[FileId]) -> Result<Vec<FileId>, Error> {
+        let batch = self.bounds().batch;
+        let (mut gathering, mut shown) = (Gathering::default(), Vec::new());
+        let (mut beside, mut large) = (BTreeMap::new(), None);
+        for file in files {
+            let Some(lack) = self.lacks_to_show(*file)? else {
+                shown.push(*file);
+                continue;
             };
-            (other, tree.held(file).map_err(of_missing)?.and_then(|held| held.node))
-        };
-        if let Some(other) = other
-            && !self.bring_pinned(other).await?
-        {
-            return Ok(false);
+            let Some((wanted, node)) = self.small_of(*file, &lack)? else {
+                large.get_or_insert((*file, lack));
+                continue;
+            };
+            if !gathering.has_room(&node, batch) {
+                break;
+            }
+            let held = match lack {
+                Lack::Other(..) => None,
+                Lack::Beside(_) => match self.begin_beside(*file, &node)? {
+                    Some(held) => Some(held),
+                    // What is written to it is judged by the replica above.
+                    None => {
+                        shown.push(*file);
+                        continue;
+                    }
+                },
+            };
+            let generation = held.as_ref().and_then(Held::generation).unwrap_or(u32::MAX);
+            gathering.add(Small { file: wanted, generation, node }, batch);
+            beside.insert(*file, (wanted, held));
         }
-        let brought = match held.filter(|node| node.kind == Kind::File && node.contents.size > 0) {
-            Some(node) => self.bring_beside(file, &node).await?,
-            None => None,
+        let here = match gathering.files.is_empty() {
+            true => Vec::new(),
+            false => self.bring_together(gathering.files).await?,
         };
-        let is_here = match &brought {
-            Some((_, whole)) => *whole,
-            None => true,
+        let came = beside.iter().filter(|(_, (wanted, _))| here.contains(wanted));
+        shown.extend(came.map(|(file, _)| *file));
+        self.show_brought(&shown)?;
+        let not_here = beside.values().map(|(wanted, _)| *wanted);
+        self.policies().alone.extend(not_here.filter(|wanted| !here.contains(wanted)));
+        match large {
+            Some((file, lack)) if beside.is_empty() && shown.is_empty() => {
+                let is_here = self.bring_alone_current(file, lack).await?;
+                Ok((!is_here).then_some(file).into_iter().collect())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// What is to be fetched, if it is small enough to come with others.
+    fn small_of(&self, file: FileId, lack: &Lack) -> Result<Option<(FileId, Node)>, Error> {
+        let (wanted, node) = match lack {
+            Lack::Other(_, None) => return Ok(None),
+            Lack::Other(other, Some(node)) => (*other, node),
+            Lack::Beside(node) => (file, node),
         };
-        if !is_here {
-            return Ok(false);
+        let is_tried = self.policies().alone.contains(&wanted);
+        let row = self.row_of(wanted)?;
+        let small = !is_tried && self.is_small(node, row.as_ref(), &self.bounds());
+        Ok(small.then(|| (wanted, node.clone())))
+    }
+
+    /// Fetches what one file lacks, and shows it as it is by now. False: there is no room for it, or
+    /// it has changed again.
+    async fn bring_alone_current(&self, file: FileId, lack: Lack) -> Result<bool, Error> {
+        let held = match lack {
+            Lack::Other(other, _) => match self.bring_pinned(other).await? {
+                true => None,
+                false => return Ok(false),
+            },
+            Lack::Beside(node) => match self.bring_beside(file, &node).await? {
+                Some((held, true)) => Some(held),
+                Some((_, false)) => return Ok(false),
+                None => None,
+            },
+        };
+        self.show_brought(&[file])?;
+        drop(held);
+        Ok(true)
+    }
+
+    /// Shows files as they are by now. What was fetched for that takes the place of what was here.
+    fn show_brought(&self, files: &[FileId]) -> Result<(), Error> {
+        self.show_current(files)?;
+        for file in files {
+            match self.hold(*file, u32::MAX) {
+                Ok(_) | Err(Error::Objection(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
-        self.show_current(&[file])?;
-        // It takes the place of what was here before what was fetched is let go.
-        match self.hold(file, u32::MAX) {
-            Ok(_) | Err(Error::Objection(_)) => Ok(true),
-            Err(error) => Err(error),
-        }
+        Ok(())
     }
 
     /// Fetches a version that does not show yet into a container of its own, and says whether all of
