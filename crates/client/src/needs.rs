@@ -139,8 +139,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn inspect(&self, nodes: Vec<FileId>, entries: Vec<(FileId, Name)>) -> Result<(), Error> {
+        self.inspect_as(Class::Interactive, nodes, entries).await
+    }
+
+    pub(crate) async fn inspect_as(
+        &self,
+        class: Class,
+        nodes: Vec<FileId>,
+        entries: Vec<(FileId, Name)>,
+    ) -> Result<(), Error> {
         let request = Request::Inspect { nodes, entries };
-        match self.ask(Class::Interactive, request).await? {
+        match self.ask(class, request).await? {
             Response::Inspected(states) => {
                 let changed = {
                     let mut core = self.core();

@@ -2,7 +2,7 @@
 //! long as was said, and never so that a change of somebody else's is lost by it.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{Consistency, OpenFlags, PolicyReport, RenameFlag, WantedMode};
+use client::{Consistency, OpenFlags, PolicyReport, RenameFlag, Settling, WantedMode};
 use model::{FileId, Kind, Name};
 use protocol::Mode;
 use replica::Limits;
@@ -314,6 +314,96 @@ fn in_connected_mode_what_is_bounded_is_current() {
         scene.ada_settles().await;
         scene.room.clock.sleep(SECOND).await;
         assert_reads(&scene.bob(), "docs/b", 9, 40_000).await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn small_files_that_are_pinned_or_refreshed_come_several_with_one_answer() {
+    const FILES: usize = 60;
+    sim::run::paused(async {
+        let scene = Scene::new(10, Consistency::Manual).await;
+        let asked = || {
+            let lines = scene.room.trace.lines();
+            lines.iter().filter(|line| line.contains(" 1>origin ")).count()
+        };
+        let path = |file| format!("docs/small-{file}");
+        for file in 0..FILES {
+            create(&scene.ada(), &path(file), 100 + file as u64, 2_000).await;
+        }
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 5).await;
+        let (docs, before) = (find(&scene.bob(), "docs").await, asked());
+        scene.bob().pin(docs, 0, true).unwrap();
+        for _ in 0..60 {
+            scene.room.clock.sleep(SECOND).await;
+            let report = scene.bob().pins_report(0).unwrap();
+            if report.unknown == 0 && report.lacking_bytes == 0 && report.pins[0].files > 60 {
+                break;
+            }
+        }
+        let pinned = asked() - before;
+        assert!(pinned < FILES / 2, "{pinned}");
+        for file in 0..FILES {
+            assert_reads(&scene.bob(), &path(file), 100 + file as u64, 2_000).await;
+        }
+        for file in 0..FILES {
+            store(&scene.ada(), &path(file), 200 + file as u64, 1_900).await;
+        }
+        scene.ada_settles().await;
+        scene.until(30, |report| report.stale.len() == FILES).await;
+        let before = asked();
+        scene.bob().refresh(docs, true).unwrap();
+        scene.until(60, |report| report.stale.is_empty()).await;
+        let refreshed = asked() - before;
+        assert!(refreshed < FILES / 2, "{refreshed}");
+        let before = asked();
+        for file in 0..FILES {
+            assert_reads(&scene.bob(), &path(file), 200 + file as u64, 1_900).await;
+        }
+        assert!(asked() - before < 5, "all of it is here");
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn what_would_take_long_fails_at_once_until_it_is_here_or_allowed() {
+    sim::run::paused(async {
+        let scene = Scene::new(11, Consistency::Strict).await;
+        let docs = find(&scene.bob(), "docs").await;
+        scene.bob().set_ask_above(docs, Some(20)).unwrap();
+        create(&scene.ada(), "docs/film", 7, 4_000_000).await;
+        create(&scene.ada(), "docs/clip", 8, 3_000_000).await;
+        create(&scene.ada(), "docs/note", 9, 3_000).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 5).await;
+        let fails = async |path: &str| {
+            let before = scene.room.clock.moment();
+            let failed = matches!(fetch(&scene.bob(), path).await, Outcome::Failed(_));
+            failed && scene.room.clock.moment().since(before) < SECOND * 5
+        };
+        assert!(fails("docs/film").await && fails("docs/clip").await);
+        assert_reads(&scene.bob(), "docs/note", 9, 3_000).await;
+        let report = scene.bob().misses_report().unwrap();
+        let asks = report.iter().map(|miss| (miss.path.as_deref(), miss.size, miss.times));
+        let asks: Vec<_> = asks.collect();
+        let (film, clip) = (Some("docs/film"), Some("docs/clip"));
+        assert_eq!(asks, [(film, 4_000_000, 1), (clip, 3_000_000, 1)]);
+        assert!(report.iter().all(|miss| miss.asks_secs > Some(20)), "{report:?}");
+        // What was stored here is here; what is written to is not waited for.
+        store(&scene.bob(), "docs/film", 10, 5_000).await;
+        assert_reads(&scene.bob(), "docs/film", 10, 5_000).await;
+        let clip = find(&scene.bob(), "docs/clip").await;
+        assert_eq!(scene.bob().settle_misses(Some(clip), Settling::Fetch), 1);
+        for _ in 0..600 {
+            scene.room.clock.sleep(SECOND).await;
+            if scene.bob().misses_report().unwrap().iter().all(|miss| !miss.coming) {
+                break;
+            }
+        }
+        let misses = scene.bob().status().cache.misses;
+        assert_reads(&scene.bob(), "docs/clip", 8, 3_000_000).await;
+        assert_eq!(scene.bob().status().cache.misses, misses, "all of it is here");
         scene.room.network.close();
     });
 }

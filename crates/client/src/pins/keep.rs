@@ -15,12 +15,14 @@ use protocol::{Class, Upstream};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Containers, Durability, Read};
-use volume::partial::Changed;
+use volume::partial::{Changed, Missing};
 
 /// How often it is looked whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Rows that are written, or looked at, in one transaction.
 const PAGE_ROWS: usize = 1_024;
+/// Nodes that are asked for at once.
+const NODES_AT_ONCE: usize = 64;
 /// Needs of one look; more than any has.
 const TRIES_MAX: usize = 64;
 
@@ -254,6 +256,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while let Some(directory) = walk.directories.pop() {
             for page in self.get_listed(directory).await?.chunks(PAGE_ROWS) {
                 self.mark_all(page, walk.mark)?;
+                self.learn_nodes(page).await?;
                 for file in page {
                     let now = self.inner.world.clock.moment();
                     let overtaken = yields && self.pins().is_overtaken(walk.pin, now);
@@ -270,6 +273,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         Ok(Some(walk.lacks | self.bring_rest(bringing).await))
+    }
+
+    /// Asks for the nodes of these that are not known, several at once.
+    async fn learn_nodes(&self, files: &[FileId]) -> Result<(), Error> {
+        let unknown = self
+            .look_at_pinned(|client| {
+                client.view(|tree| {
+                    let is_unknown =
+                        |file: &&FileId| matches!(tree.node(**file), Err(Missing::Node(_)));
+                    Ok(files.iter().filter(is_unknown).copied().collect::<Vec<_>>())
+                })
+            })
+            .await?;
+        for some in unknown.chunks(NODES_AT_ONCE) {
+            self.inspect_as(Class::Prefetch, some.to_vec(), Vec::new()).await?;
+        }
+        Ok(())
     }
 
     fn mark_all(&self, files: &[FileId], mark: Mark) -> Result<(), Error> {
