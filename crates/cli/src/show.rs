@@ -68,6 +68,10 @@ pub fn status(status: &Status) -> String {
         let files = count(status.misses, "file");
         line("missed", &format!("{files} (farfs misses)"));
     }
+    if status.stale > 0 {
+        let files = count(status.stale, "file");
+        line("stale", &format!("{files} out of date by policy (farfs policy --stale)"));
+    }
     if let Some(limited) = limits::in_short(status) {
         line("limits", &limited);
     }
@@ -341,6 +345,7 @@ pub mod tests {
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),
             misses: 0,
+            stale: 2,
         }
     }
 
@@ -386,6 +391,7 @@ pub mod tests {
   kernel    reads large cached files that nobody may write to by itself: 1 file now
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received
+  stale     2 files out of date by policy (farfs policy --stale)
   wire      100 bytes sent, 50 bytes received
   state     /state (process 7)
 ";

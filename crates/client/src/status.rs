@@ -124,6 +124,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             passthrough: self.passthrough(),
             pins: self.pins().status(),
             misses: self.misses().len(),
+            stale: self.stale_files(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             damage: self.damage(),
             wanted: missing_above,

@@ -89,9 +89,13 @@ pub struct Status {
     /// What the user wants to have here.
     #[serde(default)]
     pub pins: PinsStatus,
-    /// Files that programs wanted while there was no link, and that were not here.
+    /// Files that programs wanted and that were not here: there was no link, or it would have taken
+    /// longer than their policy allows.
     #[serde(default)]
     pub misses: u64,
+    /// Files that changed elsewhere and show as they were, by their policy.
+    #[serde(default)]
+    pub stale: u64,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
     /// Contents that this machine's disk did not keep, the oldest first.

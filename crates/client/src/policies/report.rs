@@ -143,6 +143,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(report)
     }
 
+    /// Files that show as they were.
+    pub(crate) fn stale_files(&self) -> u64 {
+        self.policies().stale.len() as u64
+    }
+
     /// Whether a file shows as it was, and how long ago it was known to be so.
     pub(crate) fn stale_for(&self, file: FileId) -> Option<Option<u64>> {
         if !self.inner.keeping.choosing.is_stale() {

@@ -249,6 +249,7 @@ mod tests {
     fn golden_rows_of_nodes_still_read() {
         let up = UpNode { seq: Seq(7), epoch: 2, node: Some(node()) };
         let gone = UpNode { seq: Seq(8), epoch: 3, node: None };
+        let gone_too = gone.clone();
         let local = LocalNode { number: 9, node: Some(node()) };
         let removed = LocalNode { number: 10, node: None };
         let (over, at) = (Time { secs: 1, nanos: 2 }, Time { secs: 3, nanos: 4 });
@@ -264,6 +265,7 @@ mod tests {
             ),
             ("0182f6810a", NodeRow { local: Some(removed), ..NodeRow::default() }),
             ("0183f6f682820102820304", NodeRow { accessed: Some(accessed), ..NodeRow::default() }),
+            ("0184f6f6f6820803", NodeRow { held: Some(gone_too), ..NodeRow::default() }),
         ] {
             assert_eq!(hex(&row.encode()), golden);
             assert_eq!(NodeRow::decode(&read(golden)).unwrap(), row);
@@ -274,12 +276,14 @@ mod tests {
     fn golden_rows_of_entries_still_read() {
         let up = UpEntry { seq: Seq(7), epoch: 2, file: Some(FileId(5)) };
         let free = UpEntry { seq: Seq(8), epoch: 3, file: None };
+        let held = UpEntry { seq: Seq(9), epoch: 2, file: Some(FileId(7)) };
         let local = LocalEntry { number: 9, file: Some(FileId(6)) };
         let removed = LocalEntry { number: 10, file: None };
         for (golden, row) in [
             ("018183070205", EntryRow { up: Some(up), ..EntryRow::default() }),
             ("0182820803820906", EntryRow { up: Some(free), local: Some(local), held: None }),
             ("0182f6810a", EntryRow { local: Some(removed), ..EntryRow::default() }),
+            ("018383070205f683090207", EntryRow { up: Some(up), held: Some(held), local: None }),
         ] {
             assert_eq!(hex(&row.encode()), golden);
             assert_eq!(EntryRow::decode(&read(golden)).unwrap(), row);
