@@ -80,6 +80,7 @@ mod upkeep;
 mod verdicts;
 mod waiters;
 mod worth;
+mod xattrs;
 
 /// Pending updates that are kept in memory, unless there is a reason for another number.
 pub use plan::PLAN_CHUNKS_MAX;

@@ -9,11 +9,10 @@ use crate::files::Files;
 use crate::past::entry_or_past;
 use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
-    Setting, Step, Stop, XattrFlag,
+    Setting, Step, Stop,
 };
 use model::{
-    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Effects, FileId, Kind, Name, Node, Time,
-    Update, View, Whiteout,
+    AttributeChange, Change, Effects, FileId, Kind, Name, Node, Time, Update, View, Whiteout,
 };
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
@@ -21,8 +20,6 @@ use std::time::Duration;
 use store::{Containers, StoreError, Write};
 use volume::partial::Tree;
 
-/// The largest value of an extended attribute, as Linux has it.
-const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Attributes that are set on a file that is being written leave without its contents after this.
 const HELD_BACK: Duration = Duration::from_millis(50);
 /// How long totals are believed.
@@ -370,57 +367,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         })?;
         self.after_change()?;
         Ok(done)
-    }
-
-    /// The value of an extended attribute.
-    pub fn xattr(&self, file: FileId, name: &[u8]) -> Step<Vec<u8>> {
-        let xattrs = self.node(file)?.xattrs.unwrap_or_default();
-        let value = xattrs.get(&minicbor::bytes::ByteVec::from(name.to_vec()));
-        value.map(|value| value.to_vec()).ok_or(Objection::NoAttribute.into())
-    }
-
-    /// The names of all extended attributes.
-    pub fn xattrs(&self, file: FileId) -> Step<Vec<Vec<u8>>> {
-        let xattrs = self.node(file)?.xattrs.unwrap_or_default();
-        Ok(xattrs.into_keys().map(Vec::from).collect())
-    }
-
-    pub fn set_xattr(
-        &self,
-        caller: Caller,
-        file: FileId,
-        name: &[u8],
-        value: &[u8],
-        flag: XattrFlag,
-    ) -> Step<Done<()>> {
-        if value.len() > XATTR_BYTES_MAX {
-            return Err(Error::AttributeTooLarge.into());
-        }
-        if [ACL_ACCESS, ACL_DEFAULT].contains(&name) && Acl::read(value).is_none() {
-            return Err(Objection::Invalid.into());
-        }
-        match (flag, self.xattr(file, name)) {
-            (XattrFlag::Create, Ok(_)) => return Err(Error::AttributeExists.into()),
-            (_, Err(Stop::Need(need))) => return Err(Stop::Need(need)),
-            (XattrFlag::Replace, Err(error)) => return Err(error),
-            _ => {}
-        }
-        let change =
-            Change::SetXattr { file, name: name.to_vec().into(), value: value.to_vec().into() };
-        self.change_xattr(caller, file, &change)
-    }
-
-    pub fn remove_xattr(&self, caller: Caller, file: FileId, name: &[u8]) -> Step<Done<()>> {
-        let change = Change::RemoveXattr { file, name: name.to_vec().into() };
-        self.change_xattr(caller, file, &change)
-    }
-
-    fn change_xattr(&self, caller: Caller, file: FileId, change: &Change) -> Step<Done<()>> {
-        if self.change_unborn(caller.uid, file, change)? {
-            return Ok(Done { value: (), wait: None });
-        }
-        let done = self.change(caller.uid, |_, _| Ok(change.clone()), |_, _| Ok(()))?;
-        Ok(Done { value: (), wait: done.wait })
     }
 
     /// What `statfs` shows: the origin's totals as last told.

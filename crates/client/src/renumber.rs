@@ -101,7 +101,10 @@ fn rewrite(update: &Update, anew: &Anew) -> Update {
             id(file);
             stamp(expects);
         }
-        Change::SetXattr { file, .. } | Change::RemoveXattr { file, .. } => id(file),
+        Change::SetXattr { file, expects, .. } | Change::RemoveXattr { file, expects, .. } => {
+            id(file);
+            expects.iter_mut().for_each(stamp);
+        }
     }
     update
 }

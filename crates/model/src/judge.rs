@@ -123,18 +123,14 @@ impl<V: View> Case<'_, V> {
                 set_attributes(&mut node, self.update, set);
                 self.put(*file, node)
             }
-            Change::SetXattr { file, name, value } => {
+            Change::SetXattr { file, name, value, .. } => {
                 let mut node = go!(self.node(*file));
-                let mode = node.mode;
                 set_xattr(&mut node, name, value);
-                if node.mode != mode {
-                    // Whoever goes by the stamp of the mode learns of it, and is told apart.
-                    node.attributes_stamp = self.update.stamp;
-                }
+                node.attributes_stamp = self.update.stamp;
                 node.ctime = self.update.at;
                 self.put(*file, node)
             }
-            Change::RemoveXattr { file, name } => self.remove_xattr(*file, name),
+            Change::RemoveXattr { file, name, .. } => self.remove_xattr(*file, name),
         }
     }
 
@@ -307,6 +303,7 @@ impl<V: View> Case<'_, V> {
             return Ok(Err(Problem::NoXattr(file)));
         }
         node.xattrs = node.xattrs.filter(|xattrs| !xattrs.is_empty());
+        node.attributes_stamp = self.update.stamp;
         node.ctime = self.update.at;
         self.put(file, node)
     }

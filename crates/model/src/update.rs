@@ -109,7 +109,7 @@ pub enum Change {
         #[n(2)]
         set: AttributeChange,
     },
-    /// Expects nothing: the last one wins, as among processes of one machine.
+    /// The last one wins, as among processes of one machine.
     #[n(6)]
     SetXattr {
         #[n(0)]
@@ -118,6 +118,10 @@ pub enum Change {
         name: ByteVec,
         #[n(2)]
         value: ByteVec,
+        /// The stamp of the attributes that its writer saw: what others set since and this sets
+        /// otherwise is told of. None: nobody knows.
+        #[n(3)]
+        expects: Option<Stamp>,
     },
     #[n(7)]
     RemoveXattr {
@@ -125,6 +129,9 @@ pub enum Change {
         file: FileId,
         #[n(1)]
         name: ByteVec,
+        /// As in `SetXattr`.
+        #[n(2)]
+        expects: Option<Stamp>,
     },
 }
 
@@ -246,7 +253,11 @@ mod tests {
     }
 
     fn set(file: u64) -> Update {
-        update(Change::RemoveXattr { file: FileId(file), name: ByteVec::from(vec![1]) })
+        update(Change::RemoveXattr {
+            file: FileId(file),
+            name: ByteVec::from(vec![1]),
+            expects: None,
+        })
     }
 
     #[test]

@@ -358,16 +358,17 @@ impl Log<'_> {
         let Some(before) = self.last_of(file).filter(|before| self.may_both(*before, at)) else {
             return;
         };
-        let name = |update: &Update| match &update.change {
-            Change::SetXattr { name, .. } => Some(name.clone()),
-            _ => None,
-        };
-        let (earlier, later) = (name(self.update(before)), name(self.update(at)));
+        let (first, mut then) = (self.update(before).clone(), self.update(at).clone());
+        let Change::SetXattr { name: earlier, expects: base, .. } = first.change else { return };
+        let Change::SetXattr { name: later, expects, .. } = &mut then.change else { return };
         // Those of the system change the mode too.
-        let is_plain = later.as_ref().is_some_and(|name| !name.starts_with(b"system."));
-        if is_plain && earlier == later {
-            self.cancel(before);
+        if earlier != *later || later.starts_with(b"system.") {
+            return;
         }
+        // What the first had seen; a record of an earlier version says nothing of it.
+        *expects = expects.and(base);
+        self.cancel(before);
+        self.rewrite(at, then);
     }
 
     /// The last update about a file that is left.

@@ -227,11 +227,12 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
             mode(file, node(file).attributes_stamp, 0o600 + u16::from(draw.d % 64))
         }
         12 => Change::SetXattr {
-            file: entry?.1,
+            file: entry.as_ref()?.1,
             name: b"user.x".to_vec().into(),
             value: vec![draw.d].into(),
+            expects: Some(node(entry?.1).attributes_stamp),
         },
-        _ => Change::RemoveXattr { file: entry?.1, name: b"user.x".to_vec().into() },
+        _ => Change::RemoveXattr { file: entry?.1, name: b"user.x".to_vec().into(), expects: None },
     })
 }
 

@@ -13,6 +13,7 @@ mod decide;
 mod group;
 mod quota;
 mod redirect;
+mod settings;
 mod vet;
 
 pub(crate) use alone::take_alone;

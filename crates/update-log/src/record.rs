@@ -160,7 +160,11 @@ mod tests {
             stamp: Stamp::new(ReplicaId(3), 9),
             uid: 1000,
             at: Time { secs: -1, nanos: 5 },
-            change: Change::RemoveXattr { file: FileId(7), name: b"user.x".to_vec().into() },
+            change: Change::RemoveXattr {
+                file: FileId(7),
+                name: b"user.x".to_vec().into(),
+                expects: None,
+            },
         };
         for record in [
             Record::Update(update),
@@ -326,11 +330,24 @@ mod tests {
             ),
             (
                 "018200818482030a1903e88201028206830546757365722e7841ff",
-                Change::SetXattr { file, name: xattr(), value: vec![0xff].into() },
+                Change::SetXattr { file, name: xattr(), value: vec![0xff].into(), expects: None },
             ),
             (
                 "018200818482030a1903e88201028207820546757365722e78",
-                Change::RemoveXattr { file, name: xattr() },
+                Change::RemoveXattr { file, name: xattr(), expects: None },
+            ),
+            (
+                "018200818482030a1903e88201028206840546757365722e7841ff820309",
+                Change::SetXattr {
+                    file,
+                    name: xattr(),
+                    value: vec![0xff].into(),
+                    expects: Some(expects),
+                },
+            ),
+            (
+                "018200818482030a1903e88201028207830546757365722e78820309",
+                Change::RemoveXattr { file, name: xattr(), expects: Some(expects) },
             ),
         ] {
             let stamp = Stamp::new(ReplicaId(3), 10);

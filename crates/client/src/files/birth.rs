@@ -288,10 +288,15 @@ fn what_differs(file: FileId, made: &Node, wanted: &Node) -> Vec<Change> {
     let (there, wished) =
         (made.xattrs.as_ref().unwrap_or(&none), wanted.xattrs.as_ref().unwrap_or(&none));
     for name in there.keys().filter(|name| !wished.contains_key(*name)) {
-        changes.push(Change::RemoveXattr { file, name: name.clone() });
+        changes.push(Change::RemoveXattr { file, name: name.clone(), expects: None });
     }
     for (name, value) in wished.iter().filter(|(name, value)| there.get(*name) != Some(*value)) {
-        changes.push(Change::SetXattr { file, name: name.clone(), value: value.clone() });
+        changes.push(Change::SetXattr {
+            file,
+            name: name.clone(),
+            value: value.clone(),
+            expects: None,
+        });
     }
     let set = AttributeChange {
         mode: (made.mode != wanted.mode || !changes.is_empty()).then_some(wanted.mode),

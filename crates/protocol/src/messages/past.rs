@@ -1,6 +1,7 @@
 //! Earlier states of a volume: snapshots, the versions of a file, and bringing one back.
 //! From: DESIGN, "Updates": the origin can answer as of any position that is still needed.
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{BadSnapshotName, Kind, Name, ReplicaId, Seq, SnapshotId, Stamp, Time};
 
@@ -163,6 +164,50 @@ pub enum Clash {
     /// It was accepted while others used up a quota: it is there, beyond that.
     #[n(7)]
     Overrun,
+    /// Two set the same attribute to different values: the file has what the second set.
+    #[n(8)]
+    Attributes,
+}
+
+/// One attribute that two have set.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Setting {
+    #[n(0)]
+    pub what: Attribute,
+    /// What it was before both. None: that is not known any more.
+    #[n(1)]
+    pub was: Option<Value>,
+    /// What came first at the origin, and what came second.
+    #[n(2)]
+    pub theirs: Value,
+    #[n(3)]
+    pub mine: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum Attribute {
+    /// The low 12 bits of `st_mode`.
+    #[n(0)]
+    Mode,
+    #[n(1)]
+    Owner,
+    #[n(2)]
+    Group,
+    /// An extended attribute, by name; an access list is one.
+    #[n(3)]
+    Xattr(#[n(0)] ByteVec),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Value {
+    /// There was no such attribute.
+    #[n(0)]
+    Absent,
+    #[n(1)]
+    Number(#[n(0)] u32),
+    #[n(2)]
+    Bytes(#[n(0)] ByteVec),
 }
 
 /// Some conflicts, the oldest first.
@@ -205,6 +250,9 @@ pub struct ConflictInfo {
     /// The position from which on the file had the contents that both began from, if they are kept.
     #[n(9)]
     pub base_since: Option<Seq>,
+    /// Of attributes, what each of the two set. None: it is about something else.
+    #[n(10)]
+    pub settings: Option<Vec<Setting>>,
 }
 
 /// The newest first.

@@ -37,7 +37,11 @@ fn request() -> Vec<u8> {
     let set = AttributeChange { mode: Some(0o644), ..Default::default() };
     let updates = vec![
         update(Change::SetAttributes { file: FileId(5), expects: stamp(), set }),
-        update(Change::RemoveXattr { file: FileId(5), name: b"user.x".to_vec().into() }),
+        update(Change::RemoveXattr {
+            file: FileId(5),
+            name: b"user.x".to_vec().into(),
+            expects: None,
+        }),
     ];
     let submit = Submit {
         settled: 300,

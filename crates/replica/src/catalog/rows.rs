@@ -183,6 +183,7 @@ mod tests {
             device: "ada".into(),
             at,
             seq: Some(Seq(7)),
+            settings: None,
         };
         let golden = [
             hex(&encode(&volume)),

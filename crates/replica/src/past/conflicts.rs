@@ -7,11 +7,13 @@ use crate::take::{self, Conflict, conflicts_after};
 use crate::volumes::Volume;
 use model::{FileId, Name, Seq, Stamp, View};
 use protocol::past::{
-    CONFLICTS_TOLD_MAX, ConflictInfo, Conflicts, Found, NotFound, PATH_NAMES_MAX,
+    CONFLICTS_TOLD_MAX, ConflictInfo, Conflicts, Found, NotFound, PATH_NAMES_MAX, Setting, Value,
 };
 use store::Durability;
 use volume::whole::Whole;
 
+/// Values of attributes in one answer, about.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Versions of a file among which the base is looked for.
 const VERSIONS_MAX: usize = 10_000;
 
@@ -25,8 +27,15 @@ pub(super) fn list(
     let view = Whole::now(&*read, volume.id);
     let wanted = conflicts_max.clamp(1, CONFLICTS_TOLD_MAX) as usize;
     let mut found = conflicts_after(&*read, volume.id, after, wanted + 1)?;
-    let more = found.len() > wanted;
-    found.truncate(wanted);
+    let mut bytes = 0;
+    let fits = found.iter().take(wanted).take_while(|(_, conflict)| {
+        let before = bytes;
+        bytes += bytes_of(conflict);
+        before == 0 || bytes <= ANSWER_BYTES_MAX
+    });
+    let told = fits.count();
+    let more = found.len() > told;
+    found.truncate(told);
     let conflicts = found.into_iter().map(|(number, conflict)| info(&view, number, conflict));
     Ok(Found::Conflicts(Conflicts { conflicts: conflicts.collect::<Result<_>>()?, more }))
 }
@@ -42,21 +51,51 @@ pub(super) fn settle(inner: &Inner, volume: &Volume, number: u64) -> Result<Foun
     Ok(Found::Settled(number))
 }
 
+/// About, and of values of attributes alone: all else is small.
+fn bytes_of(conflict: &Conflict) -> usize {
+    let bytes = |value: &Value| match value {
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Absent | Value::Number(_) => 0,
+    };
+    let of = |setting: &Setting| {
+        setting.was.as_ref().map_or(0, bytes) + bytes(&setting.theirs) + bytes(&setting.mine)
+    };
+    conflict.settings.iter().flatten().map(of).sum::<usize>().max(1)
+}
+
 fn info(view: &Whole<'_>, number: u64, conflict: Conflict) -> Result<ConflictInfo> {
-    let mut path = names_of(view, conflict.directory)?;
-    if let Some(path) = &mut path {
-        path.push(conflict.name.clone());
-    }
+    let path = path_of(view, &conflict)?;
     let aside = match &conflict.aside {
         Some((file, _, _)) => names_of(view, *file)?,
         None => None,
     };
     let base_since = match conflict.base {
-        Some(base) => since(view, conflict.file, base)?,
-        None => None,
+        Some(base) if conflict.settings.is_none() => since(view, conflict.file, base)?,
+        _ => None,
     };
-    let Conflict { clash, device, at, update, found, base, .. } = conflict;
-    Ok(ConflictInfo { number, clash, path, aside, device, at, update, found, base, base_since })
+    let Conflict { clash, device, at, update, found, base, settings, .. } = conflict;
+    Ok(ConflictInfo {
+        number,
+        clash,
+        path,
+        aside,
+        device,
+        at,
+        update,
+        found,
+        base,
+        base_since,
+        settings,
+    })
+}
+
+/// Where what has the name is, or was to be; of attributes, the file itself.
+fn path_of(view: &Whole<'_>, conflict: &Conflict) -> Result<Option<Vec<Name>>> {
+    if conflict.settings.is_some() {
+        return names_of(view, conflict.file);
+    }
+    let path = names_of(view, conflict.directory)?;
+    Ok(path.map(|path| path.into_iter().chain([conflict.name.clone()]).collect()))
 }
 
 /// The names that lead to a file now, one way. None: it has none any more.

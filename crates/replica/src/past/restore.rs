@@ -379,13 +379,16 @@ impl Restoring {
             (node.xattrs.clone().unwrap_or_default(), present.xattrs.unwrap_or_default());
         let mut changed = false;
         for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
-            self.apply(committer, Change::RemoveXattr { file: now, name: name.clone() })?;
+            self.apply(
+                committer,
+                Change::RemoveXattr { file: now, name: name.clone(), expects: None },
+            )?;
             changed = true;
         }
         for (name, value) in wanted.iter().filter(|(name, value)| found.get(*name) != Some(*value))
         {
             let (name, value) = (name.clone(), value.clone());
-            self.apply(committer, Change::SetXattr { file: now, name, value })?;
+            self.apply(committer, Change::SetXattr { file: now, name, value, expects: None })?;
             changed = true;
         }
         let present = there(committer)?;

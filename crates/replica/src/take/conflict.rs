@@ -5,6 +5,7 @@ use crate::error::Result;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, Seq, Stamp, Time};
 pub use protocol::past::Clash;
+use protocol::past::Setting;
 use std::collections::BTreeSet;
 use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
@@ -49,6 +50,9 @@ pub struct Conflict {
     /// None: the update was not done.
     #[n(10)]
     pub seq: Option<Seq>,
+    /// Of attributes, what each of the two set.
+    #[n(11)]
+    pub settings: Option<Vec<Setting>>,
 }
 
 pub(super) fn record(write: &mut dyn Write, volume: VolumeId, conflict: &Conflict) -> Result<()> {
@@ -112,8 +116,8 @@ pub(crate) fn contents_of_conflicts(
         from = [last, &[0][..]].concat();
         for (_, value) in &rows {
             let conflict: Conflict = decode(|| format!("a conflict of {volume}"), value)?;
-            if conflict.clash == Clash::Overrun {
-                // Nothing was kept beside anything.
+            if matches!(conflict.clash, Clash::Overrun | Clash::Attributes) {
+                // No contents were kept beside any.
                 continue;
             }
             let stamps = [Some(conflict.update), conflict.found, conflict.base];

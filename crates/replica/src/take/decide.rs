@@ -8,6 +8,7 @@
 use super::aside::{Mark, free_name, nearest};
 use super::conflict::{Clash, Conflict};
 use super::redirect::Redirect;
+use super::settings;
 use crate::error::Result;
 use model::{
     Change, Contents, Effects, FileId, Kind, Name, Node, Problem, Seq, Stamp, Time, Update, View,
@@ -54,6 +55,9 @@ pub(super) struct Kept {
 
 pub(super) fn decide(desk: &mut Desk<'_, '_>, update: &Update) -> Result<Decision> {
     let problem = match judge(update, &desk.view())? {
+        Ok(_) | Err(Problem::AttributesChanged { .. }) if settings::is_late(desk, update)? => {
+            return settings::decide(desk, update);
+        }
         // Somebody who waits looks at what is there now.
         Ok(effects) if desk.strict => return Ok(Decision::Take(effects)),
         Ok(effects) => {
@@ -77,17 +81,12 @@ pub(super) fn decide(desk: &mut Desk<'_, '_>, update: &Update) -> Result<Decisio
             beside(desk, update, *parent, *parent, name, Clash::Name, &problem)
         }
         (Change::Rename { exchange: false, .. }, _) => rename(desk, update, &problem),
-        (Change::SetAttributes { file, set, .. }, Problem::AttributesChanged { found, .. }) => {
-            // The last one wins, as among processes of one machine.
-            let change = Change::SetAttributes { file: *file, expects: *found, set: set.clone() };
-            as_changed(desk, update, change, &problem)
-        }
         _ => Ok(refuse(&problem)),
     }
 }
 
 impl Desk<'_, '_> {
-    fn view(&self) -> Whole<'_> {
+    pub(super) fn view(&self) -> Whole<'_> {
         self.committer.view()
     }
 }
@@ -428,7 +427,7 @@ fn mark<'a>(desk: &Desk<'a, '_>, update: &Update) -> Mark<'a> {
 }
 
 /// A conflict with what is known at once; the rest follows when it is recorded.
-fn conflict(
+pub(super) fn conflict(
     clash: Clash,
     update: &Update,
     file: FileId,
@@ -447,6 +446,7 @@ fn conflict(
         device: String::new(),
         at: Time::default(),
         seq: None::<Seq>,
+        settings: None,
     }
 }
 

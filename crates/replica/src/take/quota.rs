@@ -3,8 +3,9 @@
 //! accepted already, when its writer knew of room, is taken all the same, and listed.
 
 use super::conflict::{Clash, Conflict};
+use super::settings::named;
 use crate::error::Result;
-use model::{Allowance, Change, Effects, FileId, Growths, Name, Quota, Seq, Time, Update};
+use model::{Allowance, Change, Effects, Growths, Quota, Seq, Time, Update};
 use volume::whole::{Committer, Whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,7 @@ pub(crate) fn exceeds(committer: &Committer<'_>, quota: &Quota, effects: &Effect
 
 /// What is told of an update that was taken beyond a quota.
 pub(super) fn overrun(view: &Whole<'_>, update: &Update) -> Result<Conflict> {
-    let named = |file: FileId| -> Result<(FileId, Name)> {
-        let found = view.names(file, 1)?.into_iter().next();
-        let nameless = || (FileId::ROOT, Name::new("?").expect("a question mark is a name"));
-        Ok(found.unwrap_or_else(nameless))
-    };
+    let named = |file| named(view, file);
     let (file, (directory, name)) = match &update.change {
         Change::Make { parent, name, file, .. } | Change::Link { parent, name, file } => {
             (*file, (*parent, name.clone()))
@@ -64,5 +61,6 @@ pub(super) fn overrun(view: &Whole<'_>, update: &Update) -> Result<Conflict> {
         device: String::new(),
         at: Time::default(),
         seq: None::<Seq>,
+        settings: None,
     })
 }

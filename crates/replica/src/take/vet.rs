@@ -75,7 +75,7 @@ mod tests {
 
     fn set(name: &[u8], value: &[u8]) -> Result<(), Objection> {
         let (name, value) = (name.to_vec().into(), value.to_vec().into());
-        let change = Change::SetXattr { file: FileId::ROOT, name, value };
+        let change = Change::SetXattr { file: FileId::ROOT, name, value, expects: None };
         vet(&Update { stamp: Stamp::default(), uid: 0, at: Time::default(), change })
     }
 

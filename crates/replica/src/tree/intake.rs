@@ -213,8 +213,8 @@ impl Keeper {
         let set = attributes(known, &now, held.contents != known.contents);
         for (name, value) in xattr_changes(known.xattrs.as_ref(), xattrs.as_ref()) {
             let change = match value {
-                Some(value) => Change::SetXattr { file, name, value },
-                None => Change::RemoveXattr { file, name },
+                Some(value) => Change::SetXattr { file, name, value, expects: Some(expects) },
+                None => Change::RemoveXattr { file, name, expects: Some(expects) },
             };
             steps.push(Step::new(change, uid, Agree::Nothing));
         }
@@ -385,7 +385,7 @@ fn made(
         steps.push(Step::new(make, stat.uid, agree));
     }
     for (name, value) in xattrs.into_iter().flatten() {
-        let change = Change::SetXattr { file, name, value };
+        let change = Change::SetXattr { file, name, value, expects: None };
         steps.push(Step::new(change, stat.uid, Agree::Nothing));
     }
 }
@@ -401,11 +401,12 @@ fn undo_handed_down(
     let kind = kind(held.stat.sort);
     if matches!(kind, Kind::File | Kind::Directory) && !has(ACL_ACCESS) {
         let value = Acl::of_mode(held.stat.mode).to_bytes().into();
-        let change = Change::SetXattr { file, name: ACL_ACCESS.to_vec().into(), value };
+        let change =
+            Change::SetXattr { file, name: ACL_ACCESS.to_vec().into(), value, expects: None };
         steps.push(Step::new(change, held.stat.uid, Agree::Nothing));
     }
     if kind == Kind::Directory && !has(ACL_DEFAULT) {
-        let change = Change::RemoveXattr { file, name: ACL_DEFAULT.to_vec().into() };
+        let change = Change::RemoveXattr { file, name: ACL_DEFAULT.to_vec().into(), expects: None };
         steps.push(Step::new(change, held.stat.uid, Agree::Nothing));
     }
 }

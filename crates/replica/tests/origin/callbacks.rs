@@ -278,6 +278,7 @@ async fn what_is_too_much_for_one_notice_comes_with_the_next_renewal() {
         file,
         name: b"user.large".to_vec().into(),
         value: vec![1; 60_000].into(),
+        expects: None,
     };
     let updates = files.iter().map(|file| ada.update(large(*file))).collect();
     let submitted = ada.submit_all(false, updates, None).await.unwrap();

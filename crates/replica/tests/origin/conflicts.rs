@@ -286,14 +286,14 @@ async fn a_rename_does_not_replace_an_update_that_its_writer_never_saw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_settings_of_attributes_the_last_wins() {
+async fn of_two_settings_of_one_attribute_the_last_wins_and_both_are_listed() {
     let party = Party::new();
     let (mut ada, mut bob, file, _) = two_with(&party, "a", "text").await;
     let made = Stamp::new(ada.replica, 1);
     ada.replay(mode_of(file, made, 0o600)).await;
     assert!(matches!(bob.replay(mode_of(file, made, 0o640)).await, Verdict::Taken(_)));
     assert_eq!(bob.node(file).await.unwrap().mode, 0o640);
-    assert!(party.conflicts().is_empty());
+    assert_eq!(party.conflicts(), ["Attributes a by bob"], "both values are listed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ mod party;
 mod past;
 mod restart;
 mod sessions;
+mod settings;
 mod taking;
 mod tree;
 mod tree_barred;

@@ -24,15 +24,15 @@ async fn updates_get_positions_in_their_order() {
 async fn a_batch_that_is_sent_again_is_taken_once_and_gets_the_same_verdicts() {
     let party = Party::new();
     let mut ada = party.join("ada").await;
-    let (file, make) = ada.making(FileId::ROOT, "a", Kind::File);
+    let (_, make) = ada.making(FileId::ROOT, "a", Kind::File);
     let (_, again) = ada.making(FileId::ROOT, "a", Kind::Symlink);
     let batch = vec![
         ada.update(make),
-        ada.update(mode_of(file, Stamp::default(), 0o600)),
+        ada.update(mode_of(FileId(u64::MAX / 2), Stamp::default(), 0o600)),
         ada.update(again),
     ];
     let first = ada.submit_all(true, batch.clone(), None).await.unwrap();
-    let refused = [Objection::Changed, Objection::Invalid].map(Verdict::Refused);
+    let refused = [Objection::NoEntry, Objection::Invalid].map(Verdict::Refused);
     assert_eq!(first.verdicts[1..], refused, "a link without a target is not valid");
     let second = ada.submit_all(true, batch.clone(), None).await.unwrap();
     assert_eq!(second, first);
@@ -217,6 +217,7 @@ async fn what_no_file_system_would_do_is_not_valid() {
         file,
         name: b"user.x".to_vec().into(),
         value: vec![1; value].into(),
+        expects: None,
     };
     for change in [bad_mode, no_target, xattr(70_000)] {
         let verdict = ada.replay(change.clone()).await;
@@ -224,7 +225,7 @@ async fn what_no_file_system_would_do_is_not_valid() {
     }
     for n in 0..2 {
         let name = format!("user.{n}").into_bytes().into();
-        let more = Change::SetXattr { file, name, value: vec![1; 60_000].into() };
+        let more = Change::SetXattr { file, name, value: vec![1; 60_000].into(), expects: None };
         assert!(matches!(ada.replay(more).await, Verdict::Taken(_)));
     }
     assert_eq!(ada.replay(xattr(60_000)).await, Verdict::Refused(Objection::NoSpace));

@@ -66,7 +66,7 @@ async fn access_lists_are_carried_over_both_ways() {
     let mut ada = yard.party.join("ada").await;
     let (_, file, _) = yard.find("a").unwrap();
     let (name, value) = (ACL_ACCESS.to_vec().into(), shared(8, 4).into());
-    ada.replay(Change::SetXattr { file, name, value }).await;
+    ada.replay(Change::SetXattr { file, name, value, expects: None }).await;
     let (list, mode) = same(&mut yard, "a", ACL_ACCESS).await;
     assert_eq!((list, mode), (Some(shared(8, 4)), 0o640));
 
@@ -75,7 +75,7 @@ async fn access_lists_are_carried_over_both_ways() {
     assert_eq!((list, mode), (Some(shared(8, 2)), 0o620), "the mask follows the mode");
 
     let mut ada = yard.party.join("ada").await;
-    ada.replay(Change::RemoveXattr { file, name: ACL_ACCESS.to_vec().into() }).await;
+    ada.replay(Change::RemoveXattr { file, name: ACL_ACCESS.to_vec().into(), expects: None }).await;
     let (list, mode) = same(&mut yard, "a", ACL_ACCESS).await;
     assert_eq!((list, mode), (None, 0o620));
 }
@@ -86,7 +86,7 @@ async fn what_a_device_makes_has_its_list_in_the_tree_from_the_first() {
     let mut ada = yard.party.join("ada").await;
     let (file, _) = ada.write_new(FileId::ROOT, "a", "hers").await;
     let (name, value) = (ACL_ACCESS.to_vec().into(), shared(7, 6).into());
-    ada.replay(Change::SetXattr { file, name, value }).await;
+    ada.replay(Change::SetXattr { file, name, value, expects: None }).await;
     let (list, mode) = same(&mut yard, "a", ACL_ACCESS).await;
     assert_eq!((list, mode), (Some(shared(7, 6)), 0o660));
 }

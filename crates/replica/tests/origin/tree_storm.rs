@@ -395,8 +395,13 @@ impl Storm {
                 let Some(node) = self.ada.node(file).await else { return };
                 let name = b"user.k".to_vec().into();
                 let change = match is_set {
-                    true => Change::SetXattr { file, name, value: b"there".to_vec().into() },
-                    false => Change::RemoveXattr { file, name },
+                    true => Change::SetXattr {
+                        file,
+                        name,
+                        value: b"there".to_vec().into(),
+                        expects: None,
+                    },
+                    false => Change::RemoveXattr { file, name, expects: None },
                 };
                 let has_some = own_xattr(&node).is_some();
                 if node.kind != Kind::Symlink && (*is_set || has_some) {

@@ -186,7 +186,7 @@ fn update(update: &Update) -> String {
         Change::SetXattr { file, name, .. } => {
             format!("set xattr {file} {}", String::from_utf8_lossy(name))
         }
-        Change::RemoveXattr { file, name } => {
+        Change::RemoveXattr { file, name, .. } => {
             format!("remove xattr {file} {}", String::from_utf8_lossy(name))
         }
     };

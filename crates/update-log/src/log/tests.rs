@@ -16,7 +16,7 @@ fn store(file: u64) -> Change {
 }
 
 fn remove_xattr(file: u64) -> Change {
-    Change::RemoveXattr { file: FileId(file), name: b"user.k".to_vec().into() }
+    Change::RemoveXattr { file: FileId(file), name: b"user.k".to_vec().into(), expects: None }
 }
 
 /// So few are kept in memory that nearly all are read from the journal.

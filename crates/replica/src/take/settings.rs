@@ -1,0 +1,199 @@
+//! Two who set the attributes of one file without knowing of each other.
+//! Holds: what only one of them set is as that one set it; of what both set the file has what came
+//! second, and both values are listed with what it was before; times alone are never listed.
+//! From: DESIGN, "Updates": an attribute update expects the stamp of the attributes that it saw.
+
+use super::conflict::{Clash, Conflict};
+use super::decide::{Decision, Desk, Kept, conflict};
+use crate::error::Result;
+use minicbor::bytes::ByteVec;
+use model::{
+    ACL_ACCESS, Acl, AttributeChange, Change, Effects, FileId, Name, Node, Seq, Stamp, Update,
+    View, judge,
+};
+use protocol::Objection;
+use protocol::past::{Attribute, Setting, Value};
+use volume::whole::Whole;
+
+/// Versions of a file among which the one is looked for that the writer saw.
+const VERSIONS_MAX: usize = 10_000;
+/// Of a mode, what an access list tells too.
+const PERMISSION_BITS: u16 = 0o777;
+
+/// Whether the update sets attributes which somebody has set since its writer saw them. Somebody who
+/// waits sets extended attributes over what is there, as processes of one machine do.
+pub(super) fn is_late(desk: &Desk<'_, '_>, update: &Update) -> Result<bool> {
+    let (file, expects) = match &update.change {
+        Change::SetAttributes { file, expects, .. } => (*file, *expects),
+        Change::SetXattr { file, expects: Some(expects), .. }
+        | Change::RemoveXattr { file, expects: Some(expects), .. }
+            if !desk.strict =>
+        {
+            (*file, *expects)
+        }
+        _ => return Ok(false),
+    };
+    Ok(desk.view().node(file)?.is_some_and(|node| node.attributes_stamp != expects))
+}
+
+pub(super) fn decide(desk: &Desk<'_, '_>, update: &Update) -> Result<Decision> {
+    let Some((file, expects)) = expectation(&update.change) else {
+        return Ok(Decision::Refuse(Objection::Invalid, None));
+    };
+    let view = desk.view();
+    let Some(there) = view.node(file)? else {
+        return Ok(Decision::Refuse(Objection::NoEntry, None));
+    };
+    let was = seen(&view, file, expects, update.stamp)?;
+    let (change, settings) = meet(&update.change, was.as_ref(), &there);
+    if desk.strict && !settings.is_empty() {
+        return Ok(Decision::Refuse(Objection::Changed, None));
+    }
+    // Whoever waits is told of what is there now, and meant what was set in any case.
+    let change = if desk.strict { set_at(&update.change, &there) } else { change };
+    let Some(change) = change else { return Ok(Decision::Take(Effects::default())) };
+    let effects = match judge(&Update { change, ..update.clone() }, &view)? {
+        Ok(effects) => effects,
+        Err(_) => return Ok(Decision::Refuse(Objection::Changed, None)),
+    };
+    if settings.is_empty() {
+        return Ok(Decision::Take(effects));
+    }
+    let (directory, name) = named(&view, file)?;
+    let conflict = Conflict {
+        found: Some(there.attributes_stamp),
+        base: Some(expects),
+        settings: Some(settings),
+        ..conflict(Clash::Attributes, update, file, directory, &name)
+    };
+    Ok(Decision::Keep(Box::new(Kept { effects, conflict, redirects: Vec::new() })))
+}
+
+/// One of a file's names, or a word for one that has none.
+pub(super) fn named(view: &Whole<'_>, file: FileId) -> Result<(FileId, Name)> {
+    let found = view.names(file, 1)?.into_iter().next();
+    let nameless = || (FileId::ROOT, Name::new("?").expect("a question mark is a name"));
+    Ok(found.unwrap_or_else(nameless))
+}
+
+fn expectation(change: &Change) -> Option<(FileId, Stamp)> {
+    match change {
+        Change::SetAttributes { file, expects, .. } => Some((*file, *expects)),
+        Change::SetXattr { file, expects, .. } | Change::RemoveXattr { file, expects, .. } => {
+            Some((*file, (*expects)?))
+        }
+        _ => None,
+    }
+}
+
+/// The file as the writer saw it, or as it last set attributes of it itself: what others had done
+/// by then was met by that. None: it is not kept, or not found among so many versions.
+fn seen(view: &Whole<'_>, file: FileId, expects: Stamp, by: Stamp) -> Result<Option<Node>> {
+    let (mut before, mut first) = (Seq(u64::MAX), None);
+    for _ in 0..VERSIONS_MAX {
+        let Some(version) = view.node_version_before(file, before)? else { break };
+        before = version.seq;
+        // It may have been removed, and brought back.
+        let Some(node) = version.node else { continue };
+        if node.attributes_stamp == expects || node.attributes_stamp.replica == by.replica {
+            return Ok(Some(node));
+        }
+        first = Some(node);
+    }
+    // A directory that two made bears the stamp of the one who came first: how that made it is what
+    // both began from.
+    let is_own = expects.replica == by.replica;
+    Ok(first.filter(|first| is_own && first.attributes_stamp == first.contents_stamp))
+}
+
+/// What is left to set, with the stamp that is there, and what both have set to different values.
+fn meet(change: &Change, was: Option<&Node>, there: &Node) -> (Option<Change>, Vec<Setting>) {
+    let (mut settings, mut unchanged) = (Vec::new(), Vec::new());
+    for (what, mine) in wanted(change, was.unwrap_or(there)) {
+        let theirs = value(there, &what);
+        let was = was.map(|was| value(was, &what));
+        if theirs == mine || was.as_ref() == Some(&theirs) {
+            continue;
+        }
+        // The mode that a list brings along is set in any case.
+        let comes_along = what == Attribute::Mode && matches!(change, Change::SetXattr { .. });
+        if was.as_ref() == Some(&mine) && !comes_along {
+            // Who sets what was so already has changed nothing.
+            unchanged.push(what);
+        } else {
+            settings.push(Setting { what, was, theirs, mine });
+        }
+    }
+    let mut left = set_at(change, there);
+    match &mut left {
+        Some(Change::SetAttributes { set, .. }) => {
+            set.mode.take_if(|_| unchanged.contains(&Attribute::Mode));
+            set.uid.take_if(|_| unchanged.contains(&Attribute::Owner));
+            set.gid.take_if(|_| unchanged.contains(&Attribute::Group));
+            left.take_if(|_| is_nothing(change, &unchanged));
+        }
+        Some(Change::SetXattr { name, .. } | Change::RemoveXattr { name, .. }) => {
+            let what = Attribute::Xattr(name.clone());
+            left.take_if(|_| unchanged.contains(&what));
+        }
+        _ => {}
+    }
+    if left.is_none() {
+        settings.clear();
+    }
+    (left, settings)
+}
+
+fn is_nothing(change: &Change, unchanged: &[Attribute]) -> bool {
+    let Change::SetAttributes { set, .. } = change else { return false };
+    let AttributeChange { mode, uid, gid, atime, mtime } = set;
+    let set = usize::from(mode.is_some()) + usize::from(uid.is_some()) + usize::from(gid.is_some());
+    atime.is_none() && mtime.is_none() && set == unchanged.len()
+}
+
+/// The change as one of what is there now. None: that is no change.
+fn set_at(change: &Change, there: &Node) -> Option<Change> {
+    let mut change = change.clone();
+    match &mut change {
+        Change::SetAttributes { expects, .. } => *expects = there.attributes_stamp,
+        Change::RemoveXattr { name, .. } => there.xattr(name).map(|_| ())?,
+        _ => {}
+    }
+    Some(change)
+}
+
+/// What a change sets, but for times; of a list of access rights the mode too.
+fn wanted(change: &Change, seen: &Node) -> Vec<(Attribute, Value)> {
+    match change {
+        Change::SetAttributes { set, .. } => {
+            let mode = set.mode.map(|mode| (Attribute::Mode, Value::Number(mode.into())));
+            let owner = set.uid.map(|uid| (Attribute::Owner, Value::Number(uid)));
+            let group = set.gid.map(|gid| (Attribute::Group, Value::Number(gid)));
+            [mode, owner, group].into_iter().flatten().collect()
+        }
+        Change::SetXattr { name, value, .. } => {
+            let list = if name.as_slice() == ACL_ACCESS { Acl::read(value) } else { None };
+            let mine = match &list {
+                Some(list) if list.is_mode_alone() => Value::Absent,
+                _ => Value::Bytes(value.clone()),
+            };
+            let mode = list.map(|list| seen.mode & !PERMISSION_BITS | list.mode());
+            let mode = mode.map(|mode| (Attribute::Mode, Value::Number(mode.into())));
+            [(Attribute::Xattr(name.clone()), mine)].into_iter().chain(mode).collect()
+        }
+        Change::RemoveXattr { name, .. } => vec![(Attribute::Xattr(name.clone()), Value::Absent)],
+        _ => Vec::new(),
+    }
+}
+
+fn value(node: &Node, what: &Attribute) -> Value {
+    match what {
+        Attribute::Mode => Value::Number(node.mode.into()),
+        Attribute::Owner => Value::Number(node.uid),
+        Attribute::Group => Value::Number(node.gid),
+        Attribute::Xattr(name) => match node.xattr(name) {
+            Some(value) => Value::Bytes(ByteVec::from(value.to_vec())),
+            None => Value::Absent,
+        },
+    }
+}
