@@ -76,7 +76,9 @@ pub fn status(status: &Status) -> String {
         line("limits", &limited);
     }
     line("wire", &up_and_down(status.wire_bytes_sent, status.wire_bytes_received));
-    if status.conflicts > 0 {
+    if let Some(listed) = status.conflicts_listed.filter(|listed| *listed > 0) {
+        line("conflicts", &format!("{listed} in the volume (farfs conflicts)"));
+    } else if status.conflicts_listed.is_none() && status.conflicts > 0 {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
     for damage in &status.damage {
@@ -341,6 +343,7 @@ pub mod tests {
             replayed: Replayed::default(),
             cancelled: protocol::CancelledStatus::default(),
             conflicts: 0,
+            conflicts_listed: None,
             damage: Vec::new(),
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),

@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     pub assembles: bool,
     /// The replica above answers `Past`.
     pub looks_back: bool,
+    /// Of the volume, as last said by the replica above.
+    pub conflicts_listed: Option<u64>,
     /// The replica above takes removals ahead of their turn.
     pub takes_ahead: bool,
     /// It takes anything ahead of its turn.
@@ -96,6 +98,7 @@ impl Connection {
             tells: false,
             assembles: false,
             looks_back: false,
+            conflicts_listed: None,
             leases_locks: None,
             sessions: 0,
             up: false,

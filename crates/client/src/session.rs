@@ -236,6 +236,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.attached = true;
             connection.gathers = attached.gathers == Some(true);
             connection.assembles = attached.assembles == Some(true);
+            connection.conflicts_listed = attached.conflicts;
             connection.looks_back = attached.looks_back == Some(true);
             connection.takes_ahead = attached.takes_ahead == Some(true);
             connection.takes_any_ahead = attached.takes_any_ahead == Some(true);
@@ -351,12 +352,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (seen, connection.lease_until)
         };
         match self.ask(Class::Interactive, Request::Renew { seen }).await? {
-            Response::Renewed { tail, wanted, allowance } => {
+            Response::Renewed { tail, wanted, allowance, conflicts } => {
                 self.take_tail(tail, None)?;
                 self.take_allowance(&mut self.core(), allowance);
                 self.asked_for(wanted, false);
                 let mut connection = self.connection();
                 connection.tail_due = false;
+                connection.conflicts_listed = conflicts;
                 let now = self.inner.world.clock.moment();
                 let lapsed = lease_before.is_none_or(|until| until <= now);
                 // A session that was lost meanwhile has taken its lease with it.

@@ -126,6 +126,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             misses: self.misses().len(),
             stale: self.stale_files(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
+            conflicts_listed: self.connection().conflicts_listed,
             damage: self.damage(),
             wanted: missing_above,
         }

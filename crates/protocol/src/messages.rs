@@ -8,15 +8,18 @@ use model::{Allowance, ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Upd
 
 mod carried;
 mod class;
+mod conflicts;
 mod gathered;
 mod locking;
 pub mod past;
+mod refusal;
 mod verdict;
 mod wanted;
 
 pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
+pub use refusal::Refusal;
 pub use verdict::{Objection, Submitted, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
@@ -230,6 +233,9 @@ pub enum Response {
         /// What the volume may have, and has. None: there is no quota.
         #[n(2)]
         allowance: Option<Allowance>,
+        /// Conflicts of the volume that are listed. None: an older replica does not say.
+        #[n(3)]
+        conflicts: Option<u64>,
     },
     #[n(2)]
     Listing(#[n(0)] Listing),
@@ -278,44 +284,6 @@ pub enum Response {
     Told(#[n(0)] Seq),
 }
 
-/// Why a request cannot be done.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
-pub enum Refusal {
-    #[n(0)]
-    #[error("the session has not been attached")]
-    NotAttached,
-    #[n(1)]
-    #[error("file {0} is not there any more")]
-    NoFile(#[n(0)] FileId),
-    #[n(2)]
-    #[error("{0} is not a directory")]
-    NotADirectory(#[n(0)] FileId),
-    /// The version is not kept any more, or never was.
-    #[n(3)]
-    #[error("version {1} of file {0} is not kept here")]
-    NoVersion(#[n(0)] FileId, #[n(1)] Stamp),
-    #[n(4)]
-    #[error("this device may only read the volume")]
-    ReadOnly,
-    #[n(5)]
-    #[error("the server's disk is full")]
-    NoSpace,
-    #[n(6)]
-    #[error("the request makes no sense: {0}")]
-    Malformed(#[n(0)] String),
-    /// The server's trouble, not the asker's: it has it in its log.
-    #[n(7)]
-    #[error("the server could not do it: {0}")]
-    Failed(#[n(0)] String),
-    #[n(8)]
-    #[error("the volume has been removed")]
-    NoVolume,
-    /// The first update would store more than a quota allows. Nothing was taken.
-    #[n(9)]
-    #[error("the volume's quota, or that of the file's owner, is used up")]
-    OverQuota,
-}
-
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Attached {
     /// The id to make updates with. Another than was asked with if this client was set back to
@@ -362,6 +330,9 @@ pub struct Attached {
     /// `Told` is answered. None: it is not known.
     #[n(16)]
     pub tells: Option<bool>,
+    /// As in `Renewed`.
+    #[n(17)]
+    pub conflicts: Option<u64>,
     /// Updates beyond `taken` that were taken ahead of their turn.
     #[n(20)]
     pub ahead: Option<Vec<u64>>,

@@ -98,6 +98,9 @@ pub struct Status {
     pub stale: u64,
     /// Updates that met somebody else's and were kept aside since the mount.
     pub conflicts: u64,
+    /// Conflicts of the volume that are listed, as the server last said. None: it has not.
+    #[serde(default)]
+    pub conflicts_listed: Option<u64>,
     /// Contents that this machine's disk did not keep, the oldest first.
     #[serde(default)]
     pub damage: Vec<Damage>,

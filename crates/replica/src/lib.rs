@@ -37,6 +37,6 @@ pub use error::ReplicaError;
 pub use limits::Limits;
 pub use origin::Origin;
 pub use session::OriginSession;
-pub use take::{Clash, Conflict};
+pub use take::{Claimed, Clash, Conflict};
 pub use tree::{Keeper, Stopper, TreeInfo, TreeState};
 pub use upkeep::{Amount, Freed, Wish};

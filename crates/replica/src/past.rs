@@ -28,10 +28,17 @@ pub(crate) type Told = (Vec<Wait>, Seq);
 /// Whether it is more than looking.
 pub(crate) fn changes(past: &Past) -> bool {
     match past {
-        Past::Snapshots | Past::History { .. } | Past::Conflicts { .. } => false,
-        Past::Snapshot { .. } | Past::Forget { .. } | Past::Restore(_) | Past::Settle { .. } => {
-            true
-        }
+        Past::Snapshots
+        | Past::History { .. }
+        | Past::Conflicts { .. }
+        | Past::Settled { .. }
+        | Past::Base { .. } => false,
+        Past::Snapshot { .. }
+        | Past::Forget { .. }
+        | Past::Restore(_)
+        | Past::Settle { .. }
+        | Past::Claim(_)
+        | Past::Reopen { .. } => true,
     }
 }
 
@@ -71,7 +78,17 @@ fn answer_at_once(
         Past::Conflicts { after, conflicts_max } => {
             Ok((conflicts::list(inner, volume, *after, *conflicts_max)?, None))
         }
-        Past::Settle { number } => Ok((conflicts::settle(inner, volume, *number)?, None)),
+        Past::Settle { number, token } => {
+            Ok((conflicts::settle(inner, volume, *number, *token, device)?, None))
+        }
+        Past::Claim(claim) => Ok((conflicts::claim(inner, volume, claim, device)?, None)),
+        Past::Settled { after, conflicts_max } => {
+            Ok((conflicts::settled(inner, volume, *after, *conflicts_max)?, None))
+        }
+        Past::Reopen { number } => Ok((conflicts::reopen(inner, volume, *number)?, None)),
+        Past::Base { number, offset, uid, gid } => {
+            Ok((conflicts::base(inner, volume, *number, *offset, (*uid, *gid))?, None))
+        }
         Past::Restore(_) => unreachable!("it is answered a piece at a time, by `restore`"),
     }
 }

@@ -9,7 +9,7 @@ use crate::examine::put_payload;
 use crate::origin::Inner;
 use crate::parts;
 use crate::past;
-use crate::take::{Submitter, await_grace, await_holders, submit};
+use crate::take::{self, Submitter, await_grace, await_holders, submit};
 use crate::tree::Ask;
 use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
@@ -132,7 +132,8 @@ impl OriginSession {
                 drop(coming);
                 self.volume.look_for_one_alone(&self.inner.world.clock);
                 let allowance = self.allowance(place.replica).await?;
-                Ok(Response::Renewed { tail, wanted: self.asked().await, allowance })
+                let (wanted, conflicts) = (self.asked().await, self.conflicts().await?);
+                Ok(Response::Renewed { tail, wanted, allowance, conflicts })
             }
             Request::Past(past) => self.look_back(past).await.map(Response::Past),
             Request::Told => Ok(Response::Told(self.told().await?)),
@@ -170,6 +171,14 @@ impl OriginSession {
             Ok(Ok(Some(answer::allowance(inner, volume, quota, replica)?)))
         };
         self.run("look at the quota", work).await
+    }
+
+    /// How many conflicts are listed.
+    async fn conflicts(&self) -> Result<Option<u64>, Refusal> {
+        let work = |inner: &Inner, volume: &Volume| {
+            Ok(Ok(Some(take::listed(&*inner.tables.read()?, volume.id)?)))
+        };
+        self.run("count the conflicts", work).await
     }
 
     /// A device that may only read changes nothing by a chunk that is missing: its name says what
@@ -253,6 +262,7 @@ impl OriginSession {
             takes_any_ahead: Some(true),
             tells: Some(true),
             allowance: self.allowance(place.replica).await?,
+            conflicts: self.conflicts().await?,
         })
     }
 

@@ -19,9 +19,11 @@ mod vet;
 pub(crate) use alone::take_alone;
 pub(crate) use aside::kept_name;
 pub(crate) use batch::Batch;
-pub(crate) use conflict::{CONFLICTS, conflicts, contents_of_conflicts};
-pub use conflict::{Clash, Conflict};
-pub(crate) use conflict::{conflicts_after, settle};
+pub(crate) use conflict::{CONFLICTS, LISTED, SETTLED, conflicts, contents_of_conflicts};
+pub use conflict::{Claimed, Clash, Conflict};
+pub(crate) use conflict::{
+    Settled, conflict_of, conflicts_after, listed, put, reopen, settle, settled_after, settled_of,
+};
 pub(crate) use group::Queue;
 pub(crate) use quota::exceeds;
 pub(crate) use redirect::{

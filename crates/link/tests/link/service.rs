@@ -133,7 +133,12 @@ impl Session for MemorySession {
             // Takes as many milliseconds as it says.
             Request::Renew { seen } => {
                 tokio::time::sleep(Duration::from_millis(seen.0)).await;
-                Response::Renewed { tail: Tail::TooFar(seen), wanted: None, allowance: None }
+                Response::Renewed {
+                    tail: Tail::TooFar(seen),
+                    wanted: None,
+                    allowance: None,
+                    conflicts: None,
+                }
             }
             _ => Response::Refused(Refusal::NotAttached),
         };

@@ -366,7 +366,12 @@ async fn a_slow_answer_is_no_dead_link() {
     let response = ask(&remote, Request::Renew { seen: Seq(2_500) }).await;
     assert_eq!(
         response,
-        Response::Renewed { tail: Tail::TooFar(Seq(2_500)), wanted: None, allowance: None }
+        Response::Renewed {
+            tail: Tail::TooFar(Seq(2_500)),
+            wanted: None,
+            allowance: None,
+            conflicts: None
+        }
     );
     server.stop().await;
 }

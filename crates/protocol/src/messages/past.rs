@@ -1,14 +1,16 @@
 //! Earlier states of a volume: snapshots, the versions of a file, and bringing one back.
 //! From: DESIGN, "Updates": the origin can answer as of any position that is still needed.
 
+pub use super::conflicts::{
+    Attribute, BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, Clash, ConflictInfo,
+    Conflicts, Setting, SettledConflicts, SettledInfo, Value,
+};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use model::{BadSnapshotName, Kind, Name, ReplicaId, Seq, SnapshotId, Stamp, Time};
+use model::{BadSnapshotName, Kind, Name, ReplicaId, Seq, SnapshotId, Time};
 
 /// Versions in one answer, at most.
 pub const VERSIONS_TOLD_MAX: u32 = 1000;
-/// Conflicts in one answer, at most.
-pub const CONFLICTS_TOLD_MAX: u32 = 1000;
 /// Names of a path, at most: of 4,096 bytes every other one is a slash.
 pub const PATH_NAMES_MAX: usize = 2048;
 
@@ -64,6 +66,39 @@ pub enum Past {
     Settle {
         #[n(0)]
         number: u64,
+        /// By which it was claimed. None: it was not.
+        #[n(1)]
+        token: Option<u64>,
+    },
+    #[n(7)]
+    Claim(#[n(0)] Claim),
+    /// Conflicts that have been seen to and can be had back, with numbers above `after`.
+    #[n(8)]
+    Settled {
+        #[n(0)]
+        after: u64,
+        /// At most `CONFLICTS_TOLD_MAX`.
+        #[n(1)]
+        conflicts_max: u32,
+    },
+    /// A conflict that had been seen to is listed anew.
+    #[n(9)]
+    Reopen {
+        #[n(0)]
+        number: u64,
+    },
+    /// Some of the contents that both sides of a conflict began from.
+    #[n(10)]
+    Base {
+        #[n(0)]
+        number: u64,
+        #[n(1)]
+        offset: u64,
+        /// Who asks.
+        #[n(2)]
+        uid: u32,
+        #[n(3)]
+        gid: u32,
     },
 }
 
@@ -115,6 +150,16 @@ pub enum Found {
     /// The conflict of this number is listed no more.
     #[n(6)]
     Settled(#[n(0)] u64),
+    #[n(7)]
+    Claimed(#[n(0)] u64),
+    #[n(8)]
+    SettledConflicts(#[n(0)] SettledConflicts),
+    /// It is listed by this number.
+    #[n(9)]
+    Reopened(#[n(0)] u64),
+    /// What begins at the offset, at most `BASE_BYTES_MAX`; nothing at the end.
+    #[n(10)]
+    Base(#[n(0)] ByteVec),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -134,125 +179,6 @@ pub struct SnapshotInfo {
     pub device: Option<String>,
     #[n(5)]
     pub uid: u32,
-}
-
-/// What met what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Clash {
-    /// Two stored new contents of one file: the second are a file of their own now.
-    #[n(0)]
-    Contents,
-    /// Contents were stored into a file that somebody removed: it is back.
-    #[n(1)]
-    Removed,
-    /// Two things were to bear one name: the second bears another.
-    #[n(2)]
-    Name,
-    /// Something was made in a directory that is gone: it is in the nearest that is left.
-    #[n(3)]
-    Directory,
-    /// Two made one directory: it is one.
-    #[n(4)]
-    Merged,
-    /// A file was to be replaced or removed that somebody had changed meanwhile: it stays.
-    #[n(5)]
-    Replaced,
-    /// A directory would have come to lie in itself: it stays where it is.
-    #[n(6)]
-    Cycle,
-    /// It was accepted while others used up a quota: it is there, beyond that.
-    #[n(7)]
-    Overrun,
-    /// Two set the same attribute to different values: the file has what the second set.
-    #[n(8)]
-    Attributes,
-}
-
-/// One attribute that two have set.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[cbor(array)]
-pub struct Setting {
-    #[n(0)]
-    pub what: Attribute,
-    /// What it was before both. None: that is not known any more.
-    #[n(1)]
-    pub was: Option<Value>,
-    /// What came first at the origin, and what came second.
-    #[n(2)]
-    pub theirs: Value,
-    #[n(3)]
-    pub mine: Value,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-pub enum Attribute {
-    /// The low 12 bits of `st_mode`.
-    #[n(0)]
-    Mode,
-    #[n(1)]
-    Owner,
-    #[n(2)]
-    Group,
-    /// An extended attribute, by name; an access list is one.
-    #[n(3)]
-    Xattr(#[n(0)] ByteVec),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Value {
-    /// There was no such attribute.
-    #[n(0)]
-    Absent,
-    #[n(1)]
-    Number(#[n(0)] u32),
-    #[n(2)]
-    Bytes(#[n(0)] ByteVec),
-}
-
-/// Some conflicts, the oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(array)]
-pub struct Conflicts {
-    #[n(0)]
-    pub conflicts: Vec<ConflictInfo>,
-    /// There are more behind the last one.
-    #[n(1)]
-    pub more: bool,
-}
-
-/// One conflict, as it is now. What came first has the name; what came second is beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[cbor(array)]
-pub struct ConflictInfo {
-    #[n(0)]
-    pub number: u64,
-    #[n(1)]
-    pub clash: Clash,
-    /// The path that it was about, by where its directory is now. None: that is gone.
-    #[n(2)]
-    pub path: Option<Vec<Name>>,
-    /// Where what came second is now. None: it is nowhere by itself, or not any more.
-    #[n(3)]
-    pub aside: Option<Vec<Name>>,
-    /// The device that came second, by the name it gives itself.
-    #[n(4)]
-    pub device: String,
-    #[n(5)]
-    pub at: Time,
-    /// The update that came second, what it found, and what both began from.
-    #[n(6)]
-    pub update: Stamp,
-    #[n(7)]
-    pub found: Option<Stamp>,
-    #[n(8)]
-    pub base: Option<Stamp>,
-    /// The position from which on the file had the contents that both began from, if they are kept.
-    #[n(9)]
-    pub base_since: Option<Seq>,
-    /// Of attributes, what each of the two set. None: it is about something else.
-    #[n(10)]
-    pub settings: Option<Vec<Setting>>,
 }
 
 /// The newest first.
@@ -406,6 +332,15 @@ pub enum NotFound {
          lists those that there are"
     )]
     NoConflict(#[n(0)] u64),
+    #[n(14)]
+    #[error("{1:?} is about to see to conflict {0}; if nothing comes of it, try again in {2} s")]
+    Claimed(#[n(0)] u64, #[n(1)] String, #[n(2)] u64),
+    #[n(15)]
+    #[error("conflict {0}: somebody has changed what has the name just now; look at it again")]
+    ChangedSince(#[n(0)] u64),
+    #[n(16)]
+    #[error("conflict {0} was not seen to, or so long ago that it cannot be had back")]
+    NotSettled(#[n(0)] u64),
 }
 
 impl NotFound {

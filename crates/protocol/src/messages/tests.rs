@@ -171,6 +171,7 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         ahead: None,
         takes_any_ahead: None,
         tells: None,
+        conflicts: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
@@ -239,10 +240,11 @@ fn wanted() -> Wanted {
 fn golden_bytes_of_what_is_wanted_still_read() {
     let tail = Tail::TooFar(Seq(1));
     let older = [0x82, 1, 0x81, 0x82, 1, 0x81, 1];
-    let nothing = Response::Renewed { tail: tail.clone(), wanted: None, allowance: None };
+    let nothing =
+        Response::Renewed { tail: tail.clone(), wanted: None, allowance: None, conflicts: None };
     assert_eq!(minicbor::decode::<Response>(&older).unwrap(), nothing);
     assert_eq!(minicbor::to_vec(&nothing).unwrap(), older);
-    let asks = Response::Renewed { tail, wanted: Some(wanted()), allowance: None };
+    let asks = Response::Renewed { tail, wanted: Some(wanted()), allowance: None, conflicts: None };
     let golden = [
         &[0x82, 1, 0x82, 0x82, 1, 0x81, 1, 0x82, 0x19, 1, 44][..],
         &[0x81, 0x83, 5, 0x82, 3, 9, 0x81, 0x58, 24],
@@ -261,7 +263,8 @@ fn golden_bytes_of_what_a_volume_may_have_still_read() {
     let used = Usage { bytes: 8, files: 7 };
     let allowance = Allowance { quota, used, users: Some(vec![4]), upto: Seq(3), taken: 2 };
     let tail = Tail::TooFar(Seq(1));
-    let says = Response::Renewed { tail, wanted: None, allowance: Some(allowance) };
+    let says =
+        Response::Renewed { tail, wanted: None, allowance: Some(allowance), conflicts: None };
     let golden = [
         &[0x82, 1, 0x83, 0x82, 1, 0x81, 1, 0xf6][..],
         &[0x85, 0x83, 9, 10, 0x81, 0x82, 5, 6, 0x82, 8, 7, 0x81, 4, 3, 2],
@@ -283,7 +286,12 @@ enum Older {
 #[test]
 fn an_older_client_passes_over_what_is_wanted() {
     let tail = Tail::TooFar(Seq(1));
-    let asks = Response::Renewed { tail: tail.clone(), wanted: Some(wanted()), allowance: None };
+    let asks = Response::Renewed {
+        tail: tail.clone(),
+        wanted: Some(wanted()),
+        allowance: None,
+        conflicts: Some(3),
+    };
     let bytes = minicbor::to_vec(asks).unwrap();
     assert_eq!(minicbor::decode::<Older>(&bytes).unwrap(), Older::Renewed(tail));
 }

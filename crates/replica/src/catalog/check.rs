@@ -2,7 +2,9 @@
 
 use super::{ALL, DEVICES, INVITATIONS, LEASES, NEXT_VOLUME, REMOVED, VOLUMES};
 use super::{DeviceRow, InvitationRow, LeaseRow, RemovedRow, hex};
-use crate::take::{ASIDE_CONTENTS, ASIDE_NAMES, CONFLICTS, Conflict, MERGED};
+use crate::take::{
+    ASIDE_CONTENTS, ASIDE_NAMES, CONFLICTS, Conflict, LISTED, MERGED, SETTLED, Settled,
+};
 use crate::upkeep::{TRASH, TrashRow};
 use crate::volumes::parse_blob_name;
 use crate::wanted::{WANTED, WantedRow};
@@ -32,6 +34,8 @@ pub(crate) fn check_rows(read: &dyn Read, volumes: &BTreeSet<VolumeId>) -> Vec<R
     rows.each::<DeviceRow>(DEVICES, |key, _| of_known(key));
     rows.each::<LeaseRow>(LEASES, |key, _| of_known(key));
     rows.each::<Conflict>(CONFLICTS, |key, _| of_known(key));
+    rows.each::<Settled>(SETTLED, |key, _| of_known(key));
+    rows.each::<u64>(LISTED, |key, _| of_known(key));
     rows.each::<FileId>(ASIDE_CONTENTS, |key, _| of_known(key));
     rows.each::<(FileId, Name)>(ASIDE_NAMES, |key, _| of_known(key));
     rows.each::<FileId>(MERGED, |key, _| of_known(key));
@@ -50,7 +54,7 @@ pub fn describe_row(table: &str, key: &[u8]) -> Option<String> {
             let (volume, chunk) = parse_blob_name(key)?;
             Some(format!("chunk {chunk}, of {volume}"))
         }
-        DEVICES | LEASES | CONFLICTS | ASIDE_CONTENTS | ASIDE_NAMES | MERGED => {
+        DEVICES | LEASES | CONFLICTS | SETTLED | LISTED | ASIDE_CONTENTS | ASIDE_NAMES | MERGED => {
             Some(format!("of {}", of_volume()?))
         }
         table if table.starts_with("tree-") => Some(format!("of {}", of_volume()?)),

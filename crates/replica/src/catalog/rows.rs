@@ -184,6 +184,7 @@ mod tests {
             at,
             seq: Some(Seq(7)),
             settings: None,
+            claim: None,
         };
         let golden = [
             hex(&encode(&volume)),

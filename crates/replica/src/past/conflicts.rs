@@ -1,19 +1,25 @@
 //! The conflicts of a volume, as who sees to them wants to know of them.
 //! From: DESIGN, "Conflicts".
 
+use super::history::looks;
+use crate::deltas::bytes_of;
 use crate::error::Result;
 use crate::origin::Inner;
-use crate::take::{self, Conflict, conflicts_after};
+use crate::take::{self, Claimed, Conflict, Settled, conflicts_after, settled_after, settled_of};
 use crate::volumes::Volume;
-use model::{FileId, Name, Seq, Stamp, View};
+use model::{ACL_ACCESS, FileId, Name, Node, Seq, Stamp, Time, View};
+use protocol::Range;
 use protocol::past::{
-    CONFLICTS_TOLD_MAX, ConflictInfo, Conflicts, Found, NotFound, PATH_NAMES_MAX, Setting, Value,
+    BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Conflicts, Found,
+    NotFound, PATH_NAMES_MAX, Setting, SettledConflicts, SettledInfo, Value,
 };
 use store::Durability;
 use volume::whole::Whole;
 
 /// Values of attributes in one answer, about.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// In the place of a device's name.
+const AT_THE_SERVER: &str = "the server";
 /// Versions of a file among which the base is looked for.
 const VERSIONS_MAX: usize = 10_000;
 
@@ -27,32 +33,205 @@ pub(super) fn list(
     let view = Whole::now(&*read, volume.id);
     let wanted = conflicts_max.clamp(1, CONFLICTS_TOLD_MAX) as usize;
     let mut found = conflicts_after(&*read, volume.id, after, wanted + 1)?;
+    let more = keep_what_fits(&mut found, wanted, |conflict| conflict);
+    let now = inner.world.clock.time();
+    let conflicts = found.into_iter().map(|(number, conflict)| info(&view, number, conflict, now));
+    Ok(Found::Conflicts(Conflicts { conflicts: conflicts.collect::<Result<_>>()?, more }))
+}
+
+/// Of two who see to a conflict at the same time one is told so before it has changed anything.
+pub(super) fn claim(
+    inner: &Inner,
+    volume: &Volume,
+    asked: &Claim,
+    device: Option<String>,
+) -> Result<Found> {
+    let number = asked.number;
+    let _turn = volume.turn();
+    let mut write = inner.tables.write()?;
+    let Some(mut conflict) = take::conflict_of(&*write, volume.id, number)? else {
+        return Ok(Found::Not(NotFound::NoConflict(number)));
+    };
+    let now = inner.world.clock.time();
+    if let Some(why) = in_the_way(number, &conflict, Some(asked.token), now) {
+        return Ok(Found::Not(why));
+    }
+    let view = Whole::now(&*write, volume.id);
+    if let Some(seen) = asked.seen.filter(|_| asked.holds)
+        && bearer(&view, &conflict)?.is_some_and(|node| node.contents_stamp != seen)
+    {
+        return Ok(Found::Not(NotFound::ChangedSince(number)));
+    }
+    // What was done since the first time it was claimed is taken back with the rest.
+    let before = match &conflict.claim {
+        Some(mine) if mine.token == asked.token => mine.before,
+        _ => view.position()?,
+    };
+    let until = Time { secs: now.secs.saturating_add_unsigned(CLAIM_SECS), ..now };
+    let device = device.unwrap_or_else(|| AT_THE_SERVER.into());
+    let claimed = Claimed { token: asked.token, device, until, before };
+    conflict.claim = asked.holds.then_some(claimed);
+    take::put(&mut *write, volume.id, number, &conflict)?;
+    write.commit(Durability::Now)?;
+    Ok(Found::Claimed(number))
+}
+
+/// Whether another than the one with the token is about to see to it.
+fn in_the_way(number: u64, conflict: &Conflict, token: Option<u64>, now: Time) -> Option<NotFound> {
+    let claim = conflict.claim.as_ref().filter(|claim| Some(claim.token) != token)?;
+    let left = u64::try_from(claim.until.secs - now.secs).unwrap_or(0);
+    (left > 0).then(|| NotFound::Claimed(number, claim.device.clone(), left))
+}
+
+/// The file that bears the name now.
+fn bearer(view: &Whole<'_>, conflict: &Conflict) -> Result<Option<Node>> {
+    match view.entry(conflict.directory, &conflict.name)? {
+        Some(file) => Ok(view.node(file)?),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn settle(
+    inner: &Inner,
+    volume: &Volume,
+    number: u64,
+    token: Option<u64>,
+    device: Option<String>,
+) -> Result<Found> {
+    let _turn = volume.turn();
+    let mut write = inner.tables.write()?;
+    let Some(mut conflict) = take::conflict_of(&*write, volume.id, number)? else {
+        return Ok(Found::Not(NotFound::NoConflict(number)));
+    };
+    let at = inner.world.clock.time();
+    if let Some(why) = in_the_way(number, &conflict, token, at) {
+        return Ok(Found::Not(why));
+    }
+    let view = Whole::now(&*write, volume.id);
+    let before = match conflict.claim.take().filter(|claim| Some(claim.token) == token) {
+        Some(claim) => claim.before,
+        None => view.position()?,
+    };
+    let left = bearer(&view, &conflict)?.map(|node| node.contents_stamp);
+    let settled = Settled { conflict, before, at, device, left };
+    take::settle(&mut *write, volume.id, number, &settled)?;
+    write.commit(Durability::Now)?;
+    Ok(Found::Settled(number))
+}
+
+pub(super) fn settled(
+    inner: &Inner,
+    volume: &Volume,
+    after: u64,
+    conflicts_max: u32,
+) -> Result<Found> {
+    let read = inner.tables.read()?;
+    let view = Whole::now(&*read, volume.id);
+    let wanted = conflicts_max.clamp(1, CONFLICTS_TOLD_MAX) as usize;
+    let mut found = settled_after(&*read, volume.id, after, wanted + 1)?;
+    let more = keep_what_fits(&mut found, wanted, |settled| &settled.conflict);
+    let info = |(number, settled): (u64, Settled)| -> Result<SettledInfo> {
+        let Settled { conflict, before, at, device, left } = settled;
+        let aside = match &conflict.aside {
+            Some((_, directory, name)) => beside(&view, *directory, name)?,
+            None => None,
+        };
+        let conflict = ConflictInfo { aside, ..info(&view, number, conflict, at)? };
+        Ok(SettledInfo { conflict, before, at, device, left })
+    };
+    let conflicts = found.into_iter().map(info).collect::<Result<_>>()?;
+    Ok(Found::SettledConflicts(SettledConflicts { conflicts, more }))
+}
+
+/// What was taken back is where it was: what bears the names now are the sides of it.
+pub(super) fn reopen(inner: &Inner, volume: &Volume, number: u64) -> Result<Found> {
+    let _turn = volume.turn();
+    let mut write = inner.tables.write()?;
+    let Some(settled) = settled_of(&*write, volume.id, number)? else {
+        return Ok(Found::Not(NotFound::NotSettled(number)));
+    };
+    let mut conflict = settled.conflict;
+    let view = Whole::now(&*write, volume.id);
+    if let Some((file, directory, name)) = &mut conflict.aside
+        && let Some(now) = view.entry(*directory, name)?
+    {
+        *file = now;
+    }
+    if conflict.settings.is_none()
+        && let Some(node) = bearer(&view, &conflict)?
+    {
+        conflict.found = Some(node.contents_stamp);
+    }
+    take::reopen(&mut *write, volume.id, number, &conflict)?;
+    write.commit(Durability::Now)?;
+    Ok(Found::Reopened(number))
+}
+
+/// Contents that both sides began from, from an offset on. Who may not read the file gets nothing.
+pub(super) fn base(
+    inner: &Inner,
+    volume: &Volume,
+    number: u64,
+    offset: u64,
+    (uid, gid): (u32, u32),
+) -> Result<Found> {
+    let read = inner.tables.read()?;
+    let view = Whole::now(&*read, volume.id);
+    let Some(conflict) = take::conflict_of(&*read, volume.id, number)? else {
+        return Ok(Found::Not(NotFound::NoConflict(number)));
+    };
+    let word = conflict.name.to_string();
+    let kept = match (conflict.base, conflict.settings.is_none()) {
+        (Some(base), true) => version_with(&view, conflict.file, base)?,
+        _ => None,
+    };
+    let Some((_, node)) = kept else { return Ok(Found::Not(NotFound::Pruned(word))) };
+    if !may_read(&node, uid, gid) {
+        return Ok(Found::Not(NotFound::NotYours(word)));
+    }
+    let Some((contents, _)) = view.contents(conflict.file, node.contents_stamp)? else {
+        return Ok(Found::Not(NotFound::Pruned(word)));
+    };
+    let length = contents.size.saturating_sub(offset).min(BASE_BYTES_MAX);
+    if length == 0 {
+        return Ok(Found::Base(Vec::new().into()));
+    }
+    let bytes = bytes_of(inner, volume, &contents, Range { offset, length }, BASE_BYTES_MAX)?;
+    Ok(match bytes {
+        Some(bytes) => Found::Base(bytes.into()),
+        None => Found::Not(NotFound::Pruned(word)),
+    })
+}
+
+/// By the file's mode; where it has an access list too, by what that leaves to nobody else's list.
+fn may_read(node: &Node, uid: u32, gid: u32) -> bool {
+    if uid == 0 || uid == node.uid {
+        return true;
+    }
+    let has_list = node.acl(ACL_ACCESS).is_some();
+    !has_list && node.mode & if gid == node.gid { 0o040 } else { 0o004 } != 0
+}
+
+/// True: there is more than one answer has.
+fn keep_what_fits<T>(
+    found: &mut Vec<(u64, T)>,
+    wanted: usize,
+    conflict: impl Fn(&T) -> &Conflict,
+) -> bool {
     let mut bytes = 0;
-    let fits = found.iter().take(wanted).take_while(|(_, conflict)| {
+    let fits = found.iter().take(wanted).take_while(|(_, one)| {
         let before = bytes;
-        bytes += bytes_of(conflict);
+        bytes += values_bytes(conflict(one));
         before == 0 || bytes <= ANSWER_BYTES_MAX
     });
     let told = fits.count();
     let more = found.len() > told;
     found.truncate(told);
-    let conflicts = found.into_iter().map(|(number, conflict)| info(&view, number, conflict));
-    Ok(Found::Conflicts(Conflicts { conflicts: conflicts.collect::<Result<_>>()?, more }))
-}
-
-/// Of two who see to a conflict at the same time one is told that it is gone.
-pub(super) fn settle(inner: &Inner, volume: &Volume, number: u64) -> Result<Found> {
-    let _turn = volume.turn();
-    let mut write = inner.tables.write()?;
-    if !take::settle(&mut *write, volume.id, number)? {
-        return Ok(Found::Not(NotFound::NoConflict(number)));
-    }
-    write.commit(Durability::Now)?;
-    Ok(Found::Settled(number))
+    more
 }
 
 /// About, and of values of attributes alone: all else is small.
-fn bytes_of(conflict: &Conflict) -> usize {
+fn values_bytes(conflict: &Conflict) -> usize {
     let bytes = |value: &Value| match value {
         Value::Bytes(bytes) => bytes.len(),
         Value::Absent | Value::Number(_) => 0,
@@ -63,17 +242,23 @@ fn bytes_of(conflict: &Conflict) -> usize {
     conflict.settings.iter().flatten().map(of).sum::<usize>().max(1)
 }
 
-fn info(view: &Whole<'_>, number: u64, conflict: Conflict) -> Result<ConflictInfo> {
+fn info(view: &Whole<'_>, number: u64, conflict: Conflict, now: Time) -> Result<ConflictInfo> {
     let path = path_of(view, &conflict)?;
     let aside = match &conflict.aside {
         Some((file, _, _)) => names_of(view, *file)?,
         None => None,
     };
-    let base_since = match conflict.base {
-        Some(base) if conflict.settings.is_none() => since(view, conflict.file, base)?,
+    let kept = match conflict.base {
+        Some(base) if conflict.settings.is_none() => version_with(view, conflict.file, base)?,
         _ => None,
     };
-    let Conflict { clash, device, at, update, found, base, settings, .. } = conflict;
+    let base_since = kept.as_ref().map(|(since, _)| *since);
+    let base_looks = match kept {
+        Some((_, node)) => Some(looks(view, conflict.file, &node)?),
+        None => None,
+    };
+    let Conflict { clash, device, at, update, found, base, settings, claim, .. } = conflict;
+    let claimed_by = claim.filter(|claim| claim.until > now).map(|claim| claim.device);
     Ok(ConflictInfo {
         number,
         clash,
@@ -86,6 +271,8 @@ fn info(view: &Whole<'_>, number: u64, conflict: Conflict) -> Result<ConflictInf
         base,
         base_since,
         settings,
+        base_looks,
+        claimed_by,
     })
 }
 
@@ -94,8 +281,13 @@ fn path_of(view: &Whole<'_>, conflict: &Conflict) -> Result<Option<Vec<Name>>> {
     if conflict.settings.is_some() {
         return names_of(view, conflict.file);
     }
-    let path = names_of(view, conflict.directory)?;
-    Ok(path.map(|path| path.into_iter().chain([conflict.name.clone()]).collect()))
+    beside(view, conflict.directory, &conflict.name)
+}
+
+/// The path of a name in a directory, by where that is now.
+fn beside(view: &Whole<'_>, directory: FileId, name: &Name) -> Result<Option<Vec<Name>>> {
+    let path = names_of(view, directory)?;
+    Ok(path.map(|path| path.into_iter().chain([name.clone()]).collect()))
 }
 
 /// The names that lead to a file now, one way. None: it has none any more.
@@ -113,13 +305,13 @@ fn names_of(view: &Whole<'_>, file: FileId) -> Result<Option<Vec<Name>>> {
     Ok(Some(names))
 }
 
-/// From which position on a file had the contents of a stamp.
-fn since(view: &Whole<'_>, file: FileId, contents: Stamp) -> Result<Option<Seq>> {
+/// A version of a file that had the contents of a stamp.
+fn version_with(view: &Whole<'_>, file: FileId, contents: Stamp) -> Result<Option<(Seq, Node)>> {
     let mut before = Seq(u64::MAX);
     for _ in 0..VERSIONS_MAX {
         let Some(version) = view.node_version_before(file, before)? else { return Ok(None) };
-        if version.node.is_some_and(|node| node.contents_stamp == contents) {
-            return Ok(Some(version.seq));
+        if let Some(node) = version.node.filter(|node| node.contents_stamp == contents) {
+            return Ok(Some((version.seq, node)));
         }
         before = version.seq;
     }

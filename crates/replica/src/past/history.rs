@@ -292,7 +292,7 @@ fn version(view: &Whole<'_>, devices: &Devices, item: Item) -> Result<Version> {
     Ok(Version { since, at, by, device: devices.of(view, by)?, changes, looks })
 }
 
-fn looks(view: &Whole<'_>, file: FileId, node: &Node) -> Result<Looks> {
+pub(super) fn looks(view: &Whole<'_>, file: FileId, node: &Node) -> Result<Looks> {
     let pruned = node.kind == Kind::File && view.contents(file, node.contents_stamp)?.is_none();
     let Node { kind, mode, uid, gid, mtime, .. } = *node;
     Ok(Looks { kind, size: node.size(), mode, uid, gid, mtime, pruned })

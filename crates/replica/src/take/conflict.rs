@@ -11,6 +11,13 @@ use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
 
 pub(crate) const CONFLICTS: &str = "origin-conflicts";
+/// Those that have been seen to, by number.
+pub(crate) const SETTLED: &str = "origin-conflicts-settled";
+/// How many are listed.
+pub(crate) const LISTED: &str = "origin-conflicts-listed";
+
+/// Conflicts that have been seen to and are remembered.
+const SETTLED_MAX: usize = 1000;
 
 /// Conflicts that are read at once.
 const ROWS_MAX: usize = 1000;
@@ -53,15 +60,96 @@ pub struct Conflict {
     /// Of attributes, what each of the two set.
     #[n(11)]
     pub settings: Option<Vec<Setting>>,
+    #[n(12)]
+    pub claim: Option<Claimed>,
+}
+
+/// Somebody is about to see to it.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Claimed {
+    #[n(0)]
+    pub token: u64,
+    #[n(1)]
+    pub device: String,
+    #[n(2)]
+    pub until: Time,
+    /// The volume's position then.
+    #[n(3)]
+    pub before: Seq,
+}
+
+/// A conflict that has been seen to.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub(crate) struct Settled {
+    #[n(0)]
+    pub conflict: Conflict,
+    /// The position before anything was done about it.
+    #[n(1)]
+    pub before: Seq,
+    #[n(2)]
+    pub at: Time,
+    #[n(3)]
+    pub device: Option<String>,
+    /// The contents that bore the name when it was seen to.
+    #[n(4)]
+    pub left: Option<Stamp>,
 }
 
 pub(super) fn record(write: &mut dyn Write, volume: VolumeId, conflict: &Conflict) -> Result<()> {
+    // One that was seen to keeps its number, by which it may be listed anew.
+    let last = last_number(write, volume, CONFLICTS)?.max(last_number(write, volume, SETTLED)?);
+    put(write, volume, last + 1, conflict)?;
+    count(write, volume, 1)
+}
+
+pub(crate) fn put(
+    write: &mut dyn Write,
+    volume: VolumeId,
+    number: u64,
+    conflict: &Conflict,
+) -> Result<()> {
+    Ok(write.put(CONFLICTS, &key(volume, number), &encode(conflict))?)
+}
+
+fn key(volume: VolumeId, number: u64) -> Vec<u8> {
+    [&volume.range().0[..], &number.to_be_bytes()].concat()
+}
+
+fn last_number(read: &dyn Read, volume: VolumeId, table: &'static str) -> Result<u64> {
     let (from, to) = volume.range();
-    let last = write.last(CONFLICTS, &from, &to)?;
-    let last = last.and_then(|(key, _)| key.last_chunk().map(|n| u64::from_be_bytes(*n)));
-    let number = last.map_or(1, |last| last + 1);
-    let key = [&from[..], &number.to_be_bytes()].concat();
-    Ok(write.put(CONFLICTS, &key, &encode(conflict))?)
+    let last = read.last(table, &from, &to)?;
+    Ok(last.and_then(|(key, _)| key.last_chunk().map(|n| u64::from_be_bytes(*n))).unwrap_or(0))
+}
+
+/// How many conflicts of a volume are listed.
+pub(crate) fn listed(read: &dyn Read, volume: VolumeId) -> Result<u64> {
+    let place = || format!("the number of conflicts of {volume}");
+    match read.get(LISTED, &volume.range().0)? {
+        Some(bytes) => Ok(decode(place, &bytes)?),
+        // Of a store of before they were counted.
+        None => {
+            let (mut from, to) = volume.range();
+            let mut counted = 0;
+            loop {
+                let rows = read.scan(CONFLICTS, &from, &to, ROWS_MAX)?;
+                let Some((last, _)) = rows.last() else { return Ok(counted) };
+                from = [last, &[0][..]].concat();
+                counted += rows.len() as u64;
+            }
+        }
+    }
+}
+
+/// After the row was written, or removed.
+fn count(write: &mut dyn Write, volume: VolumeId, by: i64) -> Result<()> {
+    let key = volume.range().0;
+    let now = match write.get(LISTED, &key)? {
+        Some(_) => listed(write, volume)?.saturating_add_signed(by),
+        None => listed(write, volume)?,
+    };
+    Ok(write.put(LISTED, &key, &encode(&now))?)
 }
 
 /// Conflicts of a volume, oldest first, at most `rows_max`.
@@ -82,9 +170,18 @@ pub(crate) fn conflicts_after(
     after: u64,
     rows_max: usize,
 ) -> Result<Vec<(u64, Conflict)>> {
-    let (from, to) = volume.range();
-    let from = [&from[..], &after.saturating_add(1).to_be_bytes()].concat();
-    let rows = read.scan(CONFLICTS, &from, &to, rows_max)?;
+    rows_after(read, volume, CONFLICTS, after, rows_max)
+}
+
+fn rows_after<T: for<'b> Decode<'b, ()>>(
+    read: &dyn Read,
+    volume: VolumeId,
+    table: &'static str,
+    after: u64,
+    rows_max: usize,
+) -> Result<Vec<(u64, T)>> {
+    let from = key(volume, after.saturating_add(1));
+    let rows = read.scan(table, &from, &volume.range().1, rows_max)?;
     rows.iter()
         .map(|(key, value)| {
             let number = key.last_chunk().map_or(0, |number| u64::from_be_bytes(*number));
@@ -93,14 +190,60 @@ pub(crate) fn conflicts_after(
         .collect()
 }
 
-/// The conflict is listed no more. False: there was none of this number.
-pub(crate) fn settle(write: &mut dyn Write, volume: VolumeId, number: u64) -> Result<bool> {
-    let key = [&volume.range().0[..], &number.to_be_bytes()].concat();
-    if write.get(CONFLICTS, &key)?.is_none() {
-        return Ok(false);
+pub(crate) fn conflict_of(
+    read: &dyn Read,
+    volume: VolumeId,
+    number: u64,
+) -> Result<Option<Conflict>> {
+    crate::row::get(read, CONFLICTS, &key(volume, number))
+}
+
+/// The conflict is listed no more, and remembered.
+pub(crate) fn settle(
+    write: &mut dyn Write,
+    volume: VolumeId,
+    number: u64,
+    settled: &Settled,
+) -> Result<()> {
+    write.delete(CONFLICTS, &key(volume, number))?;
+    count(write, volume, -1)?;
+    write.put(SETTLED, &key(volume, number), &encode(settled))?;
+    let (from, to) = volume.range();
+    let rows = write.scan(SETTLED, &from, &to, SETTLED_MAX + 1)?;
+    if let (true, Some((oldest, _))) = (rows.len() > SETTLED_MAX, rows.first()) {
+        write.delete(SETTLED, oldest)?;
     }
-    write.delete(CONFLICTS, &key)?;
-    Ok(true)
+    Ok(())
+}
+
+pub(crate) fn settled_of(
+    read: &dyn Read,
+    volume: VolumeId,
+    number: u64,
+) -> Result<Option<Settled>> {
+    crate::row::get(read, SETTLED, &key(volume, number))
+}
+
+/// Those that have been seen to, with numbers after one.
+pub(crate) fn settled_after(
+    read: &dyn Read,
+    volume: VolumeId,
+    after: u64,
+    rows_max: usize,
+) -> Result<Vec<(u64, Settled)>> {
+    rows_after(read, volume, SETTLED, after, rows_max)
+}
+
+/// A conflict that had been seen to is listed anew.
+pub(crate) fn reopen(
+    write: &mut dyn Write,
+    volume: VolumeId,
+    number: u64,
+    conflict: &Conflict,
+) -> Result<()> {
+    write.delete(SETTLED, &key(volume, number))?;
+    put(write, volume, number, conflict)?;
+    count(write, volume, 1)
 }
 
 /// Contents that conflicts are about: the base and both sides stay as long as the conflict does.

@@ -447,6 +447,7 @@ pub(super) fn conflict(
         at: Time::default(),
         seq: None::<Seq>,
         settings: None,
+        claim: None,
     }
 }
 

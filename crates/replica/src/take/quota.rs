@@ -62,5 +62,6 @@ pub(super) fn overrun(view: &Whole<'_>, update: &Update) -> Result<Conflict> {
         at: Time::default(),
         seq: None::<Seq>,
         settings: None,
+        claim: None,
     })
 }

@@ -1,7 +1,7 @@
 //! Where later updates of a writer lead whose earlier one was kept aside or merged.
 //! Holds: an update that expects what was kept aside finds it; all others are left as they are.
 
-use super::conflict::CONFLICTS;
+use super::conflict::{CONFLICTS, LISTED, SETTLED};
 use crate::error::Result;
 use crate::row::get;
 use model::{Change, FileId, Name, Stamp, Update, View};
@@ -108,7 +108,7 @@ pub(crate) fn purge_redirects(
 ) -> Result<bool> {
     let (from, to) = volume.range();
     let mut found = false;
-    for table in [CONTENTS, NAMES, MERGED, CONFLICTS] {
+    for table in [CONTENTS, NAMES, MERGED, CONFLICTS, SETTLED, LISTED] {
         for (key, _) in write.scan(table, &from, &to, rows_max)? {
             write.delete(table, &key)?;
             found = true;

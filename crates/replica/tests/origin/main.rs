@@ -20,6 +20,7 @@ mod past;
 mod restart;
 mod sessions;
 mod settings;
+mod settling;
 mod taking;
 mod tree;
 mod tree_barred;

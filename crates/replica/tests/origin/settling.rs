@@ -1,0 +1,194 @@
+//! Who sees to a conflict: claimed before anything is changed, and taken back afterwards.
+
+use crate::party::{Device, Party, rename_over, unlink_of};
+use model::{Change, FileId, Kind, Stamp};
+use protocol::past::{
+    CLAIM_SECS, Claim, ConflictInfo, Found, NotFound, Past, Restore, SettledInfo, Then,
+};
+use protocol::{Request, Response};
+use std::time::Duration;
+
+const ROOT: FileId = FileId::ROOT;
+
+/// Bob's contents lie beside ada's, which have the name.
+struct Scene {
+    party: Party,
+    ada: Device,
+    bob: Device,
+    file: FileId,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let party = Party::new();
+        let mut ada = party.join("ada").await;
+        let (file, base) = ada.write_new(ROOT, "a", "base").await;
+        let mut bob = party.join("bob").await;
+        let store = ada.storing(file, base, "ada's").await;
+        ada.replay(store).await;
+        let store = bob.storing(file, base, "bob's").await;
+        bob.replay(store).await;
+        Scene { party, ada, bob, file }
+    }
+
+    async fn listed(&self) -> Vec<ConflictInfo> {
+        match ask(&self.ada, Past::Conflicts { after: 0, conflicts_max: 10 }).await {
+            Found::Conflicts(told) => told.conflicts,
+            found => panic!("{found:?}"),
+        }
+    }
+
+    async fn settled(&self) -> Vec<SettledInfo> {
+        match ask(&self.ada, Past::Settled { after: 0, conflicts_max: 10 }).await {
+            Found::SettledConflicts(told) => told.conflicts,
+            found => panic!("{found:?}"),
+        }
+    }
+
+    /// The file beside, and its name.
+    async fn aside(&self) -> (FileId, String) {
+        let aside = self.listed().await.remove(0).aside.unwrap().remove(0).to_string();
+        let conflict = self.party.origin.conflicts("v", 1).unwrap().remove(0);
+        (conflict.aside.unwrap().0, aside)
+    }
+}
+
+async fn ask(device: &Device, past: Past) -> Found {
+    match device.ask(Request::Past(past)).await {
+        Response::Past(found) => found,
+        response => panic!("{response:?}"),
+    }
+}
+
+async fn claim(device: &Device, token: u64, holds: bool, seen: Option<Stamp>) -> Found {
+    ask(device, Past::Claim(Claim { number: 1, token, holds, seen })).await
+}
+
+async fn settle(device: &Device, token: Option<u64>) -> Found {
+    ask(device, Past::Settle { number: 1, token }).await
+}
+
+async fn listed_number(device: &Device) -> Option<u64> {
+    match device.ask(Request::Renew { seen: device.seen() }).await {
+        Response::Renewed { conflicts, .. } => conflicts,
+        response => panic!("{response:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_who_see_to_a_conflict_the_second_is_told_before_anything_is_changed() {
+    let scene = Scene::new().await;
+    let Scene { ada, bob, .. } = &scene;
+    assert_eq!(claim(ada, 1, true, None).await, Found::Claimed(1));
+    assert_eq!(claim(ada, 1, true, None).await, Found::Claimed(1), "the answer may be lost");
+    let taken = Found::Not(NotFound::Claimed(1, "ada".into(), CLAIM_SECS));
+    assert_eq!(claim(bob, 2, true, None).await, taken);
+    assert_eq!(settle(bob, None).await, taken);
+    assert_eq!(scene.listed().await[0].claimed_by.as_deref(), Some("ada"), "it is listed still");
+    // What does not come about is given back; who dies keeps it for a while.
+    assert_eq!(claim(ada, 1, false, None).await, Found::Claimed(1));
+    assert_eq!(claim(bob, 2, true, None).await, Found::Claimed(1));
+    scene.party.world.clock.sleep(Duration::from_secs(CLAIM_SECS)).await;
+    assert_eq!(scene.listed().await[0].claimed_by, None);
+    assert_eq!(claim(ada, 1, true, None).await, Found::Claimed(1));
+    assert_eq!(settle(ada, Some(1)).await, Found::Settled(1));
+    let gone = Found::Not(NotFound::NoConflict(1));
+    assert_eq!((claim(bob, 2, true, None).await, settle(bob, Some(2)).await), (gone.clone(), gone));
+    assert!(scene.listed().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_not_seen_what_has_the_name_now_gets_no_claim() {
+    let mut scene = Scene::new().await;
+    let seen = scene.ada.stamp();
+    let store = scene.ada.storing(scene.file, seen, "later").await;
+    scene.ada.replay(store).await;
+    let changed = Found::Not(NotFound::ChangedSince(1));
+    assert_eq!(claim(&scene.bob, 1, true, Some(seen)).await, changed);
+    assert_eq!(scene.listed().await[0].claimed_by, None);
+    let now = scene.ada.stamp();
+    assert_eq!(claim(&scene.bob, 1, true, Some(now)).await, Found::Claimed(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_replaced_is_had_back_and_listed_anew() {
+    let mut scene = Scene::new().await;
+    let tree = scene.party.tree();
+    let before = scene.listed().await.remove(0);
+    let (mine, aside) = scene.aside().await;
+    claim(&scene.ada, 1, true, None).await;
+    scene.ada.replay(rename_over((ROOT, &aside), (ROOT, "a"), mine, Some(scene.file))).await;
+    settle(&scene.ada, Some(1)).await;
+    assert_eq!(scene.party.tree(), "a: bob's");
+    let settled = scene.settled().await.remove(0);
+    assert_eq!(settled.left, Some(scene.bob.stamp()));
+    assert_eq!(settled.conflict.aside, before.aside, "by the name that it had");
+    for path in [settled.conflict.path, settled.conflict.aside] {
+        let (then, to) = (Then::Version(settled.before), None);
+        let restore = Restore { path: path.unwrap(), then, to, uid: 0, gid: 0 };
+        let found = ask(&scene.bob, Past::Restore(restore)).await;
+        assert!(matches!(found, Found::Restored(_)), "{found:?}");
+    }
+    assert_eq!(ask(&scene.bob, Past::Reopen { number: 1 }).await, Found::Reopened(1));
+    assert_eq!(scene.party.tree(), tree);
+    let again = scene.listed().await.remove(0);
+    assert_eq!((&again.path, &again.aside), (&before.path, &before.aside));
+    assert_eq!((again.base, again.base_since), (before.base, before.base_since));
+    let twice = Found::Not(NotFound::NotSettled(1));
+    assert_eq!(ask(&scene.bob, Past::Reopen { number: 1 }).await, twice);
+    assert_eq!(settle(&scene.ada, None).await, Found::Settled(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_number_is_given_twice_and_what_is_listed_is_counted() {
+    let mut scene = Scene::new().await;
+    assert_eq!(listed_number(&scene.ada).await, Some(1));
+    settle(&scene.ada, None).await;
+    assert_eq!(listed_number(&scene.ada).await, Some(0));
+    for says in ["one", "two"] {
+        let store = scene.bob.storing(scene.file, Stamp::default(), says).await;
+        scene.bob.replay(store).await;
+    }
+    let numbers: Vec<u64> = scene.listed().await.iter().map(|one| one.number).collect();
+    assert_eq!((numbers, listed_number(&scene.bob).await), (vec![2, 3], Some(2)));
+    let after = scene.party.killed();
+    let ada = after.rejoin(&scene.ada).await;
+    assert_eq!(ada.attached.conflicts, Some(2));
+    assert_eq!(ask(&ada, Past::Reopen { number: 1 }).await, Found::Reopened(1));
+    assert_eq!(listed_number(&ada).await, Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_base_is_read_by_who_may_read_the_file_and_by_nobody_else() {
+    let mut scene = Scene::new().await;
+    let base = |offset, uid| Past::Base { number: 1, offset, uid, gid: 7 };
+    let read = |bytes: &[u8]| Found::Base(bytes.to_vec().into());
+    assert_eq!(ask(&scene.ada, base(0, 1000)).await, read(b"base"));
+    assert_eq!(ask(&scene.ada, base(2, 1000)).await, read(b"se"));
+    assert_eq!(ask(&scene.ada, base(4, 1000)).await, read(b""));
+    assert_eq!(ask(&scene.ada, base(0, 7)).await, read(b"base"), "its mode lets everybody");
+    let looks = scene.listed().await.remove(0).base_looks.unwrap();
+    assert_eq!((looks.size, looks.pruned), (4, false));
+    assert_eq!(scene.party.tree().lines().count(), 2, "and has no name in the tree");
+    // One that nobody else may read.
+    let (file, mut make) = scene.ada.making(ROOT, "b", Kind::File);
+    if let Change::Make { mode, .. } = &mut make {
+        *mode = 0o600;
+    }
+    scene.ada.replay(make).await;
+    let first = scene.ada.stamp();
+    let store = scene.ada.storing(file, first, "secret").await;
+    scene.ada.replay(store).await;
+    let base_stamp = scene.ada.stamp();
+    for device in [&mut scene.ada, &mut scene.bob] {
+        let says = device.attached.replica.0.to_string();
+        let store = device.storing(file, base_stamp, &says).await;
+        device.replay(store).await;
+    }
+    let base = |uid| Past::Base { number: 2, offset: 0, uid, gid: 7 };
+    assert_eq!(ask(&scene.ada, base(1000)).await, read(b"secret"));
+    assert_eq!(ask(&scene.ada, base(0)).await, read(b"secret"));
+    assert_eq!(ask(&scene.ada, base(7)).await, Found::Not(NotFound::NotYours("b".into())));
+    scene.ada.replay(unlink_of(ROOT, "b", file)).await;
+    assert_eq!(ask(&scene.ada, base(1000)).await, read(b"secret"), "as long as it is listed");
+}
