@@ -8,8 +8,12 @@
 //! [mounts."/home/ann/work"]             # one, by mount point or by URL without what follows ?
 //! url = "farfs://files.example.org:7440/main?key=…"
 //! mode = "partial"
+//!
+//! [mergers]                             # programs for `farfs conflicts merge`, by names of files
+//! "*.po" = "msgcat {mine} {theirs} -o {merged}"
 //! ```
 
+use crate::conflicts::Mergers;
 use crate::exit::{Exit, fail};
 use crate::wishes::Wishes;
 use anyhow::{Context, Result};
@@ -22,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub struct Config {
     mount: Wishes,
     mounts: BTreeMap<String, Wishes>,
+    mergers: Mergers,
 }
 
 /// The files that are read, the first wins. `FARFS_CONFIG` names one that stands for all.
@@ -57,7 +62,19 @@ fn parse(text: &str, path: &Path) -> Result<Config> {
     if config.mount.url.is_some() || config.mount.state.is_some() {
         return Err(wrong(&"url and state belong in a [mounts.\"/MOUNT/POINT\"] section"));
     }
-    Ok(config)
+    match config.mergers.fault() {
+        Some(fault) => Err(wrong(&fault)),
+        None => Ok(config),
+    }
+}
+
+/// What merges; of two files' patterns that are the same, the first file's.
+pub fn mergers(configs: &[Config]) -> Mergers {
+    configs
+        .iter()
+        .rev()
+        .map(|config| config.mergers.clone())
+        .fold(Mergers::default(), Mergers::over)
 }
 
 /// What the section of a mount point says is mounted there.

@@ -9,6 +9,7 @@ use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ struct Scene {
     ada: Mount,
     bob: Mount,
     _server: Server,
-    _world: World,
+    world: World,
 }
 
 impl Scene {
@@ -41,7 +42,19 @@ impl Scene {
         fs::write(bob.path("notes/plan.txt"), by_bob).unwrap();
         run(&mut bob.farfs("mode", &["partial"])).succeeds();
         run(&mut bob.farfs("wait", &[])).succeeds();
-        Scene { ada, bob, _server: server, _world: world }
+        Scene { ada, bob, _server: server, world }
+    }
+
+    /// Both names are there again, with what each had.
+    fn is_as_before(&self, by_ada: &str, by_bob: &str) {
+        let listed = self.listed();
+        assert_eq!(listed[0]["number"], 1, "{listed}");
+        let texts = ["path", "aside"].map(|side| {
+            let path = self.ada.path(listed[0][side].as_str().unwrap());
+            eventually(SOON, "it is back", || path.exists());
+            fs::read_to_string(path).unwrap()
+        });
+        assert_eq!(texts, [by_ada, by_bob]);
     }
 
     fn listed(&self) -> Value {
@@ -149,4 +162,115 @@ fn the_side_with_the_name_or_both_are_kept() {
     scene.does("keep-both", &[]).succeeds();
     assert_eq!(scene.listed(), Value::Array(Vec::new()));
     assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+}
+
+#[test]
+fn what_was_seen_to_is_taken_back() {
+    let (by_ada, by_bob) = ("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let scene = Scene::new(by_ada, by_bob);
+    let undo = |what: &[&str]| {
+        run(&mut scene.conflicts(&[&["undo", "--in", &scene.place()][..], what].concat()))
+    };
+    assert_eq!(undo(&[]).code, Some(7), "there is nothing to take back");
+    for way in ["keep-mine", "keep-theirs", "keep-both", "merge"] {
+        scene.does(way, &[]).succeeds();
+        assert_eq!(scene.listed(), Value::Array(Vec::new()), "{way}");
+        undo(&[]).succeeds();
+        scene.is_as_before(by_ada, by_bob);
+    }
+    scene.does("keep-mine", &[]).succeeds();
+    let file = scene.ada.path("notes/plan.txt");
+    fs::write(&file, "later\n").unwrap();
+    let refused = undo(&["1"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("--force"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "later\n");
+    undo(&[&file.display().to_string(), "--force"]).succeeds();
+    scene.is_as_before(by_ada, by_bob);
+}
+
+#[test]
+fn programs_of_the_configuration_file_merge_what_they_are_for() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let tools = scene.world.folder("tools");
+    let config = tools.join("config.toml");
+    let merges = |what: &[&str], with: &str| {
+        fs::write(&config, with).unwrap();
+        let mut command = scene.conflicts(&[&["merge", "--in", &scene.place()][..], what].concat());
+        run(command.env("FARFS_CONFIG", &config))
+    };
+    let script = script(&tools, "merge", "ls \"$1\" > \"$3\"; cat \"$2\" >> \"$3\"");
+    let notes = scene.ada.path("notes").display().to_string();
+    let by_script =
+        format!("[mergers]\n'*.txt' = ['{script}', '{notes}', '{{base}}', '{{merged}}']\n");
+    let failed = merges(&["1"], "[mergers]\n'*.txt' = 'false {merged}'\n");
+    assert_eq!(failed.code, Some(1));
+    let slow = "[mergers]\n'*.txt' = ['sh', '-c', 'sleep 100; cp $0 $1', '{mine}', '{merged}']\n";
+    let slow = merges(&["--all", "--tool-timeout", "1s"], slow);
+    assert_eq!(slow.code, Some(1));
+    assert!(slow.out.contains("1 s"), "{} {}", slow.out, slow.err);
+    let none = merges(&["1"], "[mergers]\n'*.txt' = 'cp {mine}'\n");
+    assert_eq!(none.code, Some(2), "it would write nothing");
+    let other = merges(&["1"], "[mergers]\n'*.po' = 'cp {mine} {merged}'\n");
+    assert_eq!(other.code, Some(1), "by lines, which both changed");
+    assert_eq!(scene.listed()[0]["number"], 1, "nothing was done");
+    assert_eq!(fs::read_to_string(scene.ada.path("notes/plan.txt")).unwrap(), "by ada\n");
+    merges(&["--all"], &by_script).succeeds();
+    let merged = fs::read_to_string(scene.ada.path("notes/plan.txt")).unwrap();
+    let names: Vec<&str> = merged.lines().take(2).collect();
+    assert!(names[0].starts_with("plan (conflict of") && names[1] == "plan.txt", "{merged}");
+    assert!(merged.ends_with(BASE), "{merged}");
+    scene.settled(&merged);
+}
+
+fn script(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn of_two_modes_one_is_chosen_and_the_choice_is_taken_back() {
+    let scene = Scene::new("by ada\n", BASE);
+    let file = |mount: &Mount| mount.path("notes/plan.txt");
+    let mode = |mount: &Mount| fs::metadata(file(mount)).unwrap().mode() & 0o7777;
+    let set = |mount: &Mount, mode| {
+        fs::set_permissions(file(mount), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    run(&mut scene.conflicts(&["keep-theirs", "1", "--in", &scene.place()])).succeeds();
+    eventually(SOON, "bob sees it", || fs::read_dir(scene.bob.path("notes")).unwrap().count() == 1);
+    run(&mut scene.bob.farfs("mode", &["disconnected"])).succeeds();
+    set(&scene.bob, 0o640);
+    set(&scene.ada, 0o600);
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    run(&mut scene.bob.farfs("mode", &["partial"])).succeeds();
+    run(&mut scene.bob.farfs("wait", &[])).succeeds();
+    eventually(SOON, "the later holds", || mode(&scene.ada) == 0o640);
+    let listed = scene.listed();
+    assert_eq!((&listed[0]["number"], &listed[0]["kind"]), (&2.into(), &"attributes".into()));
+    let set_by = &listed[0]["settings"][0];
+    assert_eq!((&set_by["theirs"], &set_by["mine"]), (&"0600".into(), &"0640".into()));
+    let place = scene.place();
+    let does = |what: &str| run(&mut scene.conflicts(&[what, "2", "--in", &place]));
+    let shown = does("show").succeeds();
+    assert!(shown.contains("mode: theirs 0600, mine 0640, before 0644"), "{shown}");
+    assert_eq!(does("merge").code, Some(1));
+    // The volume's, whoever was kept aside.
+    for mount in [&scene.ada, &scene.bob] {
+        eventually(Duration::from_secs(60), "status counts it", || {
+            let status = run(&mut mount.farfs("status", &[])).succeeds();
+            status.contains("1 in the volume")
+        });
+    }
+    does("keep-theirs").succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    eventually(SOON, "everybody sees it", || mode(&scene.bob) == 0o600);
+    run(&mut scene.conflicts(&["undo", "--in", &place])).succeeds();
+    assert_eq!(scene.listed()[0]["number"], 2);
+    eventually(SOON, "the later holds again", || mode(&scene.bob) == 0o640);
+    set(&scene.ada, 0o755);
+    assert_eq!(does("keep-mine").code, Some(1), "it is neither");
+    does("keep-both").succeeds();
+    assert_eq!(mode(&scene.ada), 0o755);
 }

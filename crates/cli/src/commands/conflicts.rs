@@ -1,14 +1,17 @@
 //! `farfs conflicts`.
 
-use crate::conflicts::{self, Listed, Place};
+use crate::config;
+use crate::conflicts::{self, Listed, Merging, Place, Which};
 use crate::data::MAIN_VOLUME;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, fail};
 use crate::output;
 use crate::past::Asked;
+use crate::units;
 use anyhow::Result;
 use clap::Subcommand;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// List the conflicts of a volume, and see to them
 ///
@@ -24,7 +27,9 @@ use std::path::PathBuf;
      farfs conflicts diff 3
      farfs conflicts merge 3
      farfs conflicts merge 3 --tool 'meld %mine %base %theirs --output %out'
+     farfs conflicts merge --all
      farfs conflicts keep-mine 3
+     farfs conflicts undo
      farfs conflicts --data /srv/farfs --volume main    (at the server)",
     &[Exit::Unreachable, Exit::Busy, Exit::Damaged, Exit::NotFound, Exit::Pending],
 ))]
@@ -46,14 +51,22 @@ enum Action {
     /// Put both together by lines, with what they began from; the version beside goes
     ///
     /// Where both changed the same lines nothing is done, unless --markers or --tool is given. What
-    /// the name had stays among the versions (`farfs history`, `farfs restore`).
+    /// the name had stays among the versions (`farfs history`, `farfs restore`). Files whose names
+    /// fit a pattern in the section [mergers] of the configuration file are merged by the program
+    /// that it names.
     Merge(Merge),
     /// The version beside takes the name; what had it stays among the versions
-    KeepMine(KeepMine),
+    ///
+    /// Of attributes: what the second has set is set.
+    KeepMine(Keep),
     /// The version with the name stays, and the one beside goes; it stays among the versions
-    KeepTheirs(One),
-    /// Both stay as they are, as two files, and the conflict is listed no more
+    ///
+    /// Of attributes: what the first has set is set.
+    KeepTheirs(Keep),
+    /// All stays as it is, and the conflict is listed no more
     KeepBoth(One),
+    /// Take the last of these back: both versions are there again, and the conflict is listed
+    Undo(Undo),
 }
 
 #[derive(clap::Args)]
@@ -82,9 +95,22 @@ struct One {
 }
 
 #[derive(clap::Args)]
-struct KeepMine {
+struct Keep {
     #[command(flatten)]
     one: One,
+    /// Also if what has the name, or the attribute, was changed since
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(clap::Args)]
+struct Undo {
+    /// The number that the conflict had, or the path that it was about [default: the last that was
+    /// seen to]
+    what: Option<String>,
+    /// A mount point, or a path in the mount [default: the only mount]
+    #[arg(long = "in", value_name = "PATH")]
+    mountpoint: Option<PathBuf>,
     /// Also if what has the name was changed since
     #[arg(long)]
     force: bool,
@@ -92,8 +118,15 @@ struct KeepMine {
 
 #[derive(clap::Args)]
 struct Merge {
-    #[command(flatten)]
-    one: One,
+    /// The number that the list gives it
+    #[arg(required_unless_present = "all")]
+    number: Option<u64>,
+    /// All that can be merged; what cannot be is left, and named
+    #[arg(long, conflicts_with = "number")]
+    all: bool,
+    /// A mount point, or a path in the mount [default: the only mount]
+    #[arg(long = "in", value_name = "PATH")]
+    mountpoint: Option<PathBuf>,
     /// Write both where they differ, between marks, and leave the rest to an editor
     #[arg(long, conflicts_with = "tool")]
     markers: bool,
@@ -101,6 +134,58 @@ struct Merge {
     /// with 0 if %out has been written
     #[arg(long, value_name = "COMMAND")]
     tool: Option<String>,
+    /// How long a program may take before it is killed [default: 10min for those of the configuration
+    /// file, no end for --tool, which may ask at the terminal unless this is given]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "markers")]
+    tool_timeout: Option<Duration>,
+}
+
+impl Merge {
+    fn run(self) -> Result<()> {
+        let place = Place::of(self.mountpoint.as_deref())?;
+        let merging = Merging {
+            tool: self.tool,
+            within: self.tool_timeout,
+            markers: self.markers,
+            mergers: config::mergers(&config::read()?),
+        };
+        let Some(number) = self.number else { return merge_all(&place, &merging) };
+        conflicts::merge(&place, &place.find(number)?, &merging)
+    }
+}
+
+/// One that cannot be merged does not hold up the others.
+fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
+    let (mut merged, mut left) = (0, 0);
+    for conflict in place.all()? {
+        let number = conflict.number;
+        match conflicts::merge(place, &conflict, merging) {
+            Ok(()) => {
+                merged += 1;
+                output::text(&format!("{number}  merged\n"))?;
+            }
+            Err(error) => {
+                left += 1;
+                output::text(&format!("{number}  not merged: {error:#}\n"))?;
+            }
+        }
+    }
+    if left > 0 {
+        let what = format!("{merged} merged, {left} not: see to these one by one");
+        return Err(fail(Exit::Failure, what));
+    }
+    Ok(())
+}
+
+impl Undo {
+    fn run(self) -> Result<()> {
+        let is_path = self.what.as_ref().is_some_and(|what| what.parse::<u64>().is_err());
+        let path = self.what.as_ref().filter(|_| is_path).map(PathBuf::from);
+        let place = Place::of(self.mountpoint.or(path).as_deref())?;
+        let which = Which::of(&place, self.what.as_deref())?;
+        let number = conflicts::undo(&place, &which, self.force)?;
+        output::text(&format!("conflict {number} is listed again\n"))
+    }
 }
 
 impl Conflicts {
@@ -116,22 +201,20 @@ impl Conflicts {
                 let (place, conflict) = one.find()?;
                 output::text(&conflicts::difference(&place, &conflict)?)
             }
-            Some(Action::Merge(merge)) => {
-                let (place, conflict) = merge.one.find()?;
-                conflicts::merge(&place, &conflict, merge.tool.as_deref(), merge.markers)
+            Some(Action::Merge(merge)) => merge.run(),
+            Some(Action::KeepMine(keep)) => {
+                let (place, conflict) = keep.one.find()?;
+                conflicts::keep_mine(&place, &conflict, keep.force)
             }
-            Some(Action::KeepMine(one)) => {
-                let (place, conflict) = one.one.find()?;
-                conflicts::keep_mine(&place, &conflict, one.force)
-            }
-            Some(Action::KeepTheirs(one)) => {
-                let (place, conflict) = one.find()?;
-                conflicts::keep_theirs(&place, &conflict)
+            Some(Action::KeepTheirs(keep)) => {
+                let (place, conflict) = keep.one.find()?;
+                conflicts::keep_theirs(&place, &conflict, keep.force)
             }
             Some(Action::KeepBoth(one)) => {
                 let (place, conflict) = one.find()?;
-                place.settle(&conflict)
+                conflicts::keep_both(&place, &conflict)
             }
+            Some(Action::Undo(undo)) => undo.run(),
         }
     }
 }

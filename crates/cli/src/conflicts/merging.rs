@@ -1,0 +1,373 @@
+//! Putting both sides together: by lines, or by a program.
+//! Holds: a program gets copies in a directory that is its user's alone, and ends in time; what it
+//! leaves undone changes nothing.
+
+use super::{Place, TEXT_BYTES_MAX};
+use crate::exit::{Exit, OrExit, fail};
+use crate::units;
+use anyhow::{Context, Result};
+use protocol::past::ConflictInfo;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program of the configuration file may take, if nothing else is said.
+const TOOL_WITHIN: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Directories that are tried for one that nobody has made yet.
+const TRIES_MAX: u32 = 100;
+
+/// Programs that merge, by the names of the files that they are for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Mergers(BTreeMap<String, Words>);
+
+/// A command: in one string its words stand between blanks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Words {
+    Line(String),
+    List(Vec<String>),
+}
+
+impl Words {
+    fn split(&self) -> Vec<String> {
+        match self {
+            Words::Line(line) => line.split_whitespace().map(str::to_owned).collect(),
+            Words::List(words) => words.clone(),
+        }
+    }
+}
+
+impl Mergers {
+    /// What is wrong with one of them, for who wrote it.
+    pub fn fault(&self) -> Option<String> {
+        self.0.iter().find_map(|(pattern, words)| {
+            let words = words.split();
+            let writes = words.iter().any(|word| word.contains("{merged}"));
+            let fault = match words.first() {
+                None => "names no program",
+                Some(_) if !writes => "says nowhere what the program is to write: {merged}",
+                Some(_) => return None,
+            };
+            Some(format!("[mergers] {pattern:?} {fault}"))
+        })
+    }
+
+    /// Those of `other`, and of the rest these.
+    pub fn over(self, other: Mergers) -> Mergers {
+        Mergers(self.0.into_iter().chain(other.0).collect())
+    }
+
+    /// The words of the one for a path within the volume: of those that fit, the longest pattern's.
+    /// One with a slash is for the path, and any other for the name.
+    pub fn for_path(&self, path: &str) -> Option<Vec<String>> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let fits = |pattern: &str| match pattern.contains('/') {
+            true => matches(pattern.trim_start_matches('/').as_bytes(), path.as_bytes()),
+            false => matches(pattern.as_bytes(), name.as_bytes()),
+        };
+        let fitting = self.0.iter().filter(|(pattern, _)| fits(pattern));
+        fitting.max_by_key(|(pattern, _)| pattern.len()).map(|(_, words)| words.split())
+    }
+}
+
+/// Whether a text is as a pattern says: `*` stands for any bytes, `?` for one.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    // Where the last star was, and what of the text it stands for.
+    let (mut at, mut from, mut star) = (0, 0, None);
+    while from < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[from] => (at, from) = (at + 1, from + 1),
+            _ => match &mut star {
+                Some((begins, taken)) => {
+                    *taken += 1;
+                    (at, from) = (*begins + 1, *taken);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// How both sides are put together.
+#[derive(Clone, Debug, Default)]
+pub struct Merging {
+    /// A program for all files, in place of those of the configuration file.
+    pub tool: Option<String>,
+    /// How long a program may take.
+    pub within: Option<Duration>,
+    pub markers: bool,
+    pub mergers: Mergers,
+}
+
+impl Merging {
+    /// Both sides as one. `path`: within the volume.
+    pub(super) fn merged(
+        &self,
+        conflict: &ConflictInfo,
+        path: &str,
+        base: Vec<u8>,
+        (theirs, mine): (&Path, &Path),
+    ) -> Result<Vec<u8>> {
+        if let Some(tool) = &self.tool {
+            let words = Words::Line(tool.clone()).split();
+            return by_tool(&words, self.within, &base, theirs, mine);
+        }
+        if let (false, Some(words)) = (self.markers, self.mergers.for_path(path)) {
+            let within = self.within.unwrap_or(TOOL_WITHIN);
+            return by_tool(&words, Some(within), &base, theirs, mine);
+        }
+        let base = as_text(base, "what both began from")?;
+        let (mine, theirs) = (text(mine)?, text(theirs)?);
+        Ok(by_lines(&base, &mine, &theirs, self.markers, conflict.number)?.into_bytes())
+    }
+}
+
+/// Runs a program, without a shell, on copies. One that may take any time is asked at the terminal,
+/// if it wants to; any other has no terminal, and is killed with all that it has started.
+fn by_tool(
+    words: &[String],
+    within: Option<Duration>,
+    base: &[u8],
+    theirs: &Path,
+    mine: &Path,
+) -> Result<Vec<u8>> {
+    let directory = private_directory()?;
+    let merged = || -> Result<Vec<u8>> {
+        // Programs look at the end of a name.
+        let end = theirs.extension().map(|end| format!(".{}", end.to_string_lossy()));
+        let end = end.unwrap_or_default();
+        let file = |name: &str| directory.join(format!("{name}{end}"));
+        fs::write(file("base"), base)?;
+        fs::copy(theirs, file("theirs"))?;
+        fs::copy(mine, file("mine"))?;
+        let names = [("base", "base"), ("mine", "mine"), ("theirs", "theirs")];
+        let names = names.into_iter().chain([("out", "merged"), ("merged", "merged")]);
+        let fill = |word: &String| {
+            names.clone().fold(word.clone(), |word, (name, of)| {
+                let path = file(of).display().to_string();
+                word.replace(&format!("{{{name}}}"), &path).replace(&format!("%{name}"), &path)
+            })
+        };
+        let mut words = words.iter().map(fill);
+        let program = words.next().ok_or_else(|| fail(Exit::Usage, "no program is named"))?;
+        let status = run(Command::new(&program).args(words), &program, within)?;
+        if !status.success() {
+            let what = format!("{program} ended with {status}: nothing was done");
+            return Err(fail(Exit::Failure, what));
+        }
+        let written = fs::read(file("merged"));
+        let what = format!("{program} has not written the merged file: nothing was done");
+        written.or_exit(Exit::Failure, what)
+    }();
+    // What is left of it is in nobody's way.
+    let _ = fs::remove_dir_all(&directory);
+    merged
+}
+
+fn run(command: &mut Command, program: &str, within: Option<Duration>) -> Result<ExitStatus> {
+    let cannot = || format!("cannot run {program}");
+    let Some(within) = within else { return command.status().or_exit(Exit::Usage, cannot()) };
+    let command = command.process_group(0).stdin(Stdio::null());
+    let mut child = command.spawn().or_exit(Exit::Usage, cannot())?;
+    let group = Pid::from_child(&child);
+    let until = Instant::now() + within;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            Ok(ended) => break ended,
+            Err(error) => return Err(error).with_context(cannot),
+        }
+    };
+    // Nothing that it has started goes on either. That nothing is left is no error.
+    let _ = kill_process_group(group, Signal::KILL);
+    ended.ok_or_else(|| {
+        let _ = child.wait();
+        let within = units::show_secs(within.as_secs());
+        let what = format!(
+            "{program} took longer than {within} and was killed: nothing was done; \
+             `--tool-timeout` gives it more"
+        );
+        fail(Exit::Failure, what)
+    })
+}
+
+/// What is copied there may be nobody else's to read.
+fn private_directory() -> Result<PathBuf> {
+    let name = |attempt: u32| {
+        let name = format!("farfs-merge-{}-{attempt}", std::process::id());
+        std::env::temp_dir().join(name)
+    };
+    let mut last = None;
+    for directory in (0..TRIES_MAX).map(name) {
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                last = Some((directory, error));
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot make {}", directory.display()));
+            }
+        }
+    }
+    let (directory, error) = last.context("no directory was tried")?;
+    Err(error).with_context(|| format!("cannot make {}", directory.display()))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let meta = fs::symlink_metadata(path).or_exit(Exit::NotFound, path.display().to_string())?;
+    if !meta.is_file() {
+        return Err(fail(Exit::Failure, format!("{} is no file", path.display())));
+    }
+    if meta.len() > TEXT_BYTES_MAX {
+        let most = units::show_size(TEXT_BYTES_MAX);
+        return Err(fail(
+            Exit::Failure,
+            format!("{} is larger than what is compared by lines, {most}", path.display()),
+        ));
+    }
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    as_text(bytes, &path.display().to_string())
+}
+
+fn as_text(bytes: Vec<u8>, what: &str) -> Result<String> {
+    let binary = || {
+        fail(
+            Exit::Failure,
+            format!(
+                "{what} is no text: look at both with their own program, or give one that merges \
+                 them with `farfs conflicts merge --tool`"
+            ),
+        )
+    };
+    if bytes.contains(&0) {
+        return Err(binary());
+    }
+    String::from_utf8(bytes).map_err(|_| binary())
+}
+
+/// From what has the name to what lies beside it.
+pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
+    let (theirs, mine) = place.sides(conflict)?;
+    let (from, to) = (text(&theirs)?, text(&mine)?);
+    let shown = |path: &Path| path.display().to_string();
+    let mut options = diffy::DiffOptions::new();
+    options.set_original_filename(shown(&theirs)).set_modified_filename(shown(&mine));
+    Ok(options.create_patch(&from, &to).to_string())
+}
+
+fn by_lines(base: &str, mine: &str, theirs: &str, markers: bool, number: u64) -> Result<String> {
+    match diffy::merge(base, mine, theirs) {
+        Ok(merged) => Ok(merged),
+        Err(marked) if markers => Ok(marked),
+        Err(_) => Err(fail(
+            Exit::Failure,
+            format!(
+                "conflict {number}: both changed the same lines. Nothing was done; `farfs conflicts \
+                 diff {number}` shows them, `merge {number} --markers` writes both between marks, \
+                 and `merge {number} --tool` runs a program that merges"
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_one_side_changed_are_merged_and_those_of_both_are_not() {
+        let (base, mine, theirs) = ("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n");
+        assert_eq!(by_lines(base, mine, theirs, false, 1).unwrap(), "A\nb\nC\n");
+        let error = by_lines(base, "x\nb\nc\n", "y\nb\nc\n", false, 7).unwrap_err();
+        assert!(error.to_string().contains("merge 7 --markers"), "{error}");
+        let marked = by_lines(base, "x\nb\nc\n", "y\nb\nc\n", true, 7).unwrap();
+        assert!(marked.contains("x\n") && marked.contains("y\n"), "{marked}");
+    }
+
+    #[test]
+    fn a_tool_merges_copies_and_one_that_fails_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mine, theirs) = (directory.path().join("m.txt"), directory.path().join("t.txt"));
+        fs::write(&mine, "mine").unwrap();
+        fs::write(&theirs, "theirs").unwrap();
+        let minute = Some(Duration::from_secs(60));
+        let by = |line: &str, within| {
+            by_tool(&Words::Line(line.into()).split(), within, b"base", &theirs, &mine)
+        };
+        for within in [None, minute] {
+            assert_eq!(by("cp %mine %out", within).unwrap(), b"mine");
+            assert_eq!(by("cp {base} {merged}", within).unwrap(), b"base");
+            for wrong in ["false", "true", "", "/does/not/exist {merged}"] {
+                assert!(by(wrong, within).is_err(), "{wrong}");
+            }
+        }
+        let named = ["sh", "-c", "echo $0 > {merged}", "{theirs}"].map(str::to_owned);
+        let path = by_tool(&named, minute, b"", &theirs, &mine).unwrap();
+        assert!(path.ends_with(b"/theirs.txt\n"), "it keeps the end of its name");
+    }
+
+    #[test]
+    fn a_tool_that_does_not_end_is_killed_with_what_it_has_started() {
+        let directory = tempfile::tempdir().unwrap();
+        let side = directory.path().join("side");
+        fs::write(&side, "").unwrap();
+        let note = directory.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", note.display());
+        let words = ["sh".into(), "-c".into(), script];
+        let moment = Some(Duration::from_millis(300));
+        let error = by_tool(&words, moment, b"", &side, &side).unwrap_err();
+        assert!(error.to_string().contains("--tool-timeout"), "{error}");
+        let pid = fs::read_to_string(&note).unwrap();
+        let sleeps = || crate::processes::started(pid.trim().parse().unwrap()).is_some();
+        let until = Instant::now() + Duration::from_secs(30);
+        while sleeps() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        assert!(!sleeps(), "what it started is gone too");
+    }
+
+    #[test]
+    fn the_longest_pattern_that_fits_says_what_merges() {
+        let read = |text: &str| toml::from_str::<BTreeMap<String, Mergers>>(text);
+        let text = "[mergers]\n\"*.po\" = \"msgcat {mine} {theirs} -o {merged}\"\n\
+                    \"*\" = [\"any\", \"a b\", \"{merged}\"]\n\
+                    \"docs/*.po\" = \"other {merged}\"\n";
+        let mergers = read(text).unwrap().remove("mergers").unwrap();
+        let first = |path: &str| mergers.for_path(path).map(|words| words[0].clone());
+        assert_eq!(first("de.po").as_deref(), Some("msgcat"));
+        assert_eq!(first("x/docs.po").as_deref(), Some("msgcat"));
+        assert_eq!(first("docs/x/de.po").as_deref(), Some("other"));
+        assert_eq!(mergers.for_path("plain").unwrap(), ["any", "a b", "{merged}"]);
+        assert_eq!(Mergers::default().for_path("plain"), None);
+        assert_eq!(mergers.fault(), None);
+        for bad in ["''", "[]", "'cp {mine}'"] {
+            let bad = read(&format!("[mergers]\n\"*\" = {bad}\n")).unwrap();
+            assert!(bad["mergers"].fault().unwrap().contains("\"*\""));
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_bytes_and_a_question_mark_for_one() {
+        for (pattern, text) in
+            [("*.po", "de.po"), ("*", ""), ("a*b*c", "a-b-b-c"), ("?.c", "x.c"), ("**", "x")]
+        {
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+        for (pattern, text) in [("*.po", "de.pot"), ("?", ""), ("a*b", "a-b-c"), ("", "x")] {
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Taking back that a conflict was seen to.
+//! Holds: what is there now stays among the versions; where it was changed since, nothing is done
+//! unasked; interrupted, the same once more does the rest.
+
+use super::{Place, SENT_WITHIN, attributes, path_of, version_of};
+use crate::commands::wait;
+use crate::exit::{Exit, fail};
+use crate::owner::Owner;
+use crate::past;
+use anyhow::Result;
+use model::{Name, Seq};
+use protocol::past::{CONFLICTS_TOLD_MAX, Found, NotFound, Past, Restore, SettledInfo, Then};
+use std::fs;
+use std::path::Path;
+
+/// Which of those that have been seen to.
+pub enum Which {
+    Last,
+    Number(u64),
+    /// The last about this path within the volume.
+    Path(Vec<Name>),
+}
+
+/// Both sides are where they were, and the conflict is listed anew: its number. `force`: also if what
+/// has the name was changed since.
+pub fn undo(place: &Place, which: &Which, force: bool) -> Result<u64> {
+    wait::until_sent(&place.mount, SENT_WITHIN)?;
+    let settled = chosen(all(place)?, which)?;
+    let number = settled.conflict.number;
+    if settled.conflict.settings.is_some() {
+        attributes::put_back(place, &settled.conflict)?;
+        wait::until_sent(&place.mount, SENT_WITHIN)?;
+    } else {
+        put_back(place, &settled, force)?;
+    }
+    match place.asked.ask(&Past::Reopen { number })? {
+        Found::Reopened(number) => Ok(number),
+        Found::Not(why) => Err(past::not(&why)),
+        _ => Err(past::unexpected()),
+    }
+}
+
+fn all(place: &Place) -> Result<Vec<SettledInfo>> {
+    let mut all: Vec<SettledInfo> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |last| last.conflict.number);
+        let ask = Past::Settled { after, conflicts_max: CONFLICTS_TOLD_MAX };
+        match place.asked.ask(&ask)? {
+            Found::SettledConflicts(told) => {
+                let goes_on = told.more && !told.conflicts.is_empty();
+                all.extend(told.conflicts);
+                if !goes_on {
+                    return Ok(all);
+                }
+            }
+            Found::Not(why) => return Err(past::not(&why)),
+            _ => return Err(past::unexpected()),
+        }
+    }
+}
+
+fn chosen(all: Vec<SettledInfo>, which: &Which) -> Result<SettledInfo> {
+    let fits = |settled: &SettledInfo| match which {
+        Which::Last => true,
+        Which::Number(number) => settled.conflict.number == *number,
+        Which::Path(path) => settled.conflict.path.as_ref() == Some(path),
+    };
+    let last = all.into_iter().filter(fits).max_by_key(|settled| (settled.at, settled.before));
+    last.ok_or_else(|| match which {
+        Which::Number(number) => past::not(&NotFound::NotSettled(*number)),
+        Which::Last => fail(Exit::NotFound, "no conflict has been seen to"),
+        Which::Path(path) => {
+            let path = path_of(path);
+            fail(Exit::NotFound, format!("no conflict about {path} has been seen to"))
+        }
+    })
+}
+
+fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
+    let conflict = &settled.conflict;
+    let (Some(path), Some(aside)) = (&conflict.path, &conflict.aside) else { return Ok(()) };
+    if fs::symlink_metadata(place.path(aside)).is_ok() {
+        // Both were kept.
+        return Ok(());
+    }
+    let now = version_of(&place.path(path));
+    if !force && now != settled.left {
+        let (path, number) = (path_of(path), conflict.number);
+        let what = format!(
+            "{path} was changed since: `farfs conflicts undo {number} --force` brings back what was \
+             there before, and leaves what is there now among the versions"
+        );
+        return Err(fail(Exit::Failure, what));
+    }
+    for (names, may_lack) in [(path, true), (aside, false)] {
+        restore(place, names, settled.before, may_lack)?;
+    }
+    // What is done next here goes by what is there now.
+    let _ = fs::symlink_metadata(place.path(aside));
+    Ok(())
+}
+
+/// `may_lack`: that nothing was there is no error.
+fn restore(place: &Place, path: &[Name], then: Seq, may_lack: bool) -> Result<()> {
+    let Owner { uid, gid } = Owner::caller();
+    let (path, then, to) = (path.to_vec(), Then::Version(then), None);
+    match place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid }))? {
+        Found::Restored(_) => Ok(()),
+        Found::Not(NotFound::NotThen(_)) if may_lack => Ok(()),
+        Found::Not(why) => Err(past::not(&why)),
+        _ => Err(past::unexpected()),
+    }
+}
+
+/// A number, or else a path.
+impl Which {
+    pub fn of(place: &Place, text: Option<&str>) -> Result<Which> {
+        let Some(text) = text else { return Ok(Which::Last) };
+        match text.parse() {
+            Ok(number) => Ok(Which::Number(number)),
+            Err(_) => Ok(Which::Path(place.asked.names(Path::new(text))?)),
+        }
+    }
+}
