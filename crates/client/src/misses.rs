@@ -279,6 +279,18 @@ mod tests {
         assert!(read.files.is_empty());
     }
 
+    /// The bytes of a row never change their meaning.
+    #[test]
+    fn a_golden_row_still_reads() {
+        let mut misses = Misses::default();
+        let rows = misses.note(FileId(7), 5, Some(40));
+        let golden = vec![FORMAT, 0x85, 5, 1, 0xf6, 0x18, 40, 0xf4];
+        assert_eq!(rows, [(FileId(7), Some(golden))]);
+        let row = misses.note_program(FileId(7), "less");
+        let golden = vec![FORMAT, 0x85, 5, 1, 0x64, b'l', b'e', b's', b's', 0x18, 40, 0xf4];
+        assert_eq!(row, Some((FileId(7), Some(golden))));
+    }
+
     #[test]
     fn what_is_allowed_is_missed_no_more_and_not_for_ever_more_files() {
         let mut misses = Misses::default();

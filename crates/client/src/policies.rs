@@ -314,6 +314,29 @@ mod tests {
         assert!(decode::<Stale>(&[]).is_err() && file_of(&[1, 2]).is_err());
     }
 
+    /// The bytes of a row never change their meaning.
+    #[test]
+    fn golden_rows_still_read() {
+        let policy = |consistency, ask_above| Policy { consistency, ask_above, since: 7 };
+        for (golden, row) in [
+            (&[1, 0x83, 0x82, 0, 0x80, 0xf6, 7][..], policy(Some(Consistency::Strict), None)),
+            (
+                &[1, 0x83, 0x82, 1, 0x81, 0x19, 1, 0x2c, 0x18, 30, 7],
+                policy(Some(Consistency::Bounded(300)), Some(30)),
+            ),
+            (&[1, 0x83, 0x82, 2, 0x80, 0xf6, 7], policy(Some(Consistency::Manual), None)),
+            (&[1, 0x83, 0xf6, 0, 7], policy(None, Some(0))),
+        ] {
+            assert_eq!(encode(&row), golden);
+            assert_eq!(decode::<Policy>(golden).unwrap(), row);
+        }
+        let (directory, name) = (Some(FileId(3)), Name::new("a").ok());
+        let stale = Stale { current: Some(5), told: 9, directory, name };
+        let golden = [1, 0x84, 5, 9, 3, 0x41, b'a'];
+        assert_eq!(encode(&stale), golden);
+        assert_eq!(decode::<Stale>(&golden).unwrap(), stale);
+    }
+
     #[test]
     fn a_clock_that_was_set_back_tells_no_age() {
         let stale = Stale { current: Some(100), told: 100, directory: None, name: None };

@@ -250,22 +250,26 @@ fn a_file_that_is_saved_by_a_rename_over_it_shows_as_it_was_too() {
 
 #[test]
 fn of_what_is_stored_over_an_old_version_and_the_current_one_both_are_kept() {
-    sim::run::paused(async {
-        let scene = Scene::new(6, Consistency::Manual).await;
-        scene.ada_stores("docs/b", 7, 90_000).await;
-        store(&scene.bob(), "docs/b", 8, 60_000).await;
-        check::settled(&scene.room, std::slice::from_ref(&scene.bob), true).await.unwrap();
-        scene.room.clock.sleep(SECOND * 5).await;
-        assert!(scene.stale().is_empty(), "who was told of a conflict knows what is current");
-        for client in [scene.ada(), scene.bob()] {
-            assert_reads(&client, "docs/b", 7, 90_000).await;
-            let listed = names(&client, "docs").await;
-            let other = listed.iter().find(|name| name.contains("conflict"));
-            let other = other.unwrap_or_else(|| panic!("{listed:?}"));
-            assert_reads(&client, &format!("docs/{other}"), 8, 60_000).await;
-        }
-        scene.room.network.close();
-    });
+    for (seed, mode) in [(6, Mode::Partial), (12, Mode::Connected)] {
+        sim::run::paused(async {
+            let scene = Scene::new(seed, Consistency::Manual).await;
+            scene.bob().set_mode(WantedMode::Fixed(mode));
+            scene.ada_stores("docs/b", 7, 90_000).await;
+            assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+            store(&scene.bob(), "docs/b", 8, 60_000).await;
+            check::settled(&scene.room, std::slice::from_ref(&scene.bob), true).await.unwrap();
+            scene.room.clock.sleep(SECOND * 5).await;
+            assert!(scene.stale().is_empty(), "who met a conflict knows what is current");
+            for client in [scene.ada(), scene.bob()] {
+                assert_reads(&client, "docs/b", 7, 90_000).await;
+                let listed = names(&client, "docs").await;
+                let other = listed.iter().find(|name| name.contains("conflict"));
+                let other = other.unwrap_or_else(|| panic!("{listed:?}"));
+                assert_reads(&client, &format!("docs/{other}"), 8, 60_000).await;
+            }
+            scene.room.network.close();
+        });
+    }
 }
 
 async fn names(client: &SimClient, path: &str) -> Vec<String> {

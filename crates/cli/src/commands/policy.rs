@@ -78,7 +78,7 @@ enum Wish {
 #[command(after_help = exit::after(
     "farfs refresh ~/work/data/table
      farfs refresh --recursive ~/work/data",
-    &[Exit::NotFound, Exit::Unreachable],
+    &[Exit::NotFound, Exit::Unreachable, Exit::Pending],
 ))]
 pub struct Refresh {
     /// A file, or a directory for the files in it
@@ -147,14 +147,10 @@ impl Refresh {
     pub fn run(self) -> Result<()> {
         let path = mounts::absolute(&self.path)?;
         let mount = mounts::holding(&path)?;
-        let mode = questions::status(&mount)?.mode;
+        questions::status(&mount)?;
         let file = mounts::inode(&path)?;
         let recursive = self.recursive;
         questions::tell(&mount, &Question::Keep(Keep::Refresh { file, recursive }))?;
-        if mode == Mode::Disconnected && coming(&mount)? > 0 {
-            let what = "there is no link: it comes as soon as there is one";
-            return Err(fail(Exit::Unreachable, what));
-        }
         wait_for_all(&mount, &path)
     }
 }
@@ -174,6 +170,14 @@ fn wait_for_all(mount: &Entry, path: &Path) -> Result<()> {
             let files = crate::units::count(left as u64, "file");
             eprintln!("farfs: {}: {files} to come", path.display());
             before = Some(left);
+        }
+        let status = questions::status(mount)?;
+        if status.mode == Mode::Disconnected {
+            let what = "there is no link: it comes as soon as there is one";
+            return Err(fail(Exit::Unreachable, what));
+        }
+        if status.paused {
+            return Err(fail(Exit::Pending, "it comes after `farfs resume`"));
         }
         std::thread::sleep(LOOK_EVERY);
     }
