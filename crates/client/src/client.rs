@@ -320,7 +320,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !mode::validates(connection.mode) {
             return Ok(0);
         }
-        if !connection.lease_holds(self.inner.world.clock.moment()) {
+        let now = self.inner.world.clock.moment();
+        if !connection.lease_holds(now) || connection.owes_patience {
             return Err(Stop::Need(Need::Lease));
         }
         Ok(self.inner.epoch.load(Ordering::Acquire))

@@ -4,7 +4,7 @@ use crate::budget::Purse;
 use crate::meta::Meta;
 use crate::mode::Choice;
 use crate::types::WantedMode;
-use protocol::{Mode, Unreachable};
+use protocol::{Mode, Patience, Unreachable};
 use std::time::Duration;
 use world::Moment;
 
@@ -35,6 +35,11 @@ pub(crate) struct Connection {
     pub takes_any_ahead: bool,
     /// The replica above says when everybody has been told.
     pub tells: bool,
+    /// The replica above heeds `Patience`, and this is what it was told.
+    pub heeds: bool,
+    pub patience: Patience,
+    /// It has to be told that it is to wait for this client, before what is cached counts again.
+    pub owes_patience: bool,
     /// The replica above leases locks. None: it has not been asked yet.
     pub leases_locks: Option<bool>,
     /// Counts the sessions that were attached.
@@ -96,6 +101,9 @@ impl Connection {
             takes_ahead: false,
             takes_any_ahead: false,
             tells: false,
+            heeds: false,
+            patience: Patience::default(),
+            owes_patience: false,
             assembles: false,
             looks_back: false,
             conflicts_listed: None,

@@ -107,6 +107,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let at_secs = self.inner.world.clock.time().secs;
         connection.choice.note(ModeChange { at_secs, from, to: mode, why: why.to_string() });
         drop(connection);
+        self.patience_changed();
         self.inner.checkpoint_wanted.notify_one();
         // How far updates may leave unsynced goes by the mode.
         self.core().unsaved = true;

@@ -8,6 +8,7 @@
 mod ask;
 mod hold;
 mod named;
+mod patience;
 mod refresh;
 mod report;
 

@@ -10,8 +10,8 @@ use crate::mode;
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Request, Response, States, Tail,
-    Unreachable, Upstream,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Patience, Request, Response, States,
+    Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -241,6 +241,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.takes_ahead = attached.takes_ahead == Some(true);
             connection.takes_any_ahead = attached.takes_any_ahead == Some(true);
             connection.tells = attached.tells == Some(true);
+            connection.heeds = attached.heeds == Some(true);
+            (connection.patience, connection.owes_patience) = (Patience::default(), false);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
             connection.tail_due = false;
@@ -342,6 +344,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Renews the lease of all callbacks.
     pub(crate) async fn renew(&self) -> Result<(), Error> {
+        self.tell_patience().await?;
         let sent = self.inner.world.clock.moment();
         let (seen, lease_before) = {
             let seen = self.core().meta.seen;
@@ -425,7 +428,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn cache_for(&self) -> Duration {
         let now = self.inner.world.clock.moment();
         let connection = self.connection();
-        if mode::validates(connection.mode) { connection.lease_left(now) } else { UNCHECKED_FOR }
+        match mode::validates(connection.mode) {
+            true if connection.owes_patience => Duration::ZERO,
+            true => connection.lease_left(now),
+            false => UNCHECKED_FOR,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ChunkName, FileId, Name, Node, ReplicaId, Seq, Stamp, Update};
 
+mod attach;
 mod carried;
 mod class;
 mod conflicts;
@@ -16,6 +17,7 @@ mod refusal;
 mod verdict;
 mod wanted;
 
+pub use attach::{Attach, PATIENCE_FILES_MAX, Patience};
 pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
@@ -168,27 +170,14 @@ pub enum Request {
     /// has no lease any more. Only where `Attached` says that it is known.
     #[n(17)]
     Told,
+    /// Of which files others need not wait until this client has been told. Only where `Attached`
+    /// says that it is heeded.
+    #[n(20)]
+    Patience(#[n(0)] Patience),
 }
 
 /// Names in one question, at most.
 pub const FIND_NAMES_MAX: usize = 1 << 14;
-
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Attach {
-    /// The id that this client was given before.
-    #[n(0)]
-    pub replica: Option<ReplicaId>,
-    /// The number of the last update that this client has made.
-    #[n(1)]
-    pub made: u64,
-    /// The position up to which this client has seen what others did.
-    #[n(2)]
-    pub seen: Seq,
-    /// Locks that processes here hold, of each file all: they go on if nobody else has them. None:
-    /// there are none, or the client leaves locks to its kernel.
-    #[n(3)]
-    pub locks: Option<Vec<Held>>,
-}
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Submit {
@@ -282,6 +271,8 @@ pub enum Response {
     /// Everybody has been told of what was committed up to here.
     #[n(19)]
     Told(#[n(0)] Seq),
+    #[n(22)]
+    Heeded,
 }
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -339,6 +330,9 @@ pub struct Attached {
     /// `ahead` of a `Submit` is known of any updates. None: at most of removals.
     #[n(21)]
     pub takes_any_ahead: Option<bool>,
+    /// `Patience` is heeded. None: it is not known.
+    #[n(22)]
+    pub heeds: Option<bool>,
 }
 
 /// How a volume's contents are cut.

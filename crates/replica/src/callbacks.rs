@@ -67,6 +67,8 @@ pub(crate) struct Touch<'a> {
     pub by: ReplicaId,
     pub strict: bool,
     pub keys: &'a Touched,
+    /// Where that is, each with the directories above it; empty if nobody has asked for that.
+    pub lines: &'a [Vec<FileId>],
 }
 
 /// A holder whose acknowledgement a strict writer waits for.
@@ -261,6 +263,11 @@ impl Holders {
         }
     }
 
+    /// Somebody need not be told of some files before others go on.
+    pub fn is_any_patient(&self) -> bool {
+        self.by_replica.values().any(|holder| !holder.patience.below.is_empty())
+    }
+
     /// Something was committed: notes it for everybody whose concern it is, and tells for every
     /// touch whom its writer waits for.
     pub fn publish(
@@ -276,7 +283,8 @@ impl Holders {
                 if touch.by == *replica || !holder.note(touch.keys, showing) {
                     continue;
                 }
-                if touch.strict && !holder.late && holder.lease_end > now {
+                let hurries = touch.strict && !holder.late && holder.lease_end > now;
+                if hurries && !holder.patience.covers(touch.lines) {
                     let acknowledged = holder.acknowledged.watch();
                     let until = holder.lease_end;
                     waits.push(Wait { replica: *replica, acknowledged, until });

@@ -160,7 +160,7 @@ fn commit(
     let showing = Showing::of(states(&committer.view(), &touched, committer.position())?);
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
-    let touch = Touch { by: ReplicaId::ORIGIN, strict: true, keys: &touched };
+    let touch = Touch { by: ReplicaId::ORIGIN, strict: true, keys: &touched, lines: &[] };
     let now = inner.world.clock.moment();
     let waits = volume.holders().publish(&[touch], &showing, upto, now);
     volume.door.wake();

@@ -15,11 +15,11 @@ use crate::upkeep::Counted;
 use crate::volumes::{Volume, locked};
 use crate::wanted::Round;
 use chunks::Squeeze;
-use model::{Allowance, ReplicaId, Seq};
+use model::{Allowance, FileId, ReplicaId, Seq};
 use protocol::past::{Found, Past};
 use protocol::{
-    Access, Attach, Attached, Delta, Downstream, Payload, Refusal, Request, Response, Session,
-    TurnedAway,
+    Access, Attach, Attached, Delta, Downstream, PATIENCE_FILES_MAX, Patience, Payload, Refusal,
+    Request, Response, Session, TurnedAway,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -137,6 +137,7 @@ impl OriginSession {
             }
             Request::Past(past) => self.look_back(past).await.map(Response::Past),
             Request::Told => Ok(Response::Told(self.told().await?)),
+            Request::Patience(patience) => self.heed(patience),
             request => self.show(self.place()?, request).await,
         }
     }
@@ -228,6 +229,19 @@ impl OriginSession {
         Ok(found)
     }
 
+    /// Notes of what others need not wait until this client has been told.
+    fn heed(&self, patience: Patience) -> Result<Response, Refusal> {
+        let fits = |files: &[FileId]| files.len() <= PATIENCE_FILES_MAX;
+        if !fits(&patience.below) || !fits(&patience.but) {
+            return Err(Refusal::Malformed("more patience than there may be".into()));
+        }
+        let place = self.place()?;
+        if let Some(holder) = self.volume.holders().at(&place) {
+            holder.patience = patience;
+        }
+        Ok(Response::Heeded)
+    }
+
     async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
         let (coming, told) = Coming::begin(&self.volume, attach.replica);
         self.await_company(&told).await;
@@ -261,6 +275,7 @@ impl OriginSession {
             ahead: (!attached.ahead.is_empty()).then_some(attached.ahead),
             takes_any_ahead: Some(true),
             tells: Some(true),
+            heeds: Some(true),
             allowance: self.allowance(place.replica).await?,
             conflicts: self.conflicts().await?,
         })
@@ -353,6 +368,7 @@ fn answer_reading(
         | Request::Submit(_)
         | Request::Past(_)
         | Request::Told
+        | Request::Patience(_)
         | Request::Leave => Err(Refusal::Malformed("a request that changes something".into())),
     };
     Ok(done)

@@ -272,6 +272,41 @@ fn of_what_is_stored_over_an_old_version_and_the_current_one_both_are_kept() {
     }
 }
 
+#[test]
+fn nobody_waits_for_who_need_not_have_what_is_current_until_he_needs_it() {
+    sim::run::paused(async {
+        let scene = Scene::new(13, Consistency::Bounded(10_000)).await;
+        // He goes by callbacks, and nothing is fetched in the background for now.
+        scene.bob().pause(true).unwrap();
+        scene.ada().set_mode(WantedMode::Fixed(Mode::Connected));
+        let takes = async |version| {
+            scene.room.clock.sleep(SECOND * 3).await;
+            assert!(matches!(fetch(&scene.bob(), "docs/a").await, Outcome::Bytes(_)));
+            let start = scene.room.clock.moment();
+            store(&scene.ada(), "docs/b", version, 1_000).await;
+            scene.room.clock.moment().since(start)
+        };
+        let (far, near) = (Duration::from_millis(240), Duration::from_millis(100));
+        let took = takes(7).await;
+        assert!(took < near, "{took:?}");
+        scene.bob().pause(false).unwrap();
+        scene.bob().set_mode(WantedMode::Fixed(Mode::Connected));
+        let took = takes(8).await;
+        assert!(took >= far, "{took:?}");
+        assert_reads(&scene.bob(), "docs/b", 8, 1_000).await;
+        scene.bob().set_mode(PARTIAL);
+        let took = takes(9).await;
+        assert!(took < near, "{took:?}");
+        let docs = find(&scene.bob(), "docs").await;
+        scene.bob().set_consistency(docs, Some(Consistency::Strict)).unwrap();
+        // It counts for whoever looks from now on, though nothing has rested since.
+        assert_reads(&scene.bob(), "docs/b", 9, 1_000).await;
+        let took = takes(10).await;
+        assert!(took >= far, "{took:?}");
+        scene.room.network.close();
+    });
+}
+
 async fn names(client: &SimClient, path: &str) -> Vec<String> {
     let list = Operation::List { path: Path::new(path), page: 100 };
     match Programs::default().perform(client, &list).await {

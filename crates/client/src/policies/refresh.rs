@@ -70,6 +70,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(LOOK_EVERY) => {}
                 () = self.until_stopping() => break,
             }
+            if let Err(error) = self.tell_patience().await {
+                tracing::debug!(%error, "it is not known whether others wait for this client");
+            }
             if !self.inner.keeping.choosing.is_stale() {
                 tried.clear();
                 self.policies().alone.clear();

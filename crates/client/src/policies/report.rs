@@ -92,6 +92,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let is_any = !policies.policies.is_empty();
         self.inner.keeping.choosing.is_any.store(is_any, std::sync::atomic::Ordering::Release);
+        drop(policies);
+        self.patience_changed();
         self.inner.keeping.choosing.look();
         Ok(())
     }

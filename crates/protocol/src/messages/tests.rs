@@ -172,12 +172,23 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         takes_any_ahead: None,
         tells: None,
         conflicts: None,
+        heeds: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
     assert_eq!(minicbor::decode::<Attached>(&older).unwrap(), attached);
     let newer = minicbor::to_vec(Attached { gathers: Some(true), ..attached }).unwrap();
     assert_eq!(minicbor::decode::<Attached>(&newer).unwrap().gathers, Some(true));
+}
+
+#[test]
+fn golden_bytes_of_patience_still_read() {
+    let patience = Request::Patience(Patience { below: vec![FileId(2)], but: Vec::new() });
+    let golden = [0x82, 20, 0x81, 0x82, 0x81, 2, 0x80];
+    assert_eq!(minicbor::to_vec(&patience).unwrap(), golden);
+    assert_eq!(minicbor::decode::<Request>(&golden).unwrap(), patience);
+    let heeded = minicbor::to_vec(Response::Heeded).unwrap();
+    assert_eq!(heeded, [0x82, 22, 0x80]);
 }
 
 #[test]

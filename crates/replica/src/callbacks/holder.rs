@@ -11,7 +11,7 @@ use super::level::Level;
 use super::{Showing, Wake};
 use crate::weight::{self, STATES_BYTES_MAX};
 use model::{FileId, Name, Seq};
-use protocol::{EntryState, NodeState, Notice, States};
+use protocol::{EntryState, NodeState, Notice, Patience, States};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -58,6 +58,8 @@ pub(crate) struct Holder {
     pub struck: bool,
     /// It let a lease end while somebody waited.
     pub late: bool,
+    /// Of what nobody waits until it has been told, by its own wish.
+    pub patience: Patience,
     pub session: Option<u64>,
     /// The last session that was expected or began.
     pub newest: u64,
@@ -120,6 +122,7 @@ impl Holder {
             promised_until: lease_end,
             struck: false,
             late: false,
+            patience: Patience::default(),
             session: None,
             newest: 0,
             acknowledged: Level::new(Seq::START),
@@ -138,6 +141,7 @@ impl Holder {
         self.session = Some(session);
         self.newest = session;
         self.late = false;
+        self.patience = Patience::default();
         self.behind = false;
         self.told = self.told.max(upto);
         self.acknowledge(seen);

@@ -45,6 +45,7 @@ pub(crate) fn take_alone(
     let showing = show(&committer, &outcomes)?;
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
-    publish(inner, volume, std::slice::from_ref(batch), outcomes, &showing, upto);
+    let batches = (std::slice::from_ref(batch), &[Vec::new()][..]);
+    publish(inner, volume, batches, outcomes, &showing, upto);
     Ok(verdicts)
 }

@@ -9,13 +9,16 @@ use crate::callbacks::{Showing, Touch};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
-use model::{Change, Seq};
+use model::{Change, FileId, Kind, Seq, View};
 use protocol::Refusal;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Durability;
 use tokio::sync::oneshot;
-use volume::whole::{Committer, Touched};
+use volume::whole::{Committer, Touched, Whole};
+
+/// Directories above a file that are looked at.
+const DEPTH_MAX: usize = 4_096;
 
 /// Updates in one transaction, about.
 const GROUP_UPDATES_MAX: usize = 10_000;
@@ -131,9 +134,14 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
         });
     }
     let showing = show(&committer, &outcomes)?;
+    let lines = match volume.holders().is_any_patient() {
+        true => outcomes.iter().map(|taken| lines_of(&committer.view(), taken)).collect(),
+        false => Ok(vec![Vec::new(); outcomes.len()]),
+    };
+    let lines: Vec<Vec<Vec<FileId>>> = lines?;
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
-    Ok(publish(inner, volume, batches, outcomes, &showing, upto))
+    Ok(publish(inner, volume, (batches, &lines), outcomes, &showing, upto))
 }
 
 /// The state of all that the group touched, as its transaction leaves it.
@@ -149,10 +157,49 @@ pub(super) fn show(
     Ok(Showing::of(states(&committer.view(), &touched, committer.position())?))
 }
 
+/// Where that is which was touched: each file with the directories that it is in, upwards. One that
+/// is gone has none; of its name the directory tells.
+fn lines_of(view: &Whole<'_>, taken: &Result<Taken, Refusal>) -> Result<Vec<Vec<FileId>>> {
+    let Ok(Taken { changed, .. }) = taken else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    for file in &changed.nodes {
+        match view.node(*file)? {
+            Some(node) if node.kind == Kind::Directory => lines.push(line(view, *file)?),
+            Some(_) => {
+                let place = view.names(*file, 1)?.into_iter().next();
+                let mut upwards = vec![*file];
+                if let Some((directory, _)) = place {
+                    upwards.extend(line(view, directory)?);
+                }
+                lines.push(upwards);
+            }
+            None => {}
+        }
+    }
+    for (directory, _) in &changed.entries {
+        lines.push(line(view, *directory)?);
+    }
+    Ok(lines)
+}
+
+/// A directory, and those that it is in.
+fn line(view: &Whole<'_>, directory: FileId) -> Result<Vec<FileId>> {
+    let mut upwards = vec![directory];
+    for _ in 0..DEPTH_MAX {
+        let Some(last) = upwards.last() else { break };
+        let node = view.node(*last)?;
+        match node.and_then(|node| node.parent).filter(|parent| parent != last) {
+            Some(parent) => upwards.push(parent),
+            None => break,
+        }
+    }
+    Ok(upwards)
+}
+
 pub(super) fn publish(
     inner: &Inner,
     volume: &Volume,
-    batches: &[Batch],
+    (batches, lines): (&[Batch], &[Vec<Vec<FileId>>]),
     outcomes: Vec<Result<Taken, Refusal>>,
     showing: &Showing,
     upto: Seq,
@@ -164,9 +211,10 @@ pub(super) fn publish(
     let nothing = Touched::default();
     let mut touches = Vec::with_capacity(batches.len());
     let mut holders = volume.holders();
-    for (batch, outcome) in batches.iter().zip(&outcomes) {
+    for ((batch, outcome), lines) in batches.iter().zip(&outcomes).zip(lines) {
         let keys = outcome.as_ref().map_or(&nothing, |taken| &taken.changed);
-        touches.push(Touch { by: batch.by.place.replica, strict: batch.strict, keys });
+        let by = batch.by.place.replica;
+        touches.push(Touch { by, strict: batch.strict, keys, lines });
         if let Ok(taken) = outcome {
             let directories = taken.shown.entries.iter().map(|(directory, _)| *directory);
             let files = taken.shown.nodes.iter().copied().chain(directories);

@@ -1,8 +1,8 @@
 //! Who is told of what, and who waits for it.
 
-use crate::party::{Device, Party, name, unlink_of};
+use crate::party::{Device, Party, mode_of, name, unlink_of};
 use model::{Change, FileId, Kind, Seq};
-use protocol::{Request, Response, Tail, Verdict};
+use protocol::{Patience, Request, Response, Tail, Verdict};
 use std::time::Duration;
 
 /// A device that has the root's entries cached.
@@ -84,6 +84,44 @@ async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_only_onc
     let (_, make) = ada.making(FileId::ROOT, "three", Kind::File);
     ada.strict(make).await;
     assert_eq!(clock.moment().since(start).as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_do_with_less_than_what_is_current_is_told_without_waiting() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let tools = ada.make_directory(FileId::ROOT, "tools").await;
+    let bin = ada.make_directory(tools, "bin").await;
+    let (cc, _) = ada.write_new(bin, "cc", "compiles").await;
+    let bob = watching(&party, "bob").await;
+    for directory in [tools, bin] {
+        bob.list(directory).await;
+    }
+    let clock = &party.world.clock;
+    let waits = async |ada: &mut Device, change: Change| {
+        let start = clock.moment();
+        assert!(matches!(ada.strict(change).await, Verdict::Taken(_)));
+        clock.moment().since(start) > Duration::ZERO
+    };
+    let be = async |below: &[FileId], but: &[FileId]| {
+        let patience = Patience { below: below.to_vec(), but: but.to_vec() };
+        assert_eq!(bob.ask(Request::Patience(patience)).await, Response::Heeded);
+    };
+    be(&[tools], &[]).await;
+    bob.ears.hang();
+    let attributes = async |ada: &Device| ada.node(cc).await.unwrap().attributes_stamp;
+    let change = mode_of(cc, attributes(&ada).await, 0o600);
+    assert!(!waits(&mut ada, change).await, "it is below the directory");
+    let (made, change) = ada.making(bin, "ld", Kind::File);
+    assert!(!waits(&mut ada, change).await, "so is its name");
+    assert!(!waits(&mut ada, unlink_of(bin, "ld", made)).await, "and what is gone");
+    be(&[tools], &[bin]).await;
+    let change = mode_of(cc, attributes(&ada).await, 0o640);
+    assert!(waits(&mut ada, change).await, "the nearest counts");
+    let back = party.rejoin(&bob).await;
+    back.ears.hang();
+    let change = mode_of(cc, attributes(&ada).await, 0o644);
+    assert!(waits(&mut ada, change).await, "it was said for one session");
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,6 +33,9 @@ pub(super) fn request(request: &Request) -> String {
         ),
         Request::Measure => "Measure".into(),
         Request::Told => "Told".into(),
+        Request::Patience(patience) => {
+            format!("Patience below {:?} but {:?}", patience.below, patience.but)
+        }
         Request::Leave => "Leave".into(),
         Request::Gather { files, sought, .. } => {
             let files: Vec<_> = files.iter().map(|wish| wish.file.to_string()).collect();
@@ -108,6 +111,7 @@ pub(super) fn response(response: &Response) -> String {
         Response::Past(found) => format!("Past: {found:?}"),
         Response::Left => "Left".into(),
         Response::Told(seq) => format!("Told({seq})"),
+        Response::Heeded => "Heeded".into(),
         Response::Refused(refusal) => format!("Refused: {refusal}"),
     }
 }
