@@ -13,6 +13,7 @@ pub fn fuzz_rows(bytes: &[u8]) {
     if let Ok(note) = Note::decode(bytes) {
         assert_eq!(Note::decode(&note.encode()).expect("just encoded"), note);
     }
+    crate::policies::fuzz(bytes);
     if let Ok(mut here) = Presence::decode(bytes) {
         assert_eq!(Presence::decode(&here.encode()).expect("just encoded"), here);
         let before = here.bytes();
@@ -44,7 +45,9 @@ mod tests {
             let mut here = Presence::new(2, stamp, contents, 30);
             here.add(0, 10);
             here.add(20, 5);
-            for mut row in [here.encode(), Meta::default().encode()] {
+            let policy = vec![1, 0x83, 0x82, 1, 0x81, 0x19, 1, 0x2c, 0x18, 30, 7];
+            let stale = vec![1, 0x84, 5, 9, 3, 0x41, b'a'];
+            for mut row in [here.encode(), Meta::default().encode(), policy, stale] {
                 let at = at.index(row.len());
                 row[at] = value;
                 fuzz_rows(&row);

@@ -92,7 +92,7 @@ impl Misses {
     fn note(&mut self, file: FileId, now: i64, asks: Option<u64>) -> Vec<Row> {
         let new = Miss { last: now, times: 0, program: None, asks, coming: false };
         let miss = self.files.entry(file).or_insert(new);
-        (miss.last, miss.times, miss.asks) = (now, miss.times + 1, asks);
+        (miss.last, miss.times, miss.asks) = (now, miss.times.saturating_add(1), asks);
         let mut rows = Vec::new();
         if self.files.len() > MISSES_MAX {
             let others = self.files.iter().filter(|(other, _)| **other != file);
@@ -100,7 +100,7 @@ impl Misses {
             rows.extend(oldest.map(|oldest| self.forget(oldest)));
         }
         let last = self.written.get(&file);
-        if last.is_none_or(|last| !(0..WRITTEN_EVERY_SECS).contains(&(now - last))) {
+        if last.is_none_or(|last| !(0..WRITTEN_EVERY_SECS).contains(&now.saturating_sub(*last))) {
             rows.extend(self.row(file));
         }
         rows

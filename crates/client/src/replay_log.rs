@@ -303,8 +303,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Takes in the verdicts.
     pub(crate) fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
         let _pressed = self.pressed();
-        let mut stale: Vec<Changed> = Vec::new();
-        let mut grounds = Vec::new();
+        let (mut stale, mut grounds) = (Vec::<Changed>::new(), Vec::new());
         {
             let mut core = self.core();
             let core = &mut *core;

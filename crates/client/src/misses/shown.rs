@@ -68,7 +68,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 size: node.contents.size,
                 lacking_bytes,
                 lasts_secs: lasts(lacking_bytes, link.likely_down(), link.round_trip),
-                age_secs: u64::try_from(now - miss.last).unwrap_or(0),
+                age_secs: u64::try_from(now.saturating_sub(miss.last)).unwrap_or(0),
                 times: miss.times,
                 program: miss.program,
                 asks_secs: miss.asks,

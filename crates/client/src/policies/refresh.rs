@@ -183,7 +183,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let good = self.suffices_now(&*read, (file, &node), stale, (counts, mode))?;
         let now = self.inner.world.clock.time().secs;
         let asked = self.policies().wanted.contains(&file);
-        Ok(next(good, counts.consistency, now - stale.told, stale.age(now), asked))
+        Ok(next(good, counts.consistency, now.saturating_sub(stale.told), stale.age(now), asked))
     }
 
     /// What has to be fetched for a file to show as it is by now.
