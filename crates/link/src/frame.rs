@@ -8,7 +8,9 @@ use crate::classes::place;
 use minicbor::{Decode, Encode};
 use protocol::{Class, Request, Response};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// The most bytes of a message, before compression.
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
@@ -16,10 +18,19 @@ pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// The most bytes of a frame: a message that did not compress, and the flags.
 pub(crate) const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
 
-/// Below this the table of a compressed frame costs more than it saves.
-const COMPRESS_FROM_BYTES: usize = 256;
+/// Below this what a compressed frame begins with costs more than it saves.
+const COMPRESS_FROM_BYTES: usize = 96;
 /// Messages are compressed while somebody waits.
 const COMPRESSION_LEVEL: i32 = 3;
+/// To begin a compressor takes several times as long as to compress a message no longer than this, so
+/// that each thread keeps one for them.
+const SHORT_BYTES: usize = 1024;
+const SHORT_COMPRESSION_LEVEL: i32 = 1;
+
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
 
 const CLASS_BITS: u8 = 0b0000_0011;
 const COMPRESSED_BIT: u8 = 0b0000_0100;
@@ -64,8 +75,7 @@ pub(crate) fn seal<M: Encode<()>>(
         return Err(Error::MessageTooLong { bytes: message_bytes, bytes_max: MESSAGE_BYTES_MAX });
     }
     if squeeze == Squeeze::Try && message.len() > COMPRESS_FROM_BYTES {
-        let small =
-            zstd::bulk::compress(message, COMPRESSION_LEVEL).map_err(Error::FrameCompression)?;
+        let small = compress(message).map_err(Error::FrameCompression)?;
         // Reading compressed bytes costs time: less than an eighth saved is not worth it.
         if small.len() < message.len() / 8 * 7 {
             frame.truncate(1);
@@ -120,7 +130,28 @@ fn decompress(body: &[u8]) -> Result<Vec<u8>, Error> {
     let Some(capacity) = capacity else {
         return Err(Error::MessageTooLong { bytes, bytes_max: MESSAGE_BYTES_MAX });
     };
-    zstd::bulk::decompress(body, capacity).map_err(Error::FrameCompression)
+    if capacity > SHORT_BYTES {
+        return zstd::bulk::decompress(body, capacity).map_err(Error::FrameCompression);
+    }
+    let short = DECOMPRESSOR
+        .with_borrow_mut(|kept| kept_or(kept, Decompressor::new)?.decompress(body, capacity));
+    short.map_err(Error::FrameCompression)
+}
+
+fn compress(message: &[u8]) -> io::Result<Vec<u8>> {
+    if message.len() > SHORT_BYTES {
+        return zstd::bulk::compress(message, COMPRESSION_LEVEL);
+    }
+    COMPRESSOR.with_borrow_mut(|kept| {
+        kept_or(kept, || Compressor::new(SHORT_COMPRESSION_LEVEL))?.compress(message)
+    })
+}
+
+fn kept_or<T>(kept: &mut Option<T>, make: impl FnOnce() -> io::Result<T>) -> io::Result<&mut T> {
+    match kept {
+        Some(kept) => Ok(kept),
+        None => Ok(kept.insert(make()?)),
+    }
 }
 
 /// Reads `bytes` as every frame that a peer may send after the hello. For fuzzing.
@@ -160,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_repetitive_message_is_compressed_and_a_short_or_noisy_one_is_not() {
+    fn a_repetitive_message_is_compressed_and_a_very_short_or_noisy_one_is_not() {
         let is_compressed = |request: &Request| {
             let sealed = seal(Class::Demand, request, Squeeze::Try).unwrap();
             let (class, message) = open(&sealed.frame).unwrap();
@@ -170,7 +201,13 @@ mod tests {
             sealed.frame[0] & COMPRESSED_BIT != 0
         };
         assert!(is_compressed(&put(vec![7; 100_000])));
-        assert!(!is_compressed(&put(vec![7; 100])));
+        // As states are, in which the same times come again and again.
+        let times: Vec<u8> = (0..6).flat_map(|_| noise(10)).chain(noise(70)).collect();
+        let sealed = seal(Class::Replay, &put(times.clone()), Squeeze::Try).unwrap();
+        assert!(is_compressed(&put(times)));
+        assert!(sealed.frame.len() as u64 + 30 < sealed.message_bytes, "{}", sealed.frame.len());
+        assert!(!is_compressed(&put(vec![7; 60])));
+        assert!(!is_compressed(&put(noise(500))));
         assert!(!is_compressed(&put(noise(100_000))));
         assert!(!is_compressed(&Request::Measure));
     }
