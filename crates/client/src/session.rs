@@ -344,6 +344,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Renews the lease of all callbacks.
     pub(crate) async fn renew(&self) -> Result<(), Error> {
+        if !self.connection().attached {
+            // With what it is waited for there comes a lease.
+            return self.attached().await;
+        }
         self.tell_patience().await?;
         let sent = self.inner.world.clock.moment();
         let (seen, lease_before) = {

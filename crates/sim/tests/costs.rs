@@ -6,7 +6,7 @@ use client::{Durability, OpenFlags, RenameFlag, WantedMode};
 use model::Kind;
 use protocol::Mode;
 use replica::Limits;
-use sim::machine::{ClientMachine, OriginMachine, Room};
+use sim::machine::{ClientMachine, End, OriginMachine, Room};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
@@ -115,4 +115,44 @@ fn no_call_waits_for_this_machines_disk_nor_asks_more_than_once_for_an_update() 
     ];
     let whats: Vec<_> = expected.iter().map(|(what, _)| *what).collect();
     assert_eq!(measured(&whats), expected);
+}
+
+#[test]
+fn who_is_mounted_again_asks_what_has_changed_and_nothing_else() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let partial = WantedMode::Fixed(Mode::Partial);
+        let near = Conditions::NEAR;
+        let mut ada = ClientMachine::invited(&room, &origin, 0, near, partial);
+        let mut bob = ClientMachine::invited(&room, &origin, 1, near, partial);
+        let (first, other) = (ada.start().await.unwrap(), bob.start().await.unwrap());
+        let mut programs = (Programs::default(), Programs::default());
+        let read = Operation::Fetch { path: Path::new("file-0") };
+        for operation in steps("create, write, close", 0) {
+            let outcome = programs.1.perform(&other, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+        }
+        room.clock.sleep(REST).await;
+        let before = programs.0.perform(&first, &read).await;
+        assert!(matches!(before, Outcome::Bytes(_)), "{before}");
+        room.clock.sleep(REST).await;
+        ada.stop(End::Killed, Duration::from_millis(1));
+        // Meanwhile somebody else changes what is cached.
+        let chmod = Operation::SetMode { path: Path::new("file-0"), mode: 0o600 };
+        programs.1.perform(&other, &chmod).await;
+        room.clock.sleep(REST).await;
+        let asked_before = room.trace.lines().len();
+        let again = ada.start().await.unwrap();
+        let mut programs = Programs::default();
+        let look = Operation::Stat { path: Path::new("file-0") };
+        let seen = programs.perform(&again, &look).await.to_string();
+        assert!(seen.contains("600"), "what somebody else has changed is seen: {seen}");
+        assert_eq!(programs.perform(&again, &read).await, before);
+        let lines = room.trace.lines();
+        let asked: Vec<_> =
+            lines[asked_before..].iter().filter(|line| line.contains(" 0>origin ")).collect();
+        assert!(asked.len() == 1 && asked[0].contains("Attach"), "{asked:?}");
+        room.network.close();
+    });
 }
