@@ -267,7 +267,7 @@ fn the_mode_follows_the_link_and_the_company() {
     assert!(mount.status()["alone"].as_bool().unwrap());
     fs::write(mount.path("alone"), "x").unwrap();
     let other = world.mount(&server, "other", "auto");
-    assert_eq!(mount.mode(), "connected");
+    assert_eq!(mount.mode(), "connected", "{}", mount.status());
     assert!(other.path("alone").exists());
     becomes(&other, "connected");
     mount.relay.cut();

@@ -9,6 +9,12 @@ use protocol::LinkQuality;
 use std::fmt;
 use std::time::Duration;
 
+/// A round trip may be lengthened by chance and never shortened, so of the first samples of a session the
+/// least counts, that of the handshake included.
+const EARLY_SAMPLES: u32 = 4;
+/// Later it is the least of so many; or of those that came in so long, where little is sent.
+const ROUND_TRIPS_LEAST: u64 = 8;
+const ROUND_TRIPS_WITHIN: Duration = Duration::from_secs(10);
 /// Nobody looks more often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// With more bytes in one look, both ways together, what is measured of the delay may be our own queue.
@@ -57,6 +63,8 @@ impl fmt::Display for Figures {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub figures: Figures,
+    /// The session has only begun: the delay is the least since then.
+    pub early: bool,
     /// So much went that the delay may have been our own doing.
     pub busy: bool,
 }
@@ -87,7 +95,10 @@ impl Estimate {
         if let Some(delay) = delay {
             let value = delay.as_secs_f64().max(1e-6).ln();
             let lower = self.delay.value().is_none_or(|known| value < known);
-            if lower || !sample.busy {
+            if sample.early && lower {
+                self.delay = FlipFlop::new(FACTOR_DEVIATION);
+            }
+            if lower || !(sample.busy || sample.early) {
                 self.delay.take(value);
             }
         }
@@ -122,7 +133,12 @@ pub struct Sampler {
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     at: Duration,
+    /// Samples of the delay, up to those that are early.
+    samples: u32,
+    /// Since the last of them: how many had been measured, when that was, and the least.
     round_trips: u64,
+    round_trips_at: Duration,
+    round_trip: Option<Duration>,
     wire_bytes: u64,
     /// What the next rate is counted from.
     busy_bytes: u64,
@@ -141,7 +157,10 @@ impl Sampler {
         let Some(looked) = &mut self.looked else {
             self.looked = Some(Looked {
                 at: now,
+                samples: 1,
                 round_trips: counts.round_trips,
+                round_trips_at: now,
+                round_trip: None,
                 wire_bytes: counts.wire_bytes,
                 busy_bytes: counts.busy_bytes,
                 busy_for: counts.busy_for,
@@ -149,9 +168,9 @@ impl Sampler {
                 lost: counts.packets_lost,
                 packets_at: now,
             });
-            // Nothing was on its way before the handshake.
             let delay = delay.into_iter().chain(quality.round_trip_min).min();
-            return Some(Sample { figures: Figures { delay, ..Figures::default() }, busy: false });
+            let figures = Figures { delay, ..Figures::default() };
+            return Some(Sample { figures, early: true, busy: false });
         };
         if now.saturating_sub(looked.at) < LOOK_EVERY {
             return None;
@@ -159,18 +178,38 @@ impl Sampler {
         looked.at = now;
         let moved = counts.wire_bytes.saturating_sub(looked.wire_bytes);
         looked.wire_bytes = counts.wire_bytes;
-        let delay = delay.filter(|_| counts.round_trips != looked.round_trips);
-        looked.round_trips = counts.round_trips;
+        let early = looked.samples < EARLY_SAMPLES;
+        let delay = match early {
+            true => delay.into_iter().chain(quality.round_trip_min).min(),
+            false => delay,
+        };
         let figures = Figures {
-            delay,
+            delay: looked.delay(delay, counts.round_trips, now),
             rate: looked.rate(counts.busy_bytes, counts.busy_for),
             loss: looked.loss(counts.packets_sent, counts.packets_lost, now),
         };
-        Some(Sample { figures, busy: moved > QUIET_BYTES })
+        Some(Sample { figures, early, busy: moved > QUIET_BYTES })
     }
 }
 
 impl Looked {
+    fn delay(&mut self, seen: Option<Duration>, count: u64, now: Duration) -> Option<Duration> {
+        let new = count.saturating_sub(self.round_trips);
+        if new == 0 {
+            self.round_trips_at = now;
+            return None;
+        }
+        self.round_trip = self.round_trip.into_iter().chain(seen).min();
+        let long = now.saturating_sub(self.round_trips_at);
+        let early = self.samples < EARLY_SAMPLES;
+        if !early && new < ROUND_TRIPS_LEAST && long < ROUND_TRIPS_WITHIN {
+            return None;
+        }
+        self.samples += u32::from(early);
+        (self.round_trips, self.round_trips_at) = (count, now);
+        self.round_trip.take()
+    }
+
     fn rate(&mut self, busy_bytes: u64, busy_for: Duration) -> Option<u64> {
         let long = busy_for.saturating_sub(self.busy_for);
         if long < BUSY_LEAST {
@@ -222,7 +261,7 @@ mod tests {
         fn trip(&mut self, trip: Duration) -> Option<Sample> {
             self.second(|quality| {
                 quality.round_trip_lately = Some(trip);
-                quality.counts.round_trips += 1;
+                quality.counts.round_trips += ROUND_TRIPS_LEAST;
             })
         }
 
@@ -231,10 +270,15 @@ mod tests {
         }
     }
 
+    fn settled(trip: Duration) -> Session {
+        let mut session = Session::default();
+        (0..=EARLY_SAMPLES).for_each(|_| assert!(session.trip(trip).is_some()));
+        session
+    }
+
     #[test]
     fn a_round_trip_counts_once() {
-        let mut session = Session::default();
-        assert_eq!(session.trip(MS).unwrap().figures.delay, Some(MS));
+        let mut session = settled(MS);
         assert_eq!(session.second(|_| ()).unwrap().figures.delay, None);
         assert_eq!(session.trip(MS * 3).unwrap().figures.delay, Some(MS * 3));
         let now = session.now + LOOK_EVERY / 2;
@@ -242,9 +286,46 @@ mod tests {
     }
 
     #[test]
-    fn behind_much_that_was_sent_a_round_trip_says_only_that_the_link_is_no_slower() {
+    fn of_the_first_samples_the_least_counts() {
         let mut session = Session::default();
-        (0..5).for_each(|_| assert!(session.trip(MS * 4).is_some()));
+        session.quality.round_trip_min = Some(MS * 15);
+        for (trip, known) in [(20, 15), (9, 9), (300, 9), (300, 9)] {
+            let sample = session.trip(MS * trip).unwrap();
+            assert!(sample.early);
+            assert_eq!(
+                session.figures().delay.unwrap().as_secs_f64().mul_add(1e3, 0.5) as u32,
+                known
+            );
+        }
+        assert!(!session.trip(MS).unwrap().early);
+    }
+
+    #[test]
+    fn a_sample_is_the_least_of_enough_round_trips() {
+        let mut session = settled(MS);
+        let mut few = |trip: u32| {
+            let sample = session.second(|quality| {
+                quality.round_trip_lately = Some(MS * trip);
+                quality.counts.round_trips += 3;
+            });
+            sample.unwrap().figures.delay
+        };
+        assert_eq!((few(9), few(40), few(50)), (None, None, Some(MS * 9)));
+        let mut one = |trip: u32| {
+            let sample = session.second(|quality| {
+                quality.round_trip_lately = Some(MS * trip);
+                quality.counts.round_trips += u64::from(trip > 0);
+            });
+            sample.unwrap().figures.delay
+        };
+        assert_eq!(one(60), None);
+        let later: Vec<_> = (0..20).filter_map(|_| one(50)).collect();
+        assert_eq!(later, [MS * 50, MS * 50], "what comes rarely counts in the end, and once");
+    }
+
+    #[test]
+    fn behind_much_that_was_sent_a_round_trip_says_only_that_the_link_is_no_slower() {
+        let mut session = settled(MS * 4);
         for _ in 0..20 {
             session.second(|quality| {
                 quality.round_trip_lately = Some(MS * 200);

@@ -89,15 +89,14 @@ pub fn lack_of(figures: &Figures) -> Option<Lack> {
 pub struct Judged {
     sampler: Sampler,
     estimate: Estimate,
-    grade: Option<Grade>,
-    since: Duration,
-    /// When it became good again, within the last while; the newest last.
-    returns: VecDeque<Duration>,
+    grading: Grading,
+    /// The grade is from a session before.
+    inherited: bool,
 }
 
 impl Judged {
     pub fn grade(&self) -> Option<Grade> {
-        self.grade
+        self.grading.grade
     }
 
     pub fn figures(&self, now: Duration) -> Figures {
@@ -108,6 +107,7 @@ impl Judged {
     pub fn begin_session(&mut self) {
         self.sampler = Sampler::default();
         self.estimate = Estimate::default();
+        self.inherited = self.grading.grade.is_some();
     }
 
     /// Takes in what the session has counted.
@@ -119,41 +119,55 @@ impl Judged {
             return;
         }
         let said = grade_of(&figures);
-        while self.returns.front().is_some_and(|at| now.saturating_sub(*at) >= WHILE) {
-            self.returns.pop_front();
+        match (sample.early, self.inherited) {
+            // A session that comes back is over the same link, most often.
+            (true, true) => {}
+            (true, false) => self.grading.begin(said, now),
+            (false, _) => self.grading.judge(said, now),
         }
-        let Some(grade) =
-            next(self.grade, said, now.saturating_sub(self.since), self.returns.len())
-        else {
-            return;
-        };
-        if grade == Grade::Good && self.grade.is_some() {
-            self.returns.push_back(now);
-        }
-        (self.grade, self.since) = (Some(grade), now);
     }
 }
 
-/// The grade that a link gets in place of the one that it has, if it gets another.
-fn next(
-    before: Option<Grade>,
-    said: Option<Grade>,
-    stayed: Duration,
-    returns: usize,
-) -> Option<Grade> {
-    let stay = match (before, said) {
-        // Between the bounds nobody waits who did not wait before.
-        (None, _) => return Some(said.unwrap_or(Grade::Poor)),
-        (Some(before), Some(said)) if before != said => match said {
-            Grade::Poor => STAY_LEAST,
-            Grade::Good => {
-                let doublings = u32::try_from(returns).unwrap_or(u32::MAX).min(16);
-                STAY_LEAST.saturating_mul(1 << doublings).min(STAY_MOST)
-            }
-        },
-        _ => return None,
-    };
-    said.filter(|_| stayed >= stay)
+/// A grade, and how it came to be.
+#[derive(Clone, Debug, Default)]
+struct Grading {
+    grade: Option<Grade>,
+    since: Duration,
+    /// When it became good again, within the last while; the newest last.
+    returns: VecDeque<Duration>,
+}
+
+impl Grading {
+    /// What the first figures say is gone by at once; between the bounds nobody waits.
+    fn begin(&mut self, said: Option<Grade>, now: Duration) {
+        (self.grade, self.since) = (said.or(self.grade).or(Some(Grade::Poor)), now);
+    }
+
+    fn judge(&mut self, said: Option<Grade>, now: Duration) {
+        let Some(before) = self.grade else { return self.begin(said, now) };
+        while self.returns.front().is_some_and(|at| now.saturating_sub(*at) >= WHILE) {
+            self.returns.pop_front();
+        }
+        let Some(said) = said.filter(|said| *said != before) else { return };
+        if now.saturating_sub(self.since) < stay(said, self.returns.len()) {
+            return;
+        }
+        if said == Grade::Good {
+            self.returns.push_back(now);
+        }
+        (self.grade, self.since) = (Some(said), now);
+    }
+}
+
+/// How long a grade lasts before it becomes another, after so many returns to the better one.
+fn stay(next: Grade, returns: usize) -> Duration {
+    match next {
+        Grade::Poor => STAY_LEAST,
+        Grade::Good => {
+            let doublings = u32::try_from(returns).unwrap_or(u32::MAX).min(16);
+            STAY_LEAST.saturating_mul(1 << doublings).min(STAY_MOST)
+        }
+    }
 }
 
 #[cfg(test)]

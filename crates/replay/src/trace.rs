@@ -67,7 +67,7 @@ impl Trace {
         self.lost += lost as f64;
         self.quality.round_trip_lately = Some(Duration::from_secs_f64(delay / 1000.0));
         let counts = &mut self.quality.counts;
-        counts.round_trips += 1;
+        counts.round_trips += PACKETS / 2;
         counts.packets_sent += PACKETS;
         counts.packets_lost = self.lost as u64;
         counts.busy_bytes += (rate / 2.0) as u64;

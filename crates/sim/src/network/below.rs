@@ -114,7 +114,7 @@ impl<S: Service> Line<S> {
         self.counted_at = now;
         let Conditions { lost_in_thousand, bytes_a_second, .. } = self.conditions;
         let of = |a_second: u64| a_second.saturating_mul(long.as_millis() as u64) / 1000;
-        self.counts.round_trips += 1;
+        self.counts.round_trips += of(PACKETS_A_SECOND);
         self.counts.packets_sent += of(PACKETS_A_SECOND);
         self.counts.packets_lost += of(PACKETS_A_SECOND * lost_in_thousand / 1000);
         if let Some(rate) = bytes_a_second {
