@@ -286,6 +286,34 @@ fn the_mode_follows_the_link_and_the_company() {
 }
 
 #[test]
+fn a_link_that_becomes_far_is_not_waited_for_until_it_is_near_again() {
+    let (world, server, mount) = with_files(&[], Wanted { mode: "auto", ..Wanted::default() });
+    let other = world.mount(&server, "other", "auto");
+    let mut number = 0;
+    let mut becomes = |mode: &str| {
+        eventually(BACK, &format!("the mode is {mode}"), || {
+            number += 1;
+            // Both are in use.
+            fs::write(mount.path(format!("here-{number}")), "x").unwrap();
+            fs::write(other.path(format!("there-{number}")), "x").unwrap();
+            mount.mode() == mode
+        });
+        mount.status()["mode_why"].as_str().unwrap().to_owned()
+    };
+    assert!(becomes("connected").contains("the link is good"));
+    let far = Lane::new(2_000_000, 60 * MS);
+    mount.relay.shape(far, far);
+    assert!(becomes("partial").contains("far away"));
+    let changes = mount.status()["mode_changes"].as_array().unwrap().clone();
+    let last = changes.last().unwrap();
+    assert_eq!((last["from"].as_str(), last["to"].as_str()), (Some("connected"), Some("partial")));
+    mount.relay.shape(e2e::relay::fast(), e2e::relay::fast());
+    assert!(becomes("connected").contains("the link is good"));
+    let shown = run(&mut farfs(&["mode", &mount.path("").display().to_string()])).succeeds();
+    assert!(shown.contains("partial after connected: the link is poor: far away"), "{shown}");
+}
+
+#[test]
 fn far_away_auto_does_not_wait_for_every_change() {
     let far = Lane::new(2_000_000, 60 * MS);
     let wanted = Wanted { mode: "auto", up: Some(far), down: Some(far), ..Wanted::default() };
