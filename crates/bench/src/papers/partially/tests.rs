@@ -53,6 +53,16 @@ fn an_aim_is_met_or_missed_or_was_not_measured() {
 }
 
 #[test]
+fn what_the_clock_adds_to_whole_round_trips_is_none() {
+    let coming = |trips: f64| {
+        let trips = value(Part::Reconnect, "round trips", aims::COMING, 0, trips);
+        report(vec![trips]).aims().to_markdown()
+    };
+    assert!(coming(2.04).contains("round trips | 2.0 | 2.0 | met |"), "{}", coming(2.04));
+    assert!(coming(2.06).contains("round trips | 2.0 | 2.1 | missed |"), "{}", coming(2.06));
+}
+
+#[test]
 fn what_was_given_up_is_more_than_that() {
     let mut total = value(Part::AndrewSlow, "Total", SSHFS_SLOW.name, 0, 300.0);
     total.more = true;
