@@ -314,6 +314,29 @@ fn a_link_that_becomes_far_is_not_waited_for_until_it_is_near_again() {
 }
 
 #[test]
+fn a_near_link_that_is_slow_is_not_waited_for_once_that_is_known() {
+    let (world, server, mount) = with_files(&[], Wanted { mode: "auto", ..Wanted::default() });
+    let other = world.mount(&server, "other", "auto");
+    let mut number = 0;
+    let mut becomes = |mode: &str, bytes: usize| {
+        eventually(3 * BACK, &format!("the mode is {mode}"), || {
+            number += 1;
+            fs::write(mount.path(format!("here-{number}")), noise(number, bytes)).unwrap();
+            fs::write(other.path(format!("there-{number}")), "x").unwrap();
+            mount.mode() == mode
+        });
+    };
+    becomes("connected", 1);
+    let slow = Lane::new(300_000, Duration::ZERO);
+    mount.relay.shape(slow, slow);
+    becomes("partial", 60_000);
+    let status = mount.status();
+    assert!(status["mode_why"].as_str().unwrap().contains("the link is poor: slow"), "{status}");
+    let rate = status["link"]["estimate"]["rate_up"].as_u64().unwrap();
+    assert!((10_000..45_000).contains(&rate), "300 kb/s: {status}");
+}
+
+#[test]
 fn far_away_auto_does_not_wait_for_every_change() {
     let far = Lane::new(2_000_000, 60 * MS);
     let wanted = Wanted { mode: "auto", up: Some(far), down: Some(far), ..Wanted::default() };
