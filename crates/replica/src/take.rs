@@ -13,6 +13,7 @@ mod decide;
 mod group;
 mod quota;
 mod redirect;
+mod revive;
 mod settings;
 mod vet;
 

@@ -18,6 +18,7 @@ fn what(clash: Clash) -> &'static str {
         Clash::Replaced => "removed or replaced what had been changed: it stays",
         Clash::Overrun => "wrote while others used up the quota: it is kept",
         Clash::Cycle => "moved a directory into itself: it stays where it was",
+        Clash::NotDone => "changed names in a way that was not possible any more: it is not done",
         Clash::Attributes => "set what another had set otherwise: the later holds",
     }
 }

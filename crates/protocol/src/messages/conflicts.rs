@@ -44,6 +44,9 @@ pub enum Clash {
     /// Two set the same attribute to different values: the file has what the second set.
     #[n(8)]
     Attributes,
+    /// A change of names that was not possible any more: it is not done.
+    #[n(9)]
+    NotDone,
 }
 
 /// One attribute that two have set.

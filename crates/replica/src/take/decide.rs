@@ -8,6 +8,7 @@
 use super::aside::{Mark, free_name, nearest};
 use super::conflict::{Clash, Conflict};
 use super::redirect::Redirect;
+use super::revive::{not_done, revive};
 use super::settings;
 use crate::error::Result;
 use model::{
@@ -75,14 +76,23 @@ pub(super) fn decide(desk: &mut Desk<'_, '_>, update: &Update) -> Result<Decisio
     if desk.strict {
         return Ok(refuse(&problem));
     }
-    match (&update.change, &problem) {
+    if let Some(revived) = revive(desk, update)? {
+        return Ok(revived);
+    }
+    let decision = match (&update.change, &problem) {
         (Change::Make { .. }, _) => make(desk, update, &problem),
-        (Change::Link { parent, name, .. }, Problem::NameTaken { .. }) => {
+        (Change::Link { parent, name, file }, Problem::NameTaken { by, .. }) if by != file => {
             beside(desk, update, *parent, *parent, name, Clash::Name, &problem)
         }
         (Change::Rename { exchange: false, .. }, _) => rename(desk, update, &problem),
         _ => Ok(refuse(&problem)),
-    }
+    };
+    Ok(match decision? {
+        Decision::Refuse(why, None) => {
+            Decision::Refuse(why, not_done(&desk.view(), update, &problem)?)
+        }
+        decision => decision,
+    })
 }
 
 impl Desk<'_, '_> {
@@ -422,7 +432,7 @@ fn unnamed(file: FileId) -> Name {
     Name::new(name).expect("an id has no '/' and no NUL, and is short")
 }
 
-fn mark<'a>(desk: &Desk<'a, '_>, update: &Update) -> Mark<'a> {
+pub(super) fn mark<'a>(desk: &Desk<'a, '_>, update: &Update) -> Mark<'a> {
     Mark { device: desk.device, at: update.at, stamp: update.stamp }
 }
 

@@ -8,12 +8,12 @@ use super::decide::{Decision, Desk, Kept, conflict};
 use crate::error::Result;
 use minicbor::bytes::ByteVec;
 use model::{
-    ACL_ACCESS, Acl, AttributeChange, Change, Effects, FileId, Name, Node, Seq, Stamp, Update,
-    View, judge,
+    ACL_ACCESS, Acl, AttributeChange, Change, Effects, FileId, Name, Node, ReplicaId, Seq, Stamp,
+    Update, View, judge,
 };
 use protocol::Objection;
 use protocol::past::{Attribute, Setting, Value};
-use volume::whole::Whole;
+use volume::whole::{NodeVersion, Whole};
 
 /// Versions of a file among which the one is looked for that the writer saw.
 const VERSIONS_MAX: usize = 10_000;
@@ -44,18 +44,23 @@ pub(super) fn decide(desk: &Desk<'_, '_>, update: &Update) -> Result<Decision> {
     let Some(there) = view.node(file)? else {
         return Ok(Decision::Refuse(Objection::NoEntry, None));
     };
-    let was = seen(&view, file, expects, update.stamp)?;
-    let (change, settings) = meet(&update.change, was.as_ref(), &there);
+    let tracks = tracks(&view, update, (file, expects), &there)?;
+    let (change, settings) = meet(&update.change, &tracks, &there);
     if desk.strict && !settings.is_empty() {
         return Ok(Decision::Refuse(Objection::Changed, None));
     }
     // Whoever waits is told of what is there now, and meant what was set in any case.
     let change = if desk.strict { set_at(&update.change, &there) } else { change };
     let Some(change) = change else { return Ok(Decision::Take(Effects::default())) };
-    let effects = match judge(&Update { change, ..update.clone() }, &view)? {
+    let mut effects = match judge(&Update { change, ..update.clone() }, &view)? {
         Ok(effects) => effects,
         Err(_) => return Ok(Decision::Refuse(Objection::Changed, None)),
     };
+    if let (true, Some(Some(node))) = (tracks.are_mixed, effects.nodes.get_mut(&file)) {
+        // Its writer has not seen all of what is there now: who goes by the stamp of the update has
+        // not, and who goes by this one has.
+        node.attributes_stamp = Stamp::new(ReplicaId::ORIGIN, desk.committer.position().next().0);
+    }
     if settings.is_empty() {
         return Ok(Decision::Take(effects));
     }
@@ -86,41 +91,122 @@ fn expectation(change: &Change) -> Option<(FileId, Stamp)> {
     }
 }
 
-/// The file as the writer saw it, or as it last set attributes of it itself: what others had done
-/// by then was met by that. None: it is not kept, or not found among so many versions.
-fn seen(view: &Whole<'_>, file: FileId, expects: Stamp, by: Stamp) -> Result<Option<Node>> {
-    let (mut before, mut first) = (Seq(u64::MAX), None);
+/// What the writer knew of what it sets.
+struct Tracks {
+    each: Vec<Track>,
+    /// Somebody else has set attributes since.
+    are_mixed: bool,
+}
+
+struct Track {
+    what: Attribute,
+    mine: Value,
+    /// As the writer saw it, or last set it itself. None: nobody knows any more.
+    was: Option<Value>,
+    /// Somebody else has set it since, or may have.
+    others: bool,
+}
+
+/// Goes back, version by version, to the one that the writer saw. One that it made itself upon another
+/// that it saw, while others set something, bears a stamp of the origin's: it is known by the log.
+fn tracks(
+    view: &Whole<'_>,
+    update: &Update,
+    (file, expects): (FileId, Stamp),
+    there: &Node,
+) -> Result<Tracks> {
+    let track = |(what, mine)| Track { what, mine, was: None, others: false };
+    let mut each: Vec<Track> = wanted(&update.change, there.mode).into_iter().map(track).collect();
+    let (mut target, mut are_mixed) = (expects, false);
+    let Some(mut at) = view.node_version_before(file, Seq(u64::MAX))? else {
+        return Ok(Tracks { each, are_mixed });
+    };
+    let mut seen = None;
     for _ in 0..VERSIONS_MAX {
-        let Some(version) = view.node_version_before(file, before)? else { break };
-        before = version.seq;
-        // It may have been removed, and brought back.
-        let Some(node) = version.node else { continue };
-        if node.attributes_stamp == expects || node.attributes_stamp.replica == by.replica {
-            return Ok(Some(node));
+        let Some(node) = at.node.take() else { break };
+        if node.attributes_stamp == target {
+            seen = Some(node);
+            break;
         }
-        first = Some(node);
+        let before = last_before(view, file, at.seq)?;
+        let is_first = before.is_none();
+        let set_here = before
+            .as_ref()
+            .and_then(|version| version.node.as_ref())
+            .is_none_or(|before| before.attributes_stamp != node.attributes_stamp);
+        if set_here && !is_first {
+            let by = view.logged(at.seq)?.map(|logged| logged.update);
+            let own = by.filter(|by| by.stamp.replica == update.stamp.replica);
+            if let Some(own) = own {
+                let sets = wanted(&own.change, node.mode);
+                for track in each.iter_mut().filter(|track| track.was.is_none()) {
+                    let is_set = sets.iter().any(|(what, _)| *what == track.what);
+                    track.was = is_set.then(|| value(&node, &track.what));
+                }
+                match expectation(&own.change) {
+                    Some((_, upon)) if own.stamp == target => target = upon,
+                    // What it was made upon is not said, and taken to be what was there.
+                    None if own.stamp == target => {
+                        seen = Some(node);
+                        break;
+                    }
+                    _ => {}
+                }
+            } else {
+                are_mixed = true;
+                let earlier = before.as_ref().and_then(|version| version.node.as_ref());
+                for track in each.iter_mut().filter(|track| track.was.is_none()) {
+                    let changed = earlier.is_none_or(|before| {
+                        value(before, &track.what) != value(&node, &track.what)
+                    });
+                    track.others |= changed;
+                }
+            }
+        }
+        match before {
+            Some(before) => at = before,
+            None => {
+                // A directory that two made bears the stamp of the one who came first: how that
+                // made it is what both began from.
+                let is_making = node.attributes_stamp == node.contents_stamp;
+                seen = Some(node).filter(|_| is_making && target.replica == update.stamp.replica);
+                break;
+            }
+        }
     }
-    // A directory that two made bears the stamp of the one who came first: how that made it is what
-    // both began from.
-    let is_own = expects.replica == by.replica;
-    Ok(first.filter(|first| is_own && first.attributes_stamp == first.contents_stamp))
+    for track in each.iter_mut().filter(|track| track.was.is_none()) {
+        track.was = seen.as_ref().map(|seen| value(seen, &track.what));
+        // Where nobody knows what it was, somebody may have set it.
+        track.others |= seen.is_none();
+    }
+    Ok(Tracks { each, are_mixed: are_mixed || seen.is_none() })
+}
+
+/// The version before one; it may have been removed, and brought back.
+fn last_before(view: &Whole<'_>, file: FileId, mut seq: Seq) -> Result<Option<NodeVersion>> {
+    loop {
+        match view.node_version_before(file, seq)? {
+            Some(version) if version.node.is_none() => seq = version.seq,
+            found => return Ok(found),
+        }
+    }
 }
 
 /// What is left to set, with the stamp that is there, and what both have set to different values.
-fn meet(change: &Change, was: Option<&Node>, there: &Node) -> (Option<Change>, Vec<Setting>) {
+fn meet(change: &Change, tracks: &Tracks, there: &Node) -> (Option<Change>, Vec<Setting>) {
     let (mut settings, mut unchanged) = (Vec::new(), Vec::new());
-    for (what, mine) in wanted(change, was.unwrap_or(there)) {
-        let theirs = value(there, &what);
-        let was = was.map(|was| value(was, &what));
-        if theirs == mine || was.as_ref() == Some(&theirs) {
+    for Track { what, mine, was, others } in &tracks.each {
+        let theirs = value(there, what);
+        if !others || theirs == *mine || was.as_ref() == Some(&theirs) {
             continue;
         }
         // The mode that a list brings along is set in any case.
-        let comes_along = what == Attribute::Mode && matches!(change, Change::SetXattr { .. });
-        if was.as_ref() == Some(&mine) && !comes_along {
+        let comes_along = *what == Attribute::Mode && matches!(change, Change::SetXattr { .. });
+        if was.as_ref() == Some(mine) && !comes_along {
             // Who sets what was so already has changed nothing.
-            unchanged.push(what);
+            unchanged.push(what.clone());
         } else {
+            let (what, was, mine) = (what.clone(), was.clone(), mine.clone());
             settings.push(Setting { what, was, theirs, mine });
         }
     }
@@ -162,8 +248,9 @@ fn set_at(change: &Change, there: &Node) -> Option<Change> {
     Some(change)
 }
 
-/// What a change sets, but for times; of a list of access rights the mode too.
-fn wanted(change: &Change, seen: &Node) -> Vec<(Attribute, Value)> {
+/// What a change sets, but for times; of a list of access rights the mode too, where the file had one
+/// with the same further bits.
+fn wanted(change: &Change, mode: u16) -> Vec<(Attribute, Value)> {
     match change {
         Change::SetAttributes { set, .. } => {
             let mode = set.mode.map(|mode| (Attribute::Mode, Value::Number(mode.into())));
@@ -177,7 +264,7 @@ fn wanted(change: &Change, seen: &Node) -> Vec<(Attribute, Value)> {
                 Some(list) if list.is_mode_alone() => Value::Absent,
                 _ => Value::Bytes(value.clone()),
             };
-            let mode = list.map(|list| seen.mode & !PERMISSION_BITS | list.mode());
+            let mode = list.map(|list| mode & !PERMISSION_BITS | list.mode());
             let mode = mode.map(|mode| (Attribute::Mode, Value::Number(mode.into())));
             [(Attribute::Xattr(name.clone()), mine)].into_iter().chain(mode).collect()
         }

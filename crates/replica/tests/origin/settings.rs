@@ -176,3 +176,37 @@ async fn an_update_that_says_nothing_of_what_it_saw_is_taken_as_before() {
     assert_eq!(two.node().await.xattr(TAG), Some(&b"bob's"[..]));
     assert!(two.listed().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_sets_several_things_one_after_the_other_has_not_seen_what_was_set_meanwhile() {
+    let mut two = Two::new().await;
+    let (file, seen) = (two.file, two.seen);
+    two.ada.replay(mode_of(file, seen, 0o600)).await;
+    two.ada.replay(tag(file, Some(b"ada's"), Some(two.ada.stamp()))).await;
+    // Three updates of bob's, each made upon the one before.
+    let owner = AttributeChange { uid: Some(7), ..AttributeChange::default() };
+    two.bob.replay(set(file, seen, owner)).await;
+    assert!(two.listed().is_empty());
+    two.bob.replay(mode_of(file, two.bob.stamp(), 0o640)).await;
+    assert_eq!(two.listed().len(), 1);
+    two.bob.replay(tag(file, Some(b"bob's"), Some(two.bob.stamp()))).await;
+    let (what, was) = (Attribute::Xattr(TAG.to_vec().into()), Some(bytes(b"old")));
+    let (theirs, mine) = (bytes(b"ada's"), bytes(b"bob's"));
+    assert_eq!(two.listed()[1..], [Setting { what, was, theirs, mine }]);
+    // What bob has set himself meets nothing when he sets it again.
+    two.bob.replay(mode_of(file, two.bob.stamp(), 0o660)).await;
+    assert_eq!((two.listed().len(), two.node().await.mode), (2, 0o660));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_seen_what_came_of_both_meets_nothing() {
+    let mut two = Two::new().await;
+    let (file, seen) = (two.file, two.seen);
+    two.ada.replay(mode_of(file, seen, 0o600)).await;
+    two.bob.replay(tag(file, Some(b"bob's"), Some(seen))).await;
+    let both = two.node().await.attributes_stamp;
+    assert_ne!(both, two.bob.stamp(), "bob has not seen it when he made his");
+    two.bob.replay(mode_of(file, both, 0o640)).await;
+    assert!(two.listed().is_empty());
+    assert_eq!(two.node().await.attributes_stamp, two.bob.stamp());
+}
