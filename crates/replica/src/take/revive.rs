@@ -85,6 +85,8 @@ pub(super) fn not_done(
         }
         _ => return Ok(None),
     };
+    // Where the directory is gone, people look in what is left.
+    let directory = nearest(view, directory)?;
     Ok(Some(Box::new(conflict(Clash::NotDone, update, file, directory, name))))
 }
 
