@@ -107,6 +107,25 @@ struct Track {
     others: bool,
 }
 
+impl Track {
+    /// The writer made a version itself.
+    fn set_by(&mut self, change: &Change, node: &Node) {
+        let is_set = wanted(change, node.mode).iter().any(|(what, _)| *what == self.what);
+        self.was = is_set.then(|| value(node, &self.what));
+    }
+
+    /// Somebody else made a version upon an earlier one.
+    fn passed(&mut self, earlier: Option<&Node>, node: &Node) {
+        let is_same = |earlier: &Node| value(earlier, &self.what) == value(node, &self.what);
+        self.others |= !earlier.is_some_and(is_same);
+    }
+}
+
+/// Those of which is not known yet what the writer saw.
+fn tracked(each: &mut [Track], note: impl FnMut(&mut Track)) {
+    each.iter_mut().filter(|track| track.was.is_none()).for_each(note);
+}
+
 /// Goes back, version by version, to the one that the writer saw. One that it made itself upon another
 /// that it saw, while others set something, bears a stamp of the origin's: it is known by the log.
 fn tracks(
@@ -138,11 +157,7 @@ fn tracks(
             let by = view.logged(at.seq)?.map(|logged| logged.update);
             let own = by.filter(|by| by.stamp.replica == update.stamp.replica);
             if let Some(own) = own {
-                let sets = wanted(&own.change, node.mode);
-                for track in each.iter_mut().filter(|track| track.was.is_none()) {
-                    let is_set = sets.iter().any(|(what, _)| *what == track.what);
-                    track.was = is_set.then(|| value(&node, &track.what));
-                }
+                tracked(&mut each, |track| track.set_by(&own.change, &node));
                 match expectation(&own.change) {
                     Some((_, upon)) if own.stamp == target => target = upon,
                     // What it was made upon is not said, and taken to be what was there.
@@ -155,12 +170,7 @@ fn tracks(
             } else {
                 are_mixed = true;
                 let earlier = before.as_ref().and_then(|version| version.node.as_ref());
-                for track in each.iter_mut().filter(|track| track.was.is_none()) {
-                    let changed = earlier.is_none_or(|before| {
-                        value(before, &track.what) != value(&node, &track.what)
-                    });
-                    track.others |= changed;
-                }
+                tracked(&mut each, |track| track.passed(earlier, &node));
             }
         }
         match before {
@@ -174,11 +184,11 @@ fn tracks(
             }
         }
     }
-    for track in each.iter_mut().filter(|track| track.was.is_none()) {
+    tracked(&mut each, |track| {
         track.was = seen.as_ref().map(|seen| value(seen, &track.what));
         // Where nobody knows what it was, somebody may have set it.
         track.others |= seen.is_none();
-    }
+    });
     Ok(Tracks { each, are_mixed: are_mixed || seen.is_none() })
 }
 
