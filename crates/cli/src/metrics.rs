@@ -47,7 +47,7 @@ struct Row {
 }
 
 /// Values that go up and down.
-const GAUGES: [Row; 21] = [
+const GAUGES: [Row; 22] = [
     row("link_up", "Whether there is a session with the server", |s| {
         Some(f64::from(u8::from(s.link.connected)))
     }),
@@ -95,6 +95,9 @@ const GAUGES: [Row; 21] = [
     }),
     row("budget_bytes", "Bytes that may go over the link in a month", |s| {
         s.budget.bytes_max.map(number)
+    }),
+    row("conflicts_listed", "Conflicts of the volume that nobody has seen to", |s| {
+        s.conflicts_listed.map(number)
     }),
     row("missing_above_chunks", "Chunks that the server has lost", |s| {
         Some(number(s.wanted.missing))

@@ -223,6 +223,22 @@ fn programs_of_the_configuration_file_merge_what_they_are_for() {
     scene.settled(&merged);
 }
 
+#[test]
+fn what_is_changed_while_it_is_merged_is_not_replaced_and_nobody_is_held_up() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let file = scene.ada.path("notes/plan.txt");
+    let text = format!("echo later >> '{}'; cp \"$1\" \"$2\"", file.display());
+    let tool = script(&scene.world.folder("tools"), "changes", &text);
+    let refused = scene.does("merge", &["--tool", &format!("{tool} %mine %out")]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("changed"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "by ada\nlater\n");
+    assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+    assert_eq!(scene.listed()[0]["claimed_by"], Value::Null);
+    scene.does("keep-theirs", &[]).succeeds();
+    scene.settled("by ada\nlater\n");
+}
+
 fn script(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();

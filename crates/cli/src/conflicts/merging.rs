@@ -2,7 +2,7 @@
 //! Holds: a program gets copies in a directory that is its user's alone, and ends in time; what it
 //! leaves undone changes nothing.
 
-use super::{Place, TEXT_BYTES_MAX};
+use super::{Place, TEXT_BYTES_MAX, attributes};
 use crate::exit::{Exit, OrExit, fail};
 use crate::units;
 use anyhow::{Context, Result};
@@ -260,6 +260,9 @@ fn as_text(bytes: Vec<u8>, what: &str) -> Result<String> {
 
 /// From what has the name to what lies beside it.
 pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
+    if let Some(settings) = &conflict.settings {
+        return Ok(attributes::table(settings));
+    }
     let (theirs, mine) = place.sides(conflict)?;
     let (from, to) = (text(&theirs)?, text(&mine)?);
     let shown = |path: &Path| path.display().to_string();
