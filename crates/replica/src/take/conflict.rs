@@ -271,3 +271,92 @@ pub(crate) fn contents_of_conflicts(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ReplicaId;
+    use store::memory::MemoryTables;
+    use store::{Durability, Tables};
+
+    const VOLUME: VolumeId = VolumeId(3);
+
+    /// As it was written before attributes, claims and counts were known.
+    #[derive(Encode)]
+    #[cbor(array)]
+    struct Older {
+        #[n(0)]
+        clash: Clash,
+        #[n(1)]
+        update: Stamp,
+        #[n(2)]
+        found: Option<Stamp>,
+        #[n(3)]
+        base: Option<Stamp>,
+        #[n(4)]
+        file: FileId,
+        #[n(5)]
+        directory: FileId,
+        #[n(6)]
+        name: Name,
+        #[n(7)]
+        aside: Option<(FileId, FileId, Name)>,
+        #[n(8)]
+        device: String,
+        #[n(9)]
+        at: Time,
+        #[n(10)]
+        seq: Option<Seq>,
+    }
+
+    fn older(number: u64) -> Older {
+        Older {
+            clash: Clash::Contents,
+            update: Stamp::new(ReplicaId(2), number),
+            found: None,
+            base: None,
+            file: FileId(5),
+            directory: FileId::ROOT,
+            name: Name::new("n").unwrap(),
+            aside: None,
+            device: "ada".into(),
+            at: Time::default(),
+            seq: Some(Seq(number)),
+        }
+    }
+
+    #[test]
+    fn conflicts_of_an_earlier_version_are_read_and_counted() {
+        let tables = MemoryTables::new();
+        let mut write = tables.write().unwrap();
+        for number in 1..=3 {
+            write.put(CONFLICTS, &key(VOLUME, number), &encode(&older(number))).unwrap();
+        }
+        write.commit(Durability::Now).unwrap();
+        let mut write = tables.write().unwrap();
+        assert_eq!(listed(&*write, VOLUME).unwrap(), 3);
+        let (number, first) = conflicts_after(&*write, VOLUME, 0, 10).unwrap().remove(0);
+        assert_eq!(
+            (number, first.seq, &first.settings, &first.claim),
+            (1, Some(Seq(1)), &None, &None)
+        );
+        record(&mut *write, VOLUME, &first).unwrap();
+        assert_eq!(listed(&*write, VOLUME).unwrap(), 4);
+        let settled = Settled {
+            conflict: first,
+            before: Seq(1),
+            at: Time::default(),
+            device: None,
+            left: None,
+        };
+        settle(&mut *write, VOLUME, 4, &settled).unwrap();
+        assert_eq!(
+            (listed(&*write, VOLUME).unwrap(), conflicts(&*write, VOLUME, 9).unwrap().len()),
+            (3, 3)
+        );
+        record(&mut *write, VOLUME, &settled.conflict).unwrap();
+        assert!(conflict_of(&*write, VOLUME, 5).unwrap().is_some(), "4 may be had back");
+        reopen(&mut *write, VOLUME, 4, &settled.conflict).unwrap();
+        assert_eq!(listed(&*write, VOLUME).unwrap(), 5);
+    }
+}

@@ -153,6 +153,8 @@ impl Scene {
             self.prepare(case).await;
         }
         self.settled(0).await;
+        let alone = self.conflicts().await;
+        assert!(alone.is_empty(), "of what one machine did: {alone:?}");
         // All of it is cached by both.
         check::all_agree(&self.room, &self.origin, &self.machines).await.unwrap();
         for who in 0..2 {
