@@ -24,6 +24,14 @@ pub(crate) fn effects_here(
             judge(&Update { change, ..update.clone() }, tree)
         }
         (Change::Store { .. }, Err(Problem::NoFile(_))) => Ok(Ok(Effects::default())),
+        (
+            Change::SetAttributes { file, set, .. },
+            Err(Problem::AttributesChanged { found, .. }),
+        ) => {
+            // What of it meets what others set is for the origin to say: here the later shows.
+            let change = Change::SetAttributes { file: *file, expects: found, set: set.clone() };
+            judge(&Update { change, ..update.clone() }, tree)
+        }
         (_, outcome) => Ok(outcome),
     }
 }

@@ -175,3 +175,54 @@ fn what_was_written_to_a_removed_file_is_not_taken_for_its_version_after_a_kill(
         });
     }
 }
+
+/// What is pending of attributes shows also where somebody else has set them since, and after a kill.
+#[test]
+fn a_mode_that_is_pending_shows_over_what_others_have_set_and_after_a_kill() {
+    for seed in 1..10 {
+        simulated(seed, async |room| {
+            let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+            let machine = |number, mode| {
+                let mode = WantedMode::Fixed(mode);
+                ClientMachine::invited(room, &origin, number, Conditions::NEAR, mode)
+            };
+            let mut ada = machine(0, Mode::Partial);
+            let client = ada.start().await.unwrap();
+            make(&client, "both").await;
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+            let mut bob = machine(1, Mode::FetchOnly);
+            let held = bob.start().await.unwrap();
+            set_mode(&held, 0o750).await;
+            set_mode(&client, 0o700).await;
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+            room.clock.sleep(Duration::from_secs(10)).await;
+            assert_eq!(mode_of(&held).await, 0o750, "seed {seed}");
+            for kill in 1..=2 {
+                bob.stop(End::Killed, Duration::ZERO);
+                let held = bob.launch().unwrap();
+                attached(room, &held).await;
+                assert_eq!(mode_of(&held).await, 0o750, "seed {seed}, after kill {kill}");
+            }
+            let held = bob.client().unwrap();
+            held.set_mode(WantedMode::Fixed(Mode::Partial));
+            let both = [ada, bob];
+            settling::settled(room, &both, true).await.unwrap();
+            let conflicts = origin.origin().unwrap().conflicts(sim::machine::VOLUME, 10).unwrap();
+            assert_eq!(conflicts.len(), 1, "seed {seed}: {conflicts:?}");
+        });
+    }
+}
+
+async fn set_mode(client: &SimClient, mode: u16) {
+    let set = Operation::SetMode { path: Path::new("both"), mode };
+    let outcome = Programs::default().perform(client, &set).await;
+    assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+}
+
+async fn mode_of(client: &SimClient) -> u16 {
+    let stat = Operation::Stat { path: Path::new("both") };
+    match Programs::default().perform(client, &stat).await {
+        Outcome::Shown(shown) => shown.mode,
+        outcome => panic!("{outcome}"),
+    }
+}
