@@ -113,7 +113,9 @@ pub fn shown(place: &Place, conflict: &ConflictInfo) -> String {
     }
     let number = conflict.number;
     let ways: &[&str] = match conflict.settings {
-        Some(_) => &["keep-mine", "keep-theirs"],
+        Some(_) => &["keep-mine", "keep-theirs", "keep-both"],
+        // There is nothing to choose from: it is read, and taken off the list.
+        None if conflict.aside.is_none() => &["keep-both"],
         None => &["diff", "merge", "keep-mine", "keep-theirs", "keep-both"],
     };
     let ways: Vec<String> = ways.iter().map(|way| format!("{way} {number}")).collect();
