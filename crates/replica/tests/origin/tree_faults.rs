@@ -354,6 +354,27 @@ async fn what_programs_do_before_the_server_is_up_again_is_done_to_what_it_had_p
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_on_its_way_from_one_name_to_another_goes_on_after_a_crash() {
+    for writes in 0..WRITES_MAX {
+        let mut plot = Plot::new(Place::Beside).await;
+        // The device comes first: what the program made is to bear another name.
+        plot.there(&Act::Store(3)).await;
+        plot.here(&Act::Store(3));
+        plot.here(&Act::Save(0));
+        plot.disk.crash_after(writes);
+        let settled = plot.settle().await;
+        plot.disk.kill();
+        let mut plot = plot.restarted().await;
+        plot.agree().await;
+        if settled {
+            assert!(writes > 15, "{writes}");
+            return;
+        }
+    }
+    panic!("the scenario makes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_disk_of_the_tree_holds_up_what_devices_did_and_loses_nothing() {
     let mut waited = 0;
     for room in [0, 1, 7, 20, 60, 200] {
