@@ -176,15 +176,7 @@ mod tests {
             stays in prop::collection::btree_set(1_u64..60, 1..5),
         ) {
             let base = beginning();
-            let (mut tree, mut pending) = (base.clone(), Vec::new());
-            for draw in &draws {
-                let number = pending.len() as u64 + 1;
-                let Some(change) = change(draw, &tree, file(number)) else { continue };
-                let update = update(number, change);
-                if tree.take(&update) {
-                    pending.push(update);
-                }
-            }
+            let (tree, pending) = done(&base, &draws);
             let stays = |update: &Update| stays.contains(&update.stamp.number);
             let (ahead, behind) = parted(&pending, stays, |_| None);
             let mut after = base;

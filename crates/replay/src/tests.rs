@@ -258,3 +258,17 @@ pub(crate) fn beginning() -> Tree {
     }
     tree
 }
+
+/// The tree after what was drawn has been done to it, and that.
+pub(crate) fn done(base: &Tree, draws: &[Draw]) -> (Tree, Vec<Update>) {
+    let (mut tree, mut pending) = (base.clone(), Vec::new());
+    for draw in draws {
+        let number = pending.len() as u64 + 1;
+        let Some(change) = change(draw, &tree, file(number)) else { continue };
+        let update = update(number, change);
+        if tree.take(&update) {
+            pending.push(update);
+        }
+    }
+    (tree, pending)
+}

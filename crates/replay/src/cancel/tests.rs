@@ -134,15 +134,7 @@ proptest! {
         on_their_way in prop::collection::btree_set(1_u64..60, 0..4),
     ) {
         let base = beginning();
-        let (mut tree, mut pending) = (base.clone(), Vec::new());
-        for draw in &draws {
-            let number = pending.len() as u64 + 1;
-            let Some(change) = change(draw, &tree, file(number)) else { continue };
-            let update = update(number, change);
-            if tree.take(&update) {
-                pending.push(update);
-            }
-        }
+        let (tree, pending) = done(&base, &draws);
         let kept = left_of(&pending, |number| !on_their_way.contains(&number));
         let mut after = base;
         for update in &kept {
