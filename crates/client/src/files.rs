@@ -222,6 +222,15 @@ struct HandleState {
     counts: bool,
 }
 
+impl HandleState {
+    /// For who brings contents, past what the kernel knows.
+    fn of_fetch(file: FileId, generation: u32) -> HandleState {
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let (direct, lent, fetches, counts) = (true, false, true, false);
+        HandleState { file, generation, flags, direct, lent, fetches, counts }
+    }
+}
+
 /// What a call needs of an open file, without the lock.
 pub(crate) struct Grip<K> {
     pub file: FileId,

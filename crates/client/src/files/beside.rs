@@ -5,7 +5,7 @@
 use super::{Files, HandleState, Held, OpenFile};
 use crate::client::{Client, error_of, failed};
 use crate::presence::Presence;
-use crate::types::{Error, OpenFlags, Step, Stop};
+use crate::types::{Error, Step, Stop};
 use model::{FileId, Node, Stamp};
 use protocol::Upstream;
 use store::Containers;
@@ -44,16 +44,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let open = OpenFile { beside: true, ..OpenFile::new(container, presence) };
         files.open.insert((file, generation), open);
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let handle = files.add_handle(HandleState {
-            file,
-            generation,
-            flags,
-            direct: true,
-            lent: false,
-            fetches: true,
-            counts: false,
-        });
+        let handle = files.add_handle(HandleState::of_fetch(file, generation));
         Ok(Some(Held { client: self, handle }))
     }
 

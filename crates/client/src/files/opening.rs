@@ -194,16 +194,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let node = node.ok_or(Error::Objection(Objection::NoEntry))?;
             self.current_generation(&mut files, file, &node)?
         };
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let handle = files.add_handle(HandleState {
-            file,
-            generation,
-            flags,
-            direct: true,
-            lent: false,
-            fetches: true,
-            counts: false,
-        });
+        let handle = files.add_handle(HandleState::of_fetch(file, generation));
         self.let_go(files);
         Ok(Held { client: self, handle })
     }
