@@ -8,8 +8,9 @@ use crate::parcel::Parcel;
 use crate::replay_log::{Sending, Setback};
 use crate::types::Error;
 use crate::undo::of_log;
-use model::{Change, FileId, Name, Update};
+use model::{Change, Update};
 use protocol::Upstream;
+use replay::Held;
 use store::Containers;
 
 /// Pending updates among which removals are looked for.
@@ -17,45 +18,15 @@ const LOOKED_AT_MAX: usize = 4096;
 /// Removals that are sent before what is pending is looked at again.
 const REMOVALS_MAX: usize = 256;
 
-/// A name that goes.
-struct Removal<'a> {
-    parent: FileId,
-    name: &'a Name,
-    file: FileId,
-}
-
-impl<'a> Removal<'a> {
-    fn of(update: &'a Update) -> Option<Removal<'a>> {
-        match &update.change {
-            Change::Unlink { parent, name, file } => {
-                Some(Removal { parent: *parent, name, file: *file })
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether it may be done before that, and both be as they would have been.
-    fn is_free_of(&self, before: &Update) -> bool {
-        let is_ours = |file: &FileId| *file == self.file || *file == self.parent;
-        let meets = |parent: &FileId, name: &Name| {
-            *parent == self.file || (*parent == self.parent && name == self.name)
-        };
-        match &before.change {
-            Change::Make { parent, name, file, .. }
-            | Change::Link { parent, name, file, .. }
-            | Change::Unlink { parent, name, file } => !is_ours(file) && !meets(parent, name),
-            Change::Rename { from, from_name, to, to_name, file, over, .. } => {
-                let files = [Some(file), over.as_ref()];
-                !files.into_iter().flatten().any(is_ours)
-                    && !meets(from, from_name)
-                    && !meets(to, to_name)
-            }
-            Change::Store { file, .. }
-            | Change::SetAttributes { file, .. }
-            | Change::SetXattr { file, .. }
-            | Change::RemoveXattr { file, .. } => !is_ours(file),
-        }
-    }
+/// The first that removes a name, and may be done before all that is pending before it.
+fn next_of(pending: &[Update]) -> Option<&Update> {
+    let mut held = Held::default();
+    pending.iter().find(|update| {
+        let is_next = matches!(update.change, Change::Unlink { .. }) && held.lets(update);
+        // There is no room for what a program has made sure of, so that this need not wait for it.
+        held.hold(update, None);
+        is_next
+    })
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -91,35 +62,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut core = self.core();
         let pending = core.log.pending_from(0, LOOKED_AT_MAX).map_err(of_log)?;
-        let is_next = |at: usize| {
-            let update = &pending[at];
-            let is_free = |removal: Removal<'_>| {
-                pending[..at].iter().all(|before| removal.is_free_of(before))
-            };
-            Removal::of(update).is_some_and(is_free)
-        };
-        let Some(at) = (0..pending.len()).find(|at| is_next(*at)) else { return Ok(None) };
-        let updates = vec![pending[at].clone()];
-        let number = updates[0].stamp.number;
-        let strict = core.waiters.is_awaited(number);
-        core.sent_ahead(&updates);
-        Ok(Some(Sending {
-            updates,
-            eager: Parcel::default(),
-            strict,
-            settled: core.meta.settled,
-            sync_first: true,
-            seek: None,
-            withheld: Vec::new(),
-            ahead: true,
-        }))
+        let Some(update) = next_of(&pending) else { return Ok(None) };
+        let strict = core.waiters.is_awaited(update.stamp.number);
+        Ok(Some(core.sending_ahead(vec![update.clone()], Parcel::default(), strict)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Contents, ReplicaId, Stamp, Time};
+    use model::{Contents, FileId, Name, ReplicaId, Stamp, Time};
 
     fn update(change: Change) -> Update {
         let (stamp, at) = (Stamp::new(ReplicaId(1), 1), Time { secs: 0, nanos: 0 });
@@ -143,8 +95,11 @@ mod tests {
 
     #[test]
     fn a_removal_goes_before_what_is_about_something_else() {
-        let is_free =
-            |removal: &Update, before: &Update| Removal::of(removal).unwrap().is_free_of(before);
+        let is_free = |removal: &Update, before: &Update| {
+            let mut held = Held::default();
+            held.hold(before, None);
+            held.lets(removal)
+        };
         let removal = unlink(1, "x", 5);
         assert!(is_free(&removal, &store(6)));
         assert!(is_free(&removal, &unlink(1, "y", 6)));
@@ -153,6 +108,9 @@ mod tests {
         assert!(!is_free(&removal, &unlink(1, "x", 6)), "the name was another's");
         assert!(!is_free(&removal, &unlink(2, "z", 5)), "another name of it");
         assert!(!is_free(&removal, &unlink(5, "z", 6)), "it was in it");
-        assert!(Removal::of(&store(5)).is_none());
+        assert_eq!(next_of(&[store(5)]), None);
+        assert_eq!(next_of(&[store(5), removal]), None);
+        let (behind, other) = (unlink(1, "x", 5), unlink(1, "y", 6));
+        assert_eq!(next_of(&[store(5), behind, other.clone()]), Some(&other));
     }
 }

@@ -40,6 +40,7 @@ const TRIES_MAX: usize = 4;
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 
 /// What stays behind while something long is sent, and what was not looked at.
+#[derive(Default)]
 struct Lookout {
     held: Held,
     /// Pending updates from this number on were not looked at.
@@ -53,6 +54,14 @@ struct Lookout {
 struct Over {
     is_so: AtomicBool,
     told: Notify,
+}
+
+/// What becomes of updates that go together.
+enum Place {
+    Along,
+    /// With the next message.
+    Next,
+    Behind,
 }
 
 /// What a look has found so far.
@@ -150,8 +159,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn pass_once(&self, lookout: &mut Lookout) -> Result<bool, Setback> {
         self.look_through().await;
         let client = self.clone();
-        let mut looking =
-            std::mem::replace(lookout, Lookout { held: Held::default(), next: 0, bytes_max: 0 });
+        let mut looking = std::mem::take(lookout);
         let look = move || {
             let found = client.next_ahead(&mut looking);
             Ok((found, looking))
@@ -189,19 +197,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if updates.is_empty() {
             return Ok(None);
         }
-        core.sent_ahead(&updates);
-        Ok(Some(Sending {
-            updates,
-            eager,
-            strict,
-            settled: core.meta.settled,
-            // What is lost with the power here must not have been taken: its number is behind
-            // others that were not.
-            sync_first: true,
-            seek: None,
-            withheld: Vec::new(),
-            ahead: true,
-        }))
+        Ok(Some(core.sending_ahead(updates, eager, strict)))
     }
 
     /// False: there is nothing more to look at now.
@@ -225,13 +221,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(false);
             }
             let lets = unit.iter().all(|update| lookout.held.lets(update));
-            if lets && self.goes_along(unit, lookout.bytes_max, found)? {
-                found.strict = strict;
-                found.updates.extend_from_slice(unit);
-            } else {
-                let core = self.core();
-                for update in unit {
-                    lookout.held.hold(update, core.log.sure_at(update.stamp.number));
+            let place = match lets {
+                true => self.place_of(unit, lookout.bytes_max, found)?,
+                false => Place::Behind,
+            };
+            match place {
+                Place::Along => {
+                    found.strict = strict;
+                    found.updates.extend_from_slice(unit);
+                }
+                Place::Next => {
+                    found.whole = true;
+                    return Ok(false);
+                }
+                Place::Behind => {
+                    let core = self.core();
+                    for update in unit {
+                        lookout.held.hold(update, core.log.sure_at(update.stamp.number));
+                    }
                 }
             }
             at += length;
@@ -244,13 +251,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(!page.is_empty())
     }
 
-    /// Whether the contents are short enough to go ahead; puts what may be missing of them with it.
-    fn goes_along(
-        &self,
-        unit: &[Update],
-        bytes_max: u64,
-        found: &mut Found,
-    ) -> Result<bool, Error> {
+    /// Contents go ahead if they are at most `bytes_max` long; up to half of what takes long, if they
+    /// are no longer than what is sent unasked. Puts what may be missing of them with what was found.
+    fn place_of(&self, unit: &[Update], bytes_max: u64, found: &mut Found) -> Result<Place, Error> {
         let is_store = |update: &&Update| matches!(update.change, Change::Store { .. });
         for update in unit.iter().filter(is_store) {
             self.plan_again(update)?;
@@ -262,18 +265,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let eager = eager_bytes(&self.inner.upstream.quality());
             if bytes > bytes_max.max(eager.min(bytes_max.saturating_mul(SHORTER_BY) / 2)) {
-                return Ok(false);
+                return Ok(Place::Behind);
             }
             let alone = found.updates.is_empty();
             let Found { room, sent, eager: parcel, .. } = found;
             if !self.add_eager(update, room, alone, sent, parcel)? {
-                // It goes with the next message.
-                found.whole = true;
-                return Ok(false);
+                return Ok(Place::Next);
             }
             found.whole |= alone && bytes > eager;
         }
-        Ok(true)
+        Ok(Place::Along)
     }
 
     /// Sends updates ahead of their turn, and what they turn out to lack. Gives those that were not
@@ -281,9 +282,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn send_ahead(&self, mut sending: Sending) -> Result<Vec<Update>, Setback> {
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
         for _ in 0..TRIES_MAX {
-            if sending.sync_first {
-                self.sync_before_sending(&sending).await?;
-            }
+            // What is lost with the power here must not have been taken: its number is behind others
+            // that were not.
+            self.sync_before_sending(&sending).await?;
             let rate = self.inner.upstream.quality().likely_up();
             let submit = Submit {
                 settled: sending.settled,
@@ -351,10 +352,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     core.meta.ahead = None;
                     return Ok(());
                 }
-                core.sent_ahead(&updates);
-                let (eager, settled) = (Parcel::default(), core.meta.settled);
-                let (sync_first, seek, withheld) = (true, None, Vec::new());
-                Sending { updates, eager, strict, settled, sync_first, seek, withheld, ahead: true }
+                core.sending_ahead(updates, Parcel::default(), strict)
             };
             if !self.send_ahead(sending).await?.is_empty() {
                 let text = "the server has said that it took updates, and does not judge them";
@@ -405,15 +403,33 @@ pub(crate) fn open_log(
 }
 
 impl Core {
+    /// These are about to be sent ahead, all of them awaited or none.
+    pub(crate) fn sending_ahead(
+        &mut self,
+        updates: Vec<Update>,
+        eager: Parcel,
+        strict: bool,
+    ) -> Sending {
+        self.sent_ahead(&updates);
+        let (settled, sync_first, seek, withheld) = (self.meta.settled, true, None, Vec::new());
+        Sending { updates, eager, strict, settled, sync_first, seek, withheld, ahead: true }
+    }
+
+    /// It may have been taken ahead, and its verdict has not come.
+    pub(crate) fn may_be_ahead(&self, number: u64) -> bool {
+        let taken = self.meta.ahead.as_ref();
+        self.ahead.contains(&number) || taken.is_some_and(|taken| taken.contains(&number))
+    }
+
     /// These may have been taken from now on.
-    pub(crate) fn sent_ahead(&mut self, updates: &[Update]) {
+    fn sent_ahead(&mut self, updates: &[Update]) {
         let numbers: Vec<u64> = updates.iter().map(|update| update.stamp.number).collect();
         self.log.submitted(&numbers);
         self.ahead.extend(numbers);
     }
 
     /// The replica above has said that it did not take them.
-    pub(crate) fn returned_ahead(&mut self, updates: &[Update]) {
+    fn returned_ahead(&mut self, updates: &[Update]) {
         let numbers: Vec<u64> = updates.iter().map(|update| update.stamp.number).collect();
         self.log.returned(&numbers);
         self.ahead.retain(|number| !numbers.contains(number));

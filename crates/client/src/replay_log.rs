@@ -125,11 +125,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if delay.is_zero() || core.waiters.any_awaited() {
             return true;
         }
+        updates.iter().all(self.may_leave_now(&core))
+    }
+
+    /// Whether an update is old enough, or hurried.
+    fn may_leave_now(&self, core: &Core) -> impl Fn(&Update) -> bool + use<U, C> {
+        let (delay, hurried) = (self.inner.settings.replay_delay, core.hurried);
         let now = self.inner.world.clock.time();
-        updates.iter().all(|update| {
-            update.stamp.number <= core.hurried
-                || replay::stays_for(update.at, now, delay).is_zero()
-        })
+        move |update| {
+            update.stamp.number <= hurried || replay::stays_for(update.at, now, delay).is_zero()
+        }
     }
 
     /// Of a batch, what is old enough to leave.
@@ -138,11 +143,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if delay.is_zero() || core.waiters.any_awaited() {
             return;
         }
-        let now = self.inner.world.clock.time();
-        let may = |update: &Update| {
-            update.stamp.number <= core.hurried
-                || replay::stays_for(update.at, now, delay).is_zero()
-        };
+        let may = self.may_leave_now(core);
         let old = taken.iter().take_while(|update| may(update)).count();
         let cut = match birth_of(taken, old) {
             _ if old == 0 => 0,

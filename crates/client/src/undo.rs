@@ -52,16 +52,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Of a quota it is the first alone that has no room.
             let first = core.log.first_number().filter(|_| objection == Objection::OverQuota);
             let is_meant = |number: &u64| first.is_none_or(|first| first == *number);
-            let may_be_taken =
-                |number: &u64| core.meta.is_taken(*number) || core.ahead.contains(number);
-            let may_be_undone =
-                |number: &u64| !may_be_taken(number) && *number > judged && is_meant(number);
+            let may_be_undone = |number: &u64| {
+                let may_be_taken = core.meta.is_taken(*number) || core.may_be_ahead(*number);
+                !may_be_taken && *number > judged && is_meant(number)
+            };
             let numbers = core.waiters.may_be_undone().filter(may_be_undone);
             let undone = numbers.map(|number| core.log.get(number));
             let undone: Vec<Update> =
                 undone.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(of_log)?;
+            let is_told = |number: &u64| is_meant(number) && !core.may_be_ahead(*number);
             let waited_for: Vec<u64> =
-                core.log.numbers_from(judged + 1).take(REFUSALS_MAX).filter(is_meant).collect();
+                core.log.numbers_from(judged + 1).take(REFUSALS_MAX).filter(is_told).collect();
             if let Some(first) = first.filter(|_| undone.is_empty()) {
                 // It was acknowledged, or the place of what was: it is taken beyond the quota.
                 core.waiters.accept(first);

@@ -135,6 +135,25 @@ fn what_is_small_is_seen_before_what_is_large_has_come() {
 }
 
 #[test]
+fn what_does_not_fit_into_one_message_goes_with_the_next() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(8, PARTIAL).await;
+        scene.does_all(&written("large", LARGE, 2)).await;
+        for version in 3..12 {
+            scene.does_all(&written(&format!("small{version}"), SMALL * 10, version)).await;
+        }
+        scene.rest(Duration::from_secs(20)).await;
+        for version in 3..12 {
+            let name = format!("small{version}");
+            assert_eq!(scene.elsewhere(&name, SMALL * 10).await, Some(version), "{name}");
+        }
+        assert_eq!(scene.elsewhere("large", LARGE).await, None);
+        scene.settled().await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
 fn what_has_to_do_with_the_large_file_comes_after_it() {
     sim::run::paused(async {
         let mut scene = Scene::new(2, PARTIAL).await;
