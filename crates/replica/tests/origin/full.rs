@@ -155,6 +155,36 @@ async fn submits(by: &Device, ahead: bool, update: &Update) -> Response {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_taken_ahead_is_told_at_the_next_attach_until_its_turn_comes() {
+    let stage = Stage::new();
+    let mut ada = stage.party.join("ada").await;
+    let updates: Vec<Update> = ["first", "second", "third"]
+        .map(|name| ada.making(ROOT, name, Kind::File).1)
+        .map(|make| ada.update(make))
+        .into();
+    let number = |at: usize| updates[at].stamp.number;
+    for at in [2, 1] {
+        submits(&ada, true, &updates[at]).await;
+    }
+    let back = stage.party.rejoin(&ada).await;
+    assert_eq!(back.attached.ahead, Some(vec![number(1), number(2)]));
+    assert_eq!((back.replica, back.attached.taken), (ada.replica, number(0) - 1));
+    // One that was set back would give a number of these to something else.
+    ada.made = number(1);
+    let set_back = stage.party.rejoin(&ada).await;
+    assert_ne!(set_back.replica, ada.replica);
+    assert_eq!(set_back.attached.ahead, None);
+    ada.made = number(2);
+    let ada = stage.party.rejoin(&ada).await;
+    for update in &updates {
+        submits(&ada, false, update).await;
+    }
+    let back = stage.party.rejoin(&ada).await;
+    assert_eq!((back.attached.ahead.clone(), back.attached.taken), (None, number(2)));
+    assert_eq!(stage.party.tree(), "first: \nsecond: \nthird: ");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_removal_ahead_of_its_turn_is_taken_once_and_passes_nothing_over() {
     let stage = Stage::new();
     stage.party.origin.use_reserve(Arc::new(stage.disk.reserve()));
