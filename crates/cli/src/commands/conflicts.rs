@@ -52,7 +52,7 @@ enum Action {
     ///
     /// Where both changed the same lines nothing is done, unless --markers or --tool is given. What
     /// the name had stays among the versions (`farfs history`, `farfs restore`). Files whose names
-    /// fit a pattern in the section [mergers] of the configuration file are merged by the program
+    /// fit a pattern in the section `[mergers]` of the configuration file are merged by the program
     /// that it names.
     Merge(Merge),
     /// The version beside takes the name; what had it stays among the versions
