@@ -63,6 +63,9 @@ pub struct UpdateLog {
     near_max: usize,
     /// What is pending from here on is not near; none: all of it is.
     far_from: Option<u64>,
+    /// Of what is not near, the newest as they were written: what is removed soon after it was
+    /// made is asked for. As many as may be near.
+    recent: BTreeMap<u64, Update>,
     submitted: BTreeSet<u64>,
     /// Pending updates that are others than they were written as at first.
     rewritten: BTreeMap<u64, Update>,
@@ -354,6 +357,10 @@ impl UpdateLog {
             self.near.insert(number, near);
         } else {
             self.far_from.get_or_insert(number);
+            self.recent.insert(number, near.update);
+            if self.recent.len() > self.near_max {
+                self.recent.pop_first();
+            }
         }
     }
 
@@ -369,6 +376,7 @@ impl UpdateLog {
     fn take(&mut self, update: &Update) -> bool {
         let number = update.stamp.number;
         self.near.remove(&number);
+        self.recent.remove(&number);
         self.submitted.remove(&number);
         self.rewritten.remove(&number);
         self.sure.remove(&number);

@@ -57,6 +57,7 @@ impl UpdateLog {
             near: BTreeMap::new(),
             near_max,
             far_from: None,
+            recent: BTreeMap::new(),
             submitted: BTreeSet::new(),
             rewritten: BTreeMap::new(),
             sure: BTreeMap::new(),
@@ -167,12 +168,16 @@ impl UpdateLog {
         if !self.pending.contains(number) {
             return Ok(None);
         }
-        match self.near.get(&number) {
-            Some(near) => Ok(Some(near.update.clone())),
-            None => match self.written(number)? {
-                Some(update) => Ok(Some(self.as_rewritten(update))),
-                None => Err(LogError::Missing { number }),
-            },
+        if let Some(near) = self.near.get(&number) {
+            return Ok(Some(near.update.clone()));
+        }
+        let written = match self.recent.get(&number) {
+            Some(update) => Some(update.clone()),
+            None => self.written(number)?,
+        };
+        match written {
+            Some(update) => Ok(Some(self.as_rewritten(update))),
+            None => Err(LogError::Missing { number }),
         }
     }
 
