@@ -27,6 +27,10 @@ const KEPT_MAX: usize = 4096;
 /// Of the cache's size, the trash takes one byte in so many at most.
 const CACHE_ONE_IN: u64 = 4;
 const KEPT_BYTES_MAX: u64 = 1 << 30;
+/// So much more of either may be there until upkeep takes it away: whoever removes a file does not
+/// wait for the disk to let go of another one.
+const KEPT_OVER: usize = KEPT_MAX;
+const BYTES_OVER_ONE_IN: u64 = 4;
 /// The largest file that is copied before it is written over, where the file system cannot let two
 /// files share bytes.
 const COPY_BYTES_MAX: u64 = 8 << 20;
@@ -129,10 +133,11 @@ impl Trash {
         // Of one file the newest does.
         let mut gone: Vec<u64> =
             self.of_file.get(&kept.file).into_iter().flatten().copied().collect();
+        let most = bytes_max + bytes_max / BYTES_OVER_ONE_IN;
         let (mut left, mut count) = (self.bytes + bytes, self.kept.len() + 1 - gone.len());
         left -= gone.iter().map(|number| self.kept[number].bytes()).sum::<u64>();
         for (oldest, kept) in &self.kept {
-            if left <= bytes_max && count <= KEPT_MAX {
+            if left <= most && count <= KEPT_MAX + KEPT_OVER {
                 break;
             }
             if !gone.contains(oldest) {
@@ -144,6 +149,17 @@ impl Trash {
         let gone = gone.into_iter().filter_map(|old| Some((old, self.take(old)?))).collect();
         self.insert(number, kept);
         Some((number, gone))
+    }
+
+    /// Takes the oldest until so much is left at most.
+    fn take_beyond(&mut self, bytes_max: u64, kept_max: usize) -> Vec<(u64, Kept)> {
+        let mut gone = Vec::new();
+        while (self.bytes > bytes_max || self.kept.len() > kept_max)
+            && let Some(number) = self.kept.keys().next().copied()
+        {
+            gone.extend(self.take(number).map(|kept| (number, kept)));
+        }
+        gone
     }
 
     /// The newest version of a file, or the one that is asked for.
@@ -338,16 +354,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Takes the oldest out of the trash until `bytes_max` are left. Says whether anything went.
     pub(crate) fn empty_trash(&self, bytes_max: u64) -> Result<bool, StoreError> {
-        let gone: Vec<(u64, Kept)> = {
-            let mut trash = self.trash();
-            let mut gone = Vec::new();
-            while trash.bytes > bytes_max
-                && let Some(number) = trash.kept.keys().next().copied()
-            {
-                gone.extend(trash.take(number).map(|kept| (number, kept)));
-            }
-            gone
-        };
+        self.cut_trash(bytes_max, usize::MAX)
+    }
+
+    /// Takes out of the trash what is in it beyond its bounds.
+    pub(crate) fn trim_trash(&self) -> Result<bool, StoreError> {
+        self.cut_trash(self.trash_bytes_max(), KEPT_MAX)
+    }
+
+    fn cut_trash(&self, bytes_max: u64, kept_max: usize) -> Result<bool, StoreError> {
+        let gone = self.trash().take_beyond(bytes_max, kept_max);
         // The containers first: on a full disk the tables may have no room to say so.
         for (number, kept) in &gone {
             self.inner.containers.remove(key(*number, kept.file))?;
@@ -417,17 +433,33 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_the_newest_of_a_file_stays() {
         let mut trash = Trash::default();
-        assert!(trash.admit(kept(1, 1, 40), 100).unwrap().1.is_empty());
-        assert!(trash.admit(kept(2, 2, 40), 100).unwrap().1.is_empty());
-        let (_, gone) = trash.admit(kept(3, 3, 30), 100).unwrap();
+        assert!(trash.admit(kept(1, 1, 40), 80).unwrap().1.is_empty());
+        assert!(trash.admit(kept(2, 2, 40), 80).unwrap().1.is_empty());
+        assert!(trash.admit(kept(4, 5, 20), 80).unwrap().1.is_empty(), "a quarter more is borne");
+        let (_, gone) = trash.admit(kept(3, 3, 10), 80).unwrap();
         assert_eq!(gone.iter().map(|(_, kept)| kept.file.0).collect::<Vec<_>>(), [1]);
-        let (_, gone) = trash.admit(kept(3, 4, 30), 100).unwrap();
-        assert_eq!(gone, [(3, kept(3, 3, 30))]);
+        let (_, gone) = trash.admit(kept(3, 4, 10), 80).unwrap();
+        assert_eq!(gone, [(4, kept(3, 3, 10))]);
         assert_eq!(trash.bytes(), 70);
         assert!(trash.find(FileId(3), Some(Stamp::new(ReplicaId(3), 3))).is_none());
-        assert_eq!(trash.find(FileId(3), None).unwrap().1, kept(3, 4, 30));
+        assert_eq!(trash.find(FileId(3), None).unwrap().1, kept(3, 4, 10));
         assert_eq!(trash.containers_of(FileId(2), 2).len(), 1);
         assert_eq!(trash.containers_of(FileId(2), 1), []);
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_taken_away_the_oldest_first() {
+        let mut trash = Trash::default();
+        for file in 1..=5 {
+            trash.admit(kept(file, file, 20), 80).unwrap();
+        }
+        assert_eq!(trash.bytes(), 100);
+        let numbers = |gone: Vec<(u64, Kept)>| gone.iter().map(|(n, _)| *n).collect::<Vec<_>>();
+        assert_eq!(numbers(trash.take_beyond(80, 9)), [1]);
+        assert_eq!(numbers(trash.take_beyond(80, 2)), [2, 3]);
+        assert_eq!(numbers(trash.take_beyond(80, 2)), []);
+        assert_eq!(trash.bytes(), 40);
+        assert_eq!(numbers(trash.take_beyond(0, 2)), [4, 5]);
     }
 
     #[test]
