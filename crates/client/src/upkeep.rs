@@ -19,6 +19,8 @@ use world::Moment;
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long the log gathers what the replica above has on its disk, before it is synced here.
 const SYNC_BEHIND: Duration = Duration::from_millis(200);
+/// Between two syncs that nobody waits for: while the disk commits one, it lets nobody make a file.
+const SYNCS_APART: Duration = Duration::from_millis(2);
 /// How long a client that stops waits for the answer to its leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the cache is measured, in checkpoints.
@@ -45,7 +47,8 @@ impl Keeping {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Syncs the log as fast as the disk can, one sync for all that has gathered.
+    /// Syncs the log at once, and again as soon as the disk has had a moment for the calls: one
+    /// sync for all that has gathered. Who waits for the disk syncs by himself.
     pub(crate) async fn run_syncs(&self) {
         while !self.is_stopping() {
             tokio::select! {
@@ -62,6 +65,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::error!(%error, "the log could not be synced to the disk");
                 self.inner.world.clock.sleep(Duration::from_secs(1)).await;
             }
+            self.inner.world.clock.sleep(SYNCS_APART).await;
         }
     }
 
@@ -114,6 +118,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             if let Err(error) = outcome {
                 tracing::error!(%error, "the cache could not be written to the disk");
+            }
+            let client = self.clone();
+            if let Err(error) = self.off_the_runtime(move || client.trim_trash()).await {
+                tracing::warn!(%error, "what was kept for a while could not be removed");
             }
             if round.is_multiple_of(MEASURE_EVERY)
                 && let Err(error) = self.keep_to_size_if_due(&mut keeping)

@@ -283,9 +283,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let what = "no container could be made for it".into();
             StoreError::Damaged { place: format!("file {}", FileId(key.file)), what }
         })?;
-        // Whatever an earlier life left there is not this version.
-        container.set_length(0)?;
-        container.set_length(size)?;
+        if container.length()? > 0 {
+            // Whatever an earlier life left there is not this version.
+            container.set_length(0)?;
+        }
+        if size > 0 {
+            container.set_length(size)?;
+        }
         Ok(container)
     }
 

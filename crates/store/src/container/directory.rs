@@ -57,12 +57,14 @@ impl Containers for DirectoryContainers {
 
     fn open(&self, key: Key, create: bool) -> Result<Option<OrdinaryFile>> {
         let path = self.path(key);
-        let opened = File::options().read(true).write(true).open(&path);
+        let mut options = File::options();
+        let opened = options.read(true).write(true).create(create).truncate(false).open(&path);
         let file = match opened {
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
                 if !create {
                     return Ok(None);
                 }
+                // Directories are made with the first file that they hold.
                 let parent = path.parent().expect("path puts each file into a directory");
                 files::make_directory(parent)?;
                 files::open(&path, true)?
