@@ -40,6 +40,8 @@ pub fn run(stage: &mut Stage, _material: &Material) -> Result<()> {
     stage.phase("git status again", status)?;
     stage.phase("read 256 MiB, warm", read_large)?;
     stage.phase("read 20,000 pages by chance, warm", |root| pages(root, read_page))?;
+    stage.phase("read 256 MiB again", read_large)?;
+    stage.phase("read 20,000 pages by chance, again", |root| pages(root, read_page))?;
     // Which the kernel may read by itself, where the file system lets it.
     stage.phase("read 256 MiB that nobody may write to, warm", read_kept)?;
     stage.phase("read 20,000 pages of it by chance, warm", pages_of_kept)?;
