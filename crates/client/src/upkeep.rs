@@ -19,7 +19,7 @@ use world::Moment;
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long the log gathers what the replica above has on its disk, before it is synced here.
 const SYNC_BEHIND: Duration = Duration::from_millis(200);
-/// Between two syncs that nobody waits for: while the disk commits one, it lets nobody make a file.
+/// Between two syncs that nobody waits for: each takes processors and the disk from the calls.
 const SYNCS_APART: Duration = Duration::from_millis(2);
 /// How long a client that stops waits for the answer to its leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
