@@ -398,6 +398,8 @@ pub(crate) fn open_log(
         if let Some(update) = log.get(*number)? {
             log.retire(&update);
         }
+        // It was in the log, also where that has been cut off behind it since.
+        log.skip_to(*number);
     }
     Ok((log, recovered))
 }

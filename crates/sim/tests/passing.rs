@@ -26,6 +26,8 @@ const LARGE: usize = 200_000;
 const SMALL: usize = 300;
 /// What is known is on the disk by then.
 const CHECKPOINT: Duration = Duration::from_secs(12);
+/// Of the journal in memory.
+const SEGMENT_RECORDS: u64 = 16;
 const SOON: Duration = Duration::from_secs(8);
 
 struct Scene {
@@ -132,6 +134,39 @@ fn what_is_small_is_seen_before_what_is_large_has_come() {
         assert_eq!(scene.elsewhere("large", LARGE).await, Some(2));
         scene.room.network.close();
     });
+}
+
+/// Wherever the log is cut off: so many records stand in a segment of it at most.
+#[test]
+fn what_was_made_ahead_and_is_being_written_outlives_a_kill() {
+    for before in 0..SEGMENT_RECORDS {
+        sim::run::paused(made_ahead_and_killed(before));
+    }
+}
+
+async fn made_ahead_and_killed(before: u64) {
+    let mut scene = Scene::new(14, PARTIAL).await;
+    for number in 0..before {
+        let mode = 0o600 + number as u16;
+        scene.does(&Operation::SetMode { path: Path::new("before"), mode }).await;
+        scene.settled().await;
+    }
+    scene.does_all(&written("large", LARGE, 2)).await;
+    scene.does(&Operation::Create { path: Path::new("open"), mode: 0o644, slot: 2 }).await;
+    scene.rest(SOON).await;
+    assert_eq!(scene.went_ahead(), 1);
+    // The large file has come, too, and the log is cut off behind both.
+    check::settled(&scene.room, &scene.machines, false).await.unwrap();
+    scene.does(&Operation::Write { slot: 2, offset: 0, length: SMALL, version: 3 }).await;
+    scene.rest(CHECKPOINT).await;
+    scene.machines[0].stop(End::Killed, Duration::ZERO);
+    scene.programs = Programs::default();
+    scene.machines[0].start().await.unwrap();
+    scene.rest(SOON).await;
+    scene.settled().await;
+    assert_eq!(scene.elsewhere("open", SMALL).await, Some(3), "{before} updates before");
+    assert_eq!(scene.elsewhere("large", LARGE).await, Some(2));
+    scene.room.network.close();
 }
 
 #[test]
