@@ -12,14 +12,16 @@
 //! - when nothing is in the way any more, all clients and the origin agree.
 
 use crate::check;
-use crate::machine::{ClientMachine, End, OriginMachine, Room, drawn_limits};
+use crate::machine::{ClientMachine, End, OriginMachine, Room, VOLUME, drawn_limits};
 use crate::network::Conditions;
 use crate::operation::{Operation, Outcome, Path};
 use crate::perform::Programs;
 use crate::tree::Tree;
+use crate::workload;
 use client::{PLAN_CHUNKS_MAX, WantedMode};
-use model::Kind;
+use model::{Kind, Name};
 use protocol::Mode;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -32,6 +34,7 @@ mod damage;
 mod own;
 mod shared;
 mod trouble;
+mod wishes;
 
 use actor::Actor;
 pub use board::Board;
@@ -59,6 +62,8 @@ pub struct Plan {
     pub full: Full,
     /// Rows of the clients' indexes are replaced by others while they run.
     pub damaged_indexes: bool,
+    /// Users pin, set policies, refresh and pause.
+    pub wishes: bool,
 }
 
 /// Whose disks are full now and then.
@@ -148,7 +153,28 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     for (side, expected) in parts {
         one_of(side, &expected, &truth.below(&own_part(side)))?;
     }
+    all_conflicts_are_listed(room, &origin, &truth)?;
     board.nothing_lost(&truth)
+}
+
+/// What lies beside under a name that no program gave it is in the list of conflicts.
+fn all_conflicts_are_listed(
+    room: &Room,
+    origin: &OriginMachine,
+    truth: &Tree,
+) -> Result<(), String> {
+    let origin = origin.origin().ok_or("the origin is down")?;
+    let listed = origin.conflicts(VOLUME, usize::MAX).map_err(|error| error.to_string())?;
+    room.tally.count(|tally| tally.conflicts += listed.len() as u64);
+    let aside: BTreeSet<&Name> =
+        listed.iter().filter_map(|listed| Some(&listed.aside.as_ref()?.2)).collect();
+    let shared = truth.below(&shared_part());
+    let names = shared.0.keys().flat_map(|path| path.0.iter());
+    let unlisted = names.filter(|name| !workload::is_given(name) && !aside.contains(name));
+    match unlisted.into_iter().next() {
+        Some(name) => Err(format!("{name:?} lies beside, and no conflict tells of it")),
+        None => Ok(()),
+    }
 }
 
 /// The directories in which everybody will work, before anything goes wrong.

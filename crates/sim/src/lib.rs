@@ -15,6 +15,7 @@ mod past;
 pub mod perform;
 pub mod reference;
 pub mod run;
+pub mod tally;
 pub mod trace;
 pub mod tree;
 pub mod workload;

@@ -2,6 +2,7 @@
 //! that can fail, and a process on it that dies with the disk and starts again from what is left.
 
 use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
+use crate::tally::Counting;
 use crate::trace::Trace;
 use client::{
     Client, Durability, PASSES_FROM, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores,
@@ -40,6 +41,7 @@ pub struct Room {
     pub chance: Entropy,
     pub trace: Trace,
     pub network: SimNetwork,
+    pub tally: Counting,
 }
 
 impl Room {
@@ -48,7 +50,7 @@ impl Room {
         let trace = Trace::new(clock.clone(), print);
         let of_network = World { clock: clock.clone(), entropy: Entropy::seeded(entropy.number()) };
         let network = Network::new(of_network, trace.clone());
-        Room { clock, chance: entropy, trace, network }
+        Room { clock, chance: entropy, trace, network, tally: Counting::default() }
     }
 
     /// The same clock, and chance of its own.

@@ -1,6 +1,7 @@
 //! Plays one seed of the simulator, or several, and says what failed.
 
 use sim::run::{Family, Order, run};
+use sim::tally::Tally;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -30,32 +31,37 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut failed = 0;
+    let (mut failed, mut together) = (0, Tally::default());
     for family in &wanted.families {
         for seed in wanted.seed..wanted.seed + wanted.seeds {
             let mut order = Order { print: wanted.trace, ..Order::new(*family, seed) };
             order.steps = wanted.steps.unwrap_or(order.steps);
-            failed += u32::from(!play(&order, wanted.twice));
+            let (passed, tally) = play(&order, wanted.twice);
+            failed += u32::from(!passed);
+            together += tally;
         }
+    }
+    if together.runs > 1 {
+        println!("together: {together}; {failed} failed");
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn play(order: &Order, twice: bool) -> bool {
+fn play(order: &Order, twice: bool) -> (bool, Tally) {
     let report = run(order);
     let again = twice.then(|| run(order));
     if again.is_some_and(|again| again.hash != report.hash) {
         println!("DIFFERS from run to run: {order}");
-        return false;
+        return (false, report.tally);
     }
     match report.outcome {
         Ok(()) => {
             println!("{:016x} {} lines: {order}", report.hash, report.lines);
-            true
+            (true, report.tally)
         }
         Err(why) => {
             println!("FAILED: {order}\n{why}");
-            false
+            (false, report.tally)
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::crowd::{self, Full, Plan};
 use crate::exact;
 use crate::machine::{End, Room};
 use crate::network::Conditions;
+use crate::tally::Tally;
 use client::WantedMode;
 use protocol::Mode;
 use std::fmt;
@@ -30,10 +31,13 @@ pub enum Family {
     /// The clients' indexes are damaged while they run; some are killed then, lose their power, or
     /// have a full disk.
     DamagedIndexes,
+    /// Three clients write one volume in all modes, while lines are cut, clients and origin are
+    /// killed, and users pin, set policies, refresh and pause.
+    Storm,
 }
 
 impl Family {
-    pub const ALL: [Family; 9] = [
+    pub const ALL: [Family; 10] = [
         Family::ConnectedSingle,
         Family::ConnectedSeveral,
         Family::ConnectedCrowd,
@@ -43,6 +47,7 @@ impl Family {
         Family::NetworkFaults,
         Family::FullDisks,
         Family::DamagedIndexes,
+        Family::Storm,
     ];
 
     pub fn name(self) -> &'static str {
@@ -56,6 +61,7 @@ impl Family {
             Family::NetworkFaults => "network-faults",
             Family::FullDisks => "full-disks",
             Family::DamagedIndexes => "damaged-indexes",
+            Family::Storm => "storm",
         }
     }
 
@@ -71,6 +77,7 @@ impl Family {
             Family::ConnectedCrowd | Family::PartialSeveral => 120,
             Family::Crashes | Family::PowerCuts | Family::NetworkFaults => 120,
             Family::FullDisks | Family::DamagedIndexes => 120,
+            Family::Storm => 240,
         }
     }
 
@@ -87,6 +94,7 @@ impl Family {
             origin_ends: None,
             full: Full::default(),
             damaged_indexes: false,
+            wishes: false,
         };
         let kills = |when: bool| when.then_some(End::Killed);
         let plan = match self {
@@ -134,8 +142,25 @@ impl Family {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
                 with_damaged_indexes(Plan { modes, ..plan }, seed)
             }
+            Family::Storm => Plan {
+                modes: Family::any_mode(),
+                cuts: true,
+                client_ends: Some(End::Killed),
+                origin_ends: Some(End::Killed),
+                wishes: true,
+                ..plan
+            },
         };
         crowd::run(room, plan, steps).await
+    }
+
+    /// All modes that a user can ask for.
+    fn any_mode() -> Vec<WantedMode> {
+        [Mode::Partial, Mode::Connected, Mode::FetchOnly, Mode::Disconnected]
+            .map(WantedMode::Fixed)
+            .into_iter()
+            .chain([WantedMode::Auto])
+            .collect()
     }
 }
 
@@ -184,6 +209,7 @@ pub struct Report {
     /// Over everything that happened.
     pub hash: u64,
     pub lines: usize,
+    pub tally: Tally,
     pub outcome: Result<(), String>,
 }
 
@@ -206,6 +232,7 @@ pub fn run(order: &Order) -> Report {
             room.trace.note("FAILED", why);
         }
         room.network.close();
-        Report { hash: room.trace.hash(), lines: room.trace.lines().len(), outcome }
+        let tally = Tally { runs: 1, ..room.tally.tally() };
+        Report { hash: room.trace.hash(), lines: room.trace.lines().len(), tally, outcome }
     })
 }

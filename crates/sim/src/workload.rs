@@ -16,6 +16,11 @@ const OFFSET_MAX: u64 = 12_000;
 /// Versions of one client are below those of the next.
 const VERSIONS_EACH: u64 = 1_000_000;
 
+/// Whether programs give such a name.
+pub fn is_given(name: &Name) -> bool {
+    NAMES.iter().any(|given| given.as_bytes() == name.as_bytes())
+}
+
 pub struct Workload {
     chance: Entropy,
     version: u64,

@@ -84,9 +84,13 @@ impl Actor {
     pub async fn play(mut self, steps: usize) -> Result<Ended, String> {
         for _ in 0..steps {
             self.pause().await;
+            self.room.tally.count(|tally| tally.operations += 1);
             self.invite_trouble();
             if self.machine.has_crashed() {
                 self.recover(None).await?;
+            }
+            if self.plan.wishes && self.chance.below(6) == 0 {
+                self.wish().await?;
             }
             match self.chance.below(10) {
                 0..6 => {
@@ -105,6 +109,10 @@ impl Actor {
         for slot in self.own.open_slots() {
             self.own_step(Operation::Close { slot }).await?;
         }
+        if self.plan.wishes {
+            self.wishes_no_more()?;
+        }
+        self.count_cancelled();
         let expected = self.candidates.trees();
         Ok(Ended { side: self.side, machine: self.machine, expected })
     }
@@ -129,6 +137,7 @@ impl Actor {
         if self.plan.modes.len() > 1 && self.chance.below(12) == 0 {
             let mode = self.plan.modes[self.chance.below(self.plan.modes.len() as u64) as usize];
             self.room.trace.note(&self.machine.name, format_args!("changes to {mode:?}"));
+            self.room.tally.count(|tally| tally.modes += 1);
             self.machine.mode = mode;
             if let Some(client) = self.machine.client() {
                 client.set_mode(mode);
@@ -203,6 +212,8 @@ impl Actor {
                 self.board.power_was_cut();
             }
         }
+        self.room.tally.count(|tally| tally.clients_ended += 1);
+        self.count_cancelled();
         let stopped = self.room.clock.moment();
         let notice = GONE_WITHIN * self.chance.below(2) as u32;
         self.machine.stop(how, notice);
@@ -218,6 +229,14 @@ impl Actor {
                 self.look_at_once(&client).await
             }
             End::Killed => Ok(()),
+        }
+    }
+
+    /// A process counts from its start.
+    fn count_cancelled(&self) {
+        if let Some(client) = self.machine.client() {
+            let updates = client.status().cancelled.updates;
+            self.room.tally.count(|tally| tally.cancelled += updates);
         }
     }
 

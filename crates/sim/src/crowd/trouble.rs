@@ -74,9 +74,13 @@ impl Trouble {
         match self.chance.below(6) {
             0..2 if self.plan.cuts => {
                 network.cut(line, NOTICE);
+                self.room.tally.count(|tally| tally.cuts += 1);
                 self.lines[line] = Some(now + self.outage());
             }
-            2 if self.plan.cuts => network.break_session(line, NOTICE),
+            2 if self.plan.cuts => {
+                network.break_session(line, NOTICE);
+                self.room.tally.count(|tally| tally.cuts += 1);
+            }
             _ => {
                 let drawn = conditions[self.chance.below(conditions.len() as u64) as usize];
                 network.set_conditions(line, drawn);
@@ -101,6 +105,7 @@ impl Trouble {
         }
         if origin.disk.has_crashed() {
             origin.stop(how, NOTICE * self.chance.below(2) as u32);
+            self.room.tally.count(|tally| tally.origins_ended += 1);
             self.origin = Some(now + self.outage());
         }
         Ok(())
