@@ -231,7 +231,9 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
         1 => Ok(all.remove(0)),
         _ => {
             let list: Vec<_> = all.iter().map(|e| e.mountpoint.display().to_string()).collect();
-            Err(fail(Exit::Usage, format!("say which mount is meant: {}", list.join(", "))))
+            let what = "there are several mounts: name one, or a path in it (where the command \
+                        takes a number, after --in)";
+            Err(fail(Exit::Usage, format!("{what}: {}", list.join(", "))))
         }
     }
 }

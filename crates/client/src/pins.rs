@@ -131,6 +131,11 @@ impl Pins {
         Ok(pins)
     }
 
+    /// There was no room for what was fetched last.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     pub fn is_empty(&self) -> bool {
         self.pins.is_empty()
     }

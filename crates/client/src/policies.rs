@@ -151,6 +151,8 @@ pub(crate) struct Policies {
     wanted: BTreeSet<FileId>,
     /// Files that did not come with others, and are fetched by themselves.
     alone: BTreeSet<FileId>,
+    /// Of what is not current, that for which the cache had no room when it was last fetched.
+    cramped: BTreeSet<FileId>,
     /// A directory in which a file was found, and its name there.
     named: Named,
 }

@@ -31,11 +31,16 @@ struct Scene {
 impl Scene {
     /// Bob, who is far away, has read all that Ada has written, and has a policy for it.
     async fn new(seed: u64, consistency: Consistency) -> Scene {
+        Scene::with_cache(seed, consistency, 1 << 30).await
+    }
+
+    async fn with_cache(seed: u64, consistency: Consistency, cache_bytes_max: u64) -> Scene {
         let room = Room::new(seed, false);
         let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
         let machine = |number, line| ClientMachine::invited(&room, &origin, number, line, PARTIAL);
         let mut ada = machine(0, Conditions::NEAR);
         let mut bob = machine(1, Conditions::FAR);
+        bob.cache_bytes_max = cache_bytes_max;
         let client = ada.start().await.unwrap();
         let mut programs = Programs::default();
         for path in ["docs", "docs/deep"] {
@@ -171,6 +176,25 @@ fn what_changed_elsewhere_shows_as_it_was_until_the_user_asks() {
         assert_eq!(scene.bob().refresh(docs, true).unwrap(), 1);
         scene.until(120, |report| report.stale.is_empty()).await;
         assert_reads(&scene.bob(), "docs/deep/c", 8, 800).await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn what_does_not_fit_into_the_cache_says_so_and_goes_on_as_it_was() {
+    sim::run::paused(async {
+        let scene = Scene::with_cache(21, Consistency::Manual, 400_000).await;
+        scene.ada_stores("docs/b", 7, 900_000).await;
+        let b = find(&scene.bob(), "docs/b").await;
+        assert_eq!(scene.bob().refresh(b, false).unwrap(), 1);
+        scene.until(120, |report| report.stale[0].no_room).await;
+        assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+        // What fits is brought.
+        scene.ada_stores("docs/b", 8, 90_000).await;
+        assert_eq!(scene.bob().refresh(b, false).unwrap(), 1);
+        assert!(!scene.bob().policy_report().unwrap().stale[0].no_room);
+        scene.until(120, |report| report.stale.is_empty()).await;
+        assert_reads(&scene.bob(), "docs/b", 8, 90_000).await;
         scene.room.network.close();
     });
 }

@@ -155,16 +155,25 @@ impl Refresh {
     }
 }
 
-fn coming(mount: &Entry) -> Result<usize> {
-    Ok(questions::policies(mount)?.stale.iter().filter(|stale| stale.coming).count())
+fn without_room(files: usize) -> String {
+    format!(
+        "the cache has no room for {}: make some with `farfs unpin`, or mount with a larger \
+         --cache-size; it is tried again by itself",
+        crate::units::count(files as u64, "file")
+    )
 }
 
 fn wait_for_all(mount: &Entry, path: &Path) -> Result<()> {
     let mut before = None;
     loop {
-        let left = coming(mount)?;
+        let report = questions::policies(mount)?;
+        let coming: Vec<_> = report.stale.iter().filter(|stale| stale.coming).collect();
+        let left = coming.len();
         if left == 0 {
             return Ok(());
+        }
+        if coming.iter().all(|stale| stale.no_room) {
+            return Err(fail(Exit::Pending, without_room(left)));
         }
         if before != Some(left) {
             let files = crate::units::count(left as u64, "file");

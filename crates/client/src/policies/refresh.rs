@@ -274,10 +274,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// it has changed again.
     async fn bring_alone_current(&self, file: FileId, lack: Lack) -> Result<bool, Error> {
         let held = match lack {
-            Lack::Other(other, _) => match self.bring_pinned(other).await? {
-                true => None,
-                false => return Ok(false),
-            },
+            Lack::Other(other, _) => {
+                let is_here = self.bring_pinned(other).await?;
+                let full = !is_here && self.pins().is_full();
+                self.note_cramped(file, full);
+                if !is_here {
+                    return Ok(false);
+                }
+                None
+            }
             Lack::Beside(node) => match self.bring_beside(file, &node).await? {
                 Some((held, true)) => Some(held),
                 Some((_, false)) => return Ok(false),
@@ -287,6 +292,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.show_brought(&[file])?;
         drop(held);
         Ok(true)
+    }
+
+    fn note_cramped(&self, file: FileId, full: bool) {
+        let mut policies = self.policies();
+        match full {
+            true => policies.cramped.insert(file),
+            false => policies.cramped.remove(&file),
+        };
     }
 
     /// Shows files as they are by now. What was fetched for that takes the place of what was here.
@@ -337,7 +350,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             before = Some(from);
             let length = (to - from).min(self.window_most().max(1));
             self.make_room_aside(Wanted::Room(length), Some((file, generation))).await;
-            if self.room_lacks(length)? > 0 {
+            let full = self.room_lacks(length)? > 0;
+            self.note_cramped(file, full);
+            if full {
                 return Ok(Some((held, false)));
             }
             let target = Target { class: Class::Prefetch, ..target };

@@ -39,6 +39,9 @@ pub struct StaleShown {
     pub replaced: bool,
     /// The user has asked for the current version, which is on its way.
     pub coming: bool,
+    /// There was no room for it in the cache when it was last fetched.
+    #[serde(default)]
+    pub no_room: bool,
 }
 
 /// All policies of one mount, and what is not current under them.
@@ -108,9 +111,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// All policies, and what is not current under them.
     pub fn policy_report(&self) -> Result<PolicyReport, Error> {
-        let (all, stale, wanted) = {
-            let policies = self.policies();
-            (policies.policies.clone(), policies.stale.clone(), policies.wanted.clone())
+        let (all, stale, wanted, cramped) = {
+            let now = self.policies();
+            (now.policies.clone(), now.stale.clone(), now.wanted.clone(), now.cramped.clone())
         };
         let read = self.inner.tables.read().map_err(error_of)?;
         let tree = Tree::new(&*read, 0);
@@ -138,6 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 consistency: counts.get(&file).copied().unwrap_or_default().consistency,
                 replaced: stale.name.is_some(),
                 coming: wanted.contains(&file),
+                no_room: cramped.contains(&file),
             });
         }
         report.policies.sort_by(|one, other| one.path.cmp(&other.path));
@@ -193,7 +197,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let wanted: Vec<FileId> = stale.into_iter().filter(below).collect();
         let count = wanted.len() as u64;
-        self.policies().wanted.extend(wanted);
+        {
+            let mut policies = self.policies();
+            // Whether there is room is found out anew.
+            policies.cramped.retain(|file| !wanted.contains(file));
+            policies.wanted.extend(wanted);
+        }
         self.inner.keeping.choosing.look();
         Ok(count)
     }
