@@ -107,6 +107,7 @@ photos: manual
             consistency: Consistency::Bounded(50),
             replaced: false,
             coming: false,
+            no_room: false,
         };
         let manual = StaleShown {
             age_secs: None,
