@@ -84,7 +84,7 @@ mod tests {
 
     fn unlink(parent: u64, text: &str, file: u64) -> Update {
         let (parent, file) = (FileId(parent), FileId(file));
-        update(Change::Unlink { parent, name: name(text), file })
+        update(Change::Unlink { parent, name: name(text), file, expects: None })
     }
 
     fn store(file: u64) -> Update {

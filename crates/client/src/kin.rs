@@ -120,7 +120,7 @@ impl Kin {
         match &update.change {
             Change::Make { parent, name, file, kind: Kind::File, .. }
             | Change::Link { parent, name, file } => self.gains((*parent, name.clone()), *file),
-            Change::Unlink { parent, name, file } => self.loses((*parent, name.clone()), *file),
+            Change::Unlink { parent, name, file, .. } => self.loses((*parent, name.clone()), *file),
             Change::Rename {
                 from, from_name, to, to_name, file, over, exchange: false, ..
             } => {
@@ -237,7 +237,12 @@ mod tests {
     }
 
     fn unlink(text: &str, file: u64) -> Update {
-        update(Change::Unlink { parent: DIRECTORY, name: name(text), file: FileId(file) })
+        update(Change::Unlink {
+            parent: DIRECTORY,
+            name: name(text),
+            file: FileId(file),
+            expects: None,
+        })
     }
 
     fn rename(from: &str, to: &str, file: u64, over: Option<u64>) -> Update {
@@ -250,6 +255,7 @@ mod tests {
             over: over.map(FileId),
             exchange: false,
             whiteout: None,
+            expects: None,
         })
     }
 

@@ -12,7 +12,7 @@ use crate::types::{
     Setting, Step, Stop,
 };
 use model::{
-    AttributeChange, Change, Effects, FileId, Kind, Name, Node, Time, Update, View, Whiteout,
+    AttributeChange, Change, Effects, FileId, Kind, Name, Node, Stamp, Time, Update, View, Whiteout,
 };
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
@@ -217,7 +217,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     (false, true) => return Err(Objection::IsADirectory.into()),
                     _ => before = Some((file, node)),
                 }
-                Ok(Change::Unlink { parent, name: name.clone(), file })
+                let expects = match &before {
+                    Some((_, node)) => seen_contents(tree, file, node)?,
+                    None => None,
+                };
+                Ok(Change::Unlink { parent, name: name.clone(), file, expects })
             },
             |_, _| Ok(()),
         )?;
@@ -244,6 +248,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |tree, ids| {
                 let (file, _) = entry(tree, from, from_name)?;
                 let over = tree.entry(to, to_name).map_err(crate::client::stop)?;
+                let mut expects = None;
                 match (flag, over) {
                     (RenameFlag::NoReplace | RenameFlag::WhiteoutNoReplace, Some(_)) => {
                         return Err(Objection::Exists.into());
@@ -252,6 +257,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     (RenameFlag::Replace | RenameFlag::Whiteout, Some(over)) if over != file => {
                         let node = tree.node(over).map_err(crate::client::stop)?;
                         replaced = node.map(|node| (over, node));
+                        if let Some((over, node)) = &replaced {
+                            expects = seen_contents(tree, *over, node)?;
+                        }
                     }
                     _ => {}
                 }
@@ -270,6 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     over,
                     exchange: flag == RenameFlag::Exchange,
                     whiteout,
+                    expects,
                 })
             },
             |_, _| Ok(()),
@@ -429,6 +438,16 @@ fn entry(tree: &volume::partial::Tree<'_>, parent: FileId, name: &Name) -> Step<
     let file = tree.entry(parent, name).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
     let node = tree.node(file).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
     Ok((file, node))
+}
+
+/// The stamp of the contents that go with the last name of a file, as far as others may have made
+/// them: what is pending here over them may be cancelled before it leaves.
+fn seen_contents(tree: &Tree<'_>, file: FileId, node: &Node) -> Step<Option<Stamp>> {
+    if node.kind != Kind::File {
+        return Ok(None);
+    }
+    let said = tree.said_contents(file).map_err(crate::client::stop)?;
+    Ok(said.or(Some(node.contents_stamp)))
 }
 
 /// What is to stand for a name that leaves this directory, which hands its group down if it does so.

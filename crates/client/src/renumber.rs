@@ -80,13 +80,17 @@ fn rewrite(update: &Update, anew: &Anew) -> Update {
     let mut update = update.clone();
     stamp(&mut update.stamp);
     match &mut update.change {
-        Change::Make { parent, file, .. }
-        | Change::Link { parent, file, .. }
-        | Change::Unlink { parent, file, .. } => {
+        Change::Make { parent, file, .. } | Change::Link { parent, file, .. } => {
             id(parent);
             id(file);
         }
-        Change::Rename { from, to, file, over, whiteout, .. } => {
+        Change::Unlink { parent, file, expects, .. } => {
+            id(parent);
+            id(file);
+            expects.iter_mut().for_each(stamp);
+        }
+        Change::Rename { from, to, file, over, whiteout, expects, .. } => {
+            expects.iter_mut().for_each(stamp);
             id(from);
             id(to);
             id(file);

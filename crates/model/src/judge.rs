@@ -98,7 +98,7 @@ impl<V: View> Case<'_, V> {
         match &self.update.change {
             Change::Make { .. } => self.make(),
             Change::Link { parent, name, file } => self.link(*parent, name, *file),
-            Change::Unlink { parent, name, file } => self.unlink(*parent, name, *file),
+            Change::Unlink { parent, name, file, .. } => self.unlink(*parent, name, *file),
             Change::Rename { exchange: true, .. } => self.exchange(),
             Change::Rename { .. } => self.rename(),
             Change::Store { file, expects, contents, mtime } => {

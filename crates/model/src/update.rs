@@ -64,6 +64,10 @@ pub enum Change {
         name: Name,
         #[n(2)]
         file: FileId,
+        /// The stamp of the contents that its writer saw: what others stored since does not go
+        /// with the last name. None: nobody knows.
+        #[n(3)]
+        expects: Option<Stamp>,
     },
     /// Expects the old name to be `file` and the new one to be `over`, or absent.
     #[n(3)]
@@ -86,6 +90,9 @@ pub enum Change {
         /// What the old name is from then on: a device that stands for "nothing here".
         #[n(7)]
         whiteout: Option<Whiteout>,
+        /// Of `over`, as in `Unlink`.
+        #[n(8)]
+        expects: Option<Stamp>,
     },
     /// New contents as a whole. Expects the contents that bear the stamp `expects`.
     #[n(4)]

@@ -115,7 +115,7 @@ impl Log<'_> {
                 linked.updates.push(at);
                 linked.names.insert((parent, name));
             }
-            Change::Unlink { parent, name, file } => self.unlink(at, file, &(parent, name)),
+            Change::Unlink { parent, name, file, .. } => self.unlink(at, file, &(parent, name)),
             Change::Rename { exchange: true, file, over, .. } => self.odd(at, file, over),
             Change::Rename { whiteout: Some(_), file, over, .. } => self.odd(at, file, over),
             Change::Rename { file, over, .. } if over == Some(file) => self.odd(at, file, over),
@@ -162,7 +162,7 @@ impl Log<'_> {
             Some(other) => {
                 let update = self.update(at).clone();
                 let (parent, name) = place.clone();
-                let change = Change::Unlink { parent, name, file: other };
+                let change = Change::Unlink { parent, name, file: other, expects: None };
                 self.rewrite(at, Update { change, ..update });
                 self.file(other).updates.push(at);
             }
@@ -298,6 +298,7 @@ impl Log<'_> {
             over: None,
             exchange: false,
             whiteout: None,
+            ..
         } = self.update(before).change.clone()
         else {
             return false;

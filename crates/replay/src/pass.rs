@@ -37,7 +37,7 @@ impl About<'_> {
         match &update.change {
             Change::Make { parent, name, file, .. }
             | Change::Link { parent, name, file }
-            | Change::Unlink { parent, name, file } => About {
+            | Change::Unlink { parent, name, file, .. } => About {
                 changes: vec![*file],
                 uses: vec![*parent],
                 names: vec![(*parent, name)],

@@ -106,7 +106,7 @@ pub(crate) fn store(file: FileId, expects: Stamp, size: u64) -> Change {
 }
 
 pub(crate) fn unlink(parent: FileId, at: u8, file: FileId) -> Change {
-    Change::Unlink { parent, name: name(at), file }
+    Change::Unlink { parent, name: name(at), file, expects: None }
 }
 
 pub(crate) fn rename(
@@ -124,6 +124,7 @@ pub(crate) fn rename(
         over,
         exchange: false,
         whiteout: None,
+        expects: None,
     }
 }
 
@@ -198,7 +199,7 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
         4 => Change::Link { parent, name: free, file: entry?.1 },
         5..=6 => {
             let ((parent, name), file) = entry?;
-            Change::Unlink { parent, name, file }
+            Change::Unlink { parent, name, file, expects: None }
         }
         7..=9 => {
             let ((from, from_name), file) = entry?;
@@ -213,6 +214,7 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
                 over,
                 exchange,
                 whiteout: None,
+                expects: None,
             }
         }
         10 => {

@@ -213,7 +213,7 @@ mod tests {
 
     fn moot() -> Record {
         let name = Name::new(*b"a").expect("a name");
-        let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(5) };
+        let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(5), expects: None };
         let at = Time { secs: 1, nanos: 2 };
         let update = Update { stamp: Stamp::new(ReplicaId(3), 10), uid: 1000, at, change };
         Record::Moot { cancelled: vec![4, 300], rewritten: vec![update] }
@@ -294,6 +294,7 @@ mod tests {
             over: Some(FileId(9)),
             exchange: true,
             whiteout: None,
+            expects: None,
         };
         let whiteout = Change::Rename {
             from: parent,
@@ -304,6 +305,7 @@ mod tests {
             over: None,
             exchange: false,
             whiteout: Some(Whiteout { file: FileId(10), uid: 6, gid: 7 }),
+            expects: None,
         };
         let set = AttributeChange { mode: Some(0o644), mtime: Some(at), ..Default::default() };
         let xattr = || b"user.x".to_vec().into();
@@ -316,7 +318,7 @@ mod tests {
             ),
             (
                 "018200818482030a1903e882010282028301416105",
-                Change::Unlink { parent, name: name("a"), file },
+                Change::Unlink { parent, name: name("a"), file, expects: None },
             ),
             ("018200818482030a1903e88201028203870141610841620509f5", rename),
             ("018200818482030a1903e882010282038801416108416205f6f4830a0607", whiteout),
@@ -379,7 +381,7 @@ mod tests {
         #[test]
         fn prop_a_damaged_record_is_read_or_refused(at: prop::sample::Index, value: u8) {
             let name = Name::new(*b"notes").expect("a name");
-            let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(7) };
+            let change = Change::Unlink { parent: FileId::ROOT, name, file: FileId(7), expects: None };
             let at_time = Time { secs: 1, nanos: 2 };
             let stamp = Stamp::new(ReplicaId(3), 9);
             let update = Update { stamp, uid: 1000, at: at_time, change };

@@ -134,6 +134,7 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
             parent: id(parent),
             name: name(n),
             file: entry(id(parent), name(n)).unwrap_or(anything),
+            expects: None,
         },
         Step::Rename { from, from_name, to, to_name, exchange } => Change::Rename {
             from: id(from),
@@ -144,6 +145,7 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
             over: entry(id(to), name(to_name)),
             exchange,
             whiteout: None,
+            expects: None,
         },
         Step::Store { file, size } => Change::Store {
             file: id(file),

@@ -91,6 +91,7 @@ impl World {
             over: over.map(FileId),
             exchange,
             whiteout: None,
+            expects: None,
         })
     }
 
@@ -150,7 +151,12 @@ fn a_file_goes_with_its_last_name() {
     world.apply(link).expect("free");
     assert_eq!(world.links(10), Some(2));
     for (name, left) in [("a", Some(1)), ("b", None)] {
-        let unlink = Change::Unlink { parent: FileId(1), name: named(name), file: FileId(10) };
+        let unlink = Change::Unlink {
+            parent: FileId(1),
+            name: named(name),
+            file: FileId(10),
+            expects: None,
+        };
         world.apply(unlink).expect("there");
         assert_eq!(world.links(10), left);
     }
@@ -162,7 +168,8 @@ fn only_an_empty_directory_can_be_removed_or_renamed_over() {
     world.make(1, "a", 10, Kind::Directory).expect("free");
     world.make(10, "f", 11, Kind::File).expect("free");
     world.make(1, "b", 12, Kind::Directory).expect("free");
-    let unlink = Change::Unlink { parent: FileId(1), name: named("a"), file: FileId(10) };
+    let unlink =
+        Change::Unlink { parent: FileId(1), name: named("a"), file: FileId(10), expects: None };
     assert_eq!(world.apply(unlink), Err(Problem::NotEmpty(FileId(10))));
     let over = world.rename((1, "b"), (1, "a"), 12, Some(10), false);
     assert_eq!(over, Err(Problem::NotEmpty(FileId(10))));
@@ -196,6 +203,7 @@ fn a_whiteout_takes_the_place_of_what_is_moved_away() {
         over: Some(FileId(12)),
         exchange: false,
         whiteout: Some(Whiteout { file: FileId(whiteout), uid: 5, gid: 6 }),
+        expects: None,
     };
     assert_eq!(world.apply(leaving(10)), Err(Problem::IdTaken(FileId(10))));
     world.apply(leaving(13)).expect("both are there");
@@ -270,8 +278,12 @@ fn the_last_xattr_leaves_nothing_behind() {
 fn effects_are_values_so_that_applying_them_twice_is_applying_them_once() {
     let mut world = World::new();
     world.make(1, "a", 10, Kind::Directory).expect("free");
-    let effects =
-        world.judge(Change::Unlink { parent: FileId(1), name: named("a"), file: FileId(10) });
+    let effects = world.judge(Change::Unlink {
+        parent: FileId(1),
+        name: named("a"),
+        file: FileId(10),
+        expects: None,
+    });
     let effects = effects.expect("empty");
     assert_eq!(effects.nodes[&FileId(10)], None);
     assert_eq!(effects.nodes[&FileId(1)].as_ref().map(|node| node.links), Some(2));

@@ -301,7 +301,7 @@ impl Restoring {
             Some((now, present)) if is_same_special(&present) => (now, false),
             Some((now, _)) => {
                 let (parent, name) = to.clone();
-                self.apply(committer, Change::Unlink { parent, name, file: now })?;
+                self.apply(committer, Change::Unlink { parent, name, file: now, expects: None })?;
                 (self.make(committer, &node, to)?, true)
             }
             None => match self.linked.get(&file).copied() {

@@ -223,18 +223,23 @@ fn rename(desk: &Desk<'_, '_>, update: &Update, problem: &Problem) -> Result<Dec
 /// The stamp of contents that the update would make go away, and that its writer had not seen
 /// when it made the update.
 fn unseen_change(desk: &Desk<'_, '_>, update: &Update) -> Result<Option<Stamp>> {
-    let doomed = match &update.change {
-        Change::Rename { over: Some(over), file, exchange: false, .. } if over != file => *over,
-        Change::Unlink { file, .. } => *file,
+    let (doomed, expects) = match &update.change {
+        Change::Rename { over: Some(over), file, exchange: false, expects, .. } if over != file => {
+            (*over, *expects)
+        }
+        Change::Unlink { file, expects, .. } => (*file, *expects),
         _ => return Ok(None),
     };
-    let Some(seen) = desk.writer.had_seen(update.stamp.number) else { return Ok(None) };
     let view = desk.view();
     let Some(node) = view.node(doomed)? else { return Ok(None) };
     let stamp = node.contents_stamp;
     if node.kind != Kind::File || node.links > 1 || stamp.replica == update.stamp.replica {
         return Ok(None);
     }
+    if let Some(expects) = expects {
+        return Ok((stamp != expects).then_some(stamp));
+    }
+    let Some(seen) = desk.writer.had_seen(update.stamp.number) else { return Ok(None) };
     let since = view.contents(doomed, stamp)?.map(|(_, since)| since);
     Ok(since.filter(|since| *since > seen).map(|_| stamp))
 }
@@ -246,7 +251,7 @@ fn replaces_unseen(desk: &Desk<'_, '_>, update: &Update, found: Stamp) -> Result
             let problem = Problem::ContentsChanged { file: *over, found };
             beside(desk, update, *to, *to, to_name, Clash::Replaced, &problem)
         }
-        Change::Unlink { parent, name, file } => {
+        Change::Unlink { parent, name, file, .. } => {
             let conflict = conflict(Clash::Replaced, update, *file, *parent, name);
             let conflict = Conflict { found: Some(found), ..conflict };
             Ok(Decision::Refuse(Objection::Changed, Some(Box::new(conflict))))

@@ -42,7 +42,7 @@ pub(super) fn overrun(view: &Whole<'_>, update: &Update) -> Result<Conflict> {
         Change::Make { parent, name, file, .. } | Change::Link { parent, name, file } => {
             (*file, (*parent, name.clone()))
         }
-        Change::Unlink { parent, name, file } => (*file, (*parent, name.clone())),
+        Change::Unlink { parent, name, file, .. } => (*file, (*parent, name.clone())),
         Change::Rename { to, to_name, file, .. } => (*file, (*to, to_name.clone())),
         Change::Store { file, .. }
         | Change::SetAttributes { file, .. }

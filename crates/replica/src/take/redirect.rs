@@ -119,7 +119,7 @@ pub(crate) fn purge_redirects(
 
 fn follow_names(read: &dyn Read, view: &Whole<'_>, change: &mut Change) -> Result<()> {
     match change {
-        Change::Unlink { parent, name, file } => follow_name(read, view, parent, name, *file),
+        Change::Unlink { parent, name, file, .. } => follow_name(read, view, parent, name, *file),
         Change::Rename { from, from_name, to, to_name, file, over, .. } => {
             follow_name(read, view, from, from_name, *file)?;
             match over {

@@ -67,7 +67,7 @@ pub(super) fn not_done(
             }
             (*file, *parent, name)
         }
-        Change::Unlink { parent, name, file } => {
+        Change::Unlink { parent, name, file, .. } => {
             let is_full = matches!(problem, Problem::NotEmpty(_));
             if !is_full && !was_moved(view, *parent, name, *file)? {
                 return Ok(None);

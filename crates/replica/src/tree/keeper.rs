@@ -70,7 +70,7 @@ impl Behind {
         match change {
             Change::Make { parent, name, file, .. }
             | Change::Link { parent, name, file }
-            | Change::Unlink { parent, name, file } => {
+            | Change::Unlink { parent, name, file, .. } => {
                 self.entry((*parent, name.clone()));
                 self.nodes.insert(*file);
             }

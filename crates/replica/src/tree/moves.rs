@@ -230,6 +230,7 @@ impl Keeper {
             over,
             exchange,
             whiteout: None,
+            expects: None,
         };
         self.note_both(&from, &to);
         if known.kind == Kind::Directory {
@@ -435,7 +436,7 @@ impl Keeper {
             }
         }
         let unseen = self.is_unseen(file, known)?;
-        let change = Change::Unlink { parent: at.0, name: at.1.clone(), file };
+        let change = Change::Unlink { parent: at.0, name: at.1.clone(), file, expects: None };
         let agree = Agree::Gone { at, file };
         steps.push(Step { unseen, ..Step::new(change, known.uid, agree) });
         Ok(())

@@ -479,7 +479,7 @@ pub fn make_of(parent: FileId, text: &str, file: FileId, kind: Kind) -> Change {
 }
 
 pub fn unlink_of(parent: FileId, text: &str, file: FileId) -> Change {
-    Change::Unlink { parent, name: name(text), file }
+    Change::Unlink { parent, name: name(text), file, expects: None }
 }
 
 pub fn rename_of(from: (FileId, &str), to: (FileId, &str), file: FileId) -> Change {
@@ -501,6 +501,7 @@ pub fn rename_over(
         over,
         exchange: false,
         whiteout: None,
+        expects: None,
     }
 }
 

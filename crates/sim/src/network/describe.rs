@@ -177,12 +177,14 @@ fn update(update: &Update) -> String {
             format!("make {kind:?} {parent}/{name}={file}")
         }
         Change::Link { parent, name, file } => format!("link {parent}/{name}={file}"),
-        Change::Unlink { parent, name, file } => format!("unlink {parent}/{name}={file}"),
-        Change::Rename { from, from_name, to, to_name, file, over, exchange, whiteout } => format!(
-            "{} {from}/{from_name}={file} {to}/{to_name}={over:?}{}",
-            if *exchange { "exchange" } else { "rename" },
-            whiteout.map(|left| format!(", leaves {}", left.file)).unwrap_or_default()
-        ),
+        Change::Unlink { parent, name, file, .. } => format!("unlink {parent}/{name}={file}"),
+        Change::Rename { from, from_name, to, to_name, file, over, exchange, whiteout, .. } => {
+            format!(
+                "{} {from}/{from_name}={file} {to}/{to_name}={over:?}{}",
+                if *exchange { "exchange" } else { "rename" },
+                whiteout.map(|left| format!(", leaves {}", left.file)).unwrap_or_default()
+            )
+        }
         Change::Store { file, expects, contents, .. } => {
             format!("store {file}, {} bytes, over v{expects}", contents.size)
         }

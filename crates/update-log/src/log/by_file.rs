@@ -175,6 +175,7 @@ mod tests {
                 over: Some(FileId(file.0 / 2 + 1)),
                 exchange: false,
                 whiteout: None,
+                expects: None,
             },
         };
         Update { stamp: Stamp::new(ReplicaId(1), number), uid: 0, at: mtime, change }

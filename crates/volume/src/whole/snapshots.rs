@@ -85,7 +85,8 @@ impl Committer<'_> {
         let key = keys::snapshot(self.volume(), snapshot.number);
         self.write().delete(table::SNAPSHOTS, &key)?;
         let (parent, name) = (FileId::SNAPSHOTS, snapshot.name.clone());
-        let change = Change::Unlink { parent, name, file: snapshot_root(snapshot.number)? };
+        let change =
+            Change::Unlink { parent, name, file: snapshot_root(snapshot.number)?, expects: None };
         self.note_snapshot(snapshot, at, change)
     }
 

@@ -241,7 +241,7 @@ fn change(tree: &Tree<'_>, (does, at): Doing, id: u64) -> Option<Change> {
             let file = found?;
             Change::SetAttributes { file, expects: node(file)?.attributes_stamp, set }
         }
-        Does::Unlink => Change::Unlink { parent, name: name.clone(), file: found? },
+        Does::Unlink => Change::Unlink { parent, name: name.clone(), file: found?, expects: None },
         Does::Move(folder, to) => {
             let (to, to_name) = place((folder, to));
             let over = tree.entry(to, &to_name).ok().flatten();
@@ -255,6 +255,7 @@ fn change(tree: &Tree<'_>, (does, at): Doing, id: u64) -> Option<Change> {
                 over,
                 exchange: false,
                 whiteout: None,
+                expects: None,
             }
         }
         Does::Link(folder, to) => {

@@ -1,0 +1,180 @@
+//! Who removes a file, or renames another one over it, before he can have heard of what somebody else
+//! stored in it, does not take that along.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, RenameFlag, WantedMode};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, OriginMachine, Room, VOLUME};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const LENGTH: usize = 500;
+const ADA: usize = 0;
+const BOB: usize = 1;
+/// What leaves now arrives after all that is done meanwhile.
+const LATE: Conditions = Conditions { delay: Duration::from_secs(4), ..Conditions::NEAR };
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+    machines: [ClientMachine; 2],
+}
+
+impl Scene {
+    /// Both know two files.
+    async fn new(seed: u64) -> Scene {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let machine =
+            |number| ClientMachine::invited(&room, &origin, number, Conditions::NEAR, PARTIAL);
+        let mut machines = [machine(ADA), machine(BOB)];
+        for machine in &mut machines {
+            machine.start().await.unwrap();
+        }
+        let scene = Scene { room, origin, machines };
+        for (path, version) in [("file", 1), ("other", 2)] {
+            let create = Operation::Create { path: Path::new(path), mode: 0o644, slot: 0 };
+            scene.does(ADA, &[create, write(version), close()]).await;
+        }
+        scene.settled().await;
+        scene.room.clock.sleep(Duration::from_secs(3)).await;
+        assert_eq!(scene.reads(BOB, "file").await, Some(1));
+        assert_eq!(scene.reads(BOB, "other").await, Some(2));
+        scene
+    }
+
+    async fn does(&self, who: usize, operations: &[Operation]) {
+        let client = self.machines[who].client().unwrap();
+        let mut programs = Programs::default();
+        for operation in operations {
+            let outcome = programs.perform(client, operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+        }
+    }
+
+    async fn settled(&self) {
+        check::settled(&self.room, &self.machines, true).await.unwrap();
+    }
+
+    /// Which version of a file is read. None: there is no such name.
+    async fn reads(&self, who: usize, path: &str) -> Option<u64> {
+        let client = self.machines[who].client().unwrap();
+        let fetch = Operation::Fetch { path: Path::new(path) };
+        let Outcome::Bytes(found) = Programs::default().perform(client, &fetch).await else {
+            return None;
+        };
+        let version = (1..20).find(|version| stretch(*version, LENGTH) == found);
+        Some(version.unwrap_or_else(|| panic!("{path} has {} strange bytes", found.len())))
+    }
+
+    /// Ada stores, and Bob, to whom nothing comes for some seconds, does this.
+    async fn meanwhile(&self, operations: &[Operation]) {
+        self.room.network.set_conditions(self.machines[BOB].line, LATE);
+        self.does(ADA, &[open("file"), write(7), close()]).await;
+        self.room.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(self.machines[ADA].client().unwrap().status().pending.updates, 0);
+        self.does(BOB, operations).await;
+        self.settled().await;
+        self.room.network.set_conditions(self.machines[BOB].line, Conditions::NEAR);
+        self.room.clock.sleep(Duration::from_secs(30)).await;
+        check::all_agree(&self.room, &self.origin, &self.machines).await.unwrap();
+    }
+
+    fn conflicts(&self) -> usize {
+        self.origin.origin().unwrap().conflicts(VOLUME, 10).unwrap().len()
+    }
+}
+
+fn open(path: &str) -> Operation {
+    let flags = OpenFlags { write: true, truncate: true, ..OpenFlags::default() };
+    Operation::Open { path: Path::new(path), slot: 0, flags }
+}
+
+fn write(version: u64) -> Operation {
+    Operation::Write { slot: 0, offset: 0, length: LENGTH, version }
+}
+
+fn close() -> Operation {
+    Operation::Close { slot: 0 }
+}
+
+fn unlink(path: &str) -> Operation {
+    Operation::Unlink { path: Path::new(path) }
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    let (from, to) = (Path::new(from), Path::new(to));
+    Operation::Rename { from, to, flag: RenameFlag::Replace }
+}
+
+#[test]
+fn what_somebody_stored_stays_if_who_removes_the_file_cannot_have_heard_of_it() {
+    sim::run::paused(async {
+        let scene = Scene::new(1).await;
+        scene.meanwhile(&[unlink("file")]).await;
+        assert_eq!(scene.reads(BOB, "file").await, Some(7));
+        assert_eq!(scene.conflicts(), 1);
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn what_is_renamed_over_it_lies_beside() {
+    sim::run::paused(async {
+        let scene = Scene::new(2).await;
+        scene.meanwhile(&[rename("other", "file")]).await;
+        assert_eq!(scene.reads(BOB, "file").await, Some(7));
+        assert_eq!(scene.reads(BOB, "other").await, None);
+        assert_eq!(scene.conflicts(), 1);
+        scene.room.network.close();
+    });
+}
+
+/// What Bob stored before does not leave: the removal goes by what was there before that.
+#[test]
+fn a_store_of_ones_own_that_is_cancelled_with_the_removal_makes_no_difference() {
+    sim::run::paused(async {
+        for (seed, stored_elsewhere) in [(3, true), (4, false)] {
+            let scene = Scene::new(seed).await;
+            let removed = [open("file"), write(8), close(), unlink("file")];
+            match stored_elsewhere {
+                true => scene.meanwhile(&removed).await,
+                false => {
+                    scene.does(BOB, &removed).await;
+                    scene.settled().await;
+                    scene.room.clock.sleep(Duration::from_secs(3)).await;
+                }
+            }
+            let left = stored_elsewhere.then_some(7);
+            assert_eq!(scene.reads(ADA, "file").await, left);
+            assert_eq!(scene.conflicts(), usize::from(stored_elsewhere));
+            scene.room.network.close();
+        }
+    });
+}
+
+/// What one has stored oneself, and has heard of or not, is one's own to remove.
+#[test]
+fn of_what_one_has_stored_oneself_nothing_stays() {
+    sim::run::paused(async {
+        let scene = Scene::new(5).await;
+        scene.room.network.set_conditions(scene.machines[BOB].line, LATE);
+        scene.does(BOB, &[open("file"), write(8), close()]).await;
+        // It is on its way, or has arrived, and no verdict has come.
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        scene.does(BOB, &[unlink("file"), rename("other", "file")]).await;
+        scene.settled().await;
+        scene.does(ADA, &[]).await;
+        scene.room.clock.sleep(Duration::from_secs(30)).await;
+        assert_eq!(scene.reads(ADA, "file").await, Some(2));
+        assert_eq!(scene.reads(ADA, "other").await, None);
+        assert_eq!(scene.conflicts(), 0);
+        scene.room.network.close();
+    });
+}
