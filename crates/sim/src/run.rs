@@ -142,25 +142,23 @@ impl Family {
                 let modes = if seed.is_multiple_of(3) { connected } else { any };
                 with_damaged_indexes(Plan { modes, ..plan }, seed)
             }
-            Family::Storm => Plan {
-                modes: Family::any_mode(),
-                cuts: true,
-                client_ends: Some(End::Killed),
-                origin_ends: Some(End::Killed),
-                wishes: true,
-                ..plan
-            },
+            Family::Storm => in_a_storm(plan),
         };
         crowd::run(room, plan, steps).await
     }
+}
 
-    /// All modes that a user can ask for.
-    fn any_mode() -> Vec<WantedMode> {
-        [Mode::Partial, Mode::Connected, Mode::FetchOnly, Mode::Disconnected]
-            .map(WantedMode::Fixed)
-            .into_iter()
-            .chain([WantedMode::Auto])
-            .collect()
+/// All modes that a user can ask for, and everything else that people and machines do, but for what
+/// disks do.
+fn in_a_storm(plan: Plan) -> Plan {
+    let modes = [Mode::Partial, Mode::Connected, Mode::FetchOnly, Mode::Disconnected];
+    Plan {
+        modes: modes.map(WantedMode::Fixed).into_iter().chain([WantedMode::Auto]).collect(),
+        cuts: true,
+        client_ends: Some(End::Killed),
+        origin_ends: Some(End::Killed),
+        wishes: true,
+        ..plan
     }
 }
 
