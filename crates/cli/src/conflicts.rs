@@ -70,6 +70,14 @@ pub struct Place {
     asked: Asked,
 }
 
+fn not_there(conflict: &ConflictInfo, what: &str) -> anyhow::Error {
+    let number = conflict.number;
+    let text = format!(
+        "conflict {number}: {what}; `farfs conflicts keep-both {number}` takes it off the list"
+    );
+    fail(Exit::NotFound, text)
+}
+
 impl Place {
     pub fn of(path: Option<&Path>) -> Result<Place> {
         let asked = Asked::Mount(mount(path)?);
@@ -153,23 +161,20 @@ impl Place {
 
     /// The name, whether or not anything has it, and what lies beside it.
     fn sides_or_free(&self, conflict: &ConflictInfo) -> Result<(PathBuf, PathBuf)> {
-        let gone = |what: &str| {
-            fail(
-                Exit::NotFound,
-                format!(
-                    "conflict {}: {what}; `farfs conflicts keep-both {}` takes it off the list",
-                    conflict.number, conflict.number
-                ),
-            )
-        };
-        let theirs = conflict.path.as_deref().map(|names| self.path(names));
-        let theirs = theirs.ok_or_else(|| gone("the directory of the name is gone"))?;
+        let gone = |what: &str| not_there(conflict, what);
+        let theirs = self.bearer(conflict)?;
         let mine = conflict.aside.as_deref().map(|names| self.path(names));
         let mine = mine.ok_or_else(|| gone("nothing lies beside the name, or not any more"))?;
         if fs::symlink_metadata(&mine).is_err() {
             return Err(gone(&format!("{} is not there any more", mine.display())));
         }
         Ok((theirs, mine))
+    }
+
+    /// The name that it is about.
+    fn bearer(&self, conflict: &ConflictInfo) -> Result<PathBuf> {
+        let path = conflict.path.as_deref().map(|names| self.path(names));
+        path.ok_or_else(|| not_there(conflict, "the directory of the name is gone"))
     }
 
     /// What both began from.

@@ -9,7 +9,7 @@ use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,6 +26,10 @@ struct Scene {
 
 impl Scene {
     fn new(by_ada: &str, by_bob: &str) -> Scene {
+        Scene::of(|file| fs::write(file, by_ada).unwrap(), |file| fs::write(file, by_bob).unwrap())
+    }
+
+    fn of(by_ada: impl FnOnce(&Path), by_bob: impl FnOnce(&Path)) -> Scene {
         let world = World::bounded(120 * SECOND);
         let server = world.server();
         let ada = world.mount(&server, "ada", "partial");
@@ -37,9 +41,9 @@ impl Scene {
             fs::read_to_string(bob.path("notes/plan.txt")).is_ok_and(|read| read == BASE)
         });
         run(&mut bob.farfs("mode", &["disconnected"])).succeeds();
-        fs::write(ada.path("notes/plan.txt"), by_ada).unwrap();
+        by_ada(&ada.path("notes/plan.txt"));
         run(&mut ada.farfs("wait", &[])).succeeds();
-        fs::write(bob.path("notes/plan.txt"), by_bob).unwrap();
+        by_bob(&bob.path("notes/plan.txt"));
         run(&mut bob.farfs("mode", &["partial"])).succeeds();
         run(&mut bob.farfs("wait", &[])).succeeds();
         Scene { ada, bob, _server: server, world }
@@ -162,6 +166,41 @@ fn the_side_with_the_name_or_both_are_kept() {
     scene.does("keep-both", &[]).succeeds();
     assert_eq!(scene.listed(), Value::Array(Vec::new()));
     assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+}
+
+/// Nothing lies beside: the name has the contents, or it is gone after all.
+#[test]
+fn of_a_removal_and_contents_one_is_chosen_and_the_choice_is_taken_back() {
+    let removed = |file: &Path| fs::remove_file(file).unwrap();
+    let stored = |file: &Path| fs::write(file, "changed\n").unwrap();
+    for (scene, removes, stays) in [
+        (Scene::of(stored, removed), "keep-mine", "keep-theirs"),
+        (Scene::of(removed, stored), "keep-theirs", "keep-mine"),
+    ] {
+        let files = [&scene.ada, &scene.bob].map(|mount| mount.path("notes/plan.txt"));
+        let all_read = || {
+            let reads = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|r| r == "changed\n");
+            eventually(SOON, "it is there", || files.iter().all(reads));
+        };
+        let undo = || run(&mut scene.conflicts(&["undo", "--in", &scene.place()])).succeeds();
+        all_read();
+        scene.does(stays, &[]).succeeds();
+        assert_eq!(scene.listed(), Value::Array(Vec::new()));
+        undo();
+        all_read();
+        scene.does(removes, &[]).succeeds();
+        assert_eq!(scene.listed(), Value::Array(Vec::new()));
+        eventually(SOON, "it is gone", || files.iter().all(|file| !file.exists()));
+        undo();
+        all_read();
+        assert_eq!(scene.listed()[0]["number"], 1);
+        fs::write(&files[0], "later\n").unwrap();
+        let refused = scene.does(removes, &[]);
+        assert_eq!(refused.code, Some(1));
+        assert!(refused.err.contains("--force"), "{}", refused.err);
+        scene.does(removes, &["--force"]).succeeds();
+        eventually(SOON, "it is gone", || files.iter().all(|file| !file.exists()));
+    }
 }
 
 #[test]

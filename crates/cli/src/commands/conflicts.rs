@@ -57,11 +57,13 @@ enum Action {
     Merge(Merge),
     /// The version beside takes the name; what had it stays among the versions
     ///
-    /// Of attributes: what the second has set is set.
+    /// Of attributes: what the second has set is set. Of a removal and contents that one of the two
+    /// had not seen: what the second did is done.
     KeepMine(Keep),
     /// The version with the name stays, and the one beside goes; it stays among the versions
     ///
-    /// Of attributes: what the first has set is set.
+    /// Of attributes: what the first has set is set. Of a removal and contents that one of the two
+    /// had not seen: what the first did is done.
     KeepTheirs(Keep),
     /// All stays as it is, and the conflict is listed no more
     KeepBoth(One),

@@ -4,7 +4,7 @@ use super::attributes::{self, Side};
 use super::{Merging, Place, path_of, version_of};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
-use protocol::past::ConflictInfo;
+use protocol::past::{Clash, ConflictInfo};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -13,6 +13,13 @@ use std::path::Path;
 pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Theirs, force);
+    }
+    if let Some(one) = one_side(conflict) {
+        return keep_of_one(place, conflict, one == Side::Theirs, force);
+    }
+    if conflict.aside.is_none() {
+        // It was not done, or is as the other one had it: that stays.
+        return place.settled_by(conflict, None, || Ok(()));
     }
     let (_, mine) = place.sides(conflict)?;
     if fs::symlink_metadata(&mine)?.is_dir() {
@@ -28,6 +35,9 @@ pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Resul
 pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Mine, force);
+    }
+    if let Some(one) = one_side(conflict) {
+        return keep_of_one(place, conflict, one == Side::Mine, force);
     }
     let (theirs, mine) = place.sides_or_free(conflict)?;
     let seen = version_of(&theirs);
@@ -46,6 +56,40 @@ pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<
     place.settled_by(conflict, seen, || {
         fs::rename(&mine, &theirs)
             .with_context(|| format!("cannot rename {} to {}", mine.display(), theirs.display()))
+    })
+}
+
+/// Of a conflict between contents and a removal: whose the contents are, which have the name.
+pub(super) fn one_side(conflict: &ConflictInfo) -> Option<Side> {
+    match (conflict.clash, &conflict.aside) {
+        (Clash::Replaced, None) => Some(Side::Theirs),
+        (Clash::Removed, None) => Some(Side::Mine),
+        _ => None,
+    }
+}
+
+/// The contents stay, or the removal is done after all; `force`: also if they were changed since.
+fn keep_of_one(place: &Place, conflict: &ConflictInfo, stays: bool, force: bool) -> Result<()> {
+    if stays {
+        return place.settled_by(conflict, None, || Ok(()));
+    }
+    let path = place.bearer(conflict)?;
+    let seen = version_of(&path);
+    let then = match conflict.clash {
+        Clash::Removed => Some(conflict.update),
+        _ => conflict.found,
+    };
+    if let (false, Some(then), Some(now)) = (force, then, seen)
+        && then != now
+    {
+        let path = path.display();
+        let what = format!("{path} was changed since: --force removes what is there now");
+        return Err(fail(Exit::Failure, what));
+    }
+    place.settled_by(conflict, seen, || match fs::symlink_metadata(&path) {
+        // It is as it was to be.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        _ => remove(&path),
     })
 }
 

@@ -2,6 +2,7 @@
 //! Holds: what is there now stays among the versions; where it was changed since, nothing is done
 //! unasked; interrupted, the same once more does the rest.
 
+use super::settling::one_side;
 use super::{Place, SENT_WITHIN, attributes, path_of, version_of};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};
@@ -78,7 +79,16 @@ fn chosen(all: Vec<SettledInfo>, which: &Which) -> Result<SettledInfo> {
 
 fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
     let conflict = &settled.conflict;
-    let (Some(path), Some(aside)) = (&conflict.path, &conflict.aside) else { return Ok(()) };
+    let Some(path) = &conflict.path else { return Ok(()) };
+    let Some(aside) = &conflict.aside else {
+        let was_removed = settled.left.is_none();
+        let is_there = fs::symlink_metadata(place.path(path)).is_ok();
+        return match was_removed && !is_there && one_side(conflict).is_some() {
+            true => restore(place, path, settled.before, false),
+            // It stayed, or something else has the name by now.
+            false => Ok(()),
+        };
+    };
     if fs::symlink_metadata(place.path(aside)).is_ok() {
         // Both were kept.
         return Ok(());
