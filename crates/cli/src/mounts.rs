@@ -217,12 +217,18 @@ fn died(mountpoint: &Path) -> String {
     )
 }
 
-/// The live mount that was meant: the one of that path, or the only one.
+/// The live mount that was meant: the one of that path, the one in which the program stands, or the
+/// only one.
 pub fn meant(path: Option<&Path>) -> Result<Entry> {
     if let Some(path) = path {
         return holding(path);
     }
     let mut all = live();
+    let here = std::env::current_dir().ok();
+    let around = |entry: &Entry| here.as_ref().is_some_and(|h| h.starts_with(&entry.mountpoint));
+    if let Some(at) = all.iter().position(around) {
+        return Ok(all.swap_remove(at));
+    }
     match all.len() {
         0 => Err(match own_farfs_mountpoints().first() {
             Some(dead) => fail(Exit::Failure, died(dead)),

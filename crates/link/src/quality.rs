@@ -165,6 +165,8 @@ pub(crate) fn quality(
         round_trip_lately: measured.round_trip_lately.or(Some(connection.min_rtt())),
         rate_up: measured.rate,
         rate_down,
+        limit_up: None,
+        limit_down: None,
         counts: LinkCounts {
             round_trips: measured.round_trips,
             packets_sent: path.sent_packets,

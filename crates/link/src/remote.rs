@@ -210,7 +210,20 @@ impl Upstream for Remote {
 
     fn quality(&self) -> LinkQuality {
         match self.shared.standing() {
-            Standing::Up(live) => live.quality(),
+            Standing::Up(live) => {
+                let Regulation { up, down, .. } = self.regulation();
+                let quality = live.quality();
+                let within = |rate: Option<u64>, limit: Option<u64>| {
+                    rate.map(|rate| limit.map_or(rate, |limit| rate.min(limit)))
+                };
+                LinkQuality {
+                    rate_up: within(quality.rate_up, up),
+                    rate_down: within(quality.rate_down, down),
+                    limit_up: up,
+                    limit_down: down,
+                    ..quality
+                }
+            }
             Standing::Down(..) => LinkQuality::default(),
         }
     }

@@ -55,6 +55,9 @@ pub struct LinkQuality {
     /// Bytes a second, as last estimated from what was acknowledged.
     pub rate_up: Option<u64>,
     pub rate_down: Option<u64>,
+    /// Bytes a second that the user lets it carry. None: as many as it can.
+    pub limit_up: Option<u64>,
+    pub limit_down: Option<u64>,
     pub counts: LinkCounts,
 }
 
@@ -87,15 +90,22 @@ pub fn likely_rate(measured: Option<u64>, round_trip_min: Option<Duration>) -> O
     measured.max(in_house.then_some(HOUSE_RATE))
 }
 
+fn limited(rate: Option<u64>, limit: Option<u64>) -> Option<u64> {
+    match (rate, limit) {
+        (Some(rate), Some(limit)) => Some(rate.min(limit)),
+        (rate, limit) => rate.or(limit),
+    }
+}
+
 impl LinkQuality {
     /// Bytes a second towards us, measured or as is likely.
     pub fn likely_down(&self) -> Option<u64> {
-        likely_rate(self.rate_down, self.round_trip_min)
+        limited(likely_rate(self.rate_down, self.round_trip_min), self.limit_down)
     }
 
     /// Bytes a second from us, measured or as is likely.
     pub fn likely_up(&self) -> Option<u64> {
-        likely_rate(self.rate_up, self.round_trip_min)
+        limited(likely_rate(self.rate_up, self.round_trip_min), self.limit_up)
     }
 }
 
@@ -186,6 +196,21 @@ pub trait Session: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_carries_no_more_than_the_user_lets_it() {
+        let quality = |rate_down, trip, limit_down| LinkQuality {
+            rate_down,
+            round_trip_min: Some(Duration::from_micros(trip)),
+            limit_down,
+            ..LinkQuality::default()
+        };
+        assert_eq!(quality(Some(21_000), 300, Some(20_000)).likely_down(), Some(20_000));
+        assert_eq!(quality(Some(7_000), 30_000, Some(20_000)).likely_down(), Some(7_000));
+        assert_eq!(quality(None, 30_000, Some(20_000)).likely_down(), Some(20_000));
+        assert_eq!(quality(None, 30_000, None).likely_down(), None);
+        assert_eq!(quality(Some(9), 300, Some(20_000)).likely_up(), Some(HOUSE_RATE));
+    }
 
     #[test]
     fn the_round_trip_tells_a_house_from_what_is_far() {

@@ -92,6 +92,8 @@ pub struct Judged {
     grading: Grading,
     /// The grade is from a session before.
     inherited: bool,
+    /// Bytes a second upwards that the user lets it carry.
+    limit: Option<u64>,
 }
 
 impl Judged {
@@ -100,7 +102,13 @@ impl Judged {
     }
 
     pub fn figures(&self, now: Duration) -> Figures {
-        self.estimate.figures(now)
+        let figures = self.estimate.figures(now);
+        // What is held back never fills the link, so that its rate would stay what it was before.
+        let rate = match (figures.rate, self.limit) {
+            (Some(rate), Some(limit)) => Some(rate.min(limit)),
+            (rate, limit) => rate.or(limit),
+        };
+        Figures { rate, ..figures }
     }
 
     /// There is a new session, maybe over another link.
@@ -112,9 +120,10 @@ impl Judged {
 
     /// Takes in what the session has counted.
     pub fn look(&mut self, quality: &LinkQuality, now: Duration) {
+        self.limit = quality.limit_up;
         let Some(sample) = self.sampler.look(quality, now) else { return };
         self.estimate.take(&sample, now);
-        let figures = self.estimate.figures(now);
+        let figures = self.figures(now);
         if figures.delay.is_none() {
             return;
         }

@@ -73,7 +73,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct List {
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     #[arg(conflicts_with = "data")]
     mountpoint: Option<PathBuf>,
     /// The server's data directory, where this is run on the server
@@ -91,7 +91,7 @@ struct List {
 struct One {
     /// The number that the list gives it
     number: u64,
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     #[arg(long = "in", value_name = "PATH")]
     mountpoint: Option<PathBuf>,
 }
@@ -110,7 +110,7 @@ struct Undo {
     /// The number that the conflict had, or the path that it was about [default: the last that was
     /// seen to]
     what: Option<String>,
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     #[arg(long = "in", value_name = "PATH")]
     mountpoint: Option<PathBuf>,
     /// Also if what has the name was changed since
@@ -126,7 +126,7 @@ struct Merge {
     /// All that can be merged; what cannot be is left, and named
     #[arg(long, conflicts_with = "number")]
     all: bool,
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     #[arg(long = "in", value_name = "PATH")]
     mountpoint: Option<PathBuf>,
     /// Write both where they differ, between marks, and leave the rest to an editor

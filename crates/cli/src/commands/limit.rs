@@ -24,7 +24,7 @@ use std::path::PathBuf;
     &[Exit::NotFound],
 ))]
 pub struct Limit {
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     mountpoint: Option<PathBuf>,
     /// Send at most so many bytes a second; `none` lifts the limit
     #[arg(long, value_name = "RATE")]

@@ -17,7 +17,7 @@ use std::path::PathBuf;
     &[Exit::NotFound],
 ))]
 pub struct Log {
-    /// A mount point, or a path in a mount [default: the only mount]
+    /// A mount point, or a path in a mount [default: the one around the working directory, or the only one]
     path: Option<PathBuf>,
     /// At most so many files
     #[arg(long, value_name = "FILES", default_value_t = 1000)]

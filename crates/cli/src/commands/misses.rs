@@ -23,7 +23,7 @@ use std::path::PathBuf;
     &[Exit::NotFound],
 ))]
 pub struct Misses {
-    /// A mount point for all, or some of the files [default: the only mount]
+    /// A mount point for all, or some of the files [default: the one around the working directory, or the only one]
     paths: Vec<PathBuf>,
     /// Fetch them in the background as soon as there is a link
     #[arg(long, conflicts_with_all = ["allow", "forget"])]

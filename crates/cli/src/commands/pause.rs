@@ -18,7 +18,7 @@ use std::path::PathBuf;
     &[Exit::NotFound],
 ))]
 pub struct Pause {
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     mountpoint: Option<PathBuf>,
 }
 
@@ -30,7 +30,7 @@ pub struct Pause {
     &[Exit::NotFound],
 ))]
 pub struct Resume {
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     mountpoint: Option<PathBuf>,
 }
 

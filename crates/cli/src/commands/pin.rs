@@ -53,7 +53,7 @@ pub struct Unpin {
     &[Exit::NotFound, Exit::Missing],
 ))]
 pub struct Pins {
-    /// A mount point, or a path in the mount [default: the only mount]
+    /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
     mountpoint: Option<PathBuf>,
     /// Name the files of which something is not here, and end with exit code 9 if there are any
     #[arg(long)]

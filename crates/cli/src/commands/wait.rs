@@ -33,7 +33,7 @@ const TELL_EVERY: Duration = Duration::from_millis(500);
     &[Exit::Unreachable, Exit::Damaged, Exit::NotFound, Exit::Pending],
 ))]
 pub struct Wait {
-    /// Mount points or paths in mounts [default: the only mount]
+    /// Mount points or paths in mounts [default: the one around the working directory, or the only one]
     paths: Vec<PathBuf>,
     /// What to wait for
     #[arg(long, value_enum, default_value = "home")]

@@ -97,6 +97,8 @@ impl<S: Service> Upstream for SimUpstream<S> {
             rate_up: line.conditions.bytes_a_second,
             rate_down: line.conditions.bytes_a_second,
             round_trip_lately: Some(least),
+            limit_up: None,
+            limit_down: None,
             counts: line.counts,
         }
     }
