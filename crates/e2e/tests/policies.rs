@@ -211,3 +211,27 @@ fn what_would_take_long_is_not_fetched_unasked_and_opens_when_it_is_here_or_allo
     run(&mut of_path("policy", &reader, "", &["--ask-above", "inherit"])).succeeds();
     assert_eq!(told(&reader, "policy", &["--list"]).len(), 0);
 }
+
+/// The round trip is that of a house, where more is expected of a link of which little was asked.
+#[test]
+fn what_would_take_long_by_the_users_own_limit_is_not_fetched_unasked_either() {
+    let world = World::bounded(120 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "partial");
+    fs::write(writer.path("film"), noise(1, 1_000_000)).unwrap();
+    fs::write(writer.path("note"), noise(2, 3_000)).unwrap();
+    writer.wait();
+    let reader = world.mount(&server, "reader", "auto");
+    run(&mut reader.farfs("limit", &["--up", "20K", "--down", "20K"])).succeeds();
+    run(&mut of_path("policy", &reader, "", &["--ask-above", "5"])).succeeds();
+    let opened = fs::File::open(reader.path("film")).unwrap_err();
+    assert_eq!(opened.raw_os_error(), Some(rustix::io::Errno::HOSTUNREACH.raw_os_error()));
+    assert_eq!(told(&reader, "misses", &[]).len(), 1);
+    assert_shows(&reader, "note", &noise(2, 3_000));
+    // Nor does it wait for each change any more.
+    eventually(SOON, "it is taken for a slow link", || {
+        run(&mut reader.farfs("mode", &[])).succeeds().starts_with("partial")
+    });
+    run(&mut reader.farfs("limit", &["--up", "none", "--down", "none"])).succeeds();
+    assert_shows(&reader, "film", &noise(1, 1_000_000));
+}
