@@ -67,9 +67,10 @@ pub struct Wishes {
     #[arg(long, value_name = "RATE")]
     pub limit_down: Option<Most>,
 
-    /// How names and what is waited for, fetches, and what is sent in the background share the link
+    /// How names and what is waited for, fetches, and what is sent in the background share the link;
+    /// a fourth number is for what is fetched ahead, which gets what is left over without it
     /// [default: 8:3:1]
-    #[arg(long, value_name = "N:N:N")]
+    #[arg(long, value_name = "N:N:N[:N]")]
     pub tickets: Option<Shares>,
 
     /// When so many bytes have gone over the link in a calendar month, hold back what nobody waits

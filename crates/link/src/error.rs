@@ -39,7 +39,7 @@ pub enum Error {
     OutOfTurn(&'static str),
     #[error(
         "{0:?} are no tickets: write three numbers from 1 to 1000, of interactive, demand and replay \
-         traffic, as 8:3:1"
+         traffic, as 8:3:1, or with prefetch as 8:3:1:1"
     )]
     Tickets(String),
 }

@@ -24,7 +24,8 @@ const HEADERS_ONE_IN: u64 = 16;
 const PIECES_A_SECOND: u64 = 20;
 const PIECE_BYTES_LEAST: u64 = 128;
 
-/// Tickets of interactive, demand and replay traffic in the lottery.
+/// Tickets of interactive, demand and replay traffic in the lottery, and of prefetch if it is to have
+/// more than what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Tickets {
@@ -34,11 +35,14 @@ pub struct Tickets {
     demand: u16,
     #[n(2)]
     replay: u16,
+    /// None: a part of one ticket.
+    #[n(3)]
+    prefetch: Option<u16>,
 }
 
 impl Default for Tickets {
     fn default() -> Tickets {
-        Tickets { interactive: 8, demand: 3, replay: 1 }
+        Tickets { interactive: 8, demand: 3, replay: 1, prefetch: None }
     }
 }
 
@@ -47,25 +51,33 @@ impl Tickets {
     pub fn new(interactive: u16, demand: u16, replay: u16) -> Tickets {
         let [interactive, demand, replay] =
             [interactive, demand, replay].map(|tickets| tickets.clamp(1, TICKETS_MOST));
-        Tickets { interactive, demand, replay }
+        Tickets { interactive, demand, replay, prefetch: None }
+    }
+
+    /// The same with so many tickets of prefetch.
+    #[must_use]
+    pub fn with_prefetch(self, prefetch: Option<u16>) -> Tickets {
+        Tickets { prefetch: prefetch.map(|tickets| tickets.clamp(1, TICKETS_MOST)), ..self }
     }
 
     /// By class, in the order of `Class::ALL`.
     pub(crate) fn by_class(self) -> [u64; 4] {
-        let Tickets { interactive, demand, replay } = self;
+        let Tickets { interactive, demand, replay, prefetch } = self;
+        let prefetch = prefetch.map_or(1, |tickets| u64::from(tickets) * PARTS);
         let [interactive, demand, replay] =
             [interactive, demand, replay].map(|tickets| u64::from(tickets) * PARTS);
-        [interactive, demand, replay, 1]
+        [interactive, demand, replay, prefetch]
     }
 }
 
 impl fmt::Display for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.interactive, self.demand, self.replay)
+        write!(f, "{}:{}:{}", self.interactive, self.demand, self.replay)?;
+        self.prefetch.map_or(Ok(()), |prefetch| write!(f, ":{prefetch}"))
     }
 }
 
-/// As `8:3:1`.
+/// As `8:3:1`, or `8:3:1:1` with prefetch.
 impl FromStr for Tickets {
     type Err = Error;
 
@@ -74,9 +86,13 @@ impl FromStr for Tickets {
             part.trim().parse::<u16>().ok().filter(|number| (1..=TICKETS_MOST).contains(number))
         });
         let mut next = || numbers.next().flatten();
-        match (next(), next(), next(), numbers.next()) {
-            (Some(interactive), Some(demand), Some(replay), None) => {
-                Ok(Tickets { interactive, demand, replay })
+        let (Some(interactive), Some(demand), Some(replay)) = (next(), next(), next()) else {
+            return Err(Error::Tickets(text.to_owned()));
+        };
+        match (numbers.next(), numbers.next()) {
+            (None, None) => Ok(Tickets::new(interactive, demand, replay)),
+            (Some(Some(prefetch)), None) => {
+                Ok(Tickets::new(interactive, demand, replay).with_prefetch(Some(prefetch)))
             }
             _ => Err(Error::Tickets(text.to_owned())),
         }
@@ -96,9 +112,9 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn tickets(self) -> [u64; 4] {
-        let Tickets { interactive, demand, replay } = self.tickets.unwrap_or_default();
+        let Tickets { interactive, demand, replay, prefetch } = self.tickets.unwrap_or_default();
         // A peer may say what it likes.
-        Tickets::new(interactive, demand, replay).by_class()
+        Tickets::new(interactive, demand, replay).with_prefetch(prefetch).by_class()
     }
 
     fn rate_max(self) -> Option<u64> {
@@ -185,7 +201,21 @@ mod tests {
         let tickets: Tickets = "8:3:1".parse().unwrap();
         assert_eq!((tickets, tickets.to_string().as_str()), (Tickets::default(), "8:3:1"));
         assert_eq!(tickets.by_class(), [128, 48, 16, 1]);
-        for wrong in ["", "8:3", "8:3:1:1", "8:3:0", "8:-3:1", "8:3:1001", "a:b:c", "8,3,1"] {
+        let tickets: Tickets = "8:3:1:2".parse().unwrap();
+        assert_eq!(tickets.to_string(), "8:3:1:2");
+        assert_eq!(tickets.by_class(), [8 * PARTS, 3 * PARTS, PARTS, 2 * PARTS]);
+        for wrong in [
+            "",
+            "8:3",
+            "8:3:1:1:1",
+            "8:3:1:0",
+            "8:3:1:",
+            "8:3:0",
+            "8:-3:1",
+            "8:3:1001",
+            "a:b:c",
+            "8,3,1",
+        ] {
             let error = wrong.parse::<Tickets>().unwrap_err().to_string();
             assert!(error.contains("8:3:1"), "{error}");
         }
@@ -204,11 +234,11 @@ mod tests {
         #[test]
         fn prop_whatever_a_peer_says_goes_on(
             rate in any::<Option<u64>>(),
-            tickets in any::<Option<(u16, u16, u16)>>(),
+            tickets in any::<Option<(u16, u16, u16, Option<u16>)>>(),
             bytes in 1_u64..100_000,
         ) {
-            let tickets = tickets.map(|(interactive, demand, replay)| {
-                Tickets { interactive, demand, replay }
+            let tickets = tickets.map(|(interactive, demand, replay, prefetch)| {
+                Tickets { interactive, demand, replay, prefetch }
             });
             let rule = Rule { rate_max: rate, tickets };
             prop_assert!(rule.tickets().iter().all(|tickets| (1..=16_000).contains(tickets)));
