@@ -34,7 +34,7 @@ pub struct Limit {
     down: Option<Most>,
     /// Tickets in the lottery of names and what is waited for, of fetches, and of what is sent in the
     /// background
-    #[arg(long, value_name = "N:N:N")]
+    #[arg(long, value_name = "N:N:N[:N]")]
     tickets: Option<Shares>,
     /// Bytes that may go over the link in a calendar month, both ways; `none` for any number
     #[arg(long, value_name = "SIZE")]
