@@ -1,24 +1,30 @@
 //! What one can ask a running mount of what it keeps in its cache, and of what was missed there.
 
+use crate::past::Written;
 use crate::questions::Reply;
 use anyhow::Result;
-use client::{Client, Consistency, Settling};
+use client::{Client, Consistency, Place, Settling};
 use model::FileId;
 use protocol::Upstream;
 use serde::{Deserialize, Serialize};
 use store::Containers;
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
-    /// Keeps a file, or all below a directory, in the cache.
+    /// Keeps a file, or all below a directory, in the cache. `place`: the name that it is called by.
     Pin {
         file: u64,
+        place: Option<Written>,
         priority: u32,
         recursive: bool,
     },
     Unpin {
         file: u64,
+    },
+    /// The file of this name that is gone, and of which a pin or a policy is left.
+    Left {
+        place: Written,
     },
     /// What is pinned, with so many files at most of which something is missing.
     Pins {
@@ -34,11 +40,13 @@ pub enum Keep {
     /// Which version of a file, or of all below a directory, is good enough. None: as above.
     SetConsistency {
         file: u64,
+        place: Option<Written>,
         consistency: Option<Consistency>,
     },
     /// From which time on contents are not fetched unasked.
     SetAskAbove {
         file: u64,
+        place: Option<Written>,
         secs: AskAbove,
     },
     /// What counts for a file.
@@ -88,6 +96,10 @@ impl std::str::FromStr for AskAbove {
     }
 }
 
+fn read_place(written: Option<Written>) -> Result<Option<Place>> {
+    written.map(|written| written.read()).transpose()
+}
+
 pub async fn answer<U, C>(volume: &Client<U, C>, wish: Keep) -> Result<Reply>
 where
     U: Upstream + 'static,
@@ -97,13 +109,17 @@ where
     // It reads or writes the tables.
     let work = move || -> Result<Reply> {
         match wish {
-            Keep::Pin { file, priority, recursive } => {
-                volume.pin(FileId(file), priority, recursive)?;
+            Keep::Pin { file, place, priority, recursive } => {
+                volume.pin(FileId(file), read_place(place)?, priority, recursive)?;
                 Ok(Reply::Done)
             }
             Keep::Unpin { file } => {
                 volume.unpin(FileId(file))?;
                 Ok(Reply::Done)
+            }
+            Keep::Left { place } => {
+                let left = volume.left_at(&place.read()?)?;
+                Ok(Reply::Left(left.map(|file| file.0)))
             }
             Keep::Pins { lacking_max } => {
                 Ok(Reply::Pins(Box::new(volume.pins_report(lacking_max)?)))
@@ -113,12 +129,12 @@ where
                 volume.settle_misses(file.map(FileId), how);
                 Ok(Reply::Done)
             }
-            Keep::SetConsistency { file, consistency } => {
-                volume.set_consistency(FileId(file), consistency)?;
+            Keep::SetConsistency { file, place, consistency } => {
+                volume.set_consistency(FileId(file), read_place(place)?, consistency)?;
                 Ok(Reply::Done)
             }
-            Keep::SetAskAbove { file, secs } => {
-                volume.set_ask_above(FileId(file), secs.secs())?;
+            Keep::SetAskAbove { file, place, secs } => {
+                volume.set_ask_above(FileId(file), read_place(place)?, secs.secs())?;
                 Ok(Reply::Done)
             }
             Keep::Policy { file } => Ok(Reply::Policy(volume.policy_of(FileId(file))?)),

@@ -3,12 +3,13 @@
 //! Holds: a mount is live if the very process that registered it still runs.
 //! Never: touches a mounted file system, which might wait for the link.
 
-use crate::exit::{Exit, fail};
+use crate::exit::{Exit, OrExit, fail};
 use crate::processes;
 use anyhow::{Context, Result};
+use model::{FileId, Name};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -359,6 +360,20 @@ pub fn inode(path: &Path) -> Result<u64> {
         fail(exit, format!("cannot look at {}: {error}", path.display()))
     })?;
     Ok(metadata.ino())
+}
+
+/// The directory and the name by which a path leads to a file. None: it is the mount itself.
+pub fn called(mount: &Entry, path: &Path) -> Result<Option<client::Place>> {
+    use std::os::unix::fs::MetadataExt;
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    if path == mount.mountpoint {
+        return Ok(None);
+    }
+    // The directory may be called by a link.
+    let looked = || format!("cannot look at {}", above.display());
+    let directory = FileId(std::fs::metadata(above).with_context(looked)?.ino());
+    let name = Name::new(name.as_bytes()).or_exit(Exit::Usage, "this is no name of a file")?;
+    Ok(Some(client::Place { directory, name }))
 }
 
 #[cfg(test)]

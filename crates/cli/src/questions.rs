@@ -1,10 +1,10 @@
 //! What one can ask a running mount through its control socket.
 
 use crate::control;
-use crate::exit::{Exit, fail};
+use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
 use crate::limits::Limits;
-use crate::mounts::Entry;
+use crate::mounts::{self, Entry};
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
@@ -12,6 +12,7 @@ use client::{Explanation, MissShown, PendingLog, PinsReport, PolicyReport, Polic
 use protocol::Status;
 use protocol::past::{Found, Past};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the daemon may take; it answers from memory.
@@ -69,6 +70,7 @@ pub enum Reply {
     Found(Written),
     Log(Box<PendingLog>),
     Pins(Box<PinsReport>),
+    Left(Option<u64>),
     Misses(Vec<MissShown>),
     Policy(PolicyShown),
     Policies(Box<PolicyReport>),
@@ -146,6 +148,22 @@ pub fn log(mount: &Entry, file: Option<u64>, files_max: usize) -> Result<Pending
 pub fn pins(mount: &Entry, lacking_max: usize) -> Result<PinsReport> {
     match ask(mount, &Question::Keep(Keep::Pins { lacking_max }))? {
         Reply::Pins(report) => Ok(*report),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// The file at a path, or the one that was there and of which a pin or a policy is left.
+pub fn file_or_left(mount: &Entry, path: &Path) -> Result<u64> {
+    let file = mounts::inode(path);
+    let is_gone = |error: &anyhow::Error| exit::code(error) == Exit::NotFound;
+    let place = match &file {
+        Err(error) if is_gone(error) => mounts::called(mount, path).ok().flatten(),
+        _ => None,
+    };
+    let Some(place) = place else { return file };
+    match ask(mount, &Question::Keep(Keep::Left { place: Written::of(&place) }))? {
+        Reply::Left(Some(left)) => Ok(left),
+        Reply::Left(None) => file,
         _ => Err(unexpected(mount)),
     }
 }

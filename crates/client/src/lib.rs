@@ -26,6 +26,7 @@ mod facts;
 mod failures;
 mod fetch;
 mod files;
+mod following;
 mod freeing;
 mod full;
 mod fuzz;
@@ -89,6 +90,7 @@ pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
 
 pub use client::{Client, ClientError, Stores};
 pub use facts::is_fact;
+pub use following::Place;
 pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use misses::{MissShown, Settling};

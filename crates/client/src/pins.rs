@@ -1,7 +1,8 @@
 //! What the user wants to have here whatever happens: pinned files, and directories with all that
 //! is below them.
 //! Holds: what is pinned is here as soon as the link allows, follows what others change, and does
-//! not leave the cache; a pin follows its file, by whatever name, and holds until it is taken away.
+//! not leave the cache; a pin holds for what bears its name, goes along when that is renamed, and
+//! stays until it is taken away.
 //! Never: has more of a pinned tree in memory than the ids of one directory and of the directories
 //! that are still to be walked.
 //! From: partially connected operation, section 4; DESIGN, "The client".
@@ -15,6 +16,7 @@ pub(crate) use report::lasts;
 
 pub use report::{Lacking, PinShown, PinsReport};
 
+use crate::following::{Following, Place};
 use crate::misses::Misses;
 use crate::policies::Choosing;
 use minicbor::{Decode, Encode};
@@ -46,7 +48,7 @@ const WALKED_EVERY: Duration = Duration::from_secs(3600);
 const TRIED_EVERY: Duration = Duration::from_secs(30);
 
 /// What the user has pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub(crate) struct Pin {
     /// The higher one is fetched first.
@@ -64,6 +66,9 @@ pub(crate) struct Pin {
     pub begun: u32,
     #[n(4)]
     pub ended: u32,
+    /// The name that it goes by. None: of the root, and of what has none that is known.
+    #[n(5)]
+    pub place: Option<Place>,
 }
 
 /// A file that a walk has seen.
@@ -102,6 +107,7 @@ pub(crate) struct Keeping {
     pins: Mutex<Pins>,
     pub misses: Mutex<Misses>,
     pub choosing: Choosing,
+    pub following: Mutex<Following>,
     /// Something was pinned, or what is pinned has to be looked at.
     wanted: Notify,
 }
@@ -118,6 +124,10 @@ impl Keeping {
             choosing: Choosing::load(&*read)?,
             ..Keeping::default()
         })
+    }
+
+    pub fn look_at_pins(&self) {
+        self.wanted.notify_one();
     }
 }
 
@@ -138,6 +148,10 @@ impl Pins {
 
     pub fn is_empty(&self) -> bool {
         self.pins.is_empty()
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = (&FileId, &Pin)> {
+        self.pins.iter()
     }
 
     pub fn status(&self) -> PinsStatus {
@@ -199,6 +213,12 @@ fn mark_of(read: &dyn Read, file: FileId) -> Result<Option<Mark>, StoreError> {
     read.get(PINNED, &file.0.to_be_bytes())?.map(|bytes| decode(&bytes)).transpose()
 }
 
+/// What counts where the user has pinned two files, and one has taken the other's name.
+fn both(one: &Pin, other: &Pin) -> Pin {
+    let priority = one.priority.max(other.priority);
+    Pin { priority, recursive: one.recursive || other.recursive, ..one.clone() }
+}
+
 fn save_pin(write: &mut dyn Write, file: FileId, pin: &Pin) -> Result<(), StoreError> {
     write.put(PINS, &file.0.to_be_bytes(), &encode(pin))
 }
@@ -243,11 +263,11 @@ mod tests {
     use world::World;
 
     fn pin(priority: u32, since: i64) -> Pin {
-        Pin { priority, recursive: true, since, begun: 0, ended: 0 }
+        Pin { priority, recursive: true, since, begun: 0, ended: 0, place: None }
     }
 
     fn pins(of: &[(u64, Pin)]) -> Pins {
-        let pins = of.iter().map(|(file, pin)| (FileId(*file), *pin)).collect();
+        let pins = of.iter().map(|(file, pin)| (FileId(*file), pin.clone())).collect();
         let mut pins = Pins { pins, ..Pins::default() };
         pins.walk_all();
         pins
@@ -313,10 +333,37 @@ mod tests {
         assert!(!counts(1, 1) && counts(1, 2) && counts(1, 3) && !counts(2, 3));
     }
 
+    /// The bytes of a row never change their meaning.
+    #[test]
+    fn golden_rows_still_read() {
+        let place = Place { directory: FileId(3), name: model::Name::new("a").unwrap() };
+        let named = Pin { place: Some(place), ..pin(2, 7) };
+        for (golden, row) in [
+            (&[1, 0x85, 2, 0xf5, 7, 0, 0][..], pin(2, 7)),
+            (&[1, 0x86, 2, 0xf5, 7, 0, 0, 0x82, 3, 0x41, b'a'], named),
+        ] {
+            assert_eq!(encode(&row), golden);
+            assert_eq!(decode::<Pin>(golden).unwrap(), row);
+        }
+    }
+
+    #[test]
+    fn of_two_pins_that_become_one_the_more_counts() {
+        let (low, high) = (Pin { recursive: false, ..pin(1, 5) }, pin(3, 9));
+        for (one, other) in [(&low, &high), (&high, &low)] {
+            let both = both(one, other);
+            assert_eq!((both.priority, both.recursive, both.since), (3, true, one.since));
+        }
+    }
+
     #[test]
     fn rows_are_read_as_they_were_written() {
         let pin = pin(7, 1_700_000_000);
-        assert_eq!(decode::<Pin>(&encode(&pin)).unwrap(), pin);
+        let place = Place { directory: FileId(3), name: model::Name::new("a").unwrap() };
+        for place in [None, Some(place)] {
+            let pin = Pin { place, ..pin.clone() };
+            assert_eq!(decode::<Pin>(&encode(&pin)).unwrap(), pin);
+        }
         assert!(decode::<Mark>(&encode(&pin)).is_err() || decode::<Mark>(&[9]).is_err());
         assert!(decode::<Pin>(&[]).is_err());
         assert!(file_of(&[1, 2]).is_err());

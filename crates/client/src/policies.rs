@@ -1,7 +1,8 @@
 //! What the user wants of the versions that are cached: to have what is current, or to go on with
 //! what is here for a while, or until he asks for what is current.
 //! Holds: a policy is for a file or for all below a directory, and the nearest one above a file
-//! counts; it is this machine's alone. Of a file that is not current a whole version shows, its
+//! counts; it holds for what bears the name, and goes along when that is renamed; it is this
+//! machine's alone. Of a file that is not current a whole version shows, its
 //! attributes and its contents, and it is known here that there is a newer one.
 //! From: partially connected operation, section 4 ("selective consistency").
 
@@ -16,6 +17,7 @@ pub(crate) use hold::Said;
 pub use report::{PolicyReport, PolicyShown, StaleShown};
 
 use crate::client::Client;
+use crate::following::Place;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name};
 use named::Named;
@@ -65,7 +67,7 @@ impl fmt::Display for Consistency {
 }
 
 /// What the user wants of a file, or of all below a directory. None: as above.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub(crate) struct Policy {
     #[n(0)]
@@ -76,6 +78,9 @@ pub(crate) struct Policy {
     /// Seconds since 1970.
     #[n(2)]
     pub since: i64,
+    /// The name that it goes by. None: of the root, and of what has none that is known.
+    #[n(3)]
+    pub place: Option<Place>,
 }
 
 /// A file that shows as it was, though it is known to be otherwise by now.
@@ -131,7 +136,7 @@ pub(crate) fn suffices(wanted: Consistency, mode: Mode, age: Option<u64>, whole:
 }
 
 /// The first that says something on the way up from a file counts.
-pub(crate) fn nearest(upwards: impl IntoIterator<Item = Policy>) -> Counts {
+pub(crate) fn nearest<'a>(upwards: impl IntoIterator<Item = &'a Policy>) -> Counts {
     let (mut consistency, mut ask_above) = (None, None);
     for policy in upwards {
         consistency = consistency.or(policy.consistency);
@@ -208,6 +213,10 @@ impl Policies {
             policies.stale.insert(file_of(&key)?, decode(&value)?);
         }
         Ok(policies)
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = (&FileId, &Policy)> {
+        self.policies.iter()
     }
 
     /// What is not current may go on as it is, somewhere.
@@ -306,8 +315,9 @@ mod tests {
             above in proptest::collection::vec(
                 (proptest::option::of(consistency()), proptest::option::of(0..9_u32)), 0..6)
         ) {
-            let policy = |&(consistency, ask_above)| Policy { consistency, ask_above, since: 0 };
-            let counts = nearest(above.iter().map(policy));
+            let policy = |&(consistency, ask_above)| Policy { consistency, ask_above, since: 0, place: None };
+            let upwards: Vec<Policy> = above.iter().map(policy).collect();
+            let counts = nearest(&upwards);
             let first = above.iter().find_map(|(consistency, _)| *consistency);
             prop_assert_eq!(counts.consistency, first.unwrap_or(Consistency::Strict));
             let first = above.iter().find_map(|(_, ask_above)| *ask_above);
@@ -319,7 +329,9 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         for consistency in [Consistency::Strict, Consistency::Bounded(300), Consistency::Manual] {
             let (consistency, ask_above) = (Some(consistency), Some(7));
-            let policy = Policy { consistency, ask_above, since: 1_700_000_000 };
+            let place = Place { directory: FileId(3), name: Name::new("a").unwrap() };
+            let since = 1_700_000_000;
+            let policy = Policy { consistency, ask_above, since, place: Some(place) };
             assert_eq!(decode::<Policy>(&encode(&policy)).unwrap(), policy);
         }
         let name = Name::new("name").ok();
@@ -331,7 +343,10 @@ mod tests {
     /// The bytes of a row never change their meaning.
     #[test]
     fn golden_rows_still_read() {
-        let policy = |consistency, ask_above| Policy { consistency, ask_above, since: 7 };
+        let policy =
+            |consistency, ask_above| Policy { consistency, ask_above, since: 7, place: None };
+        let name = Name::new("a").unwrap();
+        let place = Some(Place { directory: FileId(3), name });
         for (golden, row) in [
             (&[1, 0x83, 0x82, 0, 0x80, 0xf6, 7][..], policy(Some(Consistency::Strict), None)),
             (
@@ -340,6 +355,10 @@ mod tests {
             ),
             (&[1, 0x83, 0x82, 2, 0x80, 0xf6, 7], policy(Some(Consistency::Manual), None)),
             (&[1, 0x83, 0xf6, 0, 7], policy(None, Some(0))),
+            (
+                &[1, 0x84, 0xf6, 0, 7, 0x82, 3, 0x41, b'a'],
+                Policy { place, ..policy(None, Some(0)) },
+            ),
         ] {
             assert_eq!(encode(&row), golden);
             assert_eq!(decode::<Policy>(golden).unwrap(), row);

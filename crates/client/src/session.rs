@@ -46,6 +46,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_ahead(),
             self.run_onward(),
             self.run_pins(),
+            self.run_following(),
             self.run_policies(),
             self.run_early(),
             self.run_giving(),

@@ -124,3 +124,51 @@ fn what_was_missed_without_a_link_is_listed_and_fetched_when_there_is_one() {
     eventually(SOON, "it is missed no more", || misses(&reader).as_array().unwrap().is_empty());
     assert_eq!(cached("other"), 0, "that was forgotten");
 }
+
+#[test]
+fn a_pin_and_a_policy_hold_for_what_is_saved_by_rename() {
+    let world = World::bounded(100 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "auto");
+    fs::create_dir(writer.path("notes")).unwrap();
+    fs::write(writer.path("notes/day"), noise(1, 30_000)).unwrap();
+    writer.wait();
+    let reader = world.mount(&server, "reader", "partial");
+    run(&mut of_path("pin", &reader, "notes/day", &[])).succeeds();
+    run(&mut of_path("policy", &reader, "notes/day", &["manual"])).succeeds();
+    let is_here = |bytes: u64| {
+        let told = pins(&reader);
+        let is_named = told["pins"][0]["path"] == "notes/day";
+        is_named && told["bytes"] == bytes && told["lacking_bytes"] == 0 && told["unknown"] == 0
+    };
+    eventually(SOON, "it is here", || is_here(30_000));
+
+    let save = |mount: &Mount, number: u64, length: usize| {
+        fs::write(mount.path("notes/.day.new"), noise(number, length)).unwrap();
+        fs::rename(mount.path("notes/.day.new"), mount.path("notes/day")).unwrap();
+        mount.wait();
+    };
+    save(&reader, 2, 20_000);
+    eventually(SOON, "what was saved here is pinned", || is_here(20_000));
+    save(&writer, 3, 10_000);
+    let stale = || run(&mut reader.farfs("policy", &["--stale"])).succeeds();
+    eventually(SOON, "by its policy it shows as it was", || stale().contains("notes/day"));
+    assert_eq!(fs::read(reader.path("notes/day")).unwrap(), noise(2, 20_000));
+    run(&mut of_path("refresh", &reader, "notes/day", &[])).succeeds();
+    eventually(SOON, "what was saved elsewhere is pinned", || is_here(10_000));
+    assert_eq!(fs::read(reader.path("notes/day")).unwrap(), noise(3, 10_000));
+    let policy = run(&mut of_path("policy", &reader, "notes/day", &[])).succeeds();
+    assert!(policy.contains("manual"), "{policy}");
+
+    fs::remove_file(reader.path("notes/day")).unwrap();
+    let told = run(&mut reader.farfs("pins", &["--missing"])).succeeds();
+    assert!(told.contains("notes/day: removed"), "{told}");
+    let told = run(&mut reader.farfs("policy", &["--list"])).succeeds();
+    assert!(told.contains("notes/day: manual; removed"), "{told}");
+    run(&mut of_path("unpin", &reader, "notes/other", &[])).fails_with(7);
+    run(&mut of_path("unpin", &reader, "notes/day", &[])).succeeds();
+    run(&mut of_path("policy", &reader, "notes/day", &["inherit"])).succeeds();
+    assert_eq!(pins(&reader)["pins"].as_array().unwrap().len(), 0);
+    let told = run(&mut reader.farfs("policy", &["--list"])).succeeds();
+    assert!(told.contains("no policies"), "{told}");
+}

@@ -58,7 +58,7 @@ impl Scene {
             assert_reads(&scene.bob(), path, version, length).await;
         }
         let docs = find(&scene.bob(), "docs").await;
-        scene.bob().set_consistency(docs, Some(consistency)).unwrap();
+        scene.bob().set_consistency(docs, None, Some(consistency)).unwrap();
         scene
     }
 
@@ -220,7 +220,7 @@ fn what_is_strict_or_here_in_part_shows_as_it_is_at_once() {
     sim::run::paused(async {
         let scene = Scene::new(4, Consistency::Manual).await;
         let b = find(&scene.bob(), "docs/b").await;
-        scene.bob().set_consistency(b, Some(Consistency::Strict)).unwrap();
+        scene.bob().set_consistency(b, None, Some(Consistency::Strict)).unwrap();
         scene.ada_stores("docs/b", 7, 90_000).await;
         assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
         create(&scene.ada(), "docs/large", 9, 6_000_000).await;
@@ -238,7 +238,7 @@ fn what_is_strict_or_here_in_part_shows_as_it_is_at_once() {
         scene.ada_stores("docs/large", 11, 60_000).await;
         assert_reads(&scene.bob(), "docs/large", 10, 70_000).await;
         // And without one it is as everywhere.
-        scene.bob().set_consistency(find(&scene.bob(), "docs").await, None).unwrap();
+        scene.bob().set_consistency(find(&scene.bob(), "docs").await, None, None).unwrap();
         scene.until(5, |report| report.stale.is_empty()).await;
         assert_reads(&scene.bob(), "docs/large", 11, 60_000).await;
         scene.room.network.close();
@@ -322,7 +322,7 @@ fn nobody_waits_for_who_need_not_have_what_is_current_until_he_needs_it() {
         let took = takes(9).await;
         assert!(took < near, "{took:?}");
         let docs = find(&scene.bob(), "docs").await;
-        scene.bob().set_consistency(docs, Some(Consistency::Strict)).unwrap();
+        scene.bob().set_consistency(docs, None, Some(Consistency::Strict)).unwrap();
         // It counts for whoever looks from now on, though nothing has rested since.
         assert_reads(&scene.bob(), "docs/b", 9, 1_000).await;
         let took = takes(10).await;
@@ -397,7 +397,7 @@ fn small_files_that_are_pinned_or_refreshed_come_several_with_one_answer() {
         scene.ada_settles().await;
         scene.room.clock.sleep(SECOND * 5).await;
         let (docs, before) = (find(&scene.bob(), "docs").await, asked());
-        scene.bob().pin(docs, 0, true).unwrap();
+        scene.bob().pin(docs, None, 0, true).unwrap();
         for _ in 0..60 {
             scene.room.clock.sleep(SECOND).await;
             let report = scene.bob().pins_report(0).unwrap();
@@ -434,7 +434,7 @@ fn what_would_take_long_fails_at_once_until_it_is_here_or_allowed() {
     sim::run::paused(async {
         let scene = Scene::new(11, Consistency::Strict).await;
         let docs = find(&scene.bob(), "docs").await;
-        scene.bob().set_ask_above(docs, Some(20)).unwrap();
+        scene.bob().set_ask_above(docs, None, Some(20)).unwrap();
         create(&scene.ada(), "docs/film", 7, 4_000_000).await;
         create(&scene.ada(), "docs/clip", 8, 3_000_000).await;
         create(&scene.ada(), "docs/note", 9, 3_000).await;

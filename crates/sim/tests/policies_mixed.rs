@@ -76,7 +76,7 @@ impl World {
             world.read(file).await;
         }
         let docs = world.find(&world.bob(), "docs").await.unwrap();
-        world.bob().set_consistency(docs, Some(Consistency::Manual)).unwrap();
+        world.bob().set_consistency(docs, None, Some(Consistency::Manual)).unwrap();
         world
     }
 
@@ -178,7 +178,7 @@ impl World {
                 ];
                 let consistency = consistency[self.draws.below(5) as usize];
                 if let Some(top) = self.find(&self.bob(), &top).await {
-                    self.bob().set_consistency(top, consistency).unwrap();
+                    self.bob().set_consistency(top, None, consistency).unwrap();
                 }
             }
             12 => {
@@ -220,7 +220,7 @@ impl World {
     async fn ends_well(&self) {
         self.bob().set_mode(PARTIAL);
         for policy in self.bob().policy_report().unwrap().policies {
-            self.bob().set_consistency(FileId(policy.file), None).unwrap();
+            self.bob().set_consistency(FileId(policy.file), None, None).unwrap();
         }
         let machines = [&self.ada, &self.bob];
         for machine in machines {

@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
+use crate::past::Written;
 use crate::questions::{self, Question};
 use crate::{mounts, output, show};
 use anyhow::Result;
@@ -13,8 +14,9 @@ const SHOWN: usize = 100;
 /// Keep a file, or all that is below a directory, in the cache of this mount
 ///
 /// It is fetched in the background, where it yields to all else, and follows what others change. It
-/// does not leave the cache until `farfs unpin`, also over unmounting and starting again, by
-/// whatever name. `farfs pins` says how much of it is here.
+/// does not leave the cache until `farfs unpin`, also over unmounting and starting again. A pin is
+/// of what bears the name: of the new file, when a program saves by writing one and renaming it over
+/// the old; when the file is renamed, the pin goes along. `farfs pins` says how much of it is here.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs pin ~/work/report.txt
@@ -73,8 +75,9 @@ impl Pin {
         questions::status(&mount)?;
         let file = mounts::inode(&path)?;
         let is_directory = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+        let place = mounts::called(&mount, &path)?.map(|place| Written::of(&place));
         let (priority, recursive) = (self.priority, self.recursive);
-        questions::tell(&mount, &Question::Keep(Keep::Pin { file, priority, recursive }))?;
+        questions::tell(&mount, &Question::Keep(Keep::Pin { file, place, priority, recursive }))?;
         if is_directory && !recursive {
             eprintln!(
                 "farfs: only the directory itself is pinned; --recursive takes what is in it"
@@ -92,7 +95,7 @@ impl Unpin {
         let path = mounts::absolute(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
-        let file = mounts::inode(&path)?;
+        let file = questions::file_or_left(&mount, &path)?;
         let pins = questions::pins(&mount, 0)?;
         if !pins.pins.iter().any(|pin| pin.file == file) {
             let what = format!("{} is not pinned itself; see `farfs pins`", path.display());

@@ -3,6 +3,7 @@
 use crate::exit::{self, Exit, fail};
 use crate::keeping::{AskAbove, Keep};
 use crate::mounts::Entry;
+use crate::past::Written;
 use crate::questions::{self, Question};
 use crate::{mounts, output, show};
 use anyhow::Result;
@@ -17,8 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Say which version of a file is good enough on this machine, and what has to be asked for
 ///
 /// It counts for a file, or for all below a directory and what is made there later; the nearest one
-/// above a file counts, also over unmounting and starting again, and on this machine alone. Without
-/// a wish, it shows what counts.
+/// above a file counts, also over unmounting and starting again, and on this machine alone. It is of
+/// what bears the name, also after a program has saved by rename. Without a wish, it shows what
+/// counts.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs policy ~/work/photos
@@ -99,14 +101,16 @@ impl Policy {
         };
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
-        let file = mounts::inode(&path)?;
+        let file = questions::file_or_left(&mount, &path)?;
+        let place = mounts::called(&mount, &path)?.map(|place| Written::of(&place));
         let wish = self.consistency.map(|wish| wished(wish, self.seconds)).transpose()?;
         if let Some(consistency) = wish {
-            let set = Keep::SetConsistency { file, consistency };
+            let set = Keep::SetConsistency { file, place: place.clone(), consistency };
             questions::tell(&mount, &Question::Keep(set))?;
         }
         if let Some(secs) = self.ask_above {
-            questions::tell(&mount, &Question::Keep(Keep::SetAskAbove { file, secs }))?;
+            let set = Keep::SetAskAbove { file, place, secs };
+            questions::tell(&mount, &Question::Keep(set))?;
         }
         if wish.is_some() || self.ask_above.is_some() {
             return Ok(());

@@ -51,6 +51,10 @@ fn line(pin: &PinShown) -> String {
         None => format!("file {}, which has no name that is known here", pin.file),
     };
     let mut line = format!("{path}{}: ", if pin.recursive { ", and all below" } else { "" });
+    if pin.removed {
+        line.push_str("removed; pinned again when there is one of the same name (farfs unpin)");
+        return line;
+    }
     let _ = write!(line, "{}, {}", count(pin.files, "file"), show_size(pin.bytes));
     let _ = match pin.lacking_files {
         0 if pin.unknown == 0 => write!(line, ", all here"),

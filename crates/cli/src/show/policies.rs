@@ -16,7 +16,8 @@ pub fn policies(report: &PolicyReport) -> String {
     let mut text = String::new();
     for policy in &report.policies {
         let path = named(policy.path.as_deref(), policy.file);
-        let _ = writeln!(text, "{path}: {}", said(policy));
+        let removed = if policy.removed { "; removed, and waits for the name" } else { "" };
+        let _ = writeln!(text, "{path}: {}{removed}", said(policy));
     }
     text
 }
@@ -79,6 +80,7 @@ mod tests {
             path: Some(path.into()),
             consistency,
             ask_above,
+            removed: false,
         };
         let report = PolicyReport {
             policies: vec![

@@ -2,10 +2,11 @@
 
 use super::bring::Bringing;
 use super::{
-    Mark, PINNED, PINS, PINS_MAX, Pin, Pins, TRIED_EVERY, WALKED_EVERY, decode, file_of, mark_of,
-    save_mark, save_pin, seconds,
+    Mark, PINNED, PINS, PINS_MAX, Pin, Pins, TRIED_EVERY, WALKED_EVERY, both, decode, file_of,
+    mark_of, save_mark, save_pin, seconds,
 };
 use crate::client::{Client, error_of};
+use crate::following::{Followed, Place};
 use crate::mode;
 use crate::presence::Presence;
 use crate::renumber::Anew;
@@ -14,7 +15,7 @@ use model::{FileId, Kind, Node, Update, View};
 use protocol::{Class, Upstream};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{Containers, Durability, Read};
+use store::{Containers, Durability, Read, StoreError, Write};
 use volume::partial::{Changed, Missing};
 
 /// How often it is looked whether there is something to do.
@@ -43,56 +44,111 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Pins a file, or a directory with all that is below it: it is fetched in the background, and
     /// stays here. Of a file that is pinned the pin is set anew. That it is so is on the disk when
-    /// this returns.
-    pub fn pin(&self, file: FileId, priority: u32, recursive: bool) -> Result<(), Error> {
+    /// this returns. `place`: the name that the user calls it by; None: any that it has.
+    pub fn pin(
+        &self,
+        file: FileId,
+        place: Option<Place>,
+        priority: u32,
+        recursive: bool,
+    ) -> Result<(), Error> {
+        self.follow_names()?;
         let since = seconds(self.inner.world.clock.time());
         let pin = {
             let pins = self.pins();
-            let before = pins.pins.get(&file).copied();
+            let before = pins.pins.get(&file).cloned();
             if before.is_none() && pins.pins.len() >= PINS_MAX {
                 return Err(Error::Failed(format!("there are {PINS_MAX} pins already")));
             }
-            let new = Pin { priority, recursive, since, begun: 0, ended: 0 };
-            before.map_or(new, |before| Pin { priority, recursive, ..before })
+            let new = Pin { priority, recursive, since, begun: 0, ended: 0, place: None };
+            let before = before.unwrap_or(new);
+            Pin { priority, recursive, place: place.or(before.place), ..before }
         };
         let mut write = self.inner.tables.write().map_err(error_of)?;
         save_pin(&mut *write, file, &pin).map_err(error_of)?;
         write.commit(Durability::Now).map_err(error_of)?;
-        let mut pins = self.pins();
-        pins.pins.insert(file, pin);
-        pins.due.insert(file, None);
-        pins.full = false;
-        self.inner.keeping.wanted.notify_one();
+        {
+            let mut pins = self.pins();
+            pins.pins.insert(file, pin);
+            pins.due.insert(file, None);
+            pins.full = false;
+        }
+        self.follow_anew();
+        self.inner.keeping.look_at_pins();
         Ok(())
     }
 
     /// Takes a pin away. False: there was none. What was fetched stays until there is need of room.
     pub fn unpin(&self, file: FileId) -> Result<bool, Error> {
+        self.follow_names()?;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         write.delete(PINS, &file.0.to_be_bytes()).map_err(error_of)?;
         write.commit(Durability::Now).map_err(error_of)?;
-        let mut pins = self.pins();
-        let was_there = pins.pins.remove(&file).is_some();
-        // What another pin holds besides bears the mark of one of the two.
-        pins.walk_all();
-        pins.full = false;
-        self.inner.keeping.wanted.notify_one();
+        let was_there = {
+            let mut pins = self.pins();
+            let was_there = pins.pins.remove(&file).is_some();
+            // What another pin holds besides bears the mark of one of the two.
+            pins.walk_all();
+            pins.full = false;
+            was_there
+        };
+        self.follow_anew();
+        self.inner.keeping.look_at_pins();
         Ok(was_there)
+    }
+
+    /// Another file has the name that a pin goes by. None: nothing will have it again.
+    pub(crate) fn move_pin(
+        &self,
+        write: &mut dyn Write,
+        row: &Followed,
+        to: Option<FileId>,
+    ) -> Result<(), StoreError> {
+        let mut pins = self.pins();
+        let Some(pin) = pins.pins.get(&row.file).filter(|pin| pin.place == row.place).cloned()
+        else {
+            return Ok(());
+        };
+        write.delete(PINS, &row.file.0.to_be_bytes())?;
+        pins.pins.remove(&row.file);
+        pins.due.remove(&row.file);
+        let Some(to) = to else { return Ok(()) };
+        let pin = pins.pins.get(&to).map_or_else(|| pin.clone(), |other| both(&pin, other));
+        save_pin(write, to, &pin)?;
+        pins.pins.insert(to, pin);
+        pins.due.insert(to, None);
+        pins.full = false;
+        Ok(())
+    }
+
+    /// Notes the name that a pin goes by from now on.
+    pub(crate) fn name_pin(
+        &self,
+        write: &mut dyn Write,
+        row: &Followed,
+        place: Place,
+    ) -> Result<(), StoreError> {
+        let mut pins = self.pins();
+        match pins.pins.get_mut(&row.file) {
+            Some(pin) if pin.place == row.place => {
+                pin.place = Some(place);
+                save_pin(write, row.file, pin)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Files that were pinned before they had their ids from the replica above.
     pub(crate) fn renumber_pins(&self, anew: &Anew) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let mut pins = self.pins();
-        let moved: Vec<(FileId, FileId, Pin)> = pins
-            .pins
-            .iter()
-            .filter_map(|(file, pin)| Some((*file, anew.id(*file)?, *pin)))
-            .collect();
-        for (old, new, pin) in moved {
-            write.delete(PINS, &old.0.to_be_bytes()).map_err(error_of)?;
-            save_pin(&mut *write, new, &pin).map_err(error_of)?;
-            pins.pins.remove(&old);
+        for (old, mut pin) in std::mem::take(&mut pins.pins) {
+            let new = anew.id(old).unwrap_or(old);
+            let named_anew = pin.place.as_mut().is_some_and(|place| place.renumber(anew));
+            if new != old || named_anew {
+                write.delete(PINS, &old.0.to_be_bytes()).map_err(error_of)?;
+                save_pin(&mut *write, new, &pin).map_err(error_of)?;
+            }
             pins.pins.insert(new, pin);
         }
         pins.walk_all();
@@ -115,6 +171,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Others have changed these.
     pub(crate) fn pins_see(&self, changed: &[Changed]) {
+        self.following_sees(changed);
         let mut pins = self.pins();
         let now = self.inner.world.clock.moment();
         for change in changed {
@@ -127,6 +184,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The same of what was changed here.
     pub(crate) fn pins_see_update(&self, update: &Update) {
+        self.following_sees_in(&update.touches());
         let mut pins = self.pins();
         if !pins.is_empty() {
             let now = self.inner.world.clock.moment();
@@ -136,6 +194,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What is cached may have changed unseen: all that is pinned is looked at.
     pub(crate) fn pins_begin_anew(&self) {
+        self.follow_anew();
         self.pins().walk_all();
         self.inner.keeping.wanted.notify_one();
     }
@@ -192,7 +251,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let Some(mark) = mark.filter(|mark| self.pins().counts(*mark)) else { continue };
             let pin = FileId(mark.pin);
-            let Some(row) = self.pins().pins.get(&pin).copied() else { continue };
+            let Some(row) = self.pins().pins.get(&pin).cloned() else { continue };
             let Some(node) = self.found_pinned(file).await? else { continue };
             if node.kind != Kind::Directory {
                 self.bring_pinned(file).await?;
@@ -208,7 +267,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn walk_next(&self) -> Result<(), Error> {
         let now = self.inner.world.clock.moment();
         let Some(file) = self.pins().next(now) else { return Ok(()) };
-        let Some(mut pin) = self.pins().pins.get(&file).copied() else { return Ok(()) };
+        let Some(mut pin) = self.pins().pins.get(&file).cloned() else { return Ok(()) };
         pin.begun = pin.begun.max(pin.ended).wrapping_add(1);
         let mark = Mark { pin: file.0, walk: pin.begun };
         self.note_walk(file, pin.begun, None, mark)?;

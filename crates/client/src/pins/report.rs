@@ -2,10 +2,10 @@
 //! Never: asks the replica above: what is not known here is told as that.
 
 use super::keep::lacks;
-use super::seconds;
+use super::{Pin, seconds};
 use crate::client::{Client, error_of};
 use crate::failures::of_missing;
-use crate::pending::paths_of;
+use crate::following::{Followed, Of, Whereabouts, whereabouts};
 use crate::presence::Presence;
 use crate::types::Error;
 use model::{FileId, Kind, View};
@@ -53,6 +53,9 @@ pub struct PinShown {
     pub lacking_files: u64,
     pub lacking_bytes: u64,
     pub unknown: u64,
+    /// The file is gone: the pin waits for one of the same name.
+    #[serde(default)]
+    pub removed: bool,
 }
 
 /// A pinned file that is not all here.
@@ -79,26 +82,32 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is pinned, with at most so many files that lack something. Reads the tables, as long as
     /// it takes to walk all that is pinned.
     pub fn pins_report(&self, lacking_max: usize) -> Result<PinsReport, Error> {
+        self.follow_names()?;
         let (mut all, full) = {
             let pins = self.pins();
-            let all: Vec<_> = pins.pins.iter().map(|(file, pin)| (*file, *pin)).collect();
+            let all: Vec<_> = pins.pins.iter().map(|(file, pin)| (*file, pin.clone())).collect();
             (all, pins.full)
         };
         all.sort_by_key(|(file, pin)| (std::cmp::Reverse(pin.priority), pin.since, *file));
         let now = seconds(self.inner.world.clock.time());
         let read = self.inner.tables.read().map_err(error_of)?;
-        let files: Vec<FileId> = all.iter().map(|(file, _)| *file).collect();
-        let paths = paths_of(&Tree::new(&*read, 0), &files)?;
+        let row = |(file, pin): &(FileId, Pin)| Followed {
+            of: Of::Pins,
+            file: *file,
+            place: pin.place.clone(),
+        };
+        let rows: Vec<Followed> = all.iter().map(row).collect();
+        let found = whereabouts(&Tree::new(&*read, 0), &rows)?;
         let cache_bytes_max = self.inner.settings.cache_bytes_max;
         let mut report = PinsReport { full, cache_bytes_max, ..PinsReport::default() };
-        for (file, pin) in all {
-            let path = paths.get(&file).cloned();
+        for ((file, pin), Whereabouts { path, removed }) in all.into_iter().zip(found) {
             let mut shown = PinShown {
                 file: file.0,
                 path: path.clone(),
                 priority: pin.priority,
                 recursive: pin.recursive,
                 age_secs: u64::try_from(now - pin.since).unwrap_or(0),
+                removed,
                 ..PinShown::default()
             };
             let top = (file, path.unwrap_or_default());

@@ -2,7 +2,7 @@
 //! Holds: a name that is remembered is looked at before it is believed; of a file of several names
 //! one counts, unless a policy names the file itself.
 
-use super::{Counts, Policies, Policy, nearest};
+use super::{Counts, Policies, nearest};
 use crate::client::Client;
 use crate::failures::of_missing;
 use crate::types::Error;
@@ -37,10 +37,8 @@ impl Policies {
 
     /// What counts for a file in a directory.
     fn counts(&self, tree: &Tree<'_>, file: FileId, directory: Option<FileId>) -> Counts {
-        let mut upwards: Vec<Policy> = self.policies.get(&file).copied().into_iter().collect();
         let above = self::upwards(tree, directory).filter_map(|above| self.policies.get(&above));
-        upwards.extend(above.copied());
-        nearest(upwards)
+        nearest(self.policies.get(&file).into_iter().chain(above))
     }
 }
 

@@ -98,7 +98,7 @@ mod tests {
             (3, Some(Consistency::Manual)),
             (4, None),
         ] {
-            let policy = Policy { consistency, ask_above: Some(9), since: 0 };
+            let policy = Policy { consistency, ask_above: Some(9), since: 0, place: None };
             policies.policies.insert(FileId(file), policy);
         }
         let of = |policies: &Policies, mode| {

@@ -3,13 +3,13 @@
 use super::{Consistency, Counts, POLICIES, POLICIES_MAX, Policy, encode};
 use crate::client::{Client, error_of, failed};
 use crate::failures::of_missing;
+use crate::following::{Followed, Of, Place, Whereabouts, whereabouts};
 use crate::pending::paths_of;
 use crate::types::{Error, Step};
 use model::FileId;
 use protocol::Upstream;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use store::{Containers, Durability};
+use store::{Containers, Durability, StoreError, Write};
 use volume::partial::Tree;
 
 /// What counts for one file, or what is said of it.
@@ -22,6 +22,9 @@ pub struct PolicyShown {
     pub consistency: Option<Consistency>,
     /// Seconds. None: as above it. 0: whatever it takes is fetched.
     pub ask_above: Option<u32>,
+    /// The file is gone: the policy waits for one of the same name.
+    #[serde(default)]
+    pub removed: bool,
 }
 
 /// A file that shows as it was.
@@ -54,30 +57,45 @@ pub struct PolicyReport {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Which version of a file, or of all below a directory, is good enough on this machine. None:
     /// as above it. That it is so is on the disk when this returns.
+    ///
+    /// `place`: the name that the user calls it by; None: any that it has.
     pub fn set_consistency(
         &self,
         file: FileId,
+        place: Option<Place>,
         consistency: Option<Consistency>,
     ) -> Result<(), Error> {
-        self.set_policy(file, |policy| policy.consistency = consistency)
+        self.set_policy(file, place, |policy| policy.consistency = consistency)
     }
 
     /// Contents that take more seconds to come are not fetched unasked. None: as above; 0: they
     /// are.
-    pub fn set_ask_above(&self, file: FileId, secs: Option<u32>) -> Result<(), Error> {
-        self.set_policy(file, |policy| policy.ask_above = secs)
+    pub fn set_ask_above(
+        &self,
+        file: FileId,
+        place: Option<Place>,
+        secs: Option<u32>,
+    ) -> Result<(), Error> {
+        self.set_policy(file, place, |policy| policy.ask_above = secs)
     }
 
-    fn set_policy(&self, file: FileId, set: impl FnOnce(&mut Policy)) -> Result<(), Error> {
+    fn set_policy(
+        &self,
+        file: FileId,
+        place: Option<Place>,
+        set: impl FnOnce(&mut Policy),
+    ) -> Result<(), Error> {
+        self.follow_names()?;
         let mut policy = {
             let policies = self.policies();
-            let before = policies.policies.get(&file).copied();
+            let before = policies.policies.get(&file).cloned();
             if before.is_none() && policies.policies.len() >= POLICIES_MAX {
                 return Err(Error::Failed(format!("there are {POLICIES_MAX} policies already")));
             }
             before.unwrap_or_default()
         };
         set(&mut policy);
+        policy.place = place.or(policy.place);
         policy.since = self.inner.world.clock.time().secs;
         let says_something = policy.consistency.is_some() || policy.ask_above.is_some();
         let mut write = self.inner.tables.write().map_err(error_of)?;
@@ -88,17 +106,68 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         .map_err(error_of)?;
         write.commit(Durability::Now).map_err(error_of)?;
-        let mut policies = self.policies();
-        match says_something {
-            true => drop(policies.policies.insert(file, policy)),
-            false => drop(policies.policies.remove(&file)),
+        {
+            let mut policies = self.policies();
+            match says_something {
+                true => drop(policies.policies.insert(file, policy)),
+                false => drop(policies.policies.remove(&file)),
+            }
         }
-        let is_any = !policies.policies.is_empty();
+        self.follow_anew();
+        self.policies_moved();
+        Ok(())
+    }
+
+    /// Others files than before have policies.
+    pub(crate) fn policies_moved(&self) {
+        let is_any = !self.policies().policies.is_empty();
         self.inner.keeping.choosing.is_any.store(is_any, std::sync::atomic::Ordering::Release);
-        drop(policies);
         self.patience_changed();
         self.inner.keeping.choosing.look();
+    }
+
+    /// Another file has the name that a policy goes by. None: nothing will have it again.
+    pub(crate) fn move_policy(
+        &self,
+        write: &mut dyn Write,
+        row: &Followed,
+        to: Option<FileId>,
+    ) -> Result<(), StoreError> {
+        let mut policies = self.policies();
+        let as_it_was = |policy: &&Policy| policy.place == row.place;
+        let Some(policy) = policies.policies.get(&row.file).filter(as_it_was).cloned() else {
+            return Ok(());
+        };
+        write.delete(POLICIES, &row.file.0.to_be_bytes())?;
+        policies.policies.remove(&row.file);
+        let Some(to) = to else { return Ok(()) };
+        // What was said by this name counts, and else what was said of the file that has taken it.
+        let other = policies.policies.get(&to).cloned().unwrap_or_default();
+        let policy = Policy {
+            consistency: policy.consistency.or(other.consistency),
+            ask_above: policy.ask_above.or(other.ask_above),
+            ..policy
+        };
+        write.put(POLICIES, &to.0.to_be_bytes(), &encode(&policy))?;
+        policies.policies.insert(to, policy);
         Ok(())
+    }
+
+    /// Notes the name that a policy goes by from now on.
+    pub(crate) fn name_policy(
+        &self,
+        write: &mut dyn Write,
+        row: &Followed,
+        place: Place,
+    ) -> Result<(), StoreError> {
+        let mut policies = self.policies();
+        match policies.policies.get_mut(&row.file) {
+            Some(policy) if policy.place == row.place => {
+                policy.place = Some(place);
+                write.put(POLICIES, &row.file.0.to_be_bytes(), &encode(policy))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What counts for a file or directory.
@@ -106,25 +175,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let read = self.inner.tables.read().map_err(error_of)?;
         let Counts { consistency, ask_above } = self.counts_for(&*read, file)?;
         let ask_above = Some(ask_above.unwrap_or(0));
-        Ok(PolicyShown { file: file.0, path: None, consistency: Some(consistency), ask_above })
+        let consistency = Some(consistency);
+        Ok(PolicyShown { file: file.0, consistency, ask_above, ..PolicyShown::default() })
     }
 
     /// All policies, and what is not current under them.
     pub fn policy_report(&self) -> Result<PolicyReport, Error> {
+        self.follow_names()?;
         let (all, stale, wanted, cramped) = {
             let now = self.policies();
             (now.policies.clone(), now.stale.clone(), now.wanted.clone(), now.cramped.clone())
         };
         let read = self.inner.tables.read().map_err(error_of)?;
         let tree = Tree::new(&*read, 0);
-        let files: Vec<FileId> = all.keys().chain(stale.keys()).copied().collect();
+        let files: Vec<FileId> = stale.keys().copied().collect();
         let paths = paths_of(&tree, &files)?;
         let counts = self.what_counts(&*read, &stale.keys().copied().collect())?;
         let now = self.inner.world.clock.time().secs;
         let mut report = PolicyReport::default();
-        for (file, Policy { consistency, ask_above, .. }) in all {
-            let path = paths.get(&file).cloned();
-            report.policies.push(PolicyShown { file: file.0, path, consistency, ask_above });
+        let row = |(file, policy): (&FileId, &Policy)| Followed {
+            of: Of::Policies,
+            file: *file,
+            place: policy.place.clone(),
+        };
+        let found = whereabouts(&tree, &all.iter().map(row).collect::<Vec<_>>())?;
+        for ((file, policy), Whereabouts { path, removed }) in all.into_iter().zip(found) {
+            let Policy { consistency, ask_above, .. } = policy;
+            report.policies.push(PolicyShown {
+                file: file.0,
+                path,
+                consistency,
+                ask_above,
+                removed,
+            });
         }
         for (file, stale) in stale {
             let newer = match stale.entry() {
@@ -211,12 +294,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn renumber_policies(&self, anew: &crate::renumber::Anew) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let mut policies = self.policies();
-        let moved: BTreeMap<FileId, FileId> =
-            policies.policies.keys().filter_map(|file| Some((*file, anew.id(*file)?))).collect();
-        for (old, new) in moved {
-            let Some(policy) = policies.policies.remove(&old) else { continue };
-            write.delete(POLICIES, &old.0.to_be_bytes()).map_err(error_of)?;
-            write.put(POLICIES, &new.0.to_be_bytes(), &encode(&policy)).map_err(error_of)?;
+        for (old, mut policy) in std::mem::take(&mut policies.policies) {
+            let new = anew.id(old).unwrap_or(old);
+            let named_anew = policy.place.as_mut().is_some_and(|place| place.renumber(anew));
+            if new != old || named_anew {
+                write.delete(POLICIES, &old.0.to_be_bytes()).map_err(error_of)?;
+                write.put(POLICIES, &new.0.to_be_bytes(), &encode(&policy)).map_err(error_of)?;
+            }
             policies.policies.insert(new, policy);
         }
         write.commit(Durability::Now).map_err(error_of)

@@ -30,14 +30,14 @@ impl Actor {
         let chance = &self.chance;
         let recursive = chance.below(2) == 0;
         let (what, outcome) = match chance.below(9) {
-            0..2 => ("pins", client.pin(file, chance.below(3) as u32, recursive)),
+            0..2 => ("pins", client.pin(file, None, chance.below(3) as u32, recursive)),
             2 => ("unpins", client.unpin(file).map(drop)),
             3 => {
                 let secs = chance.below(BOUND_SECS_MAX) as u32;
-                ("bounds", client.set_consistency(file, Some(Consistency::Bounded(secs))))
+                ("bounds", client.set_consistency(file, None, Some(Consistency::Bounded(secs))))
             }
-            4 => ("keeps", client.set_consistency(file, Some(Consistency::Manual))),
-            5 => ("lets go of", client.set_consistency(file, None)),
+            4 => ("keeps", client.set_consistency(file, None, Some(Consistency::Manual))),
+            5 => ("lets go of", client.set_consistency(file, None, None)),
             6 => ("refreshes", client.refresh(file, recursive).map(drop)),
             7 => ("pauses over", client.pause(true)),
             _ => ("goes on with", client.pause(false)),
@@ -63,7 +63,7 @@ impl Actor {
         let client = self.client()?;
         client.pause(false).map_err(failed)?;
         for policy in client.policy_report().map_err(failed)?.policies {
-            client.set_consistency(FileId(policy.file), None).map_err(failed)?;
+            client.set_consistency(FileId(policy.file), None, None).map_err(failed)?;
         }
         Ok(())
     }
