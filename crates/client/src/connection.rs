@@ -1,6 +1,7 @@
 //! What is known of the session with the replica above, the lease, and the mode.
 
 use crate::budget::Purse;
+use crate::carried::Memory;
 use crate::meta::Meta;
 use crate::mode::Choice;
 use crate::types::WantedMode;
@@ -63,6 +64,8 @@ pub(crate) struct Connection {
     /// Nothing that nobody waits for goes over the link.
     pub paused: bool,
     pub purse: Purse,
+    /// What the link carried when that was last measured.
+    pub memory: Memory,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -121,6 +124,7 @@ impl Connection {
             full: false,
             paused: meta.paused == Some(true),
             purse: Purse::new(budget, meta.spent),
+            memory: Memory::of_earlier(meta.carried),
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

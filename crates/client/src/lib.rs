@@ -14,6 +14,7 @@ mod away;
 mod base;
 mod beyond;
 mod budget;
+mod carried;
 mod client;
 mod company;
 mod connection;

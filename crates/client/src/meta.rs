@@ -1,6 +1,7 @@
 //! What a client knows of itself and of its volume. One row; layout: docs/FORMATS.md.
 
 use crate::budget::Spent;
+use crate::carried::Carried;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
 use protocol::{Access, Cutter};
@@ -66,6 +67,9 @@ pub struct Meta {
     /// What has gone over the link this month.
     #[n(15)]
     pub spent: Option<Spent>,
+    /// What the link carried when that was last measured.
+    #[n(16)]
+    pub carried: Option<Carried>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -117,6 +121,7 @@ impl Default for Meta {
             allowance: None,
             paused: None,
             spent: None,
+            carried: None,
         }
     }
 }
@@ -211,6 +216,7 @@ mod tests {
             allowance: None,
             paused: None,
             spent: None,
+            carried: None,
         }
     }
 
@@ -245,6 +251,14 @@ mod tests {
         let meta = Meta { may_leave, lost, ..Meta::default() };
         let end = [0x82, 9, 7, 0x84, 5, 9, 0xf5, 0x81, 4];
         assert!(meta.encode().ends_with(&end), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
+    fn what_the_link_carried_is_in_the_row() {
+        let carried = Some(Carried { rate_down: 300, round_trip: 9 });
+        let meta = Meta { carried, ..Meta::default() };
+        assert!(meta.encode().ends_with(&[0x82, 0x19, 1, 0x2c, 9]), "{:x?}", meta.encode());
         assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
     }
 

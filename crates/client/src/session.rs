@@ -392,6 +392,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
             self.note_spent();
+            self.note_carried();
             self.choose_mode();
             self.look_at_link();
             self.acknowledge_company();

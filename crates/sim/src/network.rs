@@ -62,6 +62,13 @@ impl Conditions {
         lost_in_thousand: 30,
         bytes_a_second: Some(60_000),
     };
+
+    /// A packet keeps a slow line busy for a while.
+    fn packet_takes(&self) -> Duration {
+        const PACKET_BYTES: u64 = 1_200;
+        let rate = self.bytes_a_second.unwrap_or(u64::MAX).max(1);
+        Duration::from_micros(PACKET_BYTES.saturating_mul(1_000_000) / rate)
+    }
 }
 
 /// Which line: one for each client, from 0.
@@ -115,6 +122,8 @@ struct Line<S: Service> {
     silence: Option<Duration>,
     driver: Option<AbortHandle>,
     traffic: Traffic,
+    /// What had come down before the session began.
+    came_before: u64,
     /// As if it had been in use all the time, and when that was last looked at.
     counts: LinkCounts,
     counted_at: Moment,
@@ -149,6 +158,7 @@ impl<S: Service> Network<S> {
             silence: None,
             driver: None,
             traffic: Traffic::default(),
+            came_before: 0,
             counts: LinkCounts::default(),
             counted_at: now,
             busy: [now, now],

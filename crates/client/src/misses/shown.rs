@@ -52,7 +52,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.misses().files.iter().map(|(file, miss)| (*file, miss.clone())).collect();
         files.sort_by_key(|(file, miss)| (std::cmp::Reverse(miss.last), *file));
         let now = self.inner.world.clock.time().secs;
-        let link = self.inner.upstream.quality();
+        let link = self.link_remembered();
         let read = self.inner.tables.read().map_err(error_of)?;
         let tree = Tree::new(&*read, 0);
         let named: Vec<FileId> = files.iter().map(|(file, _)| *file).collect();

@@ -119,7 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             report.pins.push(shown);
         }
         report.lacking_more -= report.lacking.len() as u64;
-        let link = self.inner.upstream.quality();
+        let link = self.link_remembered();
         report.lasts_secs = lasts(report.lacking_bytes, link.likely_down(), link.round_trip);
         Ok(report)
     }

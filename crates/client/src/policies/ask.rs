@@ -44,7 +44,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let row = Presence::load(&*read, file).map_err(failed)?;
         let lacking = lacks(&node, row.as_ref());
         drop(read);
-        let link = self.inner.upstream.quality();
+        let link = self.link_remembered();
         match takes_long(lacking, self.waited_for(), &link, limit) {
             Some(secs) => {
                 self.note_missed(file, Some(secs));

@@ -88,14 +88,14 @@ impl<S: Service> Upstream for SimUpstream<S> {
         if line.connection.is_none() {
             return LinkQuality::default();
         }
-        let least = line.conditions.delay * 2;
+        let least = line.conditions.delay * 2 + line.conditions.packet_takes();
         LinkQuality {
             connected: true,
             round_trip: Some(least + line.conditions.jitter),
             round_trip_age: Some(Duration::ZERO),
             round_trip_min: Some(least),
             rate_up: line.conditions.bytes_a_second,
-            rate_down: line.conditions.bytes_a_second,
+            rate_down: line.conditions.bytes_a_second.filter(|_| line.tells_rate()),
             round_trip_lately: Some(least),
             limit_up: None,
             limit_down: None,
@@ -108,7 +108,17 @@ impl<S: Service> Upstream for SimUpstream<S> {
     }
 }
 
+/// Before so much has come over a session, nobody knows at what rate it comes.
+const TELLS_RATE_BYTES: u64 = 2_400;
+
 impl<S: Service> Line<S> {
+    fn tells_rate(&self) -> bool {
+        // Over a line as slow as that, the handshake alone takes a second.
+        let is_slow = self.conditions.bytes_a_second.is_some_and(|rate| rate < TELLS_RATE_BYTES);
+        let came = self.traffic.wire_received.saturating_sub(self.came_before);
+        is_slow || came >= TELLS_RATE_BYTES
+    }
+
     /// Counts what a link like this would have carried since the last look.
     fn count(&mut self, now: Moment) {
         const PACKETS_A_SECOND: u64 = 1_000;
@@ -261,8 +271,10 @@ impl<S: Service> Driver<S> {
         Some(match admitted {
             Ok(session) => {
                 let connection = Arc::new(Connection::new(wire, session));
-                state.lines[self.line].connection = Some(connection.clone());
-                state.lines[self.line].turned_away = None;
+                let line = &mut state.lines[self.line];
+                line.connection = Some(connection.clone());
+                line.turned_away = None;
+                line.came_before = line.traffic.wire_received;
                 Ok(connection)
             }
             Err(away) => Err(away.to_string()),
