@@ -52,6 +52,7 @@ fn below_alone(mut log: PendingLog, below: &Path, files_max: usize) -> PendingLo
     log.files.retain(|file| is_meant(&file.path));
     log.updates = log.files.iter().map(|file| file.updates).sum::<u64>() + log.files_more;
     log.bytes = log.files.iter().map(|file| file.bytes).sum();
+    log.sent = log.files.iter().map(|file| file.sent).sum();
     log.files_more += log.files.len().saturating_sub(files_max) as u64;
     log.files.truncate(files_max);
     log
@@ -68,6 +69,7 @@ mod tests {
             path: path.map(str::to_owned),
             updates: 2,
             bytes: 10,
+            sent: 0,
             oldest_secs: 0,
             newest: String::new(),
             on_its_way: false,

@@ -29,6 +29,9 @@ pub struct PendingLog {
     pub updates: u64,
     /// Of contents, before anything is spared.
     pub bytes: u64,
+    /// Of those, what the server has already.
+    #[serde(default)]
+    pub sent: u64,
     /// Why nothing of it leaves just now.
     pub held_back: Option<HeldBack>,
     /// Bytes a second, as they went up the link lately.
@@ -44,6 +47,9 @@ pub struct PendingFile {
     pub updates: u64,
     /// Of the contents that are stored.
     pub bytes: u64,
+    /// Of those, what the server has already.
+    #[serde(default)]
+    pub sent: u64,
     /// How long ago the oldest of its updates was made.
     pub oldest_secs: u64,
     /// The newest of them, in words.
@@ -148,7 +154,8 @@ impl Gathering {
         }
     }
 
-    fn add(&mut self, update: &Update, on_its_way: bool) {
+    /// `sent`: None: nothing of it has left.
+    fn add(&mut self, update: &Update, sent: Option<u64>) {
         let file = subject(update);
         let at = match self.by_file.get(&file) {
             Some(at) => *at,
@@ -165,6 +172,7 @@ impl Gathering {
                         path: None,
                         updates: 0,
                         bytes: 0,
+                        sent: 0,
                         oldest_secs,
                         newest: String::new(),
                         on_its_way: false,
@@ -179,7 +187,8 @@ impl Gathering {
         }
         let told = &mut self.files[at].1;
         told.updates += 1;
-        told.on_its_way |= on_its_way;
+        told.on_its_way |= sent.is_some();
+        told.sent = told.sent.saturating_add(sent.unwrap_or(0));
         told.newest = describe(update);
         if let Change::Store { contents, .. } = &update.change {
             told.bytes = told.bytes.saturating_add(contents.size);
@@ -239,7 +248,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn pending_log(&self, of: Option<FileId>, files_max: usize) -> Result<PendingLog, Error> {
         let now = self.inner.world.clock.time().secs;
         let (mut gathering, mut from) = (Gathering::new(files_max, now), 0);
-        let (mut updates, mut bytes) = (0, 0);
+        let (mut updates, mut bytes, mut sent) = (0, 0, 0);
         loop {
             let core = self.core();
             let page = core.log.pending_from(from, PAGE_UPDATES)?;
@@ -253,7 +262,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if let Change::Store { contents, .. } = &update.change {
                     bytes += contents.size;
                 }
-                gathering.add(update, core.log.is_submitted(update.stamp.number));
+                let number = update.stamp.number;
+                let here = core.plans.ways.sent(number);
+                sent += here;
+                let has_left = here > 0 || core.log.is_submitted(number);
+                gathering.add(update, has_left.then_some(here));
             }
         }
         let Gathering { files, more, names, .. } = gathering;
@@ -269,6 +282,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files_more: more.len() as u64,
             updates,
             bytes,
+            sent,
             held_back: self.held_back().filter(|_| updates > 0),
             rate_up: self.inner.upstream.quality().likely_up(),
         })
@@ -330,19 +344,20 @@ mod tests {
     #[test]
     fn updates_are_told_by_file_with_the_age_of_the_oldest() {
         let mut gathering = Gathering::new(2, NOW);
-        gathering.add(&store(1, 50, 7, 10), true);
-        gathering.add(&store(2, 40, 8, 1), false);
-        gathering.add(&store(3, 30, 7, 20), false);
-        gathering.add(&store(4, 20, 9, 5), false);
-        gathering.add(&store(5, 10, 9, 5), false);
+        gathering.add(&store(1, 50, 7, 10), Some(4));
+        gathering.add(&store(2, 40, 8, 1), None);
+        gathering.add(&store(3, 30, 7, 20), None);
+        gathering.add(&store(4, 20, 9, 5), None);
+        gathering.add(&store(5, 10, 9, 5), None);
         let told: Vec<_> = gathering
             .files
             .iter()
             .map(|(file, told)| {
-                (file.0, told.updates, told.bytes, told.oldest_secs, told.on_its_way)
+                let on_its_way = told.on_its_way.then_some(told.sent);
+                (file.0, told.updates, told.bytes, told.oldest_secs, on_its_way)
             })
             .collect();
-        assert_eq!(told, [(7, 2, 30, 50, true), (8, 1, 1, 40, false)]);
+        assert_eq!(told, [(7, 2, 30, 50, Some(4)), (8, 1, 1, 40, None)]);
         assert_eq!(gathering.more.len(), 1, "one file more, whatever is pending of it");
     }
 

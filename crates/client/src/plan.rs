@@ -4,6 +4,7 @@
 //! From: LBFS, "Update protocol".
 
 mod kept;
+mod ways;
 
 pub(crate) use kept::Plans;
 

@@ -32,7 +32,7 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// After a failure of the link's, and after one that the next try does not meet.
 pub(crate) const SHORT_PAUSE: Duration = Duration::from_millis(20);
 /// With so many missing chunks in an answer there may be more.
-const MISSING_TOLD_MAX: usize = 10_000;
+pub(crate) const MISSING_TOLD_MAX: usize = 10_000;
 /// Refusals that nobody asked for are forgotten beyond so many.
 pub(crate) const REFUSALS_MAX: usize = 10_000;
 
@@ -378,6 +378,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.time();
         for (update, _) in judged {
             core.plans.remove(update.stamp.number);
+            core.plans.ways.remove(update.stamp.number);
             self.inner.counters.judged.note(update.at, now, ahead);
         }
     }

@@ -106,6 +106,14 @@ fn a_part_is_waited_for_while_the_rest_is_still_on_its_way() {
     let told = log(&mount, &[]);
     assert_eq!(paths(&told), ["then/large"], "{told:#}");
     run(&mut e2e::world::farfs(&["wait", "--until", "logged", &then])).succeeds();
+    // It takes 16 s, and every few of them some of it has come.
+    let mut seen = std::collections::BTreeSet::new();
+    eventually(SOON, "one sees it come", || {
+        let told = log(&mount, &[]);
+        seen.extend(told["sent"].as_u64().filter(|sent| (1..600_000).contains(sent)));
+        assert!(told["sent"].as_u64() <= told["bytes"].as_u64(), "{told:#}");
+        seen.len() >= 2
+    });
     run(&mut e2e::world::farfs(&["wait", "--timeout", "50s", &first, &then])).succeeds();
     assert_eq!(mount.pending(), 0);
 }

@@ -27,7 +27,11 @@ pub fn log(log: &PendingLog) -> String {
 pub fn left(log: &PendingLog) -> String {
     let mut text =
         format!("{}, {} of contents", count(log.updates, "update"), show_size(log.bytes));
-    let secs = log.rate_up.filter(|rate| *rate > 0).map(|rate| log.bytes / rate);
+    if log.sent > 0 {
+        let _ = write!(text, " ({} of it sent)", show_size(log.sent));
+    }
+    let left = log.bytes.saturating_sub(log.sent);
+    let secs = log.rate_up.filter(|rate| *rate > 0).map(|rate| left / rate);
     if let Some(secs) = secs.filter(|secs| *secs > 0 && log.held_back.is_none()) {
         // Most contents travel as less than they are.
         let _ = write!(text, ", at most about {} of the link", show_secs(secs));
@@ -47,7 +51,11 @@ fn line(file: &PendingFile) -> String {
         1 => String::new(),
         updates => format!(", {updates} updates"),
     };
-    let way = if file.on_its_way { ", on its way" } else { "" };
+    let way = match (file.on_its_way, file.sent) {
+        (false, _) => String::new(),
+        (true, 0) => ", on its way".into(),
+        (true, sent) => format!(", on its way ({} of it sent)", show_size(sent)),
+    };
     let age = show_secs(file.oldest_secs);
     format!("  {size:>10}  {age:>6}  {path}: {newest}{more}{way}\n")
 }
@@ -63,6 +71,7 @@ mod tests {
             path: Some("notes/report.txt".into()),
             updates: 2,
             bytes: 2048,
+            sent: 0,
             oldest_secs: 5,
             newest: "r3.9 contents of 2048 bytes stored".into(),
             on_its_way: true,
@@ -76,6 +85,7 @@ mod tests {
             files_more: 3,
             updates: 6,
             bytes: 2048,
+            sent: 0,
             held_back: None,
             rate_up: Some(1024),
         };
@@ -89,7 +99,15 @@ mod tests {
         );
         assert!(lines[2].contains("(file 7, which has no name)"), "{text}");
         assert!(lines[3].contains("and 3 files"), "{text}");
-        pending.held_back = Some(HeldBack::Paused);
+        pending.sent = 1024;
+        pending.files[0].sent = 1024;
+        let text = log(&pending);
+        let lines: Vec<_> = text.lines().collect();
+        let left =
+            "6 updates, 2.0 KiB of contents (1.0 KiB of it sent), at most about 1 s of the link";
+        assert_eq!(lines[0], left);
+        assert!(lines[1].ends_with("on its way (1.0 KiB of it sent)"), "{text}");
+        (pending.sent, pending.held_back) = (0, Some(HeldBack::Paused));
         let text = log(&pending);
         assert!(text.starts_with("6 updates, 2.0 KiB of contents; nothing leaves:"), "{text}");
         assert!(text.contains("farfs resume"), "{text}");

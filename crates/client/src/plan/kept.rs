@@ -3,6 +3,7 @@
 //! chunks meanwhile is not lost, and it does not come back for a store that is pending no more.
 
 use super::Plan;
+use super::ways::Ways;
 use crate::files::Images;
 use model::ChunkName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ pub(crate) struct Plans {
     /// Loans so far.
     loans: u64,
     bytes: usize,
+    pub ways: Ways,
 }
 
 /// A plan that somebody works with, without holding up whoever looks at the others.
@@ -162,6 +164,7 @@ impl Plans {
         {
             self.lent.remove(&first);
         }
+        self.ways.forget_before(oldest);
     }
 
     pub fn clear(&mut self) {

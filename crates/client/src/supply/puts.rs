@@ -5,12 +5,12 @@ use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::mode;
 use crate::pace::PUT_FOR;
-use crate::parcel::Parcel;
+use crate::parcel::{Parcel, coded_bytes};
 use crate::portions::carried;
-use crate::replay_log::{Setback, pack_all};
+use crate::replay_log::{MISSING_TOLD_MAX, Setback, pack_all};
 use crate::types::Error;
 use chunks::pack;
-use model::{ChunkName, Update};
+use model::{Change, ChunkName, Update};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,6 +74,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let looked_up =
             self.off_the_runtime(move || Ok(client.look_up_missing(&of, &lacking))).await;
         looked_up.map_err(error_of)??;
+        self.begin_way(&updates, &missing);
         self.ask_what_is_above(&updates, &missing).await?;
         let mut at = 0;
         let mut under_way = JoinSet::new();
@@ -125,6 +126,31 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.off_the_runtime(work).await
     }
 
+    /// Notes how much of these updates the replica above has: all but the missing chunks.
+    fn begin_way(&self, updates: &[Update], missing: &[ChunkName]) {
+        let more = missing.len() >= MISSING_TOLD_MAX;
+        let mut core = self.core();
+        for update in updates {
+            let (number, change) = (update.stamp.number, &update.change);
+            let Change::Store { contents, .. } = change else { continue };
+            let lacking = core.plans.get(number).map(|plan| plan.lacking_bytes(missing, more));
+            if let Some(lacking) = lacking {
+                core.plans.ways.begin(number, contents.size, lacking);
+            }
+        }
+    }
+
+    fn note_way(&self, parcel: &Parcel) {
+        let plain = parcel.chunks_of.iter().zip(&parcel.chunks);
+        let plain = plain.map(|((number, _), chunk)| (*number, chunk.len() as u64));
+        let coded = parcel.coded_of.iter().zip(&parcel.deltas);
+        let coded = coded.map(|((number, _), delta)| (*number, coded_bytes(delta)));
+        let mut core = self.core();
+        for (number, bytes) in plain.chain(coded) {
+            core.plans.ways.came(number, bytes);
+        }
+    }
+
     async fn put_parcel(self, parcel: Parcel, class: Class) -> Result<(), Setback> {
         let rate = self.inner.upstream.quality().rate_up;
         let payload = pack_all(&parcel.chunks, rate).unwrap_or_else(|| pack(&[]));
@@ -133,6 +159,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(Response::Stored { useless, .. }) => {
                 self.note_useless(useless.as_ref());
                 self.note_arrived(&parcel, useless.as_ref());
+                self.note_way(&parcel);
                 self.inner.full.kept();
                 Ok(())
             }
