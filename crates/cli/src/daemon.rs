@@ -16,6 +16,7 @@ use client::{Client, Settings, Stop, Stores};
 use link::{Identity, RemoteConfig};
 use model::FileId;
 use mount::{MountOptions, Mounted};
+use protocol::past::Found;
 use protocol::{Class, Request, Status, Unreachable, Upstream};
 use sd_notify::NotifyState;
 use std::path::Path;
@@ -386,6 +387,11 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.volume.hurry();
             shared.uplink.nudge();
             Ok(Reply::Done)
+        }
+        Question::ConflictsTold => {
+            let told = shared.volume.conflicts_told()?;
+            let written = |(ago, told)| (ago, past::Written::of(&Found::Conflicts(told)));
+            Ok(Reply::Told(told.map(written)))
         }
         Question::LookBack { asks } => {
             let found = shared.volume.look_back(asks.read()?).await.map_err(looked_back)?;

@@ -10,7 +10,7 @@ use crate::wishes::ModeName;
 use anyhow::Result;
 use client::{Explanation, MissShown, PendingLog, PinsReport, PolicyReport, PolicyShown};
 use protocol::Status;
-use protocol::past::{Found, Past};
+use protocol::past::{ConflictInfo, Found, Past};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -52,6 +52,8 @@ pub enum Question {
     Visible,
     /// Tries to connect now, and to send what the server had no room for.
     Hurry,
+    /// The conflicts as they were last told.
+    ConflictsTold,
     /// Something of earlier states.
     LookBack {
         asks: Written,
@@ -68,6 +70,8 @@ pub enum Reply {
     Status(Box<Status>),
     Explanation(Box<Explanation>),
     Found(Written),
+    /// The same, so many seconds ago.
+    Told(Option<(u64, Written)>),
     Log(Box<PendingLog>),
     Pins(Box<PinsReport>),
     Left(Option<u64>),
@@ -196,6 +200,18 @@ pub fn policies(mount: &Entry) -> Result<PolicyReport> {
 pub fn look_back(mount: &Entry, past: &Past) -> Result<Found> {
     match ask(mount, &Question::look_back(past))? {
         Reply::Found(found) => found.read(),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// The conflicts as they were last told, and how many seconds ago.
+pub fn conflicts_told(mount: &Entry) -> Result<Option<(u64, Vec<ConflictInfo>)>> {
+    match ask(mount, &Question::ConflictsTold)? {
+        Reply::Told(None) => Ok(None),
+        Reply::Told(Some((ago, found))) => match found.read()? {
+            Found::Conflicts(told) => Ok(Some((ago, told.conflicts))),
+            _ => Err(unexpected(mount)),
+        },
         _ => Err(unexpected(mount)),
     }
 }

@@ -74,6 +74,7 @@ mod status;
 mod supply;
 mod times_set;
 mod together;
+mod told;
 mod trash;
 mod types;
 mod undo;

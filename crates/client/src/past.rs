@@ -34,7 +34,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 _ => self.ask(Class::Interactive, request).await,
             };
             match asked {
-                Ok(Response::Past(found)) => return Ok(found),
+                Ok(Response::Past(found)) => {
+                    self.note_told(&past, &found)?;
+                    return Ok(found);
+                }
                 Ok(other) => return Err(unexpected("looking back", &other)),
                 Err(Error::Retry) => self.attached().await?,
                 Err(error) => return Err(error),

@@ -51,6 +51,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_early(),
             self.run_giving(),
             self.run_locks(),
+            self.run_told(),
         );
     }
 

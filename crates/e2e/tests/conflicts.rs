@@ -329,3 +329,26 @@ fn of_two_modes_one_is_chosen_and_the_choice_is_taken_back() {
     does("keep-both").succeeds();
     assert_eq!(mode(&scene.ada), 0o755);
 }
+
+#[test]
+fn without_a_link_the_list_is_as_it_was_last_told() {
+    let scene = Scene::new("one by ada\n", "one by bob\n");
+    // His change has met hers, and he has not asked for the list.
+    let ask_bob = |more: &[&str]| run(&mut scene.bob.farfs("conflicts", more));
+    run(&mut scene.ada.farfs("mode", &["disconnected"])).succeeds();
+    let hers = run(&mut scene.ada.farfs("conflicts", &[]));
+    assert_eq!((hers.code, hers.out.as_str()), (Some(3), ""), "{}", hers.err);
+    eventually(SOON, "he is told by himself", || {
+        run(&mut scene.bob.farfs("mode", &["disconnected"])).succeeds();
+        let told = ask_bob(&[]).out.contains("plan.txt");
+        run(&mut scene.bob.farfs("mode", &["partial"])).succeeds();
+        std::thread::sleep(2 * SECOND);
+        told
+    });
+    run(&mut scene.bob.farfs("mode", &["disconnected"])).succeeds();
+    let told = ask_bob(&["--json"]);
+    assert_eq!(told.code, Some(3), "{}", told.out);
+    let list: Value = serde_json::from_str(&told.out).unwrap();
+    assert!(list[0]["path"].as_str().unwrap().ends_with("notes/plan.txt"), "{list}");
+    assert!(told.err.contains("the server said") && told.err.contains("ago"), "{}", told.err);
+}

@@ -4,11 +4,13 @@ use crate::config;
 use crate::conflicts::{self, Listed, Merging, Place, Which};
 use crate::data::MAIN_VOLUME;
 use crate::exit::{self, Exit, fail};
+use crate::mounts::Entry;
 use crate::output;
 use crate::past::Asked;
-use crate::units;
+use crate::{questions, units};
 use anyhow::Result;
 use clap::Subcommand;
+use protocol::past::ConflictInfo;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use std::time::Duration;
 ///
 /// Two changed the same without knowing of each other: what came first at the server has the name
 /// ("theirs"), and what came second lies beside it under a name that says whose it is ("mine"),
-/// wherever this is run. A conflict is listed until it is seen to; until then both versions and what
+/// wherever this is run. Without a link the list is as the server last told it. A conflict is listed until it is seen to; until then both versions and what
 /// they began from are kept.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -223,11 +225,27 @@ impl Conflicts {
 
 impl List {
     fn run(self) -> Result<()> {
-        let asked = match self.data {
-            Some(data) => Asked::Server { data, volume: self.volume },
+        let asked = match &self.data {
+            Some(data) => Asked::Server { data: data.clone(), volume: self.volume.clone() },
             None => Asked::Mount(conflicts::mount(self.mountpoint.as_deref())?),
         };
-        let all = conflicts::all(&asked)?;
+        match (conflicts::all(&asked), &asked) {
+            (Err(error), Asked::Mount(mount)) if exit::code(&error) == Exit::Unreachable => {
+                self.tell_as_it_was(mount, error)
+            }
+            (all, _) => self.tell(&all?),
+        }
+    }
+
+    /// What was last told, and then that it is no more than that.
+    fn tell_as_it_was(&self, mount: &Entry, error: anyhow::Error) -> Result<()> {
+        let Some((ago, all)) = questions::conflicts_told(mount)? else { return Err(error) };
+        self.tell(&all)?;
+        let was = format!("this is what the server said {} ago", units::show_secs(ago));
+        Err(error.context(was))
+    }
+
+    fn tell(&self, all: &[ConflictInfo]) -> Result<()> {
         if self.json {
             return output::json(&all.iter().map(Listed::of).collect::<Vec<_>>());
         }
