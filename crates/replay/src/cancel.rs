@@ -14,11 +14,13 @@
 //! | an extended attribute, and at once another value of it | the latter |
 //! | a rename of a file, and a rename of that | one rename, or none if it goes back |
 
-use model::{Change, FileId, Kind, Name, Update};
+use model::{Change, FileId, Kind, Name, Stamp, Update};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A name in a directory.
 type Place = (FileId, Name);
+/// What a rename or a removal makes go away: a file, and the contents that its writer saw.
+type Doomed = (FileId, Option<Stamp>);
 
 /// What is to be done with a log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +74,7 @@ struct File {
     /// Its names, if it was made by one of them.
     names: BTreeSet<Place>,
     /// What it took the names of by renames.
-    over: Vec<(Place, FileId)>,
+    over: Vec<(Place, Doomed)>,
 }
 
 struct Log<'a> {
@@ -119,7 +121,8 @@ impl Log<'_> {
             Change::Rename { exchange: true, file, over, .. } => self.odd(at, file, over),
             Change::Rename { whiteout: Some(_), file, over, .. } => self.odd(at, file, over),
             Change::Rename { file, over, .. } if over == Some(file) => self.odd(at, file, over),
-            Change::Rename { from, from_name, to, to_name, file, over, .. } => {
+            Change::Rename { from, from_name, to, to_name, file, over, expects, .. } => {
+                let over = over.map(|over| (over, expects));
                 self.rename(at, file, over, ((from, from_name), (to, to_name)));
             }
             Change::SetAttributes { file, .. } => {
@@ -159,25 +162,26 @@ impl Log<'_> {
         self.cancel_all(file, at);
         match before {
             None => self.cancel(at),
-            Some(other) => {
+            Some((other, expects)) => {
                 let update = self.update(at).clone();
                 let (parent, name) = place.clone();
-                let change = Change::Unlink { parent, name, file: other, expects: None };
+                let change = Change::Unlink { parent, name, file: other, expects };
                 self.rewrite(at, Update { change, ..update });
                 self.file(other).updates.push(at);
             }
         }
     }
 
-    fn rename(&mut self, at: usize, file: FileId, over: Option<FileId>, way: (Place, Place)) {
+    fn rename(&mut self, at: usize, file: FileId, over: Option<Doomed>, way: (Place, Place)) {
         let (from, to) = way;
         let mut over = over;
-        if let Some(replaced) = over {
+        if let Some((replaced, _)) = over {
             self.removed.insert(replaced, at);
             let gone = self.file(replaced);
             gone.names.remove(&to);
             // Renamed over another name of itself, nothing would be done.
-            match self.gone(replaced, &to, at).filter(|before| *before != Some(file)) {
+            let is_itself = |before: &Option<Doomed>| before.is_some_and(|(it, _)| it == file);
+            match self.gone(replaced, &to, at).filter(|before| !is_itself(before)) {
                 Some(before) => {
                     self.cancel_all(replaced, at);
                     self.rewrite_rename(at, &from, before);
@@ -190,7 +194,7 @@ impl Log<'_> {
                     stays.odd = true;
                 }
             }
-            if let Some(before) = over.filter(|before| *before != replaced) {
+            if let Some((before, _)) = over.filter(|(before, _)| *before != replaced) {
                 self.file(before).updates.push(at);
             }
         }
@@ -209,7 +213,7 @@ impl Log<'_> {
 
     /// A file has lost its last name at `place` by the update `at`: what had that name before it, if
     /// all that was done to the file may be cancelled. None: it may not.
-    fn gone(&self, file: FileId, place: &Place, at: usize) -> Option<Option<FileId>> {
+    fn gone(&self, file: FileId, place: &Place, at: usize) -> Option<Option<Doomed>> {
         let gone = self.files.get(&file)?;
         let may = |at: &usize| self.may[*at];
         let is_free = gone.made.is_some()
@@ -266,13 +270,13 @@ impl Log<'_> {
         self.rewritten.insert(at, update);
     }
 
-    fn rewrite_rename(&mut self, at: usize, from: &Place, over: Option<FileId>) {
+    fn rewrite_rename(&mut self, at: usize, from: &Place, doomed: Option<Doomed>) {
         let mut update = self.update(at).clone();
-        if let Change::Rename { from: directory, from_name, over: replaced, .. } =
-            &mut update.change
+        if let Change::Rename { from: directory, from_name, over, expects, .. } = &mut update.change
         {
             (*directory, *from_name) = from.clone();
-            *replaced = over;
+            *over = doomed.map(|(file, _)| file);
+            *expects = doomed.and_then(|(_, expects)| expects);
         }
         self.rewrite(at, update);
     }
@@ -283,7 +287,7 @@ impl Log<'_> {
         &mut self,
         at: usize,
         file: FileId,
-        over: Option<FileId>,
+        over: Option<Doomed>,
         (from, to): (&Place, &Place),
     ) -> bool {
         let Some(before) = self.last_of(file).filter(|before| self.may_both(*before, at)) else {

@@ -35,6 +35,26 @@ impl View for Tree {
 }
 
 impl Tree {
+    /// What whoever makes a file go away has seen of it.
+    pub(crate) fn seen(&self, file: FileId) -> Option<Stamp> {
+        let node = self.nodes.get(&file).filter(|node| node.kind == Kind::File);
+        node.map(|node| node.contents_stamp)
+    }
+
+    /// Whether an update that makes a file go away finds the contents that it expects, or others of
+    /// the same writer's.
+    pub(crate) fn finds(&self, update: &Update) -> bool {
+        match &update.change {
+            Change::Rename { over: Some(file), expects, .. }
+            | Change::Unlink { file, expects, .. } => {
+                let seen = self.seen(*file);
+                let is_own = |seen: Stamp| seen.replica == update.stamp.replica;
+                *expects == seen || seen.is_some_and(is_own)
+            }
+            _ => true,
+        }
+    }
+
     /// False: the update meets what it did not expect.
     pub fn take(&mut self, update: &Update) -> bool {
         let Ok(Ok(Effects { nodes, entries })) = judge(update, self) else { return false };
@@ -199,7 +219,8 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
         4 => Change::Link { parent, name: free, file: entry?.1 },
         5..=6 => {
             let ((parent, name), file) = entry?;
-            Change::Unlink { parent, name, file, expects: None }
+            let expects = tree.seen(file);
+            Change::Unlink { parent, name, file, expects }
         }
         7..=9 => {
             let ((from, from_name), file) = entry?;
@@ -214,7 +235,7 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
                 over,
                 exchange,
                 whiteout: None,
-                expects: None,
+                expects: over.and_then(|over| tree.seen(over)),
             }
         }
         10 => {

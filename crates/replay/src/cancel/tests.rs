@@ -138,6 +138,7 @@ proptest! {
         let kept = left_of(&pending, |number| !on_their_way.contains(&number));
         let mut after = base;
         for update in &kept {
+            prop_assert!(after.finds(update), "{}\nof {}\nfor {}", told(std::slice::from_ref(update)), told(&kept), told(&pending));
             prop_assert!(after.take(update), "{}\nof {}\nfor {}", told(std::slice::from_ref(update)), told(&kept), told(&pending));
         }
         prop_assert_eq!(after.settled(), tree.settled(), "{}\nfor {}", told(&kept), told(&pending));
