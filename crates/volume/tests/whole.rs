@@ -520,7 +520,14 @@ fn contents_that_are_held_by_their_stamp_stay() {
     let view = Whole::now(&*read, VOLUME);
     assert_eq!(view.contents(file, stored).unwrap().unwrap().0.size, 5);
     assert_eq!(view.contents(file, Stamp::new(ReplicaId(1), 1)).unwrap(), None);
-    assert_eq!(view.node_version(file).unwrap(), None);
+    // Whose they were is known, and that the file is gone.
+    assert_eq!(view.node(file).unwrap(), None);
+    let gone = view.node_version(file).unwrap().unwrap();
+    let before = view.node_before(file, gone.seq).unwrap().unwrap();
+    assert_eq!(before.contents_stamp, stored);
+    prune_all(&tables, &Holds { contents: BTreeSet::new(), ..holds }, 2);
+    let read = tables.read().unwrap();
+    assert_eq!(Whole::now(&*read, VOLUME).node_version(file).unwrap(), None);
 }
 
 /// Makes a file, stores its contents and removes it.

@@ -8,7 +8,7 @@
 use super::error::{Error, Result};
 use super::record::{ContentsRecord, EntryRecord, Head, NodeRecord, decode, encode};
 use super::{VolumeId, Whole, keys, table};
-use model::{Contents, FileId, Seq, Stamp};
+use model::{Contents, FileId, Node, Seq, Stamp};
 use std::collections::BTreeSet;
 use store::{Read, Row, Write};
 
@@ -23,7 +23,8 @@ pub struct Holds {
     pub log_floor: Seq,
     /// Single positions before the floors at which everything is held.
     pub pins: BTreeSet<Seq>,
-    /// Contents that are held by their stamp, whenever they were current.
+    /// Contents that are held by their stamp, whenever they were current, and the attributes of their
+    /// file at that time.
     pub contents: BTreeSet<(FileId, Stamp)>,
 }
 
@@ -32,10 +33,12 @@ pub struct Holds {
 pub struct Version {
     pub since: Seq,
     pub gone: bool,
+    /// It has contents that are held.
+    pub is_held: bool,
 }
 
-/// Which versions of one key are needed: those that were current at a held position, and of these
-/// not the absence that nothing comes before, which reads the same without its row. `next` is the
+/// Which versions of one key are needed: those that were current at a held position or have held
+/// contents, and of these not the absence that nothing comes before, which reads the same without its row. `next` is the
 /// version after the last of these, `follows` says that one before the first stays.
 pub fn needed(versions: &[Version], next: Option<Seq>, follows: bool, holds: &Holds) -> Vec<bool> {
     let mut follows = follows;
@@ -44,7 +47,7 @@ pub fn needed(versions: &[Version], next: Option<Seq>, follows: bool, holds: &Ho
         let until = versions.get(index + 1).map(|after| after.since).or(next);
         let current = until.is_none_or(|until| {
             until > holds.floor || holds.pins.range(version.since..until).next().is_some()
-        });
+        }) || version.is_held;
         // An absence after the floor is what tells that there was something at the floor.
         let says = !version.gone || follows || version.since > holds.floor;
         needed.push(current && says);
@@ -168,7 +171,7 @@ fn versions_unneeded(
         let next = next.map(|(key, _)| seq_of(volume, key)).transpose()?;
         let versions = rows[begin..end]
             .iter()
-            .map(|(key, value)| version(volume, nodes, key, value))
+            .map(|(key, value)| version(volume, nodes, (key, value), holds))
             .collect::<Result<Vec<_>>>()?;
         let name = if nodes { table::NODES } else { table::ENTRIES };
         // Only a walk that began in the midst of a key's versions has some before it.
@@ -181,14 +184,22 @@ fn versions_unneeded(
     Ok(unneeded)
 }
 
-fn version(volume: VolumeId, nodes: bool, key: &[u8], value: &[u8]) -> Result<Version> {
+fn version(
+    volume: VolumeId,
+    nodes: bool,
+    (key, value): (&[u8], &[u8]),
+    holds: &Holds,
+) -> Result<Version> {
     let place = || format!("a version of {volume} that may be old");
-    let gone = if nodes {
-        decode::<NodeRecord>(place, value)?.node.is_none()
+    let (gone, is_held) = if nodes {
+        let file = keys::file_in(key).ok_or_else(|| bad_key(place()))?;
+        let node = decode::<NodeRecord>(place, value)?.node;
+        let is_held = |node: &Node| holds.contents.contains(&(file, node.contents_stamp));
+        (node.is_none(), node.as_ref().is_some_and(is_held))
     } else {
-        decode::<EntryRecord>(place, value)?.file.is_none()
+        (decode::<EntryRecord>(place, value)?.file.is_none(), false)
     };
-    Ok(Version { since: seq_of(volume, key)?, gone })
+    Ok(Version { since: seq_of(volume, key)?, gone, is_held })
 }
 
 fn contents_unneeded(
@@ -251,14 +262,17 @@ mod tests {
     proptest! {
         #[test]
         fn prop_what_is_held_reads_the_same_and_nothing_else_stays(
-            kinds in prop::collection::vec(any::<bool>(), 1..12),
+            kinds in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), 1..12),
             floor in 0u64..30,
             pins in prop::collection::btree_set(0u64..30, 0..4),
         ) {
             let versions: Vec<Version> = kinds
                 .iter()
                 .enumerate()
-                .map(|(i, gone)| Version { since: Seq(2 * i as u64 + 1), gone: *gone })
+                .map(|(i, (gone, held))| {
+                    let since = Seq(2 * i as u64 + 1);
+                    Version { since, gone: *gone, is_held: *held && !*gone }
+                })
                 .collect();
             let pins: BTreeSet<Seq> =
                 pins.into_iter().filter(|pin| *pin < floor).map(Seq).collect();
@@ -274,8 +288,9 @@ mod tests {
             for seq in held() {
                 prop_assert_eq!(at(&kept, seq), at(&versions, seq));
             }
-            // Every version that is there and stays is current at a held position.
-            for version in kept.iter().filter(|version| !version.gone) {
+            prop_assert!(versions.iter().zip(&needed).all(|(it, needed)| *needed || !it.is_held));
+            // Every other version that is there and stays is current at a held position.
+            for version in kept.iter().filter(|version| !version.gone && !version.is_held) {
                 prop_assert!(held().any(|seq| at(&versions, seq) == Some(version.since)));
             }
         }
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_long_gone_leaves_nothing() {
-        let version = |since, gone| Version { since: Seq(since), gone };
+        let version = |since, gone| Version { since: Seq(since), gone, is_held: false };
         let versions = [version(1, false), version(5, true)];
         let holds = |floor| Holds { floor: Seq(floor), ..Holds::default() };
         assert_eq!(needed(&versions, None, false, &holds(4)), [true, true]);
