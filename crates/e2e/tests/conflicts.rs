@@ -120,6 +120,70 @@ fn what_two_changed_in_different_lines_is_shown_and_merged() {
     assert_eq!(again.code, Some(7), "{}", again.err);
 }
 
+/// As most editors save.
+fn save_by_rename(text: &'static str) -> impl FnOnce(&Path) {
+    move |file| {
+        let beside = file.with_extension("new");
+        fs::write(&beside, text).unwrap();
+        fs::rename(&beside, file).unwrap();
+    }
+}
+
+#[test]
+fn what_two_saved_by_rename_is_merged_upon_what_both_began_from() {
+    let (one, four) = ("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let in_place = |text: &'static str| move |file: &Path| fs::write(file, text).unwrap();
+    let twice = |file: &Path| {
+        save_by_rename("one\ntwo\nthree\nf\n")(file);
+        save_by_rename(four)(file);
+    };
+    let scenes = [
+        Scene::of(save_by_rename(one), save_by_rename(four)),
+        Scene::of(in_place(one), save_by_rename(four)),
+        Scene::of(save_by_rename(one), in_place(four)),
+        Scene::of(save_by_rename(one), twice),
+    ];
+    for scene in scenes {
+        let listed = scene.listed();
+        assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(listed[0]["base_bytes"], BASE.len(), "{listed}");
+        let shown = scene.does("show", &[]).succeeds();
+        assert!(shown.contains("plan.txt@v"), "{shown}");
+        scene.does("merge", &[]).succeeds();
+        scene.settled("ONE\ntwo\nthree\nFOUR\n");
+    }
+}
+
+#[test]
+fn who_saves_by_rename_again_and_again_without_a_link_meets_nobody_who_changed_nothing() {
+    let saves = |file: &Path| {
+        for text in ["1\n", "2\n", "3\n"] {
+            save_by_rename(text)(file);
+        }
+    };
+    Scene::of(|_| (), saves).settled("3\n");
+    let removes = |file: &Path| {
+        saves(file);
+        fs::remove_file(file).unwrap();
+        fs::write(file, "4\n").unwrap();
+    };
+    Scene::of(|_| (), removes).settled("4\n");
+}
+
+#[test]
+fn what_lies_beside_may_be_edited_before_both_are_merged() {
+    let scene = Scene::of(
+        save_by_rename("ONE\ntwo\nthree\nfour\n"),
+        save_by_rename("one\ntwo\nthree\n4\n"),
+    );
+    let aside = scene.listed()[0]["aside"].as_str().unwrap().to_owned();
+    save_by_rename("one\ntwo\nthree\nFOUR\n")(&scene.bob.path(&aside));
+    run(&mut scene.bob.farfs("wait", &[])).succeeds();
+    assert_eq!(scene.listed()[0]["aside"], aside.as_str());
+    scene.does("merge", &[]).succeeds();
+    scene.settled("ONE\ntwo\nthree\nFOUR\n");
+}
+
 #[test]
 fn what_two_changed_in_the_same_line_is_merged_by_a_program_or_between_marks() {
     let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "eins\ntwo\nthree\nfour\n");

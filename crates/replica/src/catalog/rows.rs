@@ -185,6 +185,7 @@ mod tests {
             seq: Some(Seq(7)),
             settings: None,
             claim: None,
+            base_file: None,
         };
         let golden = [
             hex(&encode(&volume)),

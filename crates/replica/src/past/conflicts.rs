@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::origin::Inner;
 use crate::take::{self, Claimed, Conflict, Settled, conflicts_after, settled_after, settled_of};
 use crate::volumes::Volume;
-use model::{ACL_ACCESS, FileId, Name, Node, Seq, Stamp, Time, View};
+use model::{ACL_ACCESS, FileId, Kind, Name, Node, Seq, Stamp, Time, View};
 use protocol::Range;
 use protocol::past::{
     BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Conflicts, Found,
@@ -181,15 +181,12 @@ pub(super) fn base(
         return Ok(Found::Not(NotFound::NoConflict(number)));
     };
     let word = conflict.name.to_string();
-    let kept = match (conflict.base, conflict.settings.is_none()) {
-        (Some(base), true) => version_with(&view, conflict.file, base)?,
-        _ => None,
-    };
-    let Some((_, node)) = kept else { return Ok(Found::Not(NotFound::Pruned(word))) };
+    let kept = base_of(&view, &conflict)?;
+    let Some((file, _, node)) = kept else { return Ok(Found::Not(NotFound::Pruned(word))) };
     if !may_read(&node, uid, gid) {
         return Ok(Found::Not(NotFound::NotYours(word)));
     }
-    let Some((contents, _)) = view.contents(conflict.file, node.contents_stamp)? else {
+    let Some((contents, _)) = view.contents(file, node.contents_stamp)? else {
         return Ok(Found::Not(NotFound::Pruned(word)));
     };
     let length = contents.size.saturating_sub(offset).min(BASE_BYTES_MAX);
@@ -245,16 +242,13 @@ fn values_bytes(conflict: &Conflict) -> usize {
 fn info(view: &Whole<'_>, number: u64, conflict: Conflict, now: Time) -> Result<ConflictInfo> {
     let path = path_of(view, &conflict)?;
     let aside = match &conflict.aside {
-        Some((file, _, _)) => names_of(view, *file)?,
+        Some((file, directory, name)) => aside_of(view, *file, *directory, name)?,
         None => None,
     };
-    let kept = match conflict.base {
-        Some(base) if conflict.settings.is_none() => version_with(view, conflict.file, base)?,
-        _ => None,
-    };
-    let base_since = kept.as_ref().map(|(since, _)| *since);
+    let kept = base_of(view, &conflict)?;
+    let base_since = kept.as_ref().map(|(_, since, _)| *since);
     let base_looks = match kept {
-        Some((_, node)) => Some(looks(view, conflict.file, &node)?),
+        Some((file, _, node)) => Some(looks(view, file, &node)?),
         None => None,
     };
     let Conflict { clash, device, at, update, found, base, settings, claim, .. } = conflict;
@@ -303,6 +297,32 @@ fn names_of(view: &Whole<'_>, file: FileId) -> Result<Option<Vec<Name>>> {
     }
     names.reverse();
     Ok(Some(names))
+}
+
+/// Where what came second is by now: under any name of its, or, where it has none any more, what was
+/// put in its place.
+fn aside_of(
+    view: &Whole<'_>,
+    file: FileId,
+    directory: FileId,
+    name: &Name,
+) -> Result<Option<Vec<Name>>> {
+    if let Some(names) = names_of(view, file)? {
+        return Ok(Some(names));
+    }
+    match view.entry(directory, name)? {
+        Some(_) => beside(view, directory, name),
+        None => Ok(None),
+    }
+}
+
+/// What both sides of a conflict about contents began from: the file, the version, and how it was.
+fn base_of(view: &Whole<'_>, conflict: &Conflict) -> Result<Option<(FileId, Seq, Node)>> {
+    let Some((file, base)) = conflict.began_from().filter(|_| conflict.settings.is_none()) else {
+        return Ok(None);
+    };
+    let kept = version_with(view, file, base)?.filter(|(_, node)| node.kind == Kind::File);
+    Ok(kept.map(|(since, node)| (file, since, node)))
 }
 
 /// A version of a file that had the contents of a stamp.

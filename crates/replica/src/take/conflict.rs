@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use minicbor::{Decode, Encode};
-use model::{FileId, Name, Seq, Stamp, Time};
+use model::{Change, FileId, Name, Seq, Stamp, Time};
 pub use protocol::past::Clash;
 use protocol::past::Setting;
 use std::collections::BTreeSet;
@@ -62,6 +62,26 @@ pub struct Conflict {
     pub settings: Option<Vec<Setting>>,
     #[n(12)]
     pub claim: Option<Claimed>,
+    /// The file that had the contents of `base`, where that was another one: both took its name.
+    #[n(13)]
+    pub base_file: Option<FileId>,
+}
+
+impl Conflict {
+    /// What both began from: a file, and the stamp of its contents.
+    pub fn began_from(&self) -> Option<(FileId, Stamp)> {
+        self.base.map(|base| (self.base_file.unwrap_or(self.file), base))
+    }
+}
+
+/// Whoever saves by rename began from what the name meant: that file, and the contents that he saw.
+pub(super) fn began_from(change: &Change) -> Option<(FileId, Stamp)> {
+    match change {
+        Change::Rename { over: Some(over), expects: Some(expects), exchange: false, .. } => {
+            Some((*over, *expects))
+        }
+        _ => None,
+    }
 }
 
 /// Somebody is about to see to it.
@@ -263,6 +283,7 @@ pub(crate) fn contents_of_conflicts(
                 // No contents were kept beside any.
                 continue;
             }
+            contents.extend(conflict.began_from());
             let stamps = [Some(conflict.update), conflict.found, conflict.base];
             let files = [Some(conflict.file), conflict.aside.map(|(file, _, _)| file)];
             for file in files.into_iter().flatten() {

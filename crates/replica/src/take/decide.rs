@@ -6,7 +6,7 @@
 //! From: DESIGN, "Conflicts".
 
 use super::aside::{Mark, free_name, nearest};
-use super::conflict::{Clash, Conflict};
+use super::conflict::{Clash, Conflict, began_from};
 use super::redirect::Redirect;
 use super::revive::{not_done, revive};
 use super::settings;
@@ -164,6 +164,7 @@ fn beside(
 ) -> Result<Decision> {
     let free = free_name(&desk.view(), to, name, mark(desk, update))?;
     let mut change = update.change.clone();
+    let (base_file, base) = began_from(&update.change).unzip();
     let file = match &mut change {
         Change::Make { parent, name, file, .. } | Change::Link { parent, name, file } => {
             (*parent, *name) = (to, free.clone());
@@ -189,7 +190,7 @@ fn beside(
     let later = Redirect::Name { file, directory, name: name.clone(), to: (to, free) };
     Ok(Decision::Keep(Box::new(Kept {
         effects,
-        conflict: Conflict { found, aside: Some(aside), ..conflict },
+        conflict: Conflict { found, aside: Some(aside), base, base_file, ..conflict },
         redirects: vec![later],
     })))
 }
@@ -463,6 +464,7 @@ pub(super) fn conflict(
         seq: None::<Seq>,
         settings: None,
         claim: None,
+        base_file: None,
     }
 }
 

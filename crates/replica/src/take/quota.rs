@@ -63,5 +63,6 @@ pub(super) fn overrun(view: &Whole<'_>, update: &Update) -> Result<Conflict> {
         seq: None::<Seq>,
         settings: None,
         claim: None,
+        base_file: None,
     })
 }

@@ -1,7 +1,10 @@
 //! The store over time: versions that are pruned, chunks in the trash and out of it, space.
 
-use crate::party::{Device, EPOCH_SECS, LEASE, Party, all_chunks, noise, store_of, unlink_of};
-use model::{Contents, FileId, Kind, Stamp};
+use crate::party::{
+    Device, EPOCH_SECS, LEASE, Party, all_chunks, noise, rename_over, store_of, unlink_of,
+};
+use model::{Change, Contents, FileId, Kind, Stamp};
+use protocol::past::{Found, Past};
 use protocol::{Cutter, Range, Refusal, Request, Response, Verdict};
 use replica::{Freed, Limits, Wish};
 use std::collections::BTreeMap;
@@ -134,6 +137,34 @@ async fn the_base_and_both_sides_of_a_conflict_stay() {
     let ada = party.rejoin(&ada).await;
     assert!(reads(&ada, file, base, 4).await.is_ok());
     assert!(reads(&ada, file, adas, 5).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_two_saves_by_rename_began_from_stays_though_it_has_no_name() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    let (file, base) = ada.write_new(ROOT, "a", "base").await;
+    let mut bob = party.join("bob").await;
+    let mut verdicts = Vec::new();
+    for (device, text) in [(&mut ada, "ada's"), (&mut bob, "bob's")] {
+        let (new, _) = device.write_new(ROOT, text, text).await;
+        let mut saves = rename_over((ROOT, text), (ROOT, "a"), new, Some(file));
+        if let Change::Rename { expects, .. } = &mut saves {
+            *expects = Some(base);
+        }
+        verdicts.push(device.replay(saves).await);
+    }
+    assert!(matches!(verdicts[..], [Verdict::Taken(_), Verdict::KeptAside { .. }]));
+    for _ in 0..3 {
+        collect(&party, EVERYTHING).await;
+        party.world.clock.sleep(KEPT * 2).await;
+    }
+    let conflict = party.origin.conflicts("v", 10).unwrap().remove(0);
+    assert_eq!(conflict.began_from(), Some((file, base)));
+    let ada = party.rejoin(&ada).await;
+    let asked = Past::Base { number: 1, offset: 0, uid: 0, gid: 0 };
+    let answer = ada.ask(Request::Past(asked)).await;
+    assert_eq!(answer, Response::Past(Found::Base(b"base".to_vec().into())));
 }
 
 #[tokio::test(start_paused = true)]
