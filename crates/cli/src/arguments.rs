@@ -2,8 +2,8 @@
 
 use crate::commands::{
     check, completions, conflicts, device, explain, gc, history, invite, limit, log, man, metrics,
-    misses, mode, mount, mount_farfs, pause, pin, policy, restore, serve, snapshot, status, umount,
-    volume, wait,
+    misses, mode, mount, mount_farfs, pause, pin, policy, restore, salvage, serve, snapshot,
+    status, umount, volume, wait,
 };
 use crate::{background, exit};
 use anyhow::Result;
@@ -64,6 +64,7 @@ enum Command {
     Conflicts(conflicts::Conflicts),
     Gc(gc::Gc),
     Check(check::Check),
+    Salvage(salvage::Salvage),
     Completions(completions::Completions),
     Man(man::Man),
     /// What `farfs mount` starts.
@@ -106,6 +107,7 @@ impl Arguments {
             Command::Conflicts(command) => command.run(),
             Command::Gc(command) => command.run(),
             Command::Check(command) => command.run(),
+            Command::Salvage(command) => command.run(),
             Command::Completions(command) => command.run(table()),
             Command::Man(command) => command.run(table()),
             Command::Daemon { .. } => background::child(),

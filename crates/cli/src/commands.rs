@@ -20,6 +20,7 @@ pub mod pause;
 pub mod pin;
 pub mod policy;
 pub mod restore;
+pub mod salvage;
 pub mod serve;
 pub mod snapshot;
 pub mod status;

@@ -159,11 +159,12 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let world = World::real();
     let had_key = state.device_key().exists();
     let identity = Identity::load_or_create(&state.device_key())?;
+    let shown = state.directory.display().to_string();
     let damage = || {
         format!(
-            "cannot use the state directory {}; what was changed here and not yet sent is in it: \
-             keep a copy, then mount with another --state and a new invitation",
-            state.directory.display()
+            "cannot use the state directory {shown}; what was changed here and not yet sent is in it: \
+             `farfs salvage {shown} OUT` copies it out; then mount with another --state and a new \
+             invitation"
         )
     };
     let stores = || -> Result<Stores<DirectoryContainers>> {

@@ -191,7 +191,7 @@ pub fn is_new(directory: &Path) -> bool {
 
 pub const SERVER: &str = "server.toml";
 const KEY: &str = "device.pem";
-const TABLES: &str = "tables.redb";
+pub const TABLES: &str = "tables.redb";
 /// What the mount says, where there is no journal.
 const LOG: &str = "farfs.log";
 

@@ -66,6 +66,7 @@ mod replay_log;
 mod reserved;
 mod room;
 mod rows;
+mod salvage;
 mod seek;
 mod session;
 mod set_back;
@@ -100,6 +101,7 @@ pub use needs::complete;
 pub use pending::{HeldBack, PendingFile, PendingLog};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
+pub use salvage::{Unsent, unsent};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,

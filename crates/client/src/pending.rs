@@ -207,7 +207,7 @@ pub(crate) fn paths_of(
 }
 
 /// Where each file is, by what is known of names; of directories on the way `look` is asked.
-fn paths(
+pub(crate) fn paths(
     files: &[FileId],
     mut names: BTreeMap<FileId, (FileId, Name)>,
     mut look: impl FnMut(&BTreeSet<FileId>) -> Result<BTreeMap<FileId, (FileId, Name)>, Error>,

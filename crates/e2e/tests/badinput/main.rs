@@ -10,6 +10,7 @@ mod arguments;
 mod damage;
 mod full;
 mod peers;
+mod salvage;
 mod small;
 
 use e2e::Ran;

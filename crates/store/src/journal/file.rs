@@ -339,7 +339,7 @@ pub(super) fn read_segment(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|source| files::failed(path, source))
 }
 
-pub(super) const SALVAGE: &str = "keep a copy of the directory, and salvage what is whole";
+pub(super) const SALVAGE: &str = "what is whole can still be had of it: keep the directory";
 
 fn damaged(path: &Path, offset: usize) -> StoreError {
     files::damaged(path, offset as u64, format!("a record is not what was written; {SALVAGE}"))

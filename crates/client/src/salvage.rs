@@ -1,0 +1,196 @@
+//! What can still be had of a state directory whose log is damaged: the contents that were not yet
+//! sent, under the names that they had.
+//! Holds: nothing of the directory is changed.
+
+use crate::client::error_of;
+use crate::meta::Meta;
+use crate::pending::paths;
+use crate::presence::Presence;
+use crate::types::Error;
+use model::{Change, FileId, Name};
+use std::collections::{BTreeMap, BTreeSet};
+use store::container::Key;
+use store::{Containers, Read};
+use update_log::Record;
+use volume::partial::Tree;
+
+/// A file of which something had not been sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    pub file: FileId,
+    /// From the root of the volume. None: it has no name any more, or none that can be found.
+    pub path: Option<String>,
+    /// Where its contents are. None: they are not there.
+    pub key: Option<Key>,
+    /// Some of it is as it is at the server, and not here.
+    pub is_part: bool,
+}
+
+/// What the records that are whole say of files with contents that were not sent.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    files: BTreeSet<FileId>,
+    names: BTreeMap<FileId, (FileId, Name)>,
+    generations: BTreeMap<FileId, u32>,
+    parts: BTreeSet<FileId>,
+}
+
+/// `is_settled`: whether the server has judged the update of this number.
+fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
+    let cancelled: BTreeSet<u64> = records.iter().filter_map(cancelled).collect();
+    let mut said = Said::default();
+    for record in records {
+        match record {
+            Record::Update(update) => {
+                let number = update.stamp.number;
+                said.name(&update.change);
+                if is_settled(number) || cancelled.contains(&number) {
+                    continue;
+                }
+                if let Change::Store { file, .. } = update.change {
+                    said.files.insert(file);
+                }
+            }
+            Record::Opened { file, generation, .. } => {
+                said.files.insert(*file);
+                said.generations.insert(*file, *generation);
+                said.parts.remove(file);
+            }
+            Record::OpenedPart { file, generation, .. } => {
+                said.files.insert(*file);
+                said.generations.insert(*file, *generation);
+                said.parts.insert(*file);
+            }
+            _ => {}
+        }
+    }
+    said
+}
+
+fn cancelled(record: &Record) -> Option<u64> {
+    match record {
+        Record::Cancelled { number } => Some(*number),
+        _ => None,
+    }
+}
+
+impl Said {
+    fn name(&mut self, change: &Change) {
+        match change {
+            Change::Make { parent, name, file, .. } | Change::Link { parent, name, file } => {
+                self.names.insert(*file, (*parent, name.clone()));
+            }
+            Change::Rename { to, to_name, file, .. } => {
+                self.names.insert(*file, (*to, to_name.clone()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The files of which something had not been sent, by the records of a log that are whole. `read`:
+/// the tables, if they can be read.
+pub fn unsent<C: Containers>(
+    read: Option<&dyn Read>,
+    records: &[Vec<u8>],
+    containers: &C,
+) -> Result<Vec<Unsent>, Error> {
+    let records: Vec<Record> = records.iter().filter_map(|it| Record::decode(it).ok()).collect();
+    let meta = read.and_then(|read| Meta::load(read).ok()).unwrap_or_default();
+    let ahead = |number| meta.passed.as_ref().is_some_and(|passed| passed.contains(&number));
+    let said = said(&records, |number| number <= meta.settled || ahead(number));
+    let files: Vec<FileId> = said.files.iter().copied().collect();
+    let paths = paths(&files, said.names, |files| {
+        let names = read.and_then(|read| Tree::new(read, 0).names_of(files).ok());
+        Ok(names.unwrap_or_default())
+    })?;
+    let mut all = Vec::new();
+    for file in files {
+        let row = read.and_then(|read| Presence::load(read, file).ok().flatten());
+        let there = containers.list_of(file.0).map_err(error_of)?;
+        let generation = row.as_ref().map(|row| row.generation);
+        let generation = said.generations.get(&file).copied().or(generation);
+        let key = there.iter().find(|key| Some(key.generation) == generation);
+        let key = key.or(there.iter().max_by_key(|key| key.generation)).copied();
+        let is_part = said.parts.contains(&file) || row.is_some_and(|row| row.ground.is_some());
+        all.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Contents, Kind, ReplicaId, Stamp, Time, Update};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn record(number: u64, change: Change) -> Record {
+        let (stamp, at) = (Stamp::new(ReplicaId(1), number), Time::default());
+        Record::Update(Update { stamp, uid: 0, at, change })
+    }
+
+    fn make(number: u64, file: u64, text: &str) -> Record {
+        let (parent, name, kind) = (FileId::ROOT, name(text), Kind::File);
+        let (target, rdev) = (None, None);
+        let file = FileId(file);
+        let make = Change::Make { parent, name, file, kind, mode: 0, uid: 0, gid: 0, target, rdev };
+        record(number, make)
+    }
+
+    fn store(number: u64, file: u64) -> Record {
+        let (expects, mtime) = (Stamp::default(), Time::default());
+        let contents = Contents::EMPTY;
+        record(number, Change::Store { file: FileId(file), expects, contents, mtime })
+    }
+
+    #[test]
+    fn what_was_stored_and_neither_judged_nor_cancelled_is_unsent() {
+        let records = [
+            make(1, 7, "a"),
+            store(2, 7),
+            store(3, 8),
+            store(4, 9),
+            Record::Cancelled { number: 4 },
+            record(
+                5,
+                Change::Rename {
+                    from: FileId::ROOT,
+                    from_name: name("a"),
+                    to: FileId(3),
+                    to_name: name("b"),
+                    file: FileId(7),
+                    over: None,
+                    exchange: false,
+                    whiteout: None,
+                    expects: None,
+                },
+            ),
+        ];
+        let said = said(&records, |number| number == 3);
+        assert_eq!(said.files, BTreeSet::from([FileId(7)]));
+        assert_eq!(said.names[&FileId(7)], (FileId(3), name("b")));
+    }
+
+    #[test]
+    fn what_was_being_written_is_unsent_and_its_last_container_counts() {
+        let (file, expects) = (FileId(7), Stamp::default());
+        let opened = |generation| Record::Opened { file, generation, expects, uid: 0 };
+        let part = Record::OpenedPart {
+            file,
+            generation: 3,
+            expects,
+            uid: 0,
+            version: expects,
+            contents: Contents::EMPTY,
+            reach: 0,
+            ranges: Vec::new(),
+        };
+        let all = said(&[opened(2), part.clone()], |_| false);
+        assert_eq!((all.files.len(), all.generations[&file], all.parts.len()), (1, 3, 1));
+        let all = said(&[part, opened(4)], |_| false);
+        assert_eq!((all.generations[&file], all.parts.len()), (4, 0));
+    }
+}
