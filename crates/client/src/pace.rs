@@ -2,7 +2,7 @@
 //! From: partially connected operation, 5.1: what nobody waits for must not hold up the rest.
 
 use crate::portions::carried;
-use protocol::LinkQuality;
+use protocol::{LinkQuality, PAYLOAD_BYTES_MAX};
 use std::time::Duration;
 
 /// Contents that go with a batch without being asked for: at least, and at most.
@@ -21,7 +21,16 @@ pub(crate) fn eager_bytes(link: &LinkQuality) -> u64 {
 }
 
 /// How long one message with contents may take at the measured rate; it is one chunk at least.
-pub(crate) const PUT_FOR: Duration = Duration::from_secs(2);
+const PUT_FOR: Duration = Duration::from_secs(1);
+/// A message is this long at least, however slow the link.
+const PUT_BYTES_MIN: u64 = 4 << 10;
+
+/// Bytes of one message with contents.
+pub(crate) fn put_bytes(rate: Option<u64>) -> u64 {
+    let bytes = carried(rate.unwrap_or(PUT_BYTES_MIN), PUT_FOR);
+    bytes.clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64)
+}
+
 /// Who waits while one is sent waits so many times as long as it should take, besides the usual.
 const PATIENCE_TIMES: u64 = 2;
 /// No link is taken to be slower, in bytes a second.
@@ -48,6 +57,14 @@ mod tests {
         assert!(step_within(Some(1_200), 64 << 10, usual) > Duration::from_secs(80));
         assert!(step_within(Some(1 << 30), 64 << 10, usual) < usual + Duration::from_secs(5));
         assert!(step_within(Some(0), 64 << 10, usual) < Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_message_takes_the_link_a_second_and_of_an_unknown_one_it_is_short() {
+        assert_eq!(put_bytes(Some(125_000)), 125_000);
+        assert_eq!(put_bytes(Some(100)), PUT_BYTES_MIN);
+        assert_eq!(put_bytes(None), PUT_BYTES_MIN);
+        assert_eq!(put_bytes(Some(u64::MAX)), PAYLOAD_BYTES_MAX as u64);
     }
 
     fn at(rate_up: Option<u64>, round_trip_ms: u64) -> u64 {

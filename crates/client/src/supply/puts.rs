@@ -4,7 +4,7 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::mode;
-use crate::pace::PUT_FOR;
+use crate::pace::put_bytes;
 use crate::parcel::{Parcel, coded_bytes};
 use crate::portions::carried;
 use crate::replay_log::{MISSING_TOLD_MAX, Setback, pack_all};
@@ -17,9 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Containers, StoreError};
 use tokio::task::JoinSet;
-
-/// A message is this long at least, however slow the link.
-const PUT_BYTES_MIN: u64 = 4 << 10;
 
 /// What is under way takes the link no longer than this; it is one message at least.
 const UNDER_WAY_FOR: Duration = Duration::from_millis(100);
@@ -64,10 +61,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         missing: &[ChunkName],
         class: Class,
     ) -> Result<bool, Setback> {
-        let rate = self.inner.upstream.quality().rate_up.unwrap_or(PUT_BYTES_MIN);
-        let most = carried(rate, PUT_FOR).clamp(PUT_BYTES_MIN, PAYLOAD_BYTES_MAX as u64);
         let mut found_any = false;
-        let mut supply = Supply { most, hopeless: BTreeSet::new() };
+        let mut supply = Supply { most: 0, hopeless: BTreeSet::new() };
         let (updates, missing): (Arc<[Update]>, Arc<[ChunkName]>) =
             (updates.into(), missing.into());
         let (client, of, lacking) = (self.clone(), updates.clone(), missing.clone());
@@ -88,6 +83,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             while bytes_max.is_some() && !under_way.is_empty() {
                 arrived(under_way.join_next().await)?;
             }
+            // A session that has just begun does not know yet what its link carries.
+            let most = put_bytes(self.inner.upstream.quality().rate_up);
             supply.most = self.inner.full.bytes_max().map_or(most, |bytes_max| bytes_max.min(most));
             // The next is put together while others are on their way: on a fast link, or with a
             // slow disk, the one takes as long as the other.
