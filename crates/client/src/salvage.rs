@@ -29,8 +29,13 @@ pub struct Unsent {
 /// What the records that are whole say of files with contents that were not sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
+    /// With contents that were stored and not sent.
     files: BTreeSet<FileId>,
+    /// Written to, and not stored.
+    open: BTreeSet<FileId>,
     names: BTreeMap<FileId, (FileId, Name)>,
+    /// These have lost a name, and were given none since.
+    nameless: BTreeSet<FileId>,
     generations: BTreeMap<FileId, u32>,
     parts: BTreeSet<FileId>,
 }
@@ -44,23 +49,23 @@ fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
             Record::Update(update) => {
                 let number = update.stamp.number;
                 said.name(&update.change);
-                if is_settled(number) || cancelled.contains(&number) {
-                    continue;
-                }
-                if let Change::Store { file, .. } = update.change {
+                let Change::Store { file, .. } = update.change else { continue };
+                said.open.remove(&file);
+                if !is_settled(number) && !cancelled.contains(&number) {
                     said.files.insert(file);
                 }
             }
             Record::Opened { file, generation, .. } => {
-                said.files.insert(*file);
+                said.open.insert(*file);
                 said.generations.insert(*file, *generation);
                 said.parts.remove(file);
             }
             Record::OpenedPart { file, generation, .. } => {
-                said.files.insert(*file);
+                said.open.insert(*file);
                 said.generations.insert(*file, *generation);
                 said.parts.insert(*file);
             }
+            Record::Closed { file } => drop(said.open.remove(file)),
             _ => {}
         }
     }
@@ -78,12 +83,31 @@ impl Said {
     fn name(&mut self, change: &Change) {
         match change {
             Change::Make { parent, name, file, .. } | Change::Link { parent, name, file } => {
-                self.names.insert(*file, (*parent, name.clone()));
+                self.gives(*file, (*parent, name));
             }
-            Change::Rename { to, to_name, file, .. } => {
-                self.names.insert(*file, (*to, to_name.clone()));
+            Change::Unlink { parent, name, file, .. } => self.takes(*file, (*parent, name)),
+            Change::Rename { to, to_name, file, over, exchange: false, .. } => {
+                over.iter().for_each(|over| self.takes(*over, (*to, to_name)));
+                self.gives(*file, (*to, to_name));
+            }
+            Change::Rename { from, from_name, to, to_name, file, over, .. } => {
+                over.iter().for_each(|over| self.gives(*over, (*from, from_name)));
+                self.gives(*file, (*to, to_name));
             }
             _ => {}
+        }
+    }
+
+    fn gives(&mut self, file: FileId, (directory, name): (FileId, &Name)) {
+        self.names.insert(file, (directory, name.clone()));
+        self.nameless.remove(&file);
+    }
+
+    fn takes(&mut self, file: FileId, (directory, name): (FileId, &Name)) {
+        let is_it = |it: &(FileId, Name)| it.0 == directory && it.1 == *name;
+        if self.names.get(&file).is_none_or(is_it) {
+            self.names.remove(&file);
+            self.nameless.insert(file);
         }
     }
 }
@@ -99,7 +123,7 @@ pub fn unsent<C: Containers>(
     let meta = read.and_then(|read| Meta::load(read).ok()).unwrap_or_default();
     let ahead = |number| meta.passed.as_ref().is_some_and(|passed| passed.contains(&number));
     let said = said(&records, |number| number <= meta.settled || ahead(number));
-    let files: Vec<FileId> = said.files.iter().copied().collect();
+    let files: Vec<FileId> = said.files.union(&said.open).copied().collect();
     let paths = paths(&files, said.names, |files| {
         let names = read.and_then(|read| Tree::new(read, 0).names_of(files).ok());
         Ok(names.unwrap_or_default())
@@ -112,6 +136,10 @@ pub fn unsent<C: Containers>(
         let generation = said.generations.get(&file).copied().or(generation);
         let key = there.iter().find(|key| Some(key.generation) == generation);
         let key = key.or(there.iter().max_by_key(|key| key.generation)).copied();
+        // What was removed goes from the cache soon; the record that names it anew may be damaged.
+        if key.is_none() && said.nameless.contains(&file) && !paths.contains_key(&file) {
+            continue;
+        }
         let is_part = said.parts.contains(&file) || row.is_some_and(|row| row.ground.is_some());
         all.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
     }
@@ -175,6 +203,36 @@ mod tests {
     }
 
     #[test]
+    fn what_was_removed_or_replaced_has_no_name() {
+        let unlink = |number, file, text| {
+            let (parent, name, expects) = (FileId::ROOT, name(text), None);
+            record(number, Change::Unlink { parent, name, file: FileId(file), expects })
+        };
+        let link = Change::Link { parent: FileId::ROOT, name: name("c"), file: FileId(8) };
+        let over = Change::Rename {
+            from: FileId::ROOT,
+            from_name: name("b"),
+            to: FileId::ROOT,
+            to_name: name("a"),
+            file: FileId(8),
+            over: Some(FileId(7)),
+            exchange: false,
+            whiteout: None,
+            expects: None,
+        };
+        let mut records = vec![make(1, 7, "a"), make(2, 8, "b"), record(3, over)];
+        let of = |records: &[Record]| {
+            let said = said(records, |_| false);
+            (said.names.keys().map(|file| file.0).collect::<Vec<_>>(), said.nameless.len())
+        };
+        assert_eq!(of(&records), (vec![8], 1));
+        records.extend([record(4, link), unlink(5, 8, "a")]);
+        assert_eq!(of(&records), (vec![8], 1), "it has another");
+        records.push(unlink(6, 8, "c"));
+        assert_eq!(of(&records), (vec![], 2));
+    }
+
+    #[test]
     fn what_was_being_written_is_unsent_and_its_last_container_counts() {
         let (file, expects) = (FileId(7), Stamp::default());
         let opened = |generation| Record::Opened { file, generation, expects, uid: 0 };
@@ -189,8 +247,13 @@ mod tests {
             ranges: Vec::new(),
         };
         let all = said(&[opened(2), part.clone()], |_| false);
-        assert_eq!((all.files.len(), all.generations[&file], all.parts.len()), (1, 3, 1));
+        assert_eq!((all.open.len(), all.generations[&file], all.parts.len()), (1, 3, 1));
         let all = said(&[part, opened(4)], |_| false);
         assert_eq!((all.generations[&file], all.parts.len()), (4, 0));
+        // It was stored and sent, or given up.
+        for ends in [store(9, 7), Record::Closed { file }] {
+            let all = said(&[opened(4), ends], |_| true);
+            assert!(all.open.is_empty() && all.files.is_empty());
+        }
     }
 }

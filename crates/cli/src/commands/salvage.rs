@@ -87,11 +87,11 @@ impl Salvage {
     fn copy(&self, containers: &DirectoryContainers, file: &Unsent) -> Result<String> {
         let found = file.key.map(|key| containers.open(key, false)).transpose()?.flatten();
         let found = found.context("its contents are not there")?;
-        let below = match &file.path {
-            Some(path) => PathBuf::from(path),
-            None => Path::new("unnamed").join(file.file.0.to_string()),
-        };
-        let path = self.out.join(within(&below));
+        let named = file.path.as_ref().map(|path| self.out.join(within(Path::new(path))));
+        // Two may have had one name, one after the other.
+        let named = named.filter(|path| fs::symlink_metadata(path).is_err());
+        let unnamed = || self.out.join("unnamed").join(file.file.0.to_string());
+        let path = named.unwrap_or_else(unnamed);
         let above = path.parent().unwrap_or(&self.out);
         fs::create_dir_all(above).with_context(|| format!("cannot make {}", above.display()))?;
         let bytes =

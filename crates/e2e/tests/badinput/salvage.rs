@@ -36,6 +36,8 @@ fn what_was_not_sent_is_copied_out_of_a_damaged_state_directory() {
         let (from, to) = (format!("trip/draft {number}"), format!("trip/day {number}"));
         fs::rename(mount.path(from), mount.path(to)).unwrap();
     }
+    fs::write(mount.path("trip/new"), text(0)).unwrap();
+    fs::rename(mount.path("trip/new"), mount.path("trip/day 0")).unwrap();
     run(&mut mount.farfs("wait", &["--until", "logged"])).succeeds();
     mount.kill();
     let segment = segment(&mount.state.join("log"));
