@@ -62,13 +62,6 @@ impl Conditions {
         lost_in_thousand: 30,
         bytes_a_second: Some(60_000),
     };
-
-    /// A packet keeps a slow line busy for a while.
-    fn packet_takes(&self) -> Duration {
-        const PACKET_BYTES: u64 = 1_200;
-        let rate = self.bytes_a_second.unwrap_or(u64::MAX).max(1);
-        Duration::from_micros(PACKET_BYTES.saturating_mul(1_000_000) / rate)
-    }
 }
 
 /// Which line: one for each client, from 0.

@@ -450,9 +450,11 @@ fn what_would_take_long_fails_at_once_until_it_is_here_or_allowed() {
         assert_reads(&scene.bob(), "docs/note", 9, 3_000).await;
         let report = scene.bob().misses_report().unwrap();
         let asks = report.iter().map(|miss| (miss.path.as_deref(), miss.size, miss.times));
-        let asks: Vec<_> = asks.collect();
+        let mut asks: Vec<_> = asks.collect();
+        // Both may have been missed in one second.
+        asks.sort_unstable();
         let (film, clip) = (Some("docs/film"), Some("docs/clip"));
-        assert_eq!(asks, [(film, 4_000_000, 1), (clip, 3_000_000, 1)]);
+        assert_eq!(asks, [(clip, 3_000_000, 1), (film, 4_000_000, 1)]);
         assert!(report.iter().all(|miss| miss.asks_secs > Some(20)), "{report:?}");
         // After a new mount nothing is measured yet, and the link is as it was.
         scene.bob.stop(End::Killed, Duration::ZERO);

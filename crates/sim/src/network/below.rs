@@ -88,7 +88,7 @@ impl<S: Service> Upstream for SimUpstream<S> {
         if line.connection.is_none() {
             return LinkQuality::default();
         }
-        let least = line.conditions.delay * 2 + line.conditions.packet_takes();
+        let least = line.conditions.delay * 2;
         LinkQuality {
             connected: true,
             round_trip: Some(least + line.conditions.jitter),
