@@ -14,6 +14,8 @@ use protocol::{Mode, Status};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 
+mod reached;
+
 /// As Prometheus asks for it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -105,16 +107,10 @@ const GAUGES: [Row; 22] = [
 ];
 
 /// Values that grow from the mount on.
-const COUNTERS: [Row; 10] = [
+const COUNTERS: [Row; 8] = [
     row("cache_hits", "Calls that the cache answered", |s| Some(number(s.cache.hits))),
     row("cache_misses", "Calls that took the server", |s| Some(number(s.cache.misses))),
     row("conflicts", "Updates that were kept aside", |s| Some(number(s.conflicts))),
-    row("log_judged", "Updates of the log on which the server has given its verdict", |s| {
-        Some(number(s.replayed.updates))
-    }),
-    row("log_wait_seconds", "How long those stood in the log, together", |s| {
-        Some(number(s.replayed.waited_ms) / 1000.0)
-    }),
     row("cancelled_updates", "Updates that no longer mattered and were not sent", |s| {
         Some(number(s.cancelled.updates))
     }),
@@ -175,6 +171,7 @@ pub fn text(statuses: &[Status]) -> Result<String> {
         registry.register(*name, *help, family);
     }
     register_by_class(&mut registry, statuses);
+    registry.register_collector(Box::new(reached::Reached::of(statuses)));
     let mut text = String::new();
     encode(&mut text, &registry).context("the metrics could not be written")?;
     Ok(text)
@@ -246,6 +243,11 @@ mod tests {
             "farfs_traffic_bytes_total{mount=\"/mnt\",class=\"replay\",direction=\"sent\"} 10.0",
             "farfs_mode{mount=\"/mnt\",mode=\"partial\"} 1.0",
             "farfs_mode{mount=\"/mnt\",mode=\"connected\"} 0.0",
+            "# TYPE farfs_reach_seconds histogram",
+            "farfs_reach_seconds_sum{mount=\"/mnt\",volume=\"main\",reach=\"home\"} 90.5",
+            "farfs_reach_seconds_count{mount=\"/mnt\",volume=\"main\",reach=\"home\"} 3",
+            "farfs_reach_seconds_bucket{le=\"0.5\",mount=\"/mnt\",volume=\"main\",reach=\"home\"} 2",
+            "farfs_reach_seconds_bucket{le=\"+Inf\",mount=\"/mnt\",volume=\"main\",reach=\"home\"} 3",
             "# EOF",
         ];
         for line in expected {

@@ -13,6 +13,7 @@ mod log;
 mod misses;
 mod pins;
 mod policies;
+mod reached;
 
 pub use limits::limits;
 pub use log::{left, log};
@@ -47,6 +48,9 @@ pub fn status(status: &Status) -> String {
     line("pending", &pending(&status.pending));
     if status.replayed.updates > 0 {
         line("replayed", &replayed(&status.replayed));
+    }
+    if let Some(told) = reached::in_short(&status.reached) {
+        line("seen", &told);
     }
     line("traffic", &traffic(&status.traffic));
     if status.prefetch.files > 0 {
@@ -341,6 +345,7 @@ pub mod tests {
             prefetch: PrefetchStatus::default(),
             passthrough: PassthroughStatus { off: None, files: 1 },
             replayed: Replayed::default(),
+            reached: vec![reached::tests::example()],
             cancelled: protocol::CancelledStatus::default(),
             conflicts: 0,
             conflicts_listed: None,

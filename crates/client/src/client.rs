@@ -417,6 +417,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Wakes whoever carries a change on, and syncs the log where that is to be waited for.
     pub(crate) fn after_change(&self) -> Step<()> {
         self.inner.replay_wanted.notify_one();
+        self.inner.counters.reached.note_appended(self.inner.world.clock.moment());
         if self.inner.settings.durability == crate::Durability::Sync {
             self.sync_log().map_err(failed)?;
         } else {

@@ -43,8 +43,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// All that is in the log is on the disk when this returns, with the contents that it names.
     pub(crate) fn sync_log(&self) -> Result<(), StoreError> {
-        self.sync_contents()?;
-        self.inner.journal.sync()
+        let reached = &self.inner.counters.reached;
+        let appended = reached.before_sync();
+        let outcome = self.sync_contents().and_then(|()| self.inner.journal.sync());
+        match outcome {
+            Ok(()) => reached.note_synced(&appended, self.inner.world.clock.moment()),
+            Err(_) => reached.note_sync_failed(appended),
+        }
+        outcome
     }
 
     /// The contents of one container are on the disk when this returns.

@@ -3,8 +3,9 @@
 use crate::client::Client;
 use crate::kin::{Assembly, Transfer};
 use crate::presence::Presence;
+use crate::reached::Reached;
 use crate::types::{Error, Explanation, Step, WantedMode};
-use model::{Change, FileId, Kind, Node, Stamp, Time, Update};
+use model::{Change, FileId, Kind, Node, Stamp, Update};
 use protocol::{
     CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
     PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Unreachable, Upstream,
@@ -23,38 +24,21 @@ pub(crate) struct Counters {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub conflicts: AtomicU64,
-    pub judged: Judged,
+    pub reached: Reached,
+    /// Updates that were judged ahead of their turn.
+    pub ahead: AtomicU64,
     pub cancelling: crate::moot::Cancelling,
     /// Calls of any kind, to tell an idle mount from one in use.
     pub calls: AtomicU64,
 }
 
-/// How long updates have stood in the log.
-#[derive(Default)]
-pub(crate) struct Judged {
-    updates: AtomicU64,
-    waited_ms: AtomicU64,
-    waited_most_ms: AtomicU64,
-    ahead: AtomicU64,
-}
-
-impl Judged {
-    /// The verdict on an update that was logged at `at` has come.
-    pub fn note(&self, at: Time, now: Time, ahead: bool) {
-        let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
-        // A clock that was set back makes nothing negative.
-        let waited = u64::try_from((nanos(now) - nanos(at)) / 1_000_000).unwrap_or(0);
-        self.updates.fetch_add(1, Ordering::Relaxed);
-        self.ahead.fetch_add(u64::from(ahead), Ordering::Relaxed);
-        self.waited_ms.fetch_add(waited, Ordering::Relaxed);
-        self.waited_most_ms.fetch_max(waited, Ordering::Relaxed);
-    }
-
-    fn told(&self) -> Replayed {
+impl Counters {
+    fn replayed(&self) -> Replayed {
+        let home = self.reached.home.told(Reach::Home);
         Replayed {
-            updates: self.updates.load(Ordering::Relaxed),
-            waited_ms: self.waited_ms.load(Ordering::Relaxed),
-            waited_most_ms: self.waited_most_ms.load(Ordering::Relaxed),
+            updates: home.updates,
+            waited_ms: home.sum_us / 1_000,
+            waited_most_ms: home.most_us / 1_000,
             ahead: self.ahead.load(Ordering::Relaxed),
         }
     }
@@ -112,7 +96,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 misses: inner.counters.misses.load(Ordering::Relaxed),
             },
             pending,
-            replayed: inner.counters.judged.told(),
+            replayed: inner.counters.replayed(),
+            reached: inner.counters.reached.told(),
             cancelled: CancelledStatus {
                 updates: inner.counters.cancelling.updates.load(Ordering::Relaxed),
                 bytes: inner.counters.cancelling.bytes.load(Ordering::Relaxed),
@@ -361,23 +346,4 @@ pub(crate) fn describe(update: &Update) -> String {
         Change::RemoveXattr { .. } => "extended attribute removed".into(),
     };
     format!("{} {what}", update.stamp)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_in_the_log_are_summed_and_the_longest_is_kept() {
-        let at = |secs, nanos| Time { secs, nanos };
-        let judged = Judged::default();
-        judged.note(at(10, 900_000_000), at(12, 100_000_000), false);
-        judged.note(at(5, 0), at(5, 300_000_000), true);
-        // The clock was set back.
-        judged.note(at(20, 0), at(19, 0), false);
-        assert_eq!(
-            judged.told(),
-            Replayed { updates: 3, waited_ms: 1_500, waited_most_ms: 1_200, ahead: 1 }
-        );
-    }
 }

@@ -202,4 +202,16 @@ fn prometheus_is_answered() {
     assert!((value(&answer, "farfs_log_held_back{") - 1.0).abs() < 1e-9);
     let printed = run(&mut mount.farfs("metrics", &[])).succeeds();
     assert!(value(&printed, "farfs_log_bytes{") >= 9.0, "{printed}");
+    run(&mut mount.farfs("wait", &["--until", "logged"])).succeeds();
+    run(&mut mount.farfs("mode", &["partial"])).succeeds();
+    run(&mut mount.farfs("wait", &[])).succeeds();
+    let printed = run(&mut mount.farfs("metrics", &[])).succeeds();
+    let reached = |reach: &str| {
+        let counted =
+            |line: &&str| line.starts_with("farfs_reach_seconds_count{") && line.contains(reach);
+        let line = printed.lines().find(counted).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let (logged, home) = (reached("\"logged\""), reached("\"home\""));
+    assert!(logged >= 2 && home >= 1, "{printed}");
 }

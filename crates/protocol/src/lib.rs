@@ -18,8 +18,8 @@ pub use messages::{
 };
 pub use status::{
     BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkEstimate, LinkStatus, Mode,
-    ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, Replayed, Status,
-    WantedStatus,
+    ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, ReachTimes,
+    Replayed, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkCounts, LinkQuality, Service, Session, Traffic,

@@ -74,6 +74,9 @@ pub struct Status {
     pub pending: Pending,
     #[serde(default)]
     pub replayed: Replayed,
+    /// How long updates took to come how far.
+    #[serde(default)]
+    pub reached: Vec<ReachTimes>,
     /// Updates that no longer mattered and were not sent.
     #[serde(default)]
     pub cancelled: CancelledStatus,
@@ -275,6 +278,19 @@ pub struct Replayed {
     /// Of them, those that went ahead of contents that took long.
     #[serde(default)]
     pub ahead: u64,
+}
+
+/// How long updates took from when they were logged until they had come so far, since the mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReachTimes {
+    pub reach: Reach,
+    /// Of `Visible` those that are known of: what nobody waits for is asked about here and there.
+    pub updates: u64,
+    /// Of all of them together, in microseconds.
+    pub sum_us: u64,
+    pub most_us: u64,
+    /// How many took at most so many microseconds, and longer than the bound before.
+    pub within: Vec<(u64, u64)>,
 }
 
 /// Updates of the log that were cancelled since the mount, and the contents that only they named.
