@@ -13,10 +13,12 @@ use protocol::Status;
 use protocol::past::{ConflictInfo, Found, Past};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the daemon may take; it answers from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// So long for an answer that has no time at all.
+const ANSWER_WITHIN_LEAST: Duration = Duration::from_millis(100);
 /// The same for what may have to be fetched.
 const FETCHED_WITHIN: Duration = Duration::from_secs(40);
 /// The same for what the server may have much work with.
@@ -89,6 +91,10 @@ fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
         Question::LookBack { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
+    ask_within(mount, question, within)
+}
+
+fn ask_within(mount: &Entry, question: &Question, within: Duration) -> Result<Reply> {
     let answer = control::ask(&mount.state_directory, question, within);
     let answer = match answer {
         Err(error) if is_silence(&error) => return Err(silent(mount)),
@@ -213,6 +219,17 @@ pub fn conflicts_told(mount: &Entry) -> Result<Option<(u64, Vec<ConflictInfo>)>>
             _ => Err(unexpected(mount)),
         },
         _ => Err(unexpected(mount)),
+    }
+}
+
+/// As `tell`, for no longer than this. Gives whether it was done by then.
+pub fn tell_by(mount: &Entry, question: &Question, until: Instant) -> Result<bool> {
+    let left = until.saturating_duration_since(Instant::now()).max(ANSWER_WITHIN_LEAST);
+    match ask_within(mount, question, left.min(FETCHED_WITHIN)) {
+        Ok(Reply::Done) => Ok(true),
+        Ok(_) => Err(unexpected(mount)),
+        Err(error) if left < FETCHED_WITHIN && is_silence(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -12,6 +12,7 @@ use protocol::{Class, Mode, Request, Response, Upstream};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 use store::Containers;
 use volume::partial::Tree;
 
@@ -19,6 +20,8 @@ use volume::partial::Tree;
 const PAGE_UPDATES: usize = 1024;
 /// How deep a directory is looked for.
 const DEPTH_MAX: usize = 64;
+/// So long the replica above may take to tell everybody: it waits for the leases of who is silent.
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
 /// The pending updates of a mount, by file, the file of the oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -295,7 +298,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let why = "the server is an older one, or there has been no link to it yet";
             return Err(Error::Unreachable(why.into()));
         }
-        match self.ask(Class::Interactive, Request::Told).await? {
+        let asked = self.ask_within(Class::Interactive, Request::Told, TOLD_WITHIN);
+        match asked.await? {
             Response::Told(_) => Ok(()),
             other => Err(unexpected("told", &other)),
         }

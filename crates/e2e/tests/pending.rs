@@ -215,3 +215,22 @@ fn prometheus_is_answered() {
     let (logged, home) = (reached("\"logged\""), reached("\"home\""));
     assert!(logged >= 2 && home >= 1, "{printed}");
 }
+
+#[test]
+fn who_waits_until_it_is_seen_waits_no_longer_than_he_said() {
+    let world = World::bounded(120 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "partial");
+    let mut reader = world.mount(&server, "reader", "connected");
+    fs::write(reader.path("one"), b"old").unwrap();
+    eventually(SOON, "it is seen", || fs::read(writer.path("one")).is_ok());
+    reader.relay.cut();
+    fs::write(writer.path("one"), b"new").unwrap();
+    let options = ["--until", "visible", "--timeout", "2s"];
+    let waited = run(&mut writer.farfs("wait", &options));
+    assert_eq!(waited.code, Some(8), "{}", waited.err);
+    assert!(waited.err.contains("not yet seen by everybody"), "{}", waited.err);
+    // Who does not answer is waited for until his lease ends.
+    run(&mut writer.farfs("wait", &["--until", "visible", "--timeout", "40s"])).succeeds();
+    reader.kill();
+}

@@ -73,14 +73,23 @@ impl Wait {
         let path = path.map(|path| mounts::absolute(path)).transpose()?;
         let mount = mounts::meant(path.as_deref())?;
         if self.until == Until::Logged {
-            return questions::tell(&mount, &Question::Logged);
+            return by(&mount, &Question::Logged, until, "on this machine's disk");
         }
         // With one server, what is on another machine is at home.
         sent(&mount, path.as_deref(), until, progress)?;
         if self.until == Until::Visible {
-            questions::tell(&mount, &Question::Visible)?;
+            let far = "seen by everybody who is connected, though at the server";
+            by(&mount, &Question::Visible, until, far)?;
         }
         tell_of_damage(&mount, path.as_deref())
+    }
+}
+
+/// Waits for what the mount's process does, and no longer than is wanted.
+fn by(mount: &Entry, question: &Question, until: Instant, far: &str) -> Result<()> {
+    match questions::tell_by(mount, question, until)? {
+        true => Ok(()),
+        false => Err(fail(Exit::Pending, format!("not yet {far}: time is up"))),
     }
 }
 
