@@ -9,6 +9,8 @@ use crate::effects::{effects_here, objection};
 use crate::failures::of_missing;
 pub(crate) use crate::failures::{error_of, failed, log_failed, stop};
 use crate::files::Files;
+use crate::ids::Ids;
+use crate::kernel::TheKernel;
 use crate::known::Remover;
 use crate::meta::{Bound, Meta};
 use crate::mode;
@@ -19,11 +21,11 @@ use crate::shown::Hidden;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
-use model::{Change, Effects, FileId, ReplicaId, Stamp, Time, Update};
+use model::{Change, Effects, FileId, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Containers, Durability, Journal, Read, Reserve, StoreError, Tables, Write};
 use tokio::sync::{Notify, oneshot};
 use update_log::{LogError, UpdateLog};
@@ -89,7 +91,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub has_quota: AtomicBool,
     /// Contents were fetched since the last checkpoint, and a crash would have them fetched again.
     pub fetched: AtomicBool,
-    pub kernel: OnceLock<Arc<dyn Kernel>>,
+    pub kernel: TheKernel,
     /// The session or the mode has changed.
     pub session_changed: Notify,
     /// Verdicts have come.
@@ -244,7 +246,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 hides: AtomicBool::new(false),
                 unshown: AtomicBool::new(false),
                 fetched: AtomicBool::new(false),
-                kernel: OnceLock::new(),
+                kernel: TheKernel::default(),
                 session_changed: Notify::new(),
                 settled: Notify::new(),
                 progress: AtomicU64::new(0),
@@ -281,8 +283,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What the kernel must forget is told to `kernel` from now on. The first one stays.
     pub fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
-        // A second mount of one client would be the caller's mistake, and harmless.
-        let _ = self.inner.kernel.set(kernel);
+        self.inner.kernel.set(kernel);
     }
 }
 
@@ -335,6 +336,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         mut build: impl FnMut(&Tree<'_>, &mut Ids) -> Step<Change>,
         mut also: impl FnMut(&mut dyn Write, &Update) -> Result<(), StoreError>,
     ) -> Step<Done<(Update, Effects)>> {
+        self.settle_closed(None);
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
         let done = self
@@ -477,22 +479,5 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
-    }
-}
-
-/// Gives ids to new files.
-pub(crate) struct Ids {
-    replica: ReplicaId,
-    counter: u64,
-    /// When the change was made, if not just now.
-    pub at: Option<Time>,
-}
-
-impl Ids {
-    pub fn next(&mut self) -> Result<FileId, Error> {
-        let id = FileId::new(self.replica, self.counter)
-            .map_err(|error| Error::Failed(error.to_string()))?;
-        self.counter += 1;
-        Ok(id)
     }
 }

@@ -49,6 +49,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let _ = done.send(());
             return;
         }
+        self.settle_closed(None);
         // Who makes an update from now on waits for its verdict.
         let last = self.core().log.last_number();
         let at = self.inner.world.clock.moment() + SENT_WITHIN;

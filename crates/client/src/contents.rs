@@ -10,6 +10,7 @@ use crate::mode;
 use crate::part::PartRow;
 use crate::plan::Plan;
 use crate::presence::{Dirty, Presence};
+use crate::room::taken;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
@@ -22,6 +23,7 @@ use update_log::Record;
 /// An open file that has been written to.
 struct Written {
     dirty: Dirty,
+    version: Stamp,
     /// Of the version that was written to.
     before: Contents,
     mtime: Option<Time>,
@@ -32,6 +34,14 @@ struct Written {
     since: Option<Since>,
     images: Option<Images>,
     front: Option<Front>,
+}
+
+impl Written {
+    /// It is only known that it might have been written to, and it holds what it held.
+    fn may_be_unwritten(&self, contents: Contents) -> bool {
+        let said = self.mtime.is_some() || self.dirty.mtime.is_some() || self.overtook;
+        !said && contents == self.before && self.dirty.expects == self.version
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -48,15 +58,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         grip: &Grip<C::Container>,
         uid: Option<u32>,
     ) -> Step<Option<u64>> {
+        self.settle_closed(Some((grip.file, grip.generation)));
+        self.store_contents_now(grip, uid)
+    }
+
+    /// As `store_contents`, whatever else was closed before.
+    pub(crate) fn store_contents_now(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: Option<u32>,
+    ) -> Step<Option<u64>> {
+        if self.files().kernel_writes(grip.file, grip.generation) {
+            // What it would be cut into might never have been there: it waits for the last close.
+            return Ok(None);
+        }
         let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
         let Some(written) = self.written(grip)? else { return Ok(self.unsettled(grip.file)) };
         if written.unlinked {
             return self.store_nothing(grip).map(|()| None);
         }
+        if self.is_as_it_was_lent(grip)? {
+            return self.leave_unwritten(grip, &written).map(|()| None);
+        }
         if let Some((presence, described)) = self.describe_upon(grip)? {
             return self.store_upon(grip, uid, &written, (presence, described));
         }
         let (described, fresh) = self.describe_written(grip, &written)?;
+        if written.may_be_unwritten(described.tree.contents) && self.is_current(grip, &written)? {
+            return self.leave_unwritten(grip, &written).map(|()| None);
+        }
         // Before the index learns of this file itself.
         let kin = match fresh {
             Some(_) => None,
@@ -129,8 +159,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let node = self.node_here(grip.file).ok()??;
             (written.before == contents && node.contents == contents).then_some(node.mtime)
         };
-        let known = written.mtime.or(written.dirty.mtime).or_else(as_before);
+        let on_disk = || {
+            let (secs, nanos) = grip.container.changed_at().ok()??;
+            Some(Time { secs, nanos })
+        };
+        let known = written.mtime.or(written.dirty.mtime).or_else(as_before).or_else(on_disk);
         known.unwrap_or_else(|| self.inner.world.clock.time())
+    }
+
+    /// Nobody has stored another version upon the one that was opened.
+    fn is_current(&self, grip: &Grip<C::Container>, written: &Written) -> Step<bool> {
+        let node = self.node_here(grip.file)?;
+        Ok(node.is_some_and(|node| {
+            node.contents_stamp == written.version && node.contents == written.before
+        }))
+    }
+
+    /// It is the version that it was, and not written to.
+    fn leave_unwritten(&self, grip: &Grip<C::Container>, written: &Written) -> Step<()> {
+        let mut core = self.core();
+        core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
+        core.unsaved = true;
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        open.presence = whole(grip.generation, (written.version, written.before), written.used);
+        (open.unseen, open.since, open.written) = (None, None, false);
+        self.room_taken(taken(&open.container).unwrap_or(written.before.size));
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        open.presence.save(&mut *write, grip.file).map_err(failed)?;
+        write.commit(Durability::Later).map_err(failed)
     }
 
     fn log_store(
@@ -216,17 +273,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn written(&self, grip: &Grip<C::Container>) -> Step<Option<Written>> {
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let (mtime, changed) = open.times().map_err(failed)?;
+        // What the kernel wrote by itself is not among what was noted.
+        let noted = open.unseen.is_none().then_some(open);
         Ok(open.presence.dirty.map(|dirty| Written {
             dirty,
+            version: open.presence.version,
             before: open.presence.contents,
-            mtime: open.mtime,
-            changed: open.changed,
+            mtime,
+            changed,
             unlinked: open.unlinked.is_some(),
             overtook: open.overtook,
             used: open.presence.used,
-            since: open.since.clone(),
-            images: open.images.clone(),
-            front: open.front.clone(),
+            since: noted.and_then(|open| open.since.clone()),
+            images: noted.and_then(|open| open.images.clone()),
+            front: noted.and_then(|open| open.front.clone()),
         }))
     }
 

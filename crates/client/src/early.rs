@@ -25,6 +25,8 @@ const LOSS_FOR: Duration = Duration::from_secs(1);
 /// From so many bytes a second on, a link brings what a program writes about as it is written. What
 /// is slower is not given more of a file than it carries in `LOSS_FOR`.
 const FAST_RATE: u64 = 32 << 20;
+/// Before so many bytes have gone over a link, what it was seen to carry is what there was to send.
+const TELLING_BYTES: u64 = 8 << 20;
 /// Of one file, before it is closed. The disk of the replica above has to have room for it.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 /// If one in so many chunks of a message was there before, the rest of the file is asked about.
@@ -62,6 +64,16 @@ pub(crate) fn most_early(link: &LinkQuality, lost: u64) -> u64 {
         Some(rate) if rate >= FAST_RATE => FILE_BYTES_MAX,
         _ => moment,
     }
+}
+
+/// Whether a link brings what a program writes about as it is written. One within a house is taken
+/// to, until so much has gone over it that its rate says something of the link.
+pub(crate) fn is_fast(link: &LinkQuality) -> bool {
+    let at_least = |rate: u64| rate >= FAST_RATE;
+    let is_near = link.round_trip_min.is_some_and(|trip| trip <= HOUSE);
+    let is_new = link.counts.wire_bytes < TELLING_BYTES;
+    let carries = link.rate_up.is_some_and(at_least) || (is_near && is_new);
+    carries && link.limit_up.is_none_or(at_least)
 }
 
 /// The work on one file, which may go on for a moment after it was closed.
@@ -227,6 +239,7 @@ impl Early {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use protocol::LinkCounts;
     use world::World;
 
     fn most(rate_up: Option<u64>, lost: u64) -> u64 {
@@ -251,6 +264,21 @@ mod tests {
         for rate in [None, Some(0), Some(1_200), Some(43_500), Some(1_000_000)] {
             assert_eq!(most(rate, 0), 0, "{rate:?}");
         }
+    }
+
+    #[test]
+    fn a_link_within_a_house_is_fast_until_it_was_measured_and_another_when_it_was() {
+        let link = |rate_up, trip_ms, wire_bytes| LinkQuality {
+            rate_up,
+            round_trip_min: Some(Duration::from_millis(trip_ms)),
+            counts: LinkCounts { wire_bytes, ..LinkCounts::default() },
+            ..LinkQuality::default()
+        };
+        assert!(is_fast(&link(None, 1, 0)) && is_fast(&link(Some(600_000), 1, 20_000)));
+        assert!(!is_fast(&link(Some(600_000), 1, TELLING_BYTES)));
+        assert!(!is_fast(&link(None, 20, 0)) && is_fast(&link(Some(FAST_RATE), 20, 0)));
+        let limited = LinkQuality { limit_up: Some(1 << 20), ..link(None, 1, 0) };
+        assert!(!is_fast(&limited));
     }
 
     #[test]

@@ -6,8 +6,10 @@
 mod beside;
 mod birth;
 mod bytes;
+mod closing;
 mod copy;
 mod counts;
+mod first;
 mod front;
 mod holes;
 mod images;
@@ -19,6 +21,7 @@ mod renewed;
 mod since;
 mod sizes;
 mod unborn;
+mod unseen;
 
 pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
@@ -26,6 +29,7 @@ pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::{Before, Since};
 use sizes::SizeTold;
+pub(crate) use unseen::{Closing, Unseen, may_have_been_lent};
 
 use crate::onward::Coming;
 use crate::part::Shelf;
@@ -55,6 +59,7 @@ pub(crate) struct Files<K> {
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
     lent: BTreeMap<FileId, lending::LentOut>,
+    plain: unseen::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
 }
@@ -68,6 +73,7 @@ impl<K> Default for Files<K> {
             shown: BTreeMap::new(),
             size_told: BTreeMap::new(),
             lent: BTreeMap::new(),
+            plain: unseen::Plain::default(),
             left: None,
         }
     }
@@ -94,6 +100,10 @@ pub(crate) struct OpenFile<K> {
     birth: Option<birth::Birth>,
     /// Written to since the last store.
     pub written: bool,
+    /// The kernel may have written to it by itself since the last store.
+    pub unseen: Option<Unseen>,
+    /// Nobody who had it open synced it, or locked a part of it.
+    is_plain: bool,
     /// Cut to nothing since the last store, and nothing else: a shell's redirection, which closes
     /// a copy of the descriptor before the first byte is written.
     pub only_cut: bool,
@@ -161,6 +171,8 @@ impl<K> OpenFile<K> {
             unborn: false,
             birth: None,
             written: false,
+            unseen: None,
+            is_plain: true,
             only_cut: false,
             turned_down: false,
             owes_cut: false,
@@ -216,6 +228,8 @@ struct HandleState {
     direct: bool,
     /// Through the container that the kernel has been lent of this file.
     lent: bool,
+    /// Writes through it do not pass here.
+    unseen: bool,
     /// Of a fetch, which goes on with the version that it began with.
     fetches: bool,
     /// The next read moves the time of access.
@@ -226,8 +240,16 @@ impl HandleState {
     /// For who brings contents, past what the kernel knows.
     fn of_fetch(file: FileId, generation: u32) -> HandleState {
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let (direct, lent, fetches, counts) = (true, false, true, false);
-        HandleState { file, generation, flags, direct, lent, fetches, counts }
+        HandleState {
+            file,
+            generation,
+            flags,
+            direct: true,
+            lent: false,
+            unseen: false,
+            fetches: true,
+            counts: false,
+        }
     }
 }
 
@@ -271,8 +293,9 @@ impl<K: Container> Files<K> {
                     let holes = size.saturating_sub(open.container.allocated()? + absent);
                     node.contents.holes = (holes > 0).then_some(holes);
                 }
-                node.mtime = open.mtime.unwrap_or(node.mtime);
-                node.ctime = open.changed.map_or(node.ctime, |changed| node.ctime.max(changed));
+                let (mtime, changed) = open.times()?;
+                node.mtime = mtime.unwrap_or(node.mtime);
+                node.ctime = changed.map_or(node.ctime, |changed| node.ctime.max(changed));
             }
         }
         Ok(node)
@@ -296,7 +319,7 @@ impl<K: Container> Files<K> {
 
     pub fn set_mtime(&mut self, file: FileId, mtime: Time) {
         for ((_, _), open) in self.open.range_mut((file, 0)..=(file, u32::MAX)) {
-            open.mtime = Some(mtime);
+            open.time_was_set(mtime);
         }
     }
 

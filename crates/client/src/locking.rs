@@ -63,6 +63,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Locks it if that can be decided at once.
     pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
         self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
+        self.files().is_not_plain(call.file);
         if call.may_share_memory()
             && !self.locks().knows(call.file)
             && self.shares_memory(call.file)

@@ -4,8 +4,9 @@ mod listing;
 
 pub(crate) use listing::{Listings, cookie};
 
-use crate::client::{Client, Ids};
+use crate::client::Client;
 use crate::files::Files;
+use crate::ids::Ids;
 use crate::past::entry_or_past;
 use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
@@ -359,6 +360,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         build: impl Fn(&Tree<'_>) -> Step<Change>,
     ) -> Step<Done<(Update, Effects)>> {
+        self.settle_closed(None);
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
         let done = self.with_room(|| {

@@ -96,7 +96,7 @@ impl Charges {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn has_quota(&self) -> bool {
+    pub(crate) fn has_quota(&self) -> bool {
         self.inner.has_quota.load(Ordering::Acquire)
     }
 

@@ -6,7 +6,7 @@
 use crate::client::{Client, ClientError, Core, error_of};
 use crate::damage::Torn;
 use crate::effects::effects_here;
-use crate::files::{forget_written, sized};
+use crate::files::{forget_written, may_have_been_lent, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
 use crate::part::{PartRow, redo_part};
@@ -256,6 +256,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 presence.doubt();
                 let key = Key { file: file.0, generation: presence.generation };
+                self.take_from_the_kernel(key)?;
                 match self.inner.containers.open(key, false)? {
                     Some(container) => {
                         presence.cut(container.length()?);
@@ -273,6 +274,38 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                 }
             }
+        }
+    }
+
+    /// A program that has it open since before the crash may go on writing to a container that the
+    /// kernel was lent, through a mount that is gone: it keeps that one, and here is a copy.
+    fn take_from_the_kernel(&self, key: Key) -> Result<(), ClientError> {
+        let containers = &self.inner.containers;
+        let Some(container) = containers.open(key, false)? else { return Ok(()) };
+        if container.descriptor().is_none() || !may_have_been_lent(container.length()?) {
+            return Ok(());
+        }
+        let beside = Key { generation: key.generation.wrapping_add(1), ..key };
+        let copied = containers.copy(key, beside, u64::MAX).and_then(|copied| {
+            if let (true, Some(copy)) = (copied, containers.open(beside, false)?) {
+                // What the program has synced stays safe.
+                copy.sync()?;
+                containers.rename(beside, key)?;
+            }
+            Ok(())
+        });
+        match copied {
+            // There is no room for it. Nearly always nobody has it open.
+            Err(StoreError::Full(_)) => {
+                tracing::warn!(
+                    file = %FileId(key.file),
+                    "a large file that was being written to could not be copied for want of room: \
+                     end the programs that have it open since before the crash"
+                );
+                containers.remove(beside)?;
+                Ok(())
+            }
+            outcome => Ok(outcome?),
         }
     }
 

@@ -49,6 +49,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_following(),
             self.run_policies(),
             self.run_early(),
+            self.run_closing(),
             self.run_giving(),
             self.run_locks(),
             self.run_told(),

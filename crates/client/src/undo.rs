@@ -21,7 +21,13 @@ use update_log::{LogError, Record};
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores an open file beside any call: nobody learns what becomes of it.
     pub(crate) fn store_unattended(&self, grip: &crate::files::Grip<C::Container>) -> Step<()> {
-        if let Some(number) = self.store_contents(grip, None)? {
+        self.settle_closed(Some((grip.file, grip.generation)));
+        self.store_now_unattended(grip)
+    }
+
+    /// As `store_unattended`, whatever else was closed before.
+    pub(crate) fn store_now_unattended(&self, grip: &crate::files::Grip<C::Container>) -> Step<()> {
+        if let Some(number) = self.store_contents_now(grip, None)? {
             self.core().waiters.leave_unattended(number);
         }
         Ok(())

@@ -66,6 +66,9 @@ pub trait Container: Clone + Send + Sync + 'static {
     fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>>;
     /// Bytes that it takes on the disk, without its holes.
     fn allocated(&self) -> Result<u64>;
+    /// When its bytes last changed, whoever changed them, by the disk's clock: seconds since 1970 and
+    /// nanoseconds. None: that is not kept.
+    fn changed_at(&self) -> Result<Option<(i64, u32)>>;
     /// Safe from a power cut when this returns.
     fn sync(&self) -> Result<()>;
     /// The kernel's descriptor, if it is an ordinary file of this machine.

@@ -4,8 +4,9 @@
 //! From: Linux, linkat(2), AT_EMPTY_PATH.
 
 use super::{Files, OpenFile};
-use crate::client::{Client, Core, Ids, failed, log_failed, stop};
+use crate::client::{Client, Core, failed, log_failed, stop};
 use crate::failures::of_chunks;
+use crate::ids::Ids;
 use crate::presence::{Dirty, Presence};
 use crate::types::{Caller, Done, Error, Found, Need, Step, Stop};
 use chunks::Described;
@@ -58,6 +59,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What was written to a mapping belongs to it.
             kernel.forget_node(file, true);
         }
+        self.settle_closed(None);
         let grip = self.grip_of(file, generation).ok_or(Error::BadHandle)?;
         let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
         let described = match grip.container.length().map_err(failed)? {

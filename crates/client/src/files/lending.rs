@@ -1,16 +1,19 @@
-//! Containers that the kernel is lent, to read and map them itself: passthrough.
+//! Containers that the kernel is lent, to read, map and write them itself: passthrough.
 //! Holds: of a file one container is lent at a time, and while it is, whatever is opened of the file
-//! goes with it or is refused; nothing of it leaves the cache; what changes it goes through the
-//! daemon.
+//! goes with it or is refused; nothing of it leaves the cache; what was lent to readers alone is
+//! changed by the daemon alone.
 //! From: the kernel's `fs/fuse/iomode.c`, by which each file has one mode at a time.
 //!
 //! ```text
-//!   nothing --opened for reading, and here, and nobody may write it--> lent --last close--> nothing
+//!            ,--opened for reading, and nobody may write it--> lent to readers --.
+//!   nothing -                                                                     last close--> nothing
+//!            '--opened to write, by who may (unseen.rs)-----> lent to all -------'
 //! ```
 
 use super::Files;
+use super::unseen::takes_unseen;
 use crate::client::Client;
-use crate::types::{Lent, OpenFlags};
+use crate::types::{Handle, Lent, OpenFlags};
 use model::{FileId, Node, Stamp};
 use protocol::Upstream;
 use std::sync::Arc;
@@ -25,9 +28,13 @@ const MAY_WRITE: u16 = 0o222;
 
 /// A container that is lent, and through how many handles.
 pub(super) struct LentOut {
-    generation: u32,
+    pub(super) generation: u32,
     lent: Arc<dyn Lent>,
     handles: u32,
+    /// Of the handles, those through which the kernel writes by itself.
+    pub(super) writers: u32,
+    /// It was lent to be written to as well.
+    to_all: bool,
 }
 
 /// What decides on how a file is read that the kernel opens.
@@ -36,6 +43,10 @@ pub(super) struct Asked {
     flags: OpenFlags,
     /// The kernel reads the very container already.
     is_lent: bool,
+    /// And writes to it.
+    is_lent_to_all: bool,
+    /// Whoever opens it to write may have it lent.
+    may_write_unseen: bool,
     /// Through some handle of the file the kernel fills its cache, or may have to go around it.
     is_cached: bool,
     /// Nobody has written to it, all of it is here, and nobody has it open for writing.
@@ -59,7 +70,10 @@ pub(super) enum Way {
 }
 
 pub(super) fn way(asked: &Asked) -> Way {
-    let OpenFlags { read, write, .. } = asked.flags;
+    let OpenFlags { read, write, truncate, .. } = asked.flags;
+    if asked.is_lent_to_all {
+        return Way::Lent;
+    }
     if asked.is_lent {
         return match (read, write) {
             (true, true) => Way::Refused,
@@ -67,8 +81,13 @@ pub(super) fn way(asked: &Asked) -> Way {
             (_, false) => Way::Lent,
         };
     }
-    let fits = asked.is_at_rest && asked.is_unwritable && asked.size >= LENT_BYTES_MIN;
-    if fits && read && !write && !asked.is_cached { Way::Lent } else { Way::Daemon }
+    let is_free = asked.is_at_rest && !asked.is_cached;
+    let fits = match write {
+        false => read && asked.is_unwritable && asked.size >= LENT_BYTES_MIN,
+        // What is cut to nothing is sent while it is written.
+        true => asked.may_write_unseen && !truncate,
+    };
+    if is_free && fits { Way::Lent } else { Way::Daemon }
 }
 
 impl<K: Container> Files<K> {
@@ -76,19 +95,23 @@ impl<K: Container> Files<K> {
         &self,
         (file, generation): (FileId, u32),
         node: &Node,
-        flags: OpenFlags,
+        (flags, writes_unseen): (OpenFlags, bool),
         direct: bool,
     ) -> Option<Asked> {
         let open = self.get(file, generation)?;
         let is_cached = direct || self.generations(file).any(|open| open.cached_handles > 0);
         let is_at_rest = open.is_clean() && open.presence.is_whole() && !open.is_for_writing();
+        let size = open.presence.contents.size;
+        let lent = self.lent.get(&file).filter(|out| out.generation == generation);
         Some(Asked {
             flags,
-            is_lent: self.is_lent(file, generation),
+            is_lent: lent.is_some(),
+            is_lent_to_all: lent.is_some_and(|out| out.to_all),
+            may_write_unseen: writes_unseen && self.is_plain(file) && takes_unseen(size),
             is_cached: is_cached || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
-            size: open.presence.contents.size,
+            size,
         })
     }
 
@@ -106,6 +129,21 @@ impl<K: Container> Files<K> {
     /// How many the kernel reads.
     pub fn lent_len(&self) -> usize {
         self.lent.len()
+    }
+
+    /// Whether the kernel writes by itself through this handle.
+    pub(super) fn writes_unseen(&self, handle: Handle) -> bool {
+        self.handles.get(&handle.0).is_some_and(|state| state.unseen)
+    }
+
+    /// Through a handle the kernel writes by itself no more. Says whether it did.
+    pub(super) fn writes_no_more(&mut self, handle: Handle) -> bool {
+        let Some(state) = self.handles.get_mut(&handle.0) else { return false };
+        let did = std::mem::take(&mut state.unseen);
+        if did && let Some(out) = self.lent.get_mut(&state.file) {
+            out.writers -= 1;
+        }
+        did
     }
 
     /// A handle is closed that went with what is lent.
@@ -126,15 +164,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         files: &mut Files<C::Container>,
         (file, generation): (FileId, u32),
+        writes: bool,
     ) -> Option<Arc<dyn Lent>> {
+        let writers = u32::from(writes);
         if let Some(out) = files.lent.get_mut(&file) {
             out.handles += 1;
+            out.writers += writers;
             return Some(Arc::clone(&out.lent));
         }
         let open = files.get(file, generation)?;
         let lent = self.inner.kernel.get()?.lend(open.container.descriptor()?)?;
-        let handles = 1;
-        files.lent.insert(file, LentOut { generation, lent: Arc::clone(&lent), handles });
+        let out =
+            LentOut { generation, lent: Arc::clone(&lent), handles: 1, writers, to_all: writes };
+        files.lent.insert(file, out);
         Some(lent)
     }
 }
@@ -149,6 +191,8 @@ mod tests {
         Asked {
             flags: READS,
             is_lent: false,
+            is_lent_to_all: false,
+            may_write_unseen: false,
             is_cached: false,
             is_at_rest: true,
             is_unwritable: true,
@@ -181,5 +225,35 @@ mod tests {
         assert_eq!(way(&Asked { flags: writes, ..lent }), Way::Beside);
         let both = OpenFlags { write: true, ..READS };
         assert_eq!(way(&Asked { flags: both, ..lent }), Way::Refused);
+    }
+
+    #[test]
+    fn what_may_be_written_unseen_is_lent_to_who_writes_and_from_then_on_to_all() {
+        let writes = OpenFlags { read: false, write: true, ..READS };
+        let both = OpenFlags { write: true, ..READS };
+        let free = Asked { is_unwritable: false, may_write_unseen: true, ..asked() };
+        for flags in [writes, both] {
+            assert_eq!(way(&Asked { flags, ..free }), Way::Lent);
+            let truncated = OpenFlags { truncate: true, ..flags };
+            for other in [
+                Asked { flags: truncated, ..free },
+                Asked { flags, is_cached: true, ..free },
+                Asked { flags, is_at_rest: false, ..free },
+                Asked { flags, may_write_unseen: false, ..free },
+            ] {
+                assert_eq!(way(&other), Way::Daemon, "{other:?}");
+            }
+        }
+        assert_eq!(way(&free), Way::Daemon, "who only reads may keep a version for long");
+        let lent = Asked {
+            is_lent: true,
+            is_lent_to_all: true,
+            is_at_rest: false,
+            may_write_unseen: false,
+            ..free
+        };
+        for flags in [READS, writes, both, OpenFlags { truncate: true, ..writes }] {
+            assert_eq!(way(&Asked { flags, ..lent }), Way::Lent, "{flags:?}");
+        }
     }
 }

@@ -23,7 +23,9 @@ const USED_GRAIN_SECS: i64 = 30;
 /// Who gets a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opener {
-    Kernel,
+    Kernel {
+        writes_unseen: bool,
+    },
     /// A call of the kernel's that needs one while it lasts.
     Us,
 }
@@ -33,7 +35,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
         self.look_before(file)?;
         self.asks_first(file, flags)?;
-        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel))
+        let writes_unseen = flags.write && {
+            self.settle_closed_one(file);
+            self.may_write_unseen(file, flags.read)
+        };
+        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { writes_unseen }))
     }
 
     /// As `open_file`, for a handle that the kernel does not get.
@@ -82,8 +88,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.take_name(file, &node);
         }
         self.let_go(files);
+        if let Err(stop) = self.begin_to_lend(opened.handle, caller.uid) {
+            self.release(opened.handle);
+            return match opener {
+                // The daemon says when it is written what is in the way.
+                Opener::Kernel { writes_unseen: true } => {
+                    self.open_here(caller, file, flags, Opener::Kernel { writes_unseen: false })
+                }
+                _ => Err(stop),
+            };
+        }
+        // What is lent stays the container of who has it.
+        let alone = opened.lent.is_none();
         if flags.truncate
-            && let Err(stop) = self.resize(opened.handle, 0, caller.uid, true)
+            && let Err(stop) = self.resize(opened.handle, 0, caller.uid, alone)
         {
             self.release(opened.handle);
             return Err(stop);
@@ -93,8 +111,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
         let mut files = self.files();
-        let opened =
-            self.open_version(&mut files, (found.file, &found.node), flags, Opener::Kernel)?;
+        let opener = Opener::Kernel { writes_unseen: false };
+        let opened = self.open_version(&mut files, (found.file, &found.node), flags, opener)?;
         self.let_go(files);
         Ok(opened)
     }
@@ -107,7 +125,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         opener: Opener,
     ) -> Step<Opened> {
         let version = node.contents_stamp;
-        if opener == Opener::Kernel && files.is_lent_as_another(file, version) {
+        if opener != Opener::Us && files.is_lent_as_another(file, version) {
             return Err(Error::OlderLentOut.into());
         }
         let generation = self.current_generation(files, file, node)?;
@@ -120,15 +138,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::debug!(%file, %version, beside, "opened past the cache of the kernel");
         }
         let asked = match opener {
-            Opener::Kernel => files.asked((file, generation), node, flags, direct),
+            Opener::Kernel { writes_unseen } => {
+                files.asked((file, generation), node, (flags, writes_unseen), direct)
+            }
             Opener::Us => None,
         };
         let (direct, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
             Way::Daemon => (direct, None),
             Way::Refused => return Err(Error::LentOut.into()),
-            Way::Lent => (direct, self.lend(files, (file, generation))),
-            Way::Beside => (true, self.lend(files, (file, generation))),
+            Way::Lent => (direct, self.lend(files, (file, generation), flags.write)),
+            Way::Beside => (true, self.lend(files, (file, generation), false)),
         };
+        let unseen = flags.write && !direct && lent.is_some();
         let cached = !direct && lent.is_none();
         let keep_cache = cached && files.shown.get(&file) == Some(&version);
         if cached {
@@ -140,6 +161,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             flags,
             direct: !cached,
             lent: lent.is_some(),
+            unseen,
             fetches: false,
             counts: false,
         });
@@ -320,106 +342,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// The last close of a handle. What could not be stored before is stored now.
-    pub fn release(&self, handle: Handle) {
-        let grip = {
-            let files = self.files();
-            let Ok((grip, flags)) = files.grip(handle) else { return };
-            let open = files.get(grip.file, grip.generation);
-            // The kernel releases late. Who writes by then is not to have half of it stored, and
-            // will store it all.
-            let last = open.is_some_and(|open| open.writing_handles == 1);
-            let told = open.is_some_and(|open| open.turned_down && open.unlinked.is_none());
-            (flags.write && last && !told).then_some(grip)
-        };
-        if let Some(grip) = grip {
-            // Pages that were mapped may have been written after the last flush.
-            if let Err(stop) = self.store_unattended(&grip) {
-                tracing::warn!(file = %grip.file, %stop, "what was written is not stored yet");
-            }
-        }
-        let mut files = self.files();
-        let Some(state) = files.handles.remove(&handle.0) else { return };
-        let key = (state.file, state.generation);
-        if state.lent {
-            files.lent_handle_closed(state.file);
-        }
-        let Some(open) = files.open.get_mut(&key) else { return };
-        open.handles -= 1;
-        open.cached_handles -= u32::from(!state.direct);
-        open.writing_handles -= u32::from(state.flags.write);
-        let unborn = open.unborn;
-        // What has no name but the kernel's lasts until the kernel forgets it.
-        let kept = unborn && self.known().gone(state.file).is_some();
-        let closed = open.handles == 0 && open.presence.dirty.is_none() && !kept;
-        let gone = open.unlinked.is_some();
-        if let (true, Some(node)) = (closed, &open.unlinked) {
-            let Presence { version, contents, .. } = open.presence;
-            self.known().written(state.file, version, contents, open.mtime.unwrap_or(node.mtime));
-        }
-        let given_up = open.is_given_up();
-        let left = closed.then(|| open.presence.clone());
-        if closed {
-            files.open.remove(&key);
-        }
-        let settles = files.size_may_settle(state.file);
-        drop(files);
-        if !state.fetches {
-            self.let_go_of_locks(state.file, handle);
-        }
-        if let (Some(presence), true) = (&left, unborn) {
-            self.remove_unborn(state.file, presence.generation);
-        } else if let Some(presence) = &left {
-            self.closed(state.file, presence);
-            self.discard_if_unused(state.file, presence, gone);
-        }
-        if given_up {
-            self.give_up_written(state.file, state.generation);
-        }
-        if let (true, Some(kernel)) = (settles, self.inner.kernel.get()) {
-            let carried_out = kernel.forget_node(state.file, false);
-            let now = self.inner.world.clock.moment();
-            self.files().settle_size(state.file, carried_out, now);
-        }
-    }
-
-    /// Lets go of a version that nobody has open and that is not the current one, or whose file is
-    /// gone: what it was may serve as a base for a while.
-    pub(crate) fn discard_if_unused(&self, file: FileId, presence: &Presence, gone: bool) {
-        if let Err(error) = self.discard(file, presence, gone) {
-            tracing::warn!(%error, %file, "a container that is not needed could not be removed");
-        }
-    }
-
-    fn discard(&self, file: FileId, presence: &Presence, gone: bool) -> StoreResult<()> {
-        let core = self.core();
-        let files = self.files();
-        if files.is_open(file) || core.log.pending_store(file).is_some() {
-            return Ok(());
-        }
-        let row = Presence::load(&*self.inner.tables.read()?, file)?;
-        // Until the kernel forgets it, it can be opened once more.
-        let gone = gone && self.known().gone(file).is_none();
-        let remove = |presence: &Presence| -> StoreResult<()> {
-            if !self.set_aside(&core, &files, file, presence)? {
-                let key = Key { file: file.0, generation: presence.generation };
-                self.inner.containers.remove(key)?;
-            }
-            Ok(())
-        };
-        let current = row.as_ref().map(|row| row.generation);
-        if gone && let Some(row) = &row {
-            remove(row)?;
-            let mut write = self.inner.tables.write()?;
-            Presence::remove(&mut *write, file)?;
-            write.commit(Durability::Later)?;
-        }
-        if current != Some(presence.generation) {
-            remove(presence)?;
-        }
-        Ok(())
-    }
-
     /// The contents have been stored as `version`: the open file is that version now.
     pub(crate) fn became(
         &self,
@@ -428,8 +350,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         described: &Described,
     ) {
         let mut files = self.files();
-        files.shown(grip.file, presence.version);
+        let unseen =
+            files.get(grip.file, grip.generation).is_some_and(|open| open.unseen.is_some());
+        if unseen {
+            // The pages that the kernel has are those of an older version.
+            files.shown.remove(&grip.file);
+        } else {
+            files.shown(grip.file, presence.version);
+        }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
+            open.unseen = None;
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             let before = std::mem::replace(&mut open.presence, presence.clone()).version;

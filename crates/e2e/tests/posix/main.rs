@@ -20,6 +20,7 @@ mod renames;
 mod sizes;
 mod sparse;
 mod special;
+mod unseen;
 
 use e2e::mount::Wanted;
 use e2e::{Mount, World, contents as made};

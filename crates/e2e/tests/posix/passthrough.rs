@@ -19,7 +19,7 @@ const BYTES: usize = (2 << 20) + 100;
 const SOON: Duration = Duration::from_secs(20);
 
 /// Why these tests cannot run here, if they cannot.
-fn hindrance() -> Option<&'static str> {
+pub(crate) fn hindrance() -> Option<&'static str> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -31,12 +31,13 @@ fn hindrance() -> Option<&'static str> {
 
 macro_rules! needs_passthrough {
     () => {
-        if let Some(why) = hindrance() {
+        if let Some(why) = $crate::passthrough::hindrance() {
             println!("not run: {why}");
             return;
         }
     };
 }
+pub(crate) use needs_passthrough;
 
 /// Files that the kernel reads itself just now.
 fn lent(mount: &Mount) -> u64 {

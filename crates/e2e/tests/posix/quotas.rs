@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 const KIB: u64 = 1 << 10;
 
-fn set(server: &Server, options: &[&str]) {
+pub(crate) fn set(server: &Server, options: &[&str]) {
     let data = server.data.to_str().unwrap();
     let words = [&["volume", "set", "--data", data][..], options, &["main"]].concat();
     run(&mut farfs(&words)).succeeds();

@@ -312,6 +312,13 @@ impl Container for OrdinaryFile {
             .map_err(|source| files::failed(&self.0.path, source))
     }
 
+    fn changed_at(&self) -> Result<Option<(i64, u32)>> {
+        let metadata = self.0.file.metadata();
+        let metadata = metadata.map_err(|source| files::failed(&self.0.path, source))?;
+        let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+        Ok(Some((metadata.mtime(), nanos)))
+    }
+
     fn sync(&self) -> Result<()> {
         self.0.file.sync_data().map_err(|source| files::failed(&self.0.path, source))?;
         if !self.0.entry_synced.load(Ordering::Acquire) {

@@ -346,6 +346,11 @@ impl Container for FaultyContainer {
         self.inner.allocated()
     }
 
+    fn changed_at(&self) -> Result<Option<(i64, u32)>> {
+        self.machine.reads()?;
+        self.inner.changed_at()
+    }
+
     fn sync(&self) -> Result<()> {
         self.machine.syncs(0, || self.inner.sync())
     }

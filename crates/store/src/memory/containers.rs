@@ -328,6 +328,10 @@ impl Container for MemoryContainer {
         Ok(locked(&self.0).now.pages.len() as u64 * PAGE_BYTES)
     }
 
+    fn changed_at(&self) -> Result<Option<(i64, u32)>> {
+        Ok(None)
+    }
+
     fn sync(&self) -> Result<()> {
         let mut opened = locked(&self.0);
         while opened.write_back_oldest() {}

@@ -1,0 +1,140 @@
+//! Closing: when what was written is stored, and a container let go.
+//! Holds: what was written is kept until it is stored; what nobody has open and is not current
+//! goes.
+//! From: AFS and LBFS, close-to-open.
+
+use super::Grip;
+use crate::client::Client;
+use crate::presence::Presence;
+use crate::types::Handle;
+use model::FileId;
+use protocol::Upstream;
+use store::container::Key;
+use store::{Containers, Durability, Result as StoreResult};
+
+/// What the close of a handle does to what was written.
+enum Last<K> {
+    /// Others will store it, or nothing was written.
+    Nothing,
+    StoredNow(Grip<K>),
+    /// Beside the calls, and before the next change.
+    StoredSoon,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// The last close of a handle. What could not be stored before is stored now.
+    pub fn release(&self, handle: Handle) {
+        let last = self.last_close(handle);
+        if let Last::StoredNow(grip) = &last
+            // Pages that were mapped may have been written after the last flush.
+            && let Err(stop) = self.store_unattended(grip)
+        {
+            tracing::warn!(file = %grip.file, %stop, "what was written is not stored yet");
+        }
+        let mut files = self.files();
+        let Some(state) = files.handles.remove(&handle.0) else { return };
+        let key = (state.file, state.generation);
+        if state.flags.write {
+            files.closed_by_writer(state.file, state.generation);
+        }
+        if state.lent {
+            files.lent_handle_closed(state.file);
+        }
+        let Some(open) = files.open.get_mut(&key) else { return };
+        open.handles -= 1;
+        open.cached_handles -= u32::from(!state.direct);
+        open.writing_handles -= u32::from(state.flags.write);
+        let unborn = open.unborn;
+        // What has no name but the kernel's lasts until the kernel forgets it.
+        let kept = unborn && self.known().gone(state.file).is_some();
+        let closed = open.handles == 0 && open.presence.dirty.is_none() && !kept;
+        let gone = open.unlinked.is_some();
+        if let (true, Some(node)) = (closed, &open.unlinked) {
+            let Presence { version, contents, .. } = open.presence;
+            self.known().written(state.file, version, contents, open.mtime.unwrap_or(node.mtime));
+        }
+        let given_up = open.is_given_up();
+        let left = closed.then(|| open.presence.clone());
+        if closed {
+            files.open.remove(&key);
+        }
+        let settles = files.size_may_settle(state.file);
+        drop(files);
+        if !state.fetches {
+            self.let_go_of_locks(state.file, handle);
+        }
+        if let Last::StoredSoon = last {
+            self.store_soon(state.file, state.generation);
+        }
+        self.is_released(handle);
+        if let (Some(presence), true) = (&left, unborn) {
+            self.remove_unborn(state.file, presence.generation);
+        } else if let Some(presence) = &left {
+            self.closed(state.file, presence);
+            self.discard_if_unused(state.file, presence, gone);
+        }
+        if given_up {
+            self.give_up_written(state.file, state.generation);
+        }
+        if let (true, Some(kernel)) = (settles, self.inner.kernel.get()) {
+            let carried_out = kernel.forget_node(state.file, false);
+            let now = self.inner.world.clock.moment();
+            self.files().settle_size(state.file, carried_out, now);
+        }
+    }
+
+    /// What the close of a handle does to what was written.
+    fn last_close(&self, handle: Handle) -> Last<C::Container> {
+        let mut files = self.files();
+        let Ok((grip, flags)) = files.grip(handle) else { return Last::Nothing };
+        let was_unseen = files.writes_no_more(handle);
+        let Some(open) = files.get(grip.file, grip.generation) else { return Last::Nothing };
+        // The kernel releases late. Who writes by then is not to have half of it stored, and
+        // will store it all.
+        let is_last = flags.write && open.writing_handles == 1;
+        match open.unlinked {
+            _ if !is_last => Last::Nothing,
+            // To cut all of it takes a while, and whoever closed it has gone on.
+            None if was_unseen => Last::StoredSoon,
+            None if open.turned_down => Last::Nothing,
+            _ => Last::StoredNow(grip),
+        }
+    }
+
+    /// Lets go of a version that nobody has open and that is not the current one, or whose file is
+    /// gone: what it was may serve as a base for a while.
+    pub(crate) fn discard_if_unused(&self, file: FileId, presence: &Presence, gone: bool) {
+        if let Err(error) = self.discard(file, presence, gone) {
+            tracing::warn!(%error, %file, "a container that is not needed could not be removed");
+        }
+    }
+
+    fn discard(&self, file: FileId, presence: &Presence, gone: bool) -> StoreResult<()> {
+        let core = self.core();
+        let files = self.files();
+        if files.is_open(file) || core.log.pending_store(file).is_some() {
+            return Ok(());
+        }
+        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        // Until the kernel forgets it, it can be opened once more.
+        let gone = gone && self.known().gone(file).is_none();
+        let remove = |presence: &Presence| -> StoreResult<()> {
+            if !self.set_aside(&core, &files, file, presence)? {
+                let key = Key { file: file.0, generation: presence.generation };
+                self.inner.containers.remove(key)?;
+            }
+            Ok(())
+        };
+        let current = row.as_ref().map(|row| row.generation);
+        if gone && let Some(row) = &row {
+            remove(row)?;
+            let mut write = self.inner.tables.write()?;
+            Presence::remove(&mut *write, file)?;
+            write.commit(Durability::Later)?;
+        }
+        if current != Some(presence.generation) {
+            remove(presence)?;
+        }
+        Ok(())
+    }
+}

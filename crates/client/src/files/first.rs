@@ -1,0 +1,191 @@
+//! The first change of a container that is a stored version.
+//! Holds: the log notes it as opened before the first byte of it changes; old bytes that matter are
+//! all here before a new one is written.
+//! From: DESIGN, "The client".
+
+use super::bytes::need;
+use super::{Grip, Images, Since};
+use crate::client::{Client, failed, log_failed};
+use crate::part::opened_record;
+use crate::presence::{Dirty, Presence};
+use crate::room::taken;
+use crate::types::{Error, Step, Stop};
+use protocol::{Objection, Upstream};
+use std::sync::Arc;
+use store::{Container, Containers, Durability};
+use volume::partial;
+
+/// What a change touches of a container that is a stored version so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of it at once.
+    All,
+    /// The same, and nobody else knows yet that the file is open here.
+    AllOfOwn,
+    /// What begins at this offset.
+    From(u64),
+    /// What lies between these two.
+    Stretch(u64, u64),
+    /// Nothing that is there.
+    Grows,
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Of a container that is a stored version so far. The caller sees to it that nobody else
+    /// begins to.
+    pub(super) fn begin_first_change(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: u32,
+        extent: Extent,
+    ) -> Step<()> {
+        let size = grip.container.length().map_err(failed)?;
+        let from = match extent {
+            Extent::All | Extent::AllOfOwn => 0,
+            Extent::From(offset) | Extent::Stretch(offset, _) => offset,
+            Extent::Grows => u64::MAX,
+        };
+        let all = matches!(extent, Extent::All | Extent::AllOfOwn);
+        if !all {
+            if !self.may_be_ground(grip)? {
+                self.want_whole(grip)?;
+            }
+            // A crash may leave the new bytes half written, but not take the old ones.
+            self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;
+        }
+        // Of what is all to go and is not here at all the container would be taken for zeros, if a
+        // crash came before it is cut. One of another length is nobody's version.
+        let cut_first = all && size > 0 && self.lacks_all(grip)?;
+        if cut_first {
+            grip.container.set_length(0).map_err(failed)?;
+        }
+        let noted = self.note_opened(grip, uid, all);
+        if let (true, Err(_)) = (cut_first, &noted) {
+            grip.container.set_length(size).map_err(failed)?;
+        }
+        let before = noted?;
+        if self.has_ground(grip) {
+            // What is said of it next is of what is on the disk.
+            self.sync_log().map_err(failed)?;
+        }
+        if from < size {
+            self.sync_before_writing_over(grip.key()).map_err(failed)?;
+            if let Some(before) = before {
+                self.keep_old(grip, &before, extent == Extent::AllOfOwn)?;
+                self.begin_images(grip, &before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of a version is here.
+    fn lacks_all(&self, grip: &Grip<C::Container>) -> Step<bool> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let Presence { ranges, ground, .. } = &open.presence;
+        Ok(ranges.is_empty() && ground.is_none() && !open.presence.is_whole())
+    }
+
+    /// Where the version that is about to be written over is not kept whole, what is written over
+    /// of it is.
+    fn begin_images(&self, grip: &Grip<C::Container>, before: &Presence) {
+        let kept = self.trash().find(grip.file, Some(before.version)).is_some();
+        let mut files = self.files();
+        let Some(open) = files.get_mut(grip.file, grip.generation) else { return };
+        // What is not here cannot be put back.
+        let gives = !kept && before.is_whole();
+        open.images = gives.then(|| Images::new(before.version, before.contents.size));
+    }
+
+    /// Keeps the stored version that is about to be written over: the next one will be like it.
+    fn keep_old(&self, grip: &Grip<C::Container>, before: &Presence, own: bool) -> Step<()> {
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if !(own && open.handles == 1) {
+            drop(files);
+            return self.keep_before_change(grip.file, before).map_err(failed);
+        }
+        if let Some(fresh) = self.keep_and_replace(grip.file, before).map_err(failed)? {
+            open.container = fresh;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn want_whole(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.presence.is_whole() {
+            return Ok(());
+        }
+        Err(Stop::Need(need(grip, 0, open.presence.contents.size)))
+    }
+
+    /// The log learns that the container is not what was stored, before it is so. Gives back the
+    /// version that the container is, if that is not pending.
+    fn note_opened(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: u32,
+        all: bool,
+    ) -> Step<Option<Presence>> {
+        let mut core = self.core();
+        if core.meta.access == protocol::Access::ReadOnly {
+            return Err(Objection::ReadOnly.into());
+        }
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.presence.dirty.is_some() {
+            return Ok(None);
+        }
+        if open.unlinked.is_some() {
+            // It has no name to come back under: nothing of it is kept.
+            open.presence.dirty = Some(Dirty::new(open.presence.version, uid));
+            return Ok(None);
+        }
+        self.has_room()?;
+        // All of what follows or nothing.
+        let _pressed = self.pressed();
+        let before = open.presence.clone();
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        let mut expects = open.presence.version;
+        // What is here of one that is all to go is not all that there was until it is cut.
+        let none_is_needed = before.is_whole() || (all && before.ranges.is_empty());
+        let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
+        // A store that is pending is overtaken: its contents are about to change. If it was on
+        // its way and has been taken, the origin sees that the next one takes its place.
+        let overtaken = core.log.pending_store(grip.file);
+        if let Some(number) = overtaken {
+            expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
+        }
+        // Noted before the store is taken back: between the two, a crash loses neither.
+        let dirty = Dirty::new(expects, uid);
+        let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
+        core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
+        let was_behind = core.behind;
+        if let Some(number) = overtaken {
+            self.overtake(&mut core, number).map_err(log_failed)?;
+            // Until the tables know of it.
+            core.behind = true;
+            // What it was to be sent against the next one is sent against.
+            let images = core.plans.images(number);
+            core.plans.remove(number);
+            open.images = images.map(Arc::unwrap_or_clone);
+            let last = core.log.of_file(grip.file).next().map(|(number, _)| number);
+            partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
+                .map_err(crate::client::stop)?;
+        }
+        core.unsaved = true;
+        self.inner.room.sub(taken(&open.container).map_err(failed)?);
+        open.presence = opened;
+        open.overtook = overtaken.is_some();
+        if open.since.is_none() && open.presence.ground.is_none() && !all {
+            open.since =
+                Since::reopened(&open.presence.contents, self.inner.settings.again_bytes_min);
+        }
+        open.presence.save(&mut *write, grip.file).map_err(failed)?;
+        write.commit(Durability::Later).map_err(failed)?;
+        core.behind = was_behind;
+        self.recharge(&mut core, [grip.file]);
+        Ok(overtaken.is_none().then_some(before))
+    }
+}

@@ -1,0 +1,359 @@
+//! Large files that the kernel writes by itself, into the cache.
+
+use crate::passthrough::needs_passthrough;
+use crate::quotas::set;
+use crate::raw::{Mapping, truncate};
+use e2e::contents::noise;
+use e2e::mount::Wanted;
+use e2e::{Mount, Server, World, eventually, run};
+use rustix::fs::{
+    FallocateFlags, FlockOperation, Timespec, Timestamps, fallocate, flock, futimens,
+};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+/// The least that is lent to who writes, and some more.
+const BYTES: usize = (16 << 20) + 4321;
+const SOON: Duration = Duration::from_secs(30);
+
+fn lent(mount: &Mount) -> u64 {
+    mount.status()["passthrough"]["files"].as_u64().unwrap()
+}
+
+fn to_write() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true);
+    options
+}
+
+fn both() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.read(true).write(true);
+    options
+}
+
+/// A file that was written and closed once, and is at the server.
+fn made(mount: &Mount, name: &str) -> Vec<u8> {
+    let bytes = noise(1, BYTES);
+    fs::write(mount.path(name), &bytes).unwrap();
+    mount.wait();
+    bytes
+}
+
+/// Opens it so that the kernel writes to it itself, as soon as it may.
+fn open_unseen(mount: &Mount, path: &Path, options: &fs::OpenOptions) -> File {
+    let mut file = None;
+    eventually(SOON, "the kernel writes it itself", || {
+        drop(file.take());
+        let before = lent(mount);
+        file = Some(options.open(path).unwrap());
+        lent(mount) == before + 1
+    });
+    file.unwrap()
+}
+
+fn overwrite(bytes: &mut [u8], file: &File, offset: usize, with: &[u8]) {
+    file.write_all_at(with, offset as u64).unwrap();
+    bytes[offset..offset + with.len()].copy_from_slice(with);
+}
+
+/// Another device sees these bytes, and this one does.
+fn is_everywhere(world: &World, server: &Server, mount: &Mount, name: &str, bytes: &[u8]) {
+    assert!(fs::read(mount.path(name)).unwrap() == bytes, "here");
+    mount.wait();
+    let other = world.mount(server, "other", "connected");
+    assert!(fs::read(other.path(name)).unwrap() == bytes, "elsewhere");
+    let here = fs::metadata(mount.path(name)).unwrap();
+    let there = fs::metadata(other.path(name)).unwrap();
+    assert_eq!((here.mtime(), here.mtime_nsec()), (there.mtime(), there.mtime_nsec()));
+    assert_eq!(here.len(), there.len());
+}
+
+fn store_is_pending(mount: &Mount, name: &str) -> bool {
+    let said = run(&mut mount.farfs("log", &[])).succeeds();
+    said.lines().any(|line| line.contains(name) && line.contains("stored"))
+}
+
+#[test]
+fn a_large_file_is_written_while_the_daemon_stands_still_and_stored_when_it_is_closed() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &to_write());
+    let before = fs::metadata(&path).unwrap();
+    // With the first write the kernel asks whether the file has privileges to lose.
+    overwrite(&mut bytes, &file, 10, b"first");
+    mount.process().signal(Signal::STOP);
+    let outcome = file.write_all_at(b"unseen", 5_000_000);
+    let grown = file.write_all_at(b"beyond", BYTES as u64);
+    mount.process().signal(Signal::CONT);
+    outcome.and(grown).unwrap();
+    bytes[5_000_000..5_000_006].copy_from_slice(b"unseen");
+    bytes.extend(b"beyond");
+    // Who looks at it sees it at once.
+    let now = fs::metadata(&path).unwrap();
+    assert_eq!(now.len(), bytes.len() as u64);
+    assert!((now.mtime(), now.mtime_nsec()) > (before.mtime(), before.mtime_nsec()));
+    assert!(fs::read(&path).unwrap() == bytes);
+    drop(file);
+    let closed = fs::metadata(&path).unwrap();
+    assert_eq!((closed.mtime(), closed.mtime_nsec()), (now.mtime(), now.mtime_nsec()));
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+    let stored = fs::metadata(&path).unwrap();
+    assert_eq!((stored.mtime(), stored.mtime_nsec()), (now.mtime(), now.mtime_nsec()));
+    eventually(SOON, "it is given back", || lent(&mount) == 0);
+}
+
+/// What a program did after it had closed a file must not be elsewhere before that.
+#[test]
+fn what_is_done_after_the_close_is_logged_after_what_was_written() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    run(&mut mount.farfs("pause", &[])).succeeds();
+    for round in 0..4_u8 {
+        let file = open_unseen(&mount, &mount.path("file"), &to_write());
+        overwrite(&mut bytes, &file, 100_000, &[round; 5000]);
+        drop(file);
+        match round {
+            0 => fs::write(mount.path("marker"), b"it is done").unwrap(),
+            1 => fs::rename(mount.path("marker"), mount.path("mark")).unwrap(),
+            2 => fs::set_permissions(mount.path("mark"), PermissionsExt::from_mode(0o600)).unwrap(),
+            _ => fs::remove_file(mount.path("mark")).unwrap(),
+        }
+        assert!(store_is_pending(&mount, "file"), "{round}");
+    }
+    run(&mut mount.farfs("resume", &[])).succeeds();
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
+fn what_was_opened_to_write_and_only_read_is_stored_by_nobody() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let version = || run(&mut world.farfs(&["explain", path.to_str().unwrap()])).succeeds();
+    let (before, there) = (version(), fs::metadata(&path).unwrap());
+    run(&mut mount.farfs("pause", &[])).succeeds();
+    let file = open_unseen(&mount, &path, &both());
+    let mut read = vec![0; BYTES];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == bytes);
+    drop(file);
+    eventually(SOON, "nothing is pending", || mount.pending() == 0 && lent(&mount) == 0);
+    let now = fs::metadata(&path).unwrap();
+    assert_eq!((now.mtime(), now.mtime_nsec()), (there.mtime(), there.mtime_nsec()));
+    eventually(SOON, "it is the same version", || version() == before);
+}
+
+#[test]
+fn who_syncs_or_locks_has_each_version_stored_from_then_on() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "synced");
+    fs::write(mount.path("locked"), &bytes).unwrap();
+    mount.wait();
+    let file = open_unseen(&mount, &mount.path("synced"), &to_write());
+    overwrite(&mut bytes, &file, 7, b"synced");
+    file.sync_all().unwrap();
+    drop(file);
+    let locked = open_unseen(&mount, &mount.path("locked"), &to_write());
+    flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop(locked);
+    mount.wait();
+    for name in ["synced", "locked"] {
+        let file = to_write().open(mount.path(name)).unwrap();
+        assert_eq!(lent(&mount), 0, "{name}");
+        drop(file);
+    }
+    is_everywhere(&world, &server, &mount, "synced", &bytes);
+}
+
+#[test]
+fn times_that_are_set_are_those_of_the_last_to_set_them() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let set = |file: &File| {
+        let at = Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+        futimens(file, &Timestamps { last_access: at, last_modification: at }).unwrap();
+    };
+    let file = open_unseen(&mount, &path, &to_write());
+    overwrite(&mut bytes, &file, 1000, b"before");
+    set(&file);
+    assert_eq!(file.metadata().unwrap().mtime(), 1_000_000_000);
+    drop(file);
+    mount.wait();
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((after.mtime(), after.mtime_nsec()), (1_000_000_000, 5));
+    let file = open_unseen(&mount, &path, &to_write());
+    set(&file);
+    overwrite(&mut bytes, &file, 2000, b"after");
+    drop(file);
+    assert!(fs::metadata(&path).unwrap().mtime() > 1_700_000_000);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
+fn all_that_can_be_done_to_an_open_file_can_be_done_to_it() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &both());
+    let mut appends = File::options().append(true).open(&path).unwrap();
+    let reader = File::open(&path).unwrap();
+    appends.write_all(b"at the end").unwrap();
+    bytes.extend(b"at the end");
+    overwrite(&mut bytes, &file, 123, b"in the midst");
+    let mut seen = vec![0; bytes.len()];
+    reader.read_exact_at(&mut seen, 0).unwrap();
+    assert!(seen == bytes, "readers share it");
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 8192).unwrap();
+    bytes[4096..4096 + 8192].fill(0);
+    let length = BYTES - 1_000_000;
+    file.set_len(length as u64).unwrap();
+    bytes.truncate(length);
+    appends.write_all(b"again").unwrap();
+    bytes.extend(b"again");
+    truncate(&path, length as i64 + 2).unwrap();
+    bytes.truncate(length + 2);
+    let mapping = Mapping::shared(&file, bytes.len());
+    mapping.write(50_000, b"mapped");
+    bytes[50_000..50_006].copy_from_slice(b"mapped");
+    assert_eq!(fs::metadata(&path).unwrap().len(), bytes.len() as u64);
+    drop((file, appends));
+    // The mapping is still there, and so is who reads.
+    mapping.write(60_000, b"later");
+    bytes[60_000..60_005].copy_from_slice(b"later");
+    drop(mapping);
+    mount.wait();
+    let again = both().open(&path).unwrap();
+    overwrite(&mut bytes, &again, 0, b"beside a reader");
+    let mut seen = vec![0; bytes.len()];
+    reader.read_exact_at(&mut seen, 0).unwrap();
+    assert!(seen == bytes);
+    drop((again, reader));
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
+fn it_is_cut_or_removed_while_the_kernel_writes_to_it() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    made(&mount, "cut");
+    let path = mount.path("cut");
+    let file = open_unseen(&mount, &path, &both());
+    let again = to_write().truncate(true).open(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    file.write_all_at(b"from the first", 0).unwrap();
+    again.write_all_at(b"From", 0).unwrap();
+    drop((file, again));
+    is_everywhere(&world, &server, &mount, "cut", b"From the first");
+    let bytes = made(&mount, "gone");
+    let file = open_unseen(&mount, &mount.path("gone"), &both());
+    file.write_all_at(b"kept", 0).unwrap();
+    fs::remove_file(mount.path("gone")).unwrap();
+    let mut read = vec![0; BYTES];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert!(&read[..4] == b"kept" && read[4..] == bytes[4..]);
+    drop(file);
+    fs::write(mount.path("gone"), b"another").unwrap();
+    assert_eq!(fs::read(mount.path("gone")).unwrap(), b"another");
+    mount.wait();
+    eventually(SOON, "it is given back", || lent(&mount) == 0);
+}
+
+#[test]
+fn after_a_kill_what_the_kernel_wrote_is_stored_and_nobody_changes_it_any_more() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    made(&mount, "closed");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &both());
+    overwrite(&mut bytes, &file, 9_000_000, b"before the kill");
+    let closed = open_unseen(&mount, &mount.path("closed"), &to_write());
+    closed.write_all_at(b"closed", 0).unwrap();
+    drop(closed);
+    mount.kill();
+    mount.again();
+    // Its mount is gone, and the kernel lets it write on all the same.
+    let _ = file.write_all_at(b"after the kill", 9_000_000);
+    assert!(fs::read(&path).unwrap() == bytes);
+    assert_eq!(&fs::read(mount.path("closed")).unwrap()[..6], b"closed");
+    drop(file);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
+fn where_a_quota_counts_or_calls_wait_the_daemon_writes() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "connected");
+    let path = mount.path("file");
+    made(&mount, "file");
+    let file = both().open(&path).unwrap();
+    assert_eq!(lent(&mount), 0, "calls wait");
+    drop(file);
+    mount.set_mode("partial");
+    drop(open_unseen(&mount, &path, &both()));
+    mount.wait();
+    set(&server, &["--quota", "1G"]);
+    eventually(SOON, "the quota is known", || {
+        fs::write(mount.path("small"), b"news").unwrap();
+        let file = both().open(&path).unwrap();
+        let is_lent = lent(&mount) > 0;
+        drop(file);
+        !is_lent
+    });
+}
+
+/// What is closed is stored afterwards, which nobody can wait for.
+#[test]
+fn who_comes_while_the_kernel_writes_is_told_when_it_is_closed() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount_with(&server, "mount", Wanted { mode: "auto", ..Wanted::default() });
+    let mut bytes = made(&mount, "file");
+    eventually(SOON, "it is alone", || mount.mode() == "partial");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &both());
+    overwrite(&mut bytes, &file, 0, b"alone");
+    let other = world.mount(&server, "other", "connected");
+    other.path("file").metadata().unwrap();
+    eventually(SOON, "it knows of company", || {
+        run(&mut mount.farfs("mode", &[])).succeeds().contains("the kernel writes by itself")
+    });
+    assert_eq!(mount.mode(), "partial");
+    overwrite(&mut bytes, &file, 8_000_000, b"in company");
+    drop(file);
+    eventually(SOON, "calls wait again", || mount.mode() == "connected");
+    eventually(SOON, "it is there", || fs::read(other.path("file")).unwrap() == bytes);
+    assert!(fs::read(&path).unwrap() == bytes);
+}
