@@ -5,6 +5,7 @@
 use crate::attributes::{bare, bare_directory, shown};
 use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
+use crate::listings::Part;
 use crate::replies::file;
 use client::{Client, DirectoryEntry, Listed, Step};
 use fuse::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
@@ -148,14 +149,18 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
         Call::of("readdirplus", request, ino),
         move |client| {
             let rows = rows_plus(client, file(ino), position)?;
+            let begins_in = match position {
+                0 => Some(client.parent(file(ino))?),
+                _ => None,
+            };
             if counts {
                 client.accessed(file(ino));
             }
-            Ok(at_once(rows))
+            Ok(at_once((rows, begins_in)))
         },
         move |outcome| match outcome {
-            Ok((rows, keep)) => {
-                listings.note(file(ino), position == 0, keep);
+            Ok(((rows, begins_in), keep)) => {
+                listings.note(Part { directory: file(ino), begins_in, rows: rows.len() }, keep);
                 answer_plus(rows, keep, reply);
             }
             Err(errno) => reply.error(errno),

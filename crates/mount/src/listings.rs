@@ -4,12 +4,16 @@
 //! it was told of the files in it counts until the lease ends. Whoever lists it after that and looks
 //! at the files has it ask for each of them, one after the other. So it is had to forget the listing
 //! then, and asks once for all.
+//!
+//! It also takes a directory's time of access to have moved whenever it was told a listing, and asks
+//! for the directory when that is looked at next. Where most of what is in a directory are such, it
+//! is had to forget the listing above them, and is told of all of them with that.
 //! Holds: each listing is forgotten once, when what came with it has lost its worth.
 //! Never: tells the kernel anything on a thread that answers requests.
 
 use fuse::{INodeNo, Notifier};
 use model::FileId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,51 +23,88 @@ use std::time::{Duration, Instant};
 const ANSWERS_MAX: u32 = 64;
 /// Directories that are remembered. In others the kernel asks for each file.
 const DIRECTORIES_MAX: usize = 65_536;
+/// Directories in one that were listed, from which on it costs more to be asked for each than for
+/// all that is there: a listing takes two answers, and the attributes of its own directory another.
+const BELOW_MIN: u32 = 8;
+
+/// A part of a listing, as the kernel is told it.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) directory: FileId,
+    /// Of the first part: the directory above.
+    pub(crate) begins_in: Option<FileId>,
+    pub(crate) rows: usize,
+}
 
 #[derive(Clone, Copy)]
 struct Listing {
     /// What the kernel was told with it counts until then.
     until: Instant,
     answers: u32,
+    rows: usize,
+    /// Directories in it that were listed since.
+    below: u32,
+}
+
+impl Listing {
+    /// Whether telling it again takes less than telling of each of the directories in it.
+    fn is_overtaken(&self) -> bool {
+        self.below >= BELOW_MIN && self.below as usize >= self.rows.div_ceil(2)
+    }
 }
 
 /// What the kernel keeps, the first to be forgotten first.
 #[derive(Default)]
 struct Kept {
     by_directory: HashMap<FileId, Listing>,
-    /// Each directory once; it may have been listed again since.
-    order: VecDeque<(Instant, FileId)>,
+    /// Each directory once.
+    order: BTreeSet<(Instant, FileId)>,
     closed: bool,
 }
 
 impl Kept {
-    /// An answer with a part of a listing. `begins`: the first of it.
-    fn note(&mut self, directory: FileId, begins: bool, until: Instant) {
-        if !begins {
+    /// An answer with a part of a listing.
+    fn note(&mut self, part: Part, now: Instant, until: Instant) {
+        let Part { directory, begins_in, rows } = part;
+        let Some(above) = begins_in else {
             if let Some(listing) = self.by_directory.get_mut(&directory) {
                 listing.answers = listing.answers.saturating_add(1);
+                listing.rows = listing.rows.saturating_add(rows);
             }
             return;
+        };
+        if above != directory {
+            self.note_below(above, now);
         }
-        if self.by_directory.len() >= DIRECTORIES_MAX && !self.by_directory.contains_key(&directory)
-        {
-            return;
+        if self.by_directory.len() < DIRECTORIES_MAX || self.by_directory.contains_key(&directory) {
+            self.keep(directory, Listing { until, answers: 1, rows, below: 0 });
         }
-        if self.by_directory.insert(directory, Listing { until, answers: 1 }).is_none() {
-            self.order.push_back((until, directory));
+    }
+
+    /// A directory in this one is being listed.
+    fn note_below(&mut self, directory: FileId, now: Instant) {
+        let Some(listing) = self.by_directory.get(&directory) else { return };
+        let below = listing.below.saturating_add(1);
+        let listing = Listing { below, ..*listing };
+        let until = if listing.is_overtaken() { listing.until.min(now) } else { listing.until };
+        self.keep(directory, Listing { until, ..listing });
+    }
+
+    fn keep(&mut self, directory: FileId, listing: Listing) {
+        if let Some(before) = self.by_directory.insert(directory, listing) {
+            self.order.remove(&(before.until, directory));
         }
+        self.order.insert((listing.until, directory));
     }
 
     /// A directory whose listing is to be forgotten by now.
     fn take(&mut self, now: Instant) -> Option<FileId> {
-        while let Some((_, directory)) = self.order.pop_front_if(|(until, _)| *until <= now) {
-            let Some(listing) = self.by_directory.get(&directory).copied() else { continue };
-            if listing.until > now {
-                self.order.push_back((listing.until, directory));
-                continue;
-            }
-            self.by_directory.remove(&directory);
-            if listing.answers <= ANSWERS_MAX {
+        while let Some(&(until, directory)) = self.order.first()
+            && until <= now
+        {
+            self.order.pop_first();
+            let listing = self.by_directory.remove(&directory);
+            if listing.is_some_and(|listing| listing.answers <= ANSWERS_MAX) {
                 return Some(directory);
             }
         }
@@ -71,7 +112,7 @@ impl Kept {
     }
 
     fn next(&self) -> Option<Instant> {
-        self.order.front().map(|(until, _)| *until)
+        self.order.first().map(|(until, _)| *until)
     }
 }
 
@@ -93,13 +134,15 @@ pub(crate) struct Listings(Arc<Shared>);
 impl Listings {
     /// The kernel is told a part of a listing, with files of which it may believe what it is told
     /// for so long.
-    pub(crate) fn note(&self, directory: FileId, begins: bool, keep: Duration) {
-        let Some(until) = Instant::now().checked_add(keep) else { return };
+    pub(crate) fn note(&self, part: Part, keep: Duration) {
+        let now = Instant::now();
+        let Some(until) = now.checked_add(keep) else { return };
         let mut kept = self.0.kept();
-        let slept = kept.order.is_empty();
-        kept.note(directory, begins, until);
+        let before = kept.next();
+        kept.note(part, now, until);
+        let sooner = kept.next().is_some_and(|next| before.is_none_or(|before| next < before));
         drop(kept);
-        if slept {
+        if sooner {
             self.0.changed.notify_one();
         }
     }
@@ -155,12 +198,22 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    impl Kept {
+        /// Told at once; what was told counts until then.
+        fn listed(&mut self, directory: u64, until: Instant) {
+            let begins_in = Some(FileId::ROOT);
+            let part = Part { directory: FileId(directory), begins_in, rows: 5 };
+            self.note(part, until, until);
+        }
+    }
+
     #[test]
     fn a_listing_is_forgotten_once_when_what_came_with_it_is_old() {
         let (mut kept, begun) = (Kept::default(), Instant::now());
-        kept.note(FileId(7), true, begun + 3 * SECOND);
-        kept.note(FileId(8), true, begun + 4 * SECOND);
-        kept.note(FileId(7), false, begun + 3 * SECOND);
+        kept.listed(7, begun + 3 * SECOND);
+        kept.listed(8, begun + 4 * SECOND);
+        let more = Part { directory: FileId(7), begins_in: None, rows: 5 };
+        kept.note(more, begun, begun + 9 * SECOND);
         assert_eq!(kept.take(begun + 2 * SECOND), None);
         assert_eq!(kept.take(begun + 3 * SECOND), Some(FileId(7)));
         assert_eq!(kept.take(begun + 3 * SECOND), None);
@@ -172,8 +225,8 @@ mod tests {
     #[test]
     fn what_was_listed_again_is_forgotten_later() {
         let (mut kept, begun) = (Kept::default(), Instant::now());
-        kept.note(FileId(7), true, begun + SECOND);
-        kept.note(FileId(7), true, begun + 5 * SECOND);
+        kept.listed(7, begun + SECOND);
+        kept.listed(7, begun + 5 * SECOND);
         assert_eq!(kept.take(begun + 2 * SECOND), None);
         assert_eq!(kept.take(begun + 5 * SECOND), Some(FileId(7)));
         assert_eq!(kept.take(begun + 9 * SECOND), None);
@@ -182,15 +235,39 @@ mod tests {
     #[test]
     fn a_long_listing_stays_and_so_many_are_remembered() {
         let (mut kept, now) = (Kept::default(), Instant::now());
-        for part in 0..=ANSWERS_MAX {
-            kept.note(FileId(7), part == 0, now);
+        kept.listed(7, now);
+        for _ in 0..ANSWERS_MAX {
+            kept.note(Part { directory: FileId(7), begins_in: None, rows: 5 }, now, now);
         }
         assert_eq!((kept.take(now), kept.next()), (None, None));
         for directory in 0..DIRECTORIES_MAX as u64 + 5 {
-            kept.note(FileId(directory), true, now);
+            kept.listed(directory + 10, now);
         }
         assert_eq!(kept.by_directory.len(), DIRECTORIES_MAX);
         let taken = std::iter::from_fn(|| kept.take(now)).count();
         assert_eq!(taken, DIRECTORIES_MAX);
+    }
+
+    /// Lists a directory of `rows`, then so many in it. Says after how many of them the kernel is to
+    /// forget the one above.
+    fn forgotten_after(rows: usize, below: u64) -> Option<u64> {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        let (above, until) = (FileId(7), now + 25 * SECOND);
+        kept.note(Part { directory: above, begins_in: Some(above), rows }, now, until);
+        let mut taken = (1..=below).map(|number| {
+            let directory = FileId(100 + number);
+            kept.note(Part { directory, begins_in: Some(above), rows: 3 }, now, until);
+            (number, kept.take(now))
+        });
+        let forgotten = taken.find(|(_, taken)| *taken == Some(above));
+        assert!(taken.all(|(_, taken)| taken.is_none()), "it is forgotten once");
+        forgotten.map(|(number, _)| number)
+    }
+
+    #[test]
+    fn what_holds_directories_is_forgotten_once_most_of_them_were_listed() {
+        assert_eq!(forgotten_after(100, 80), Some(50));
+        assert_eq!(forgotten_after(201, 100), None);
+        assert_eq!(forgotten_after(9, 9), Some(BELOW_MIN.into()));
     }
 }

@@ -3,6 +3,8 @@
 //! Linux 6.18 does not let the daemon spare anything:
 //! - a directory's attributes are asked for when it is used next after something in it was made,
 //!   removed or renamed, and a file's after it was written to or read;
+//! - a directory's attributes are asked for, too, when it is looked at next after the daemon listed it:
+//!   its time of access may have moved;
 //! - a file's attributes are asked for once more when it is opened to be read for the first time
 //!   since it was written here: of a time of access alone the kernel cannot be told to forget it;
 //! - the attribute `security.capability` is asked for before the first write after each change of
@@ -182,6 +184,74 @@ fn after_a_while_a_directory_is_asked_for_and_not_each_of_its_files() {
         // The directory's own name may be asked for.
         assert!(of("lookup") <= 1 && of("getattr") <= 2, "{said}");
     }
+}
+
+/// A directory of directories, with a file in each.
+fn make_below(directory: &Path, count: usize) {
+    for below in 0..count {
+        let below = directory.join(below.to_string());
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join("file"), "abc").unwrap();
+    }
+}
+
+/// Looks at all that is below, a directory at a time, as find(1) does.
+fn walk(directory: &Path) -> usize {
+    let names: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
+    let walked = names.iter().map(|entry| match entry.metadata().unwrap().is_dir() {
+        true => walk(&entry.path()) + 1,
+        false => 1,
+    });
+    walked.sum()
+}
+
+#[test]
+fn of_directories_that_were_listed_the_one_above_is_asked_for() {
+    if let Some(why) = support::hindrance() {
+        println!("not run: {why}");
+        return;
+    }
+    let _alone = listen();
+    let farm = Farm::new();
+    let machine = farm.machine("one", MountOptions::default());
+    make_below(&machine.path("d"), 40);
+    let walks = || asked(|| assert_eq!(walk(&machine.path("d")), 80));
+    let said = walks();
+    assert!(times(&said)["readdirplus"] > 40, "{said}");
+    let said = walks();
+    let again: usize = times(&said).values().sum();
+    assert!((1..=6).contains(&again), "{said}");
+    // Its own time of access has moved by that.
+    assert!(["", "getattr"].contains(&walks().as_str()));
+    assert_eq!(walks(), "");
+}
+
+/// It forgets the access lists of what it is told of.
+#[test]
+fn with_directories_that_were_listed_access_lists_are_asked_for_once_more() {
+    if let Some(why) = support::hindrance() {
+        println!("not run: {why}");
+        return;
+    }
+    let _alone = listen();
+    let farm = Farm::new();
+    let machine = farm.machine("one", MountOptions::default());
+    make_below(&machine.path("d"), 40);
+    let lists = || {
+        asked(|| {
+            let listed = Command::new("ls").arg("-lR").arg(machine.path("d")).output();
+            assert!(listed.unwrap().status.success());
+        })
+    };
+    assert!(times(&lists())["readdirplus"] > 40);
+    let said = lists();
+    let again = times(&said);
+    // Of a directory there are two, and of its own.
+    assert!(again.get("getxattr").is_none_or(|asked| *asked <= 82), "{said}");
+    assert!(again.values().sum::<usize>() <= 82 + 6, "{said}");
+    // The directory above has its turn: its attributes, and then its access lists.
+    let left = (0..3).map(|_| times(&lists()).values().sum::<usize>()).sum::<usize>();
+    assert!(left <= 4, "{left}");
 }
 
 #[test]

@@ -55,6 +55,34 @@ fn a_directory_of_thousands_is_listed_whole_each_name_once() {
     assert_eq!(listed(&folder), BTreeSet::new());
 }
 
+/// The kernel is had to forget it meanwhile.
+#[test]
+fn a_listing_goes_on_where_it_was_while_the_directories_in_it_are_listed() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    let folder = machine.path("folder");
+    let names: BTreeSet<String> = (0..60).map(|number| format!("directory {number}")).collect();
+    names.iter().for_each(|name| fs::create_dir_all(folder.join(name).join("below")).unwrap());
+    assert_eq!(listed(&folder), names);
+    let open = fs::File::open(&folder).unwrap();
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 512];
+    let mut listing = rustix::fs::RawDir::new(&open, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = listing.next() {
+        let name = entry.unwrap().file_name().to_str().unwrap().to_owned();
+        if found.len() == 20 {
+            names.iter().for_each(|name| assert_eq!(listed(&folder.join(name)).len(), 1));
+            // The kernel is told by a thread of its own.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        found.push(name);
+    }
+    let all: BTreeSet<String> =
+        found.iter().filter(|name| !name.starts_with('.')).cloned().collect();
+    assert_eq!((found.len(), all), (62, names));
+}
+
 #[test]
 fn a_listing_begins_with_the_directory_and_the_one_above() {
     needs_fuse!();
