@@ -8,7 +8,7 @@
 //! - a file's attributes are asked for once more when it is opened to be read for the first time
 //!   since it was written here: of a time of access alone the kernel cannot be told to forget it;
 //! - the attribute `security.capability` is asked for before the first write after each change of
-//!   attributes.
+//!   attributes, and before a change of owner.
 #![allow(clippy::disallowed_methods, reason = "the tests are the programs that use the mount")]
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 #![allow(dead_code, reason = "the other tests of mounts use the rest of it")]
@@ -308,6 +308,18 @@ fn the_kernel_asks_no_more_often_than_it_must() {
         }
     });
     count("statfs", &|| _ = rustix::fs::statvfs(at("d")).unwrap());
+    count("a file as tar(1) unpacks it", &|| {
+        let mut file = File::create_new(at("d/t")).unwrap();
+        file.write_all(&[3; 700]).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        rustix::fs::fchown(&file, Some(user), Some(group)).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
+    });
+    count("a lock as git(1) takes it", &|| {
+        drop(OpenOptions::new().read(true).write(true).create_new(true).open(at("d/l")).unwrap());
+        fs::remove_file(at("d/l")).unwrap();
+    });
 
     // Another kernel may ask less often.
     let expected = [
@@ -338,6 +350,11 @@ fn the_kernel_asks_no_more_often_than_it_must() {
         // What it does not know of FUSE file systems it refuses itself.
         ("collapse and insert", "flush, getattr, open"),
         ("statfs", "statfs"),
+        (
+            "a file as tar(1) unpacks it",
+            "create, flush, getattr, 2 getxattr, lookup, 3 setattr, write",
+        ),
+        ("a lock as git(1) takes it", "create, flush, 2 getattr, lookup, unlink"),
     ];
     assert_eq!(found.len(), expected.len());
     for ((what, asked), (_, most)) in found.iter().zip(expected) {
