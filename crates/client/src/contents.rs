@@ -30,6 +30,7 @@ struct Written {
     changed: Option<Time>,
     unlinked: bool,
     overtook: bool,
+    plain: Option<bool>,
     used: i64,
     since: Option<Since>,
     images: Option<Images>,
@@ -182,7 +183,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-        open.presence = whole(grip.generation, (written.version, written.before), written.used);
+        open.presence = Presence {
+            plain: open.presence.plain,
+            ..whole(grip.generation, (written.version, written.before), written.used)
+        };
         (open.unseen, open.since, open.written) = (None, None, false);
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
         let mut write = self.inner.tables.write().map_err(failed)?;
@@ -227,6 +231,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                     None => whole(grip.generation, (update.stamp, contents), written.used),
                 };
+                let presence = Presence { plain: written.plain, ..presence };
                 presence.save(write, grip.file)?;
                 note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
                 if upon.is_none() {
@@ -284,6 +289,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             changed,
             unlinked: open.unlinked.is_some(),
             overtook: open.overtook,
+            plain: open.is_known_as_plain(),
             used: open.presence.used,
             since: noted.and_then(|open| open.since.clone()),
             images: noted.and_then(|open| open.images.clone()),

@@ -34,6 +34,9 @@ pub struct Presence {
     /// The version that shows where nothing is here, if that is not this one.
     #[n(6)]
     pub ground: Option<Ground>,
+    /// Who stored it wrote and closed it, and neither synced nor locked. Of large files alone.
+    #[n(7)]
+    pub plain: Option<bool>,
 }
 
 /// What a container was written upon before all of it was here.
@@ -85,8 +88,8 @@ impl Dirty {
 
 impl Presence {
     pub fn new(generation: u32, version: Stamp, contents: Contents, used: i64) -> Presence {
-        let (ranges, dirty, ground) = (Vec::new(), None, None);
-        Presence { generation, version, contents, ranges, dirty, used, ground }
+        let (ranges, dirty, ground, plain) = (Vec::new(), None, None, None);
+        Presence { generation, version, contents, ranges, dirty, used, ground, plain }
     }
 
     /// From here on nothing can be lacking.
@@ -388,7 +391,18 @@ mod tests {
             &[1, 0x18, 90, 0x81, 0x82, 0, 10],
         ]
         .concat();
-        let goldens = [(golden_part, part), (golden_written, written), (golden_upon, upon)];
+        let plain = Presence { plain: Some(true), ..written.clone() };
+        let golden_plain = [
+            &[1, 0x88, 0, 0x82, 3, 9, 0x81, 0][..],
+            &[0x80, 0x82, 0x82, 3, 9, 0x19, 0x03, 0xe8, 5, 0xf6, 0xf5],
+        ]
+        .concat();
+        let goldens = [
+            (golden_part, part),
+            (golden_written, written),
+            (golden_upon, upon),
+            (golden_plain, plain),
+        ];
         for (golden, presence) in goldens {
             assert_eq!(Presence::decode(&golden).unwrap(), presence);
             assert_eq!(saved(&presence), Some(golden));

@@ -39,14 +39,14 @@ pub fn run(stage: &mut Stage, _material: &Material) -> Result<()> {
     stage.phase("ls -lR again", list)?;
     stage.phase("git status again", status)?;
     stage.phase("read 256 MiB, warm", read_large)?;
-    stage.phase("read 20,000 pages by chance, warm", |root| pages(root, read_page))?;
+    stage.phase("read 20,000 pages by chance, warm", read_pages)?;
     stage.phase("read 256 MiB again", read_large)?;
-    stage.phase("read 20,000 pages by chance, again", |root| pages(root, read_page))?;
+    stage.phase("read 20,000 pages by chance, again", read_pages)?;
     // Which the kernel may read by itself, where the file system lets it.
     stage.phase("read 256 MiB that nobody may write to, warm", read_kept)?;
     stage.phase("read 20,000 pages of it by chance, warm", pages_of_kept)?;
     stage.phase("overwrite 256 MiB", write_large)?;
-    stage.phase("overwrite 20,000 pages by chance", |root| pages(root, write_page))?;
+    stage.phase("overwrite 20,000 pages by chance", write_pages)?;
     stage.phase("unpack 5,000", unpack)
 }
 
@@ -154,9 +154,14 @@ fn read_blocks(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pages(root: &Path, each: fn(&File, u64) -> Result<()>) -> Result<()> {
+fn read_pages(root: &Path) -> Result<()> {
+    let file = File::open(root.join("large")).context("cannot open the file")?;
+    some_pages(&file, read_page)
+}
+
+fn write_pages(root: &Path) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(root.join("large"));
-    some_pages(&file.context("cannot open the file")?, each)
+    some_pages(&file.context("cannot open the file")?, write_page)
 }
 
 fn some_pages(file: &File, each: fn(&File, u64) -> Result<()>) -> Result<()> {

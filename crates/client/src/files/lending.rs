@@ -107,7 +107,9 @@ impl<K: Container> Files<K> {
             flags,
             is_lent: lent.is_some(),
             is_lent_to_all: lent.is_some_and(|out| out.to_all),
-            may_write_unseen: writes_unseen && self.is_plain(file) && takes_unseen(size),
+            may_write_unseen: writes_unseen
+                && self.is_plain(file, &open.presence)
+                && takes_unseen(size),
             is_cached: is_cached || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,

@@ -15,6 +15,7 @@ use super::{Files, Grip, OpenFile};
 use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
+use crate::presence::Presence;
 use crate::types::{Handle, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
@@ -119,6 +120,12 @@ impl Closing {
 }
 
 impl<K: Container> OpenFile<K> {
+    /// What its row says of who stored it.
+    pub(crate) fn is_known_as_plain(&self) -> Option<bool> {
+        let size = self.container.length().unwrap_or(0);
+        (self.is_plain && takes_unseen(size)).then_some(true)
+    }
+
     /// The time of its last change and of the last write, as they are known here or, of what is
     /// not seen here, on the disk.
     pub(crate) fn times(&self) -> StoreResult<(Option<Time>, Option<Time>)> {
@@ -147,19 +154,23 @@ impl<K: Container> Files<K> {
     pub(crate) fn is_not_plain(&mut self, file: FileId) {
         self.plain.0.remove(&file);
         let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
-        versions.for_each(|(_, open)| open.is_plain = false);
+        for (_, open) in versions {
+            open.is_plain = false;
+            open.presence.plain = None;
+        }
     }
 
     /// A program that could write to it has closed it.
     pub(super) fn closed_by_writer(&mut self, file: FileId, generation: u32) {
         let Some(open) = self.get(file, generation) else { return };
-        if open.is_plain && open.unlinked.is_none() {
+        let fits = takes_unseen(open.presence.contents.size);
+        if fits && open.is_plain && open.unlinked.is_none() {
             self.plain.insert(file);
         }
     }
 
-    pub(super) fn is_plain(&self, file: FileId) -> bool {
-        self.plain.0.contains(&file)
+    pub(super) fn is_plain(&self, file: FileId, presence: &Presence) -> bool {
+        presence.plain == Some(true) || self.plain.0.contains(&file)
     }
 
     /// Whether the kernel may be writing to this container just now.

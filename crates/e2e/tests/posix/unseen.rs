@@ -163,7 +163,7 @@ fn who_syncs_or_locks_has_each_version_stored_from_then_on() {
     needs_passthrough!();
     let world = World::new();
     let server = world.server();
-    let mount = world.mount(&server, "mount", "partial");
+    let mut mount = world.mount(&server, "mount", "partial");
     let mut bytes = made(&mount, "synced");
     fs::write(mount.path("locked"), &bytes).unwrap();
     mount.wait();
@@ -173,12 +173,20 @@ fn who_syncs_or_locks_has_each_version_stored_from_then_on() {
     drop(file);
     let locked = open_unseen(&mount, &mount.path("locked"), &to_write());
     flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+    // Only what is stored says so over a new mount.
+    locked.write_all_at(b"locked", 0).unwrap();
     drop(locked);
     mount.wait();
-    for name in ["synced", "locked"] {
-        let file = to_write().open(mount.path(name)).unwrap();
-        assert_eq!(lent(&mount), 0, "{name}");
-        drop(file);
+    made(&mount, "written");
+    for _ in 0..2 {
+        for name in ["synced", "locked"] {
+            let file = to_write().open(mount.path(name)).unwrap();
+            assert_eq!(lent(&mount), 0, "{name}");
+            drop(file);
+        }
+        mount.unmount(&[]);
+        mount.again();
+        drop(open_unseen(&mount, &mount.path("written"), &to_write()));
     }
     is_everywhere(&world, &server, &mount, "synced", &bytes);
 }
