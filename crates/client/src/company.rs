@@ -49,7 +49,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let _ = done.send(());
             return;
         }
-        self.settle_closed(None);
+        self.settle_closed_aside();
         // Who makes an update from now on waits for its verdict.
         let last = self.core().log.last_number();
         let at = self.inner.world.clock.moment() + SENT_WITHIN;

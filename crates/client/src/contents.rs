@@ -69,11 +69,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         grip: &Grip<C::Container>,
         uid: Option<u32>,
     ) -> Step<Option<u64>> {
+        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
         if self.files().kernel_writes(grip.file, grip.generation) {
             // What it would be cut into might never have been there: it waits for the last close.
             return Ok(None);
         }
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
         let Some(written) = self.written(grip)? else { return Ok(self.unsettled(grip.file)) };
         if written.unlinked {
             return self.store_nothing(grip).map(|()| None);
@@ -188,6 +188,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             ..whole(grip.generation, (written.version, written.before), written.used)
         };
         (open.unseen, open.since, open.written) = (None, None, false);
+        open.is_mappable = false;
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
         let mut write = self.inner.tables.write().map_err(failed)?;
         open.presence.save(&mut *write, grip.file).map_err(failed)?;

@@ -58,7 +58,7 @@ pub(crate) struct Files<K> {
     /// Files of which the kernel may go by the size of an older version.
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
-    lent: BTreeMap<FileId, lending::LentOut>,
+    lent: BTreeMap<FileId, lending::LentOut<K>>,
     plain: unseen::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
@@ -102,6 +102,8 @@ pub(crate) struct OpenFile<K> {
     pub written: bool,
     /// The kernel may have written to it by itself since the last store.
     pub unseen: Option<Unseen>,
+    /// Somebody could map it so that he writes to it, since then.
+    pub is_mappable: bool,
     /// Nobody who had it open synced it, or locked a part of it.
     is_plain: bool,
     /// Cut to nothing since the last store, and nothing else: a shell's redirection, which closes
@@ -172,6 +174,7 @@ impl<K> OpenFile<K> {
             birth: None,
             written: false,
             unseen: None,
+            is_mappable: false,
             is_plain: true,
             only_cut: false,
             turned_down: false,
@@ -230,6 +233,8 @@ struct HandleState {
     lent: bool,
     /// Writes through it do not pass here.
     unseen: bool,
+    /// It is counted among those that may write.
+    counts_as_writing: bool,
     /// Of a fetch, which goes on with the version that it began with.
     fetches: bool,
     /// The next read moves the time of access.
@@ -247,6 +252,7 @@ impl HandleState {
             direct: true,
             lent: false,
             unseen: false,
+            counts_as_writing: false,
             fetches: true,
             counts: false,
         }
@@ -437,7 +443,7 @@ impl<K: Container> Files<K> {
         if let Some(open) = self.open.get_mut(&(state.file, state.generation)) {
             open.handles += 1;
             open.cached_handles += u32::from(!state.direct);
-            open.writing_handles += u32::from(state.flags.write);
+            open.writing_handles += u32::from(state.counts_as_writing);
         }
         Handle(self.last_handle)
     }

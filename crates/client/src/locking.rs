@@ -63,7 +63,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Locks it if that can be decided at once.
     pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
         self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
-        self.files().is_not_plain(call.file);
+        let kernel_writes = {
+            let mut files = self.files();
+            files.is_not_plain(call.file);
+            files.kernel_writes_to(call.file)
+        };
         if call.may_share_memory()
             && !self.locks().knows(call.file)
             && self.shares_memory(call.file)
@@ -75,6 +79,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::LockLost);
         }
         let scope = self.lock_scope();
+        if kernel_writes && scope != Scope::Here {
+            // What is written under it could not be stored before it is given up.
+            return Err(Error::OlderLentOut);
+        }
         let tried = locks.try_lock(call, scope);
         // A weaker lock in place of a stronger one is news for others, and one that is given up.
         if matches!(tried, Tried::Done | Tried::InTheWay(_)) && locks.owes(call.file, scope) {
@@ -225,6 +233,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Tells the replica above, if that is possible now, what was given up of a file: when this is
     /// done, others get it at once.
     pub async fn tell_of_lock(&self, file: FileId) {
+        if self.files().kernel_writes_to(file) {
+            // Others get it when what was written under it is stored.
+            return;
+        }
         let attached = {
             let connection = self.connection();
             connection.attached && connection.leases_locks == Some(true)

@@ -64,8 +64,7 @@ impl Choice {
 
 impl Connection {
     /// The mode to go over to, and why, if it is another one.
-    /// `kernel_writes`: what a program closes cannot be waited for, as it is stored afterwards.
-    fn next_mode(&mut self, now: Moment, kernel_writes: bool) -> Option<(Mode, Why)> {
+    fn next_mode(&mut self, now: Moment) -> Option<(Mode, Why)> {
         let at = now.since(self.choice.began);
         let link = LinkView {
             down_for: self.down_for(now),
@@ -74,7 +73,6 @@ impl Connection {
             figures: self.choice.judged.figures(at),
             // Who is alone learns only here that there is no room: at the call, where it waits.
             alone: self.alone && !self.full,
-            written_unseen: kernel_writes,
             held_back: self.holds_back(),
         };
         let (mode, why) = replay::choose(self.wanted, &link, (self.mode, self.choice.why));
@@ -88,7 +86,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn choose_mode(&self) {
         let now = self.inner.world.clock.moment();
         let quality = self.inner.upstream.quality();
-        let kernel_writes = self.files().kernel_writes_any();
         let mut connection = self.connection();
         if connection.up && quality.connected {
             if let Some(trip) = quality.round_trip_min {
@@ -97,7 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let at = now.since(connection.choice.began);
             connection.choice.judged.look(&quality, at);
         }
-        let Some((mode, why)) = connection.next_mode(now, kernel_writes) else { return };
+        let Some((mode, why)) = connection.next_mode(now) else { return };
         let from = std::mem::replace(&mut connection.mode, mode);
         let estimate = connection.choice.estimate(now);
         tracing::info!(

@@ -233,7 +233,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Lets go of what was used longest ago, until there is room for what is wanted. False:
     /// nothing left.
-    fn make_room(&self, wanted: Wanted, mine: Option<Mine>) -> Result<bool, Error> {
+    pub(crate) fn make_room(&self, wanted: Wanted, mine: Option<Mine>) -> Result<bool, Error> {
         let room = &self.inner.room;
         let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
         // On a disk without a byte left it could not be written down what leaves.

@@ -31,8 +31,6 @@ pub struct LinkView {
     pub figures: Figures,
     /// Nobody else uses the volume.
     pub alone: bool,
-    /// The kernel writes to some file by itself, which is stored only when it is closed.
-    pub written_unseen: bool,
     /// Nothing is sent for now, by the user's wish or for want of a budget.
     pub held_back: bool,
 }
@@ -43,7 +41,6 @@ pub enum Why {
     Wished,
     NoLink,
     Alone,
-    Unseen,
     HeldBack,
     /// The link has this grade, by these figures.
     Link(Grade, Figures),
@@ -58,7 +55,6 @@ impl fmt::Display for Why {
             Why::Wished => f.write_str("as set"),
             Why::NoLink => f.write_str("there is no link"),
             Why::Alone => f.write_str("nobody else is there"),
-            Why::Unseen => f.write_str("a large file is open that the kernel writes by itself"),
             Why::HeldBack => f.write_str("what is changed is held back"),
             Why::Unmeasured => f.write_str("the link has not been measured yet"),
             Why::Link(Grade::Good, figures) => write!(f, "the link is good: {figures}"),
@@ -102,8 +98,6 @@ fn chosen(wanted: WantedMode, link: &LinkView, before: (Mode, Why)) -> (Mode, Wh
     match grade {
         // Nobody could see how far a change has come.
         _ if link.alone => (Mode::Partial, Why::Alone),
-        // Its close could not wait for a verdict.
-        Grade::Good if link.written_unseen => (Mode::Partial, Why::Unseen),
         Grade::Good => (Mode::Connected, Why::Link(grade, link.figures)),
         Grade::Poor => (Mode::Partial, Why::Link(grade, link.figures)),
     }
@@ -144,7 +138,6 @@ mod tests {
             grade,
             figures: Figures { delay, rate: None, loss: None },
             alone: false,
-            written_unseen: false,
             held_back: false,
         }
     }
@@ -170,16 +163,6 @@ mod tests {
             check(WantedMode::Fixed(Mode::Connected), alone, Mode::Connected),
             Mode::Connected
         );
-    }
-
-    #[test]
-    fn what_is_stored_after_its_close_is_waited_for_by_nobody_unless_that_was_set() {
-        let unseen = LinkView { written_unseen: true, ..GOOD };
-        assert_eq!(auto(unseen, Mode::Partial), Mode::Partial);
-        let (wanted, before) = (WantedMode::Auto, (Mode::Partial, Why::Alone));
-        assert_eq!(choose(wanted, &unseen, before).1, Why::Unseen);
-        let set = WantedMode::Fixed(Mode::Connected);
-        assert_eq!(check(set, unseen, Mode::Partial), Mode::Connected);
     }
 
     #[test]

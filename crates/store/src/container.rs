@@ -69,6 +69,10 @@ pub trait Container: Clone + Send + Sync + 'static {
     /// When its bytes last changed, whoever changed them, by the disk's clock: seconds since 1970 and
     /// nanoseconds. None: that is not kept.
     fn changed_at(&self) -> Result<Option<(i64, u32)>>;
+    /// Whether nobody but its clones has it open or mapped. Errors: that cannot be told here.
+    fn is_alone(&self) -> Result<bool>;
+    /// Bytes that its disk has left.
+    fn free_bytes(&self) -> Result<u64>;
     /// Safe from a power cut when this returns.
     fn sync(&self) -> Result<()>;
     /// The kernel's descriptor, if it is an ordinary file of this machine.

@@ -43,7 +43,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(open) = files.open.get_mut(&key) else { return };
         open.handles -= 1;
         open.cached_handles -= u32::from(!state.direct);
-        open.writing_handles -= u32::from(state.flags.write);
+        open.writing_handles -= u32::from(state.counts_as_writing);
         let unborn = open.unborn;
         // What has no name but the kernel's lasts until the kernel forgets it.
         let kept = unborn && self.known().gone(state.file).is_some();
@@ -66,7 +66,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Last::StoredSoon = last {
             self.store_soon(state.file, state.generation);
         }
-        self.is_released(handle);
+        self.is_released(handle, state.lent);
         if let (Some(presence), true) = (&left, unborn) {
             self.remove_unborn(state.file, presence.generation);
         } else if let Some(presence) = &left {
@@ -88,14 +88,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let Ok((grip, flags)) = files.grip(handle) else { return Last::Nothing };
         let was_unseen = files.writes_no_more(handle);
-        let Some(open) = files.get(grip.file, grip.generation) else { return Last::Nothing };
+        if was_unseen && let Some(state) = files.handles.get_mut(&handle.0) {
+            // Of two that are closed at once, one is the last.
+            state.counts_as_writing = false;
+        }
+        let Some(open) = files.get_mut(grip.file, grip.generation) else { return Last::Nothing };
+        open.writing_handles -= u32::from(was_unseen);
         // The kernel releases late. Who writes by then is not to have half of it stored, and
         // will store it all.
-        let is_last = flags.write && open.writing_handles == 1;
+        let others = open.writing_handles - u32::from(flags.write && !was_unseen);
         match open.unlinked {
-            _ if !is_last => Last::Nothing,
+            _ if !flags.write || others > 0 => Last::Nothing,
             // To cut all of it takes a while, and whoever closed it has gone on.
-            None if was_unseen => Last::StoredSoon,
+            None if open.unseen.is_some() => Last::StoredSoon,
             None if open.turned_down => Last::Nothing,
             _ => Last::StoredNow(grip),
         }

@@ -10,7 +10,12 @@ impl<K: Container> Files<K> {
     /// Versions that nobody has open and that are not stored yet.
     pub fn left_over(&self) -> Vec<(FileId, u32)> {
         let waits = |open: &OpenFile<K>| {
-            open.handles == 0 && open.presence.dirty.is_some() && !open.turned_down
+            // What the kernel wrote by itself stays lent to those who read it.
+            let is_closed = open.handles == 0 || open.is_closed_unseen();
+            is_closed
+                && open.presence.dirty.is_some()
+                && !open.turned_down
+                && !open.may_be_written()
         };
         self.open.iter().filter(|(_, open)| waits(open)).map(|(key, _)| *key).collect()
     }

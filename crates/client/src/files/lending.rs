@@ -27,8 +27,9 @@ const LENT_MAX: usize = 1024;
 const MAY_WRITE: u16 = 0o222;
 
 /// A container that is lent, and through how many handles.
-pub(super) struct LentOut {
+pub(super) struct LentOut<K> {
     pub(super) generation: u32,
+    container: K,
     lent: Arc<dyn Lent>,
     handles: u32,
     /// Of the handles, those through which the kernel writes by itself.
@@ -45,8 +46,10 @@ pub(super) struct Asked {
     is_lent: bool,
     /// And writes to it.
     is_lent_to_all: bool,
-    /// Whoever opens it to write may have it lent.
+    /// Whoever opens it to write may have it lent, for all that the file itself does not tell.
     may_write_unseen: bool,
+    /// And by what it tells.
+    is_plain: bool,
     /// Through some handle of the file the kernel fills its cache, or may have to go around it.
     is_cached: bool,
     /// Nobody has written to it, all of it is here, and nobody has it open for writing.
@@ -72,7 +75,9 @@ pub(super) enum Way {
 pub(super) fn way(asked: &Asked) -> Way {
     let OpenFlags { read, write, truncate, .. } = asked.flags;
     if asked.is_lent_to_all {
-        return Way::Lent;
+        // Who only writes cannot map it, and the daemon can see what he writes.
+        let is_seen = write && !read && !asked.may_write_unseen;
+        return if is_seen { Way::Beside } else { Way::Lent };
     }
     if asked.is_lent {
         return match (read, write) {
@@ -85,7 +90,7 @@ pub(super) fn way(asked: &Asked) -> Way {
     let fits = match write {
         false => read && asked.is_unwritable && asked.size >= LENT_BYTES_MIN,
         // What is cut to nothing is sent while it is written.
-        true => asked.may_write_unseen && !truncate,
+        true => asked.may_write_unseen && asked.is_plain && !truncate,
     };
     if is_free && fits { Way::Lent } else { Way::Daemon }
 }
@@ -107,9 +112,8 @@ impl<K: Container> Files<K> {
             flags,
             is_lent: lent.is_some(),
             is_lent_to_all: lent.is_some_and(|out| out.to_all),
-            may_write_unseen: writes_unseen
-                && self.is_plain(file, &open.presence)
-                && takes_unseen(size),
+            may_write_unseen: writes_unseen,
+            is_plain: self.is_plain(file, &open.presence) && takes_unseen(&open.container, size),
             is_cached: is_cached || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
@@ -152,11 +156,26 @@ impl<K: Container> Files<K> {
     pub(super) fn lent_handle_closed(&mut self, file: FileId) {
         let Some(out) = self.lent.get_mut(&file) else { return };
         out.handles -= 1;
-        if out.handles == 0 {
-            self.lent.remove(&file);
+    }
+
+    /// Takes back what nobody has open or mapped any more. Says whether something of the file, or of
+    /// any, is still out without a handle: mapped, or just being closed by the kernel.
+    pub(super) fn take_back(&mut self, file: Option<FileId>) -> bool {
+        let mut left = false;
+        let Files { lent, shown, .. } = self;
+        lent.retain(|id, out| {
+            if out.handles > 0 || file.is_some_and(|file| file != *id) {
+                return true;
+            }
+            if !out.container.is_alone().unwrap_or(true) {
+                left = true;
+                return true;
+            }
             // What the kernel has in its cache is older than what was written beside.
-            self.shown.remove(&file);
-        }
+            shown.remove(id);
+            false
+        });
+        left
     }
 }
 
@@ -175,9 +194,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Some(Arc::clone(&out.lent));
         }
         let open = files.get(file, generation)?;
-        let lent = self.inner.kernel.get()?.lend(open.container.descriptor()?)?;
-        let out =
-            LentOut { generation, lent: Arc::clone(&lent), handles: 1, writers, to_all: writes };
+        let kernel = self.inner.kernel.get()?;
+        // Else it could not be told when nobody has it mapped any more.
+        let container = open.container.clone();
+        if !container.is_alone().unwrap_or(false) {
+            return None;
+        }
+        let lent = kernel.lend(container.descriptor()?)?;
+        let out = LentOut {
+            generation,
+            lent: Arc::clone(&lent),
+            handles: 1,
+            writers,
+            to_all: writes,
+            container,
+        };
         files.lent.insert(file, out);
         Some(lent)
     }
@@ -195,6 +226,7 @@ mod tests {
             is_lent: false,
             is_lent_to_all: false,
             may_write_unseen: false,
+            is_plain: false,
             is_cached: false,
             is_at_rest: true,
             is_unwritable: true,
@@ -233,7 +265,8 @@ mod tests {
     fn what_may_be_written_unseen_is_lent_to_who_writes_and_from_then_on_to_all() {
         let writes = OpenFlags { read: false, write: true, ..READS };
         let both = OpenFlags { write: true, ..READS };
-        let free = Asked { is_unwritable: false, may_write_unseen: true, ..asked() };
+        let free =
+            Asked { is_unwritable: false, may_write_unseen: true, is_plain: true, ..asked() };
         for flags in [writes, both] {
             assert_eq!(way(&Asked { flags, ..free }), Way::Lent);
             let truncated = OpenFlags { truncate: true, ..flags };
@@ -242,6 +275,7 @@ mod tests {
                 Asked { flags, is_cached: true, ..free },
                 Asked { flags, is_at_rest: false, ..free },
                 Asked { flags, may_write_unseen: false, ..free },
+                Asked { flags, is_plain: false, ..free },
             ] {
                 assert_eq!(way(&other), Way::Daemon, "{other:?}");
             }
@@ -251,11 +285,15 @@ mod tests {
             is_lent: true,
             is_lent_to_all: true,
             is_at_rest: false,
-            may_write_unseen: false,
+            is_plain: false,
             ..free
         };
         for flags in [READS, writes, both, OpenFlags { truncate: true, ..writes }] {
             assert_eq!(way(&Asked { flags, ..lent }), Way::Lent, "{flags:?}");
+            // Where it may not be any more, the kernel has all the same what can be mapped.
+            let seen = Asked { flags, may_write_unseen: false, ..lent };
+            let way_then = if flags.read { Way::Lent } else { Way::Beside };
+            assert_eq!(way(&seen), way_then, "{flags:?}");
         }
     }
 }

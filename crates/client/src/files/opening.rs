@@ -35,10 +35,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
         self.look_before(file)?;
         self.asks_first(file, flags)?;
-        let writes_unseen = flags.write && {
-            self.settle_closed_one(file);
-            self.may_write_unseen(file, flags.read)
-        };
+        self.settle_closed_one(file);
+        let writes_unseen = flags.write && self.may_write_unseen(file, flags.read);
         self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { writes_unseen }))
     }
 
@@ -143,13 +141,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             Opener::Us => None,
         };
-        let (direct, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
-            Way::Daemon => (direct, None),
+        let (direct, unseen, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
+            Way::Daemon => (direct, false, None),
             Way::Refused => return Err(Error::LentOut.into()),
-            Way::Lent => (direct, self.lend(files, (file, generation), flags.write)),
-            Way::Beside => (true, self.lend(files, (file, generation), false)),
+            Way::Lent => {
+                let lent = self.lend(files, (file, generation), flags.write);
+                (direct && lent.is_none(), flags.write, lent)
+            }
+            Way::Beside => (true, false, self.lend(files, (file, generation), false)),
         };
-        let unseen = flags.write && !direct && lent.is_some();
+        let unseen = unseen && lent.is_some();
+        if unseen
+            && flags.read
+            && let Some(open) = files.get_mut(file, generation)
+        {
+            open.is_mappable = true;
+        }
         let cached = !direct && lent.is_none();
         let keep_cache = cached && files.shown.get(&file) == Some(&version);
         if cached {
@@ -162,6 +169,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             direct: !cached,
             lent: lent.is_some(),
             unseen,
+            counts_as_writing: flags.write,
             fetches: false,
             counts: false,
         });
@@ -359,7 +367,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.shown(grip.file, presence.version);
         }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
-            open.unseen = None;
+            (open.unseen, open.is_mappable) = (None, false);
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             let before = std::mem::replace(&mut open.presence, presence.clone()).version;

@@ -36,7 +36,7 @@ impl<K> Files<K> {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
-            let (reads, writes) = (u32::from(!state.direct), u32::from(state.flags.write));
+            let (reads, writes) = (u32::from(!state.direct), u32::from(state.counts_as_writing));
             before.handles -= 1;
             before.cached_handles -= reads;
             before.writing_handles -= writes;

@@ -5,9 +5,9 @@
 //! From: the kernel's `fs/fuse/passthrough.c`; DESIGN, "The client".
 //!
 //! ```text
-//!   at rest --opened to write--> unseen --last close of a writer--> closed --stored, or found
-//!      ^                                                              |      not written to
-//!      '--------------------------------------------------------------'
+//!   at rest --opened to write--> unseen --last close of a writer--> closed --nobody has it mapped,
+//!      ^                            ^--------opened to write----------'  |   and it is stored, or
+//!      '-----------------------------------------------------------------'   found not written to
 //! ```
 
 use super::first::Extent;
@@ -16,16 +16,18 @@ use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
 use crate::presence::Presence;
+use crate::room::Wanted;
 use crate::types::{Handle, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Container, Containers, Result as StoreResult};
 use tokio::sync::Notify;
+use world::Moment;
 
 /// Smaller files are sent as what they add to the version before, of which what is written over
 /// has to be kept: by the daemon. Larger ones would hold up the next change for too long.
@@ -35,6 +37,12 @@ const PLAIN_MAX: usize = 4096;
 /// The kernel tells of the last close when the program that closed has gone on already. A change
 /// waits so long for what was closed before it; longer only where a copy of the descriptor is left.
 const RELEASED_WITHIN: Duration = Duration::from_millis(20);
+/// How often it is looked whether it has.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
+/// What is mapped, or grows while nobody here sees it, is looked at so often.
+const LOOKED_AT_NOW_AND_THEN: Duration = Duration::from_millis(100);
+/// With less on the disk, what the cache can do without goes.
+const FREE_BYTES_MIN: u64 = 1 << 30;
 /// What was last changed so long before is told by the time of the next change, whatever the
 /// grain of the disk's clock.
 const GRAIN_NANOS: i128 = 50_000_000;
@@ -78,22 +86,30 @@ impl Plain {
 pub(crate) struct Closing {
     state: Mutex<Closed>,
     is_any: AtomicBool,
-    released: Condvar,
+    changed: Condvar,
     pub wanted: Notify,
 }
 
 #[derive(Default)]
 struct Closed {
-    files: BTreeSet<(FileId, u32)>,
-    /// A descriptor of these was closed, maybe the last.
-    flushed: BTreeSet<Handle>,
+    due: BTreeSet<Place>,
+    /// By somebody just now.
+    storing: BTreeSet<Place>,
+    /// Somebody has them mapped, and may write to them.
+    mapped: BTreeSet<Place>,
+    /// A descriptor of these was closed, maybe the last, at that moment.
+    flushed: BTreeMap<Handle, Moment>,
 }
+
+/// A file, and which of its containers.
+type Place = (FileId, u32);
 
 impl Closing {
     fn change(&self, change: impl FnOnce(&mut Closed)) {
         let mut state = self.lock();
         change(&mut state);
-        let is_any = !state.files.is_empty() || !state.flushed.is_empty();
+        let is_any =
+            !state.due.is_empty() || !state.storing.is_empty() || !state.flushed.is_empty();
         self.is_any.store(is_any, Ordering::Release);
     }
 
@@ -102,28 +118,74 @@ impl Closing {
     }
 
     fn has(&self, file: FileId) -> bool {
-        self.is_any.load(Ordering::Acquire)
-            && self.lock().files.range((file, 0)..=(file, u32::MAX)).next().is_some()
+        let of_file = (file, 0)..=(file, u32::MAX);
+        self.is_any.load(Ordering::Acquire) && {
+            let state = self.lock();
+            let mut places = state.due.range(of_file.clone()).chain(state.storing.range(of_file));
+            places.next().is_some()
+        }
     }
 
-    /// What is to be stored, once it is told of which files the last descriptor is closed.
-    fn due(&self) -> Vec<(FileId, u32)> {
+    /// A moment for the kernel to go on.
+    fn wait_a_moment(&self) {
+        drop(self.changed.wait_timeout(self.lock(), LOOKED_AT_EVERY));
+    }
+
+    /// What is to be stored, or is being stored, once it is told of which files the last descriptor
+    /// is closed. The caller stores all of it.
+    fn take(&self, but: Option<Place>, now: impl Fn() -> Moment) -> Vec<Place> {
         if !self.is_any.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let waits = |closed: &mut Closed| !closed.flushed.is_empty();
-        let waited = self.released.wait_timeout_while(self.lock(), RELEASED_WITHIN, waits);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.change(|closed| closed.flushed.clear());
-        self.lock().files.iter().copied().collect()
+        loop {
+            self.change(|closed| {
+                let now = now();
+                closed.flushed.retain(|_, at| now.since(*at) < RELEASED_WITHIN);
+            });
+            if self.lock().flushed.is_empty() {
+                break;
+            }
+            self.wait_a_moment();
+        }
+        let mut places = Vec::new();
+        self.change(|closed| {
+            let due = std::mem::take(&mut closed.due);
+            let (kept, taken): (BTreeSet<Place>, BTreeSet<Place>) =
+                due.into_iter().partition(|place| Some(*place) == but);
+            closed.due = kept;
+            closed.storing.extend(taken);
+            places = closed.storing.iter().filter(|place| Some(**place) != but).copied().collect();
+        });
+        places
     }
 }
 
+/// Whether what was closed can be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Somebody has it mapped, or the kernel is about to let go of it.
+    Mapped,
+    /// Somebody writes to it again, and will close it.
+    Open,
+}
+
 impl<K: Container> OpenFile<K> {
+    /// The kernel wrote to it by itself, and nobody has it open to write any more.
+    pub(super) fn is_closed_unseen(&self) -> bool {
+        self.unseen.is_some() && self.writing_handles == 0
+    }
+
+    /// Somebody may have it mapped who could write to it. Whoever has it open as well, to read it,
+    /// cannot be told from him.
+    pub(super) fn may_be_written(&self) -> bool {
+        self.unseen.is_some() && self.is_mappable && !self.container.is_alone().unwrap_or(true)
+    }
+
     /// What its row says of who stored it.
     pub(crate) fn is_known_as_plain(&self) -> Option<bool> {
         let size = self.container.length().unwrap_or(0);
-        (self.is_plain && takes_unseen(size)).then_some(true)
+        (self.is_plain && BYTES.contains(&size)).then_some(true)
     }
 
     /// The time of its last change and of the last write, as they are known here or, of what is
@@ -163,7 +225,7 @@ impl<K: Container> Files<K> {
     /// A program that could write to it has closed it.
     pub(super) fn closed_by_writer(&mut self, file: FileId, generation: u32) {
         let Some(open) = self.get(file, generation) else { return };
-        let fits = takes_unseen(open.presence.contents.size);
+        let fits = BYTES.contains(&open.presence.contents.size);
         if fits && open.is_plain && open.unlinked.is_none() {
             self.plain.insert(file);
         }
@@ -173,15 +235,29 @@ impl<K: Container> Files<K> {
         presence.plain == Some(true) || self.plain.0.contains(&file)
     }
 
-    /// Whether the kernel may be writing to this container just now.
+    /// Whether the kernel may be writing to this container just now, for whoever has it open to
+    /// write, or mapped.
     pub(crate) fn kernel_writes(&self, file: FileId, generation: u32) -> bool {
-        let lent = self.lent.get(&file);
-        lent.is_some_and(|out| out.generation == generation && out.writers > 0)
+        self.unseen_state((file, generation)) != State::Free
     }
 
-    /// Whether the kernel may be writing to any.
-    pub(crate) fn kernel_writes_any(&self) -> bool {
-        self.lent.values().any(|out| out.writers > 0)
+    pub(crate) fn kernel_writes_to(&self, file: FileId) -> bool {
+        self.lent.get(&file).is_some_and(|out| self.kernel_writes(file, out.generation))
+    }
+
+    fn unseen_state(&self, (file, generation): Place) -> State {
+        let lent = self.lent.get(&file).filter(|out| out.generation == generation);
+        match self.get(file, generation) {
+            _ if lent.is_some_and(|out| out.writers > 0) => State::Open,
+            Some(open) if open.may_be_written() => State::Mapped,
+            _ => State::Free,
+        }
+    }
+
+    /// A container that the kernel may be writing to.
+    fn written_unseen(&self) -> Option<&OpenFile<K>> {
+        let (file, out) = self.lent.iter().find(|(_, out)| out.writers > 0)?;
+        self.get(*file, out.generation)
     }
 
     /// The kernel is about to get a container to write to.
@@ -199,8 +275,10 @@ impl<K: Container> Files<K> {
 }
 
 /// Whether a file of so many bytes may be lent to who writes it.
-pub(super) fn takes_unseen(size: u64) -> bool {
-    BYTES.contains(&size)
+pub(super) fn takes_unseen(container: &impl Container, size: u64) -> bool {
+    // Nothing makes room while the kernel writes, but what looks now and then.
+    let needed = size.saturating_mul(2).saturating_add(FREE_BYTES_MIN);
+    BYTES.contains(&size) && container.free_bytes().is_ok_and(|free| free >= needed)
 }
 
 /// Whether one that is now of so many bytes may have been: it may have grown.
@@ -233,6 +311,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             files.grip(handle)?.0
         };
+        // The version before may be being cut just now. From here on, as this handle counts, none is.
+        let _still = grip.still.read().unwrap_or_else(PoisonError::into_inner);
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_dirty(&grip) {
             let size = grip.container.length().map_err(failed)?;
@@ -262,73 +342,144 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(super) fn is_flushed_unseen(&self, handle: Handle) -> bool {
         let writes = self.files().writes_unseen(handle);
         if writes {
+            let now = self.inner.world.clock.moment();
             self.inner.kernel.closing.change(|closed| {
-                closed.flushed.insert(handle);
+                closed.flushed.insert(handle, now);
             });
         }
         writes
     }
 
-    /// The last descriptor of a handle is closed.
-    pub(super) fn is_released(&self, handle: Handle) {
-        self.inner.kernel.closing.change(|closed| {
+    /// The last descriptor of a handle is closed, of a file that is `lent`.
+    pub(super) fn is_released(&self, handle: Handle, lent: bool) {
+        if !lent {
+            return;
+        }
+        let closing = &self.inner.kernel.closing;
+        closing.change(|closed| {
             closed.flushed.remove(&handle);
         });
-        self.inner.kernel.closing.released.notify_all();
+        closing.changed.notify_all();
+        closing.wanted.notify_one();
     }
 
     /// Nobody has it open to write any more: it is stored soon, and before the next change.
     pub(super) fn store_soon(&self, file: FileId, generation: u32) {
         self.inner.kernel.closing.change(|closed| {
-            closed.files.insert((file, generation));
+            closed.due.insert((file, generation));
         });
-        self.inner.kernel.closing.wanted.notify_one();
     }
 
-    /// Stores a file at once that is about to be stored.
+    /// Before a file is opened: what was closed of it is stored, and taken back from the kernel.
     pub(super) fn settle_closed_one(&self, file: FileId) {
-        if self.inner.kernel.closing.has(file) {
+        let closing = &self.inner.kernel.closing;
+        if closing.has(file) {
             self.settle_closed(None);
+        }
+        let clock = &self.inner.world.clock;
+        let begun = clock.moment();
+        let is_out = || self.files().take_back(Some(file));
+        while is_out() && clock.moment().since(begun) < RELEASED_WITHIN {
+            closing.wait_a_moment();
         }
     }
 
     /// Stores what was closed, but for the one that the caller is about to store. What cannot be
     /// stored now is kept, and tried again by upkeep.
     pub(crate) fn settle_closed(&self, but: Option<(FileId, u32)>) {
-        for (file, generation) in self.inner.kernel.closing.due() {
-            if but == Some((file, generation)) {
-                continue;
+        let (closing, clock) = (&self.inner.kernel.closing, &self.inner.world.clock);
+        for place in closing.take(but, || clock.moment()) {
+            let begun = clock.moment();
+            let mut state = self.files().unseen_state(place);
+            // The kernel lets go of a container a moment after it has said so.
+            while state == State::Mapped && clock.moment().since(begun) < RELEASED_WITHIN {
+                closing.wait_a_moment();
+                state = self.files().unseen_state(place);
             }
-            if let Some(grip) = self.grip_of(file, generation)
-                && let Err(stop) = self.store_now_unattended(&grip)
-            {
-                tracing::warn!(%file, %stop, "what was written is kept and not stored yet");
-            }
-            self.inner.kernel.closing.change(|closed| {
-                closed.files.remove(&(file, generation));
+            self.settle_place(place, state);
+            closing.change(|closed| {
+                closed.storing.remove(&place);
             });
-            self.files().close_left_over(file, generation);
-            // Company may have been kept waiting.
-            self.choose_mode();
         }
     }
 
-    /// Stores what the kernel wrote by itself, until `shut_down`.
+    /// For who must not hold up others meanwhile, if there is such a place.
+    pub(crate) fn settle_closed_aside(&self) {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => {
+                tokio::task::block_in_place(|| self.settle_closed(None));
+            }
+            _ => self.settle_closed(None),
+        }
+    }
+
+    fn settle_place(&self, place: Place, state: State) {
+        let (file, generation) = place;
+        match state {
+            // Its close comes here again.
+            State::Open => return,
+            State::Mapped => {
+                self.inner.kernel.closing.lock().mapped.insert(place);
+                return;
+            }
+            State::Free => {}
+        }
+        if let Some(grip) = self.grip_of(file, generation)
+            && let Err(stop) = self.store_now_unattended(&grip)
+            // Else somebody has stored and closed it meanwhile.
+            && self.files().get(file, generation).is_some()
+        {
+            tracing::warn!(%file, %stop, "what was written is kept and not stored yet");
+        }
+        self.files().close_left_over(file, generation);
+        // It may be locked by others now.
+        self.inner.locks_wanted.notify_one();
+    }
+
+    /// Looks after what the kernel was lent, until `shut_down`: stores what was closed, and takes
+    /// back what nobody has mapped any more.
     pub(crate) async fn run_closing(&self) {
+        let closing = &self.inner.kernel.closing;
+        let mut is_out = false;
         while !self.is_stopping() {
+            let looks = self.inner.world.clock.sleep(LOOKED_AT_NOW_AND_THEN);
             tokio::select! {
                 biased;
-                () = self.inner.kernel.closing.wanted.notified() => {}
+                () = closing.wanted.notified() => {}
+                () = looks, if is_out => {}
                 () = self.until_stopping() => break,
             }
             let client = self.clone();
-            let settle = move || {
-                client.settle_closed(None);
-                Ok(())
-            };
-            if let Err(error) = self.off_the_runtime(settle).await {
+            let looked = self.off_the_runtime(move || Ok(client.look_after_lent())).await;
+            is_out = looked.unwrap_or_else(|error| {
                 tracing::error!(%error, "what was closed could not be stored");
-            }
+                true
+            });
         }
+    }
+
+    /// Says whether something is to be looked at again.
+    fn look_after_lent(&self) -> bool {
+        self.settle_closed(None);
+        let mapped = std::mem::take(&mut self.inner.kernel.closing.lock().mapped);
+        for place in mapped {
+            let state = self.files().unseen_state(place);
+            self.settle_place(place, state);
+        }
+        let free = {
+            let mut files = self.files();
+            files.take_back(None);
+            if files.lent_len() == 0 {
+                return false;
+            }
+            files.written_unseen().and_then(|open| open.container.free_bytes().ok())
+        };
+        if free.is_some_and(|free| free < FREE_BYTES_MIN)
+            && let Err(error) = self.make_room(Wanted::Disk(FREE_BYTES_MIN), None)
+        {
+            tracing::debug!(%error, "nothing can leave the cache for what the kernel writes");
+        }
+        true
     }
 }

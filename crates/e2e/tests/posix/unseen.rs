@@ -180,6 +180,7 @@ fn who_syncs_or_locks_has_each_version_stored_from_then_on() {
     made(&mount, "written");
     for _ in 0..2 {
         for name in ["synced", "locked"] {
+            eventually(SOON, "it is given back", || lent(&mount) == 0);
             let file = to_write().open(mount.path(name)).unwrap();
             assert_eq!(lent(&mount), 0, "{name}");
             drop(file);
@@ -261,6 +262,7 @@ fn all_that_can_be_done_to_an_open_file_can_be_done_to_it() {
     reader.read_exact_at(&mut seen, 0).unwrap();
     assert!(seen == bytes);
     drop((again, reader));
+    eventually(SOON, "it is given back", || lent(&mount) == 0);
     is_everywhere(&world, &server, &mount, "file", &bytes);
 }
 
@@ -343,25 +345,80 @@ fn where_a_quota_counts_or_calls_wait_the_daemon_writes() {
 
 /// What is closed is stored afterwards, which nobody can wait for.
 #[test]
-fn who_comes_while_the_kernel_writes_is_told_when_it_is_closed() {
+fn who_comes_while_the_kernel_writes_sees_it_a_moment_after_it_is_closed() {
     needs_passthrough!();
     let world = World::new();
     let server = world.server();
     let mount = world.mount_with(&server, "mount", Wanted { mode: "auto", ..Wanted::default() });
     let mut bytes = made(&mount, "file");
+    fs::write(mount.path("locked"), b"small").unwrap();
     eventually(SOON, "it is alone", || mount.mode() == "partial");
     let path = mount.path("file");
     let file = open_unseen(&mount, &path, &both());
     overwrite(&mut bytes, &file, 0, b"alone");
+    let locked = both().open(mount.path("locked")).unwrap();
+    flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
     let other = world.mount(&server, "other", "connected");
     other.path("file").metadata().unwrap();
-    eventually(SOON, "it knows of company", || {
-        run(&mut mount.farfs("mode", &[])).succeeds().contains("the kernel writes by itself")
-    });
-    assert_eq!(mount.mode(), "partial");
+    eventually(SOON, "calls wait", || mount.mode() == "connected");
+    // What has nothing to do with it is as ever.
+    let elsewhere = both().open(other.path("locked")).unwrap();
+    let refused = flock(&elsewhere, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK));
+    // What would be written under a lock of it could not be stored in time.
+    let refused = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(refused, Err(rustix::io::Errno::BUSY));
     overwrite(&mut bytes, &file, 8_000_000, b"in company");
     drop(file);
-    eventually(SOON, "calls wait again", || mount.mode() == "connected");
     eventually(SOON, "it is there", || fs::read(other.path("file")).unwrap() == bytes);
     assert!(fs::read(&path).unwrap() == bytes);
+}
+
+/// The kernel says that a file is closed when only a mapping is left of it.
+#[test]
+fn what_is_written_to_a_mapping_after_the_close_is_stored() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &both());
+    overwrite(&mut bytes, &file, 0, b"written");
+    let mapping = Mapping::shared(&file, BYTES);
+    drop(file);
+    std::thread::sleep(Duration::from_secs(1));
+    mapping.write(70_000, b"after the close");
+    bytes[70_000..70_015].copy_from_slice(b"after the close");
+    assert_eq!(lent(&mount), 1, "it is mapped");
+    assert!(fs::read(&path).unwrap() == bytes, "who opens it shares it");
+    fs::write(mount.path("other"), b"is not held up").unwrap();
+    drop(mapping);
+    eventually(SOON, "it is given back", || lent(&mount) == 0);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
+fn what_one_writes_while_the_version_before_is_being_stored_is_stored_too() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let first = open_unseen(&mount, &path, &to_write());
+    // With it open the file stays lent.
+    let reader = File::open(&path).unwrap();
+    drop(first);
+    for round in 0..30_u64 {
+        let file = to_write().open(&path).unwrap();
+        overwrite(&mut bytes, &file, 0, &round.to_le_bytes());
+        drop(file);
+        std::thread::sleep(Duration::from_millis(round % 6));
+    }
+    mount.wait();
+    let other = world.mount(&server, "elsewhere", "connected");
+    assert!(fs::read(other.path("file")).unwrap() == bytes, "who reads holds up nothing");
+    drop(reader);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
 }

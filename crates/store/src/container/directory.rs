@@ -8,7 +8,7 @@ use crate::files;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ const COPY_BYTES_MAX: usize = 1 << 20;
 
 /// What `Metadata::blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
+/// F_SETSIG of fcntl(2), on every Linux.
+const SET_SIGNAL: libc::c_int = 10;
 
 pub struct DirectoryContainers {
     directory: PathBuf,
@@ -317,6 +319,31 @@ impl Container for OrdinaryFile {
         let metadata = metadata.map_err(|source| files::failed(&self.0.path, source))?;
         let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
         Ok(Some((metadata.mtime(), nanos)))
+    }
+
+    fn is_alone(&self) -> Result<bool> {
+        let file = self.0.file.as_fd().as_raw_fd();
+        #[allow(unsafe_code, reason = "no library offers the leases of fcntl(2)")]
+        // SAFETY: with these commands fcntl(2) takes numbers alone.
+        let outcome = unsafe {
+            // Who opens it in this moment waits for the lease, and we are sent a signal that is
+            // ignored unless somebody asks for it.
+            libc::fcntl(file, SET_SIGNAL, libc::SIGURG);
+            let taken = libc::fcntl(file, libc::F_SETLEASE, libc::F_WRLCK);
+            let refused = (taken != 0).then(std::io::Error::last_os_error);
+            libc::fcntl(file, libc::F_SETLEASE, libc::F_UNLCK);
+            refused
+        };
+        match outcome {
+            None => Ok(true),
+            Some(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Some(error) => Err(files::failed(&self.0.path, error)),
+        }
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn sync(&self) -> Result<()> {

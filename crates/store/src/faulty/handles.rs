@@ -346,6 +346,14 @@ impl Container for FaultyContainer {
         self.inner.allocated()
     }
 
+    fn is_alone(&self) -> Result<bool> {
+        self.inner.is_alone()
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        self.inner.free_bytes()
+    }
+
     fn changed_at(&self) -> Result<Option<(i64, u32)>> {
         self.machine.reads()?;
         self.inner.changed_at()

@@ -328,6 +328,14 @@ impl Container for MemoryContainer {
         Ok(locked(&self.0).now.pages.len() as u64 * PAGE_BYTES)
     }
 
+    fn is_alone(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn changed_at(&self) -> Result<Option<(i64, u32)>> {
         Ok(None)
     }
