@@ -4,10 +4,10 @@ use crate::budget::Purse;
 use crate::carried::Memory;
 use crate::meta::Meta;
 use crate::mode::Choice;
-use crate::types::WantedMode;
+use crate::types::{Settings, WantedMode};
 use protocol::{Mode, Patience, Unreachable};
 use std::time::Duration;
-use world::Moment;
+use world::{Moment, World};
 
 /// What is known of the session.
 pub(crate) struct Connection {
@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     /// Nothing that nobody waits for goes over the link.
     pub paused: bool,
     pub purse: Purse,
+    /// How long what nobody waits for is to stay. None: as is right for the budget.
+    pub replay_delay: Option<Duration>,
     /// What the link carried when that was last measured.
     pub memory: Memory,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
@@ -86,6 +88,12 @@ const HURRY_FOR: Duration = Duration::from_secs(60);
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
+    pub fn of(settings: &Settings, world: &World, meta: &Meta) -> Connection {
+        let wishes = (settings.mode, settings.budget);
+        let connection = Connection::new(wishes, world.clock.moment(), meta);
+        Connection { replay_delay: settings.replay_delay, ..connection }
+    }
+
     /// `wishes`: the mode, and the month's budget in bytes.
     pub fn new(wishes: (WantedMode, Option<u64>), now: Moment, meta: &Meta) -> Connection {
         let (wanted, budget) = wishes;
@@ -124,6 +132,7 @@ impl Connection {
             full: false,
             paused: meta.paused == Some(true),
             purse: Purse::new(budget, meta.spent),
+            replay_delay: None,
             memory: Memory::of_earlier(meta.carried),
             tail_due: false,
             calls_at_renewal: 0,

@@ -141,7 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             let again = async {
-                match self.inner.settings.replay_delay.is_zero() {
+                match self.stays().is_zero() {
                     true => std::future::pending().await,
                     false => self.inner.world.clock.sleep(LOOKS_AGAIN).await,
                 }

@@ -4,6 +4,7 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::connection::Connection;
+use crate::delay::DELAY_ON_BUDGET;
 use crate::mode;
 use crate::status::describe;
 use crate::types::Error;
@@ -73,6 +74,8 @@ pub enum HeldBack {
     Budget,
     /// It stays for a while, that it may be cancelled.
     Delay,
+    /// The same because the link has a budget.
+    BudgetDelay,
     /// It was sent and not taken, for this reason.
     Trouble(String),
 }
@@ -89,6 +92,12 @@ impl fmt::Display for HeldBack {
                 "the month's budget of the link is spent: `farfs resume` goes on all the same"
             ),
             HeldBack::Delay => write!(f, "it is younger than --replay-delay"),
+            HeldBack::BudgetDelay => write!(
+                f,
+                "it is younger than {} min, and the link has a budget: what is removed or written \
+                 over by then costs nothing (`farfs limit --replay-delay`)",
+                DELAY_ON_BUDGET.as_secs() / 60
+            ),
             HeldBack::Trouble(why) => write!(f, "{why}"),
         }
     }
@@ -318,7 +327,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (core.setback.clone(), core.log.pending_len() > 0)
         };
         let why = held_back(&self.connection(), trouble).filter(|_| any);
-        why.or_else(|| self.delays().map(|_| HeldBack::Delay))
+        let for_budget = self.connection().stays_for_budget();
+        let delayed = if for_budget { HeldBack::BudgetDelay } else { HeldBack::Delay };
+        why.or_else(|| self.delays().map(|_| delayed))
     }
 }
 

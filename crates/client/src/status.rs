@@ -42,6 +42,13 @@ impl Counters {
             ahead: self.ahead.load(Ordering::Relaxed),
         }
     }
+
+    fn cancelled(&self) -> CancelledStatus {
+        CancelledStatus {
+            updates: self.cancelling.updates.load(Ordering::Relaxed),
+            bytes: self.cancelling.bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -83,6 +90,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             alone,
             paused,
             budget: self.budget_status(),
+            replay_delay: self.delay_status(),
             locks_shared: self.leases_locks(),
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
@@ -98,10 +106,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             pending,
             replayed: inner.counters.replayed(),
             reached: inner.counters.reached.told(),
-            cancelled: CancelledStatus {
-                updates: inner.counters.cancelling.updates.load(Ordering::Relaxed),
-                bytes: inner.counters.cancelling.bytes.load(Ordering::Relaxed),
-            },
+            cancelled: inner.counters.cancelled(),
             traffic: rows_of(&traffic),
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,

@@ -178,6 +178,29 @@ fn beyond_the_months_budget_nothing_is_sent_until_the_user_resumes() {
 }
 
 #[test]
+fn where_there_is_a_budget_what_nobody_waits_for_stays_until_another_time_is_set() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let options = ["--answer-within", "10s", "--budget", "100M"];
+    let wanted = Wanted { mode: "partial", options: &options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::write(mount.path("stays"), b"stays").unwrap();
+    assert_eq!(log(&mount, &[])["held_back"], "budget-delay");
+    for (command, said) in
+        [("log", "the link has a budget"), ("status", "3 min"), ("limit", "3 min")]
+    {
+        let shown = run(&mut mount.farfs(command, &[])).succeeds();
+        assert!(shown.contains(said), "{shown}");
+    }
+    run(&mut mount.farfs("wait", &["--timeout", "20s"])).succeeds();
+    fs::write(mount.path("stays"), b"once more").unwrap();
+    run(&mut mount.farfs("limit", &["--replay-delay", "1h"])).succeeds();
+    assert_eq!(log(&mount, &[])["held_back"], "delay");
+    run(&mut mount.farfs("limit", &["--replay-delay", "0s"])).succeeds();
+    eventually(SOON, "it leaves by itself", || mount.pending() == 0);
+}
+
+#[test]
 fn prometheus_is_answered() {
     let world = World::bounded(100 * SECOND);
     let server = world.server();
