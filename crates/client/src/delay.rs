@@ -81,7 +81,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Whether an update is old enough, or hurried.
-    fn may_leave_now(&self, core: &Core, delay: Duration) -> impl Fn(&Update) -> bool + use<U, C> {
+    pub(crate) fn may_leave_now(
+        &self,
+        core: &Core,
+        delay: Duration,
+    ) -> impl Fn(&Update) -> bool + use<U, C> {
         let hurried = core.hurried;
         let now = self.inner.world.clock.time();
         move |update| {
