@@ -57,6 +57,9 @@ pub(crate) struct Connection {
     pub trouble: Option<Unreachable>,
     pub lease_until: Option<Moment>,
     pub lease: Duration,
+    /// When what is cached was last known to be current, as far as that was noted: by an earlier process,
+    /// or before the lease was given up. Seconds since 1970.
+    pub current: Option<i64>,
     /// The replica above has said that nobody else uses the volume.
     pub alone: bool,
     /// It has no room for what is pending.
@@ -91,7 +94,10 @@ impl Connection {
     pub fn of(settings: &Settings, world: &World, meta: &Meta) -> Connection {
         let wishes = (settings.mode, settings.budget);
         let connection = Connection::new(wishes, world.clock.moment(), meta);
-        Connection { replay_delay: settings.replay_delay, ..connection }
+        // A clock that was set back has noted what is not so.
+        let time = world.clock.time().secs;
+        let current = meta.current.filter(|current| *current <= time);
+        Connection { replay_delay: settings.replay_delay, current, ..connection }
     }
 
     /// `wishes`: the mode, and the month's budget in bytes.
@@ -128,6 +134,7 @@ impl Connection {
             trouble: None,
             lease_until: None,
             lease: Duration::ZERO,
+            current: meta.current,
             alone: false,
             full: false,
             paused: meta.paused == Some(true),

@@ -376,6 +376,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     connection.lease_until = Some(sent + connection.lease);
                 }
                 drop(connection);
+                self.note_current();
                 if lapsed {
                     self.locks().lapsed();
                     self.inner.locks_wanted.notify_one();
