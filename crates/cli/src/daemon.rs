@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long tasks may take to end after that.
 const ENDING: Duration = Duration::from_secs(5);
 /// The least time for a mount to come up: so long it takes to settle that there is no link.
-const SETTLING: Duration = Duration::from_secs(8);
+pub const SETTLING: Duration = Duration::from_secs(8);
 /// How often `farfs explain` fetches what it lacks before it gives up.
 const TRIES_MAX: usize = 8;
 /// Room that is kept aside on the disk here: what it takes to write down that pending changes were

@@ -6,6 +6,7 @@ use crate::meta::Meta;
 use crate::mode::Choice;
 use crate::types::{Settings, WantedMode};
 use protocol::{Mode, Patience, Unreachable};
+use replay::LINK_GRACE;
 use std::time::Duration;
 use world::{Moment, World};
 
@@ -150,6 +151,18 @@ impl Connection {
         }
     }
 
+    /// There is no session, from `now` on or still.
+    pub fn went_down(&mut self, why: Unreachable, now: Moment) {
+        if self.down_since.is_none() {
+            self.down_since = Some(now);
+            self.silent_before = why.silent_for();
+        } else if why == Unreachable::NoWay && self.sessions == 0 && self.volume_known {
+            // Who begins where nothing leads to the server goes on without it at once.
+            self.silent_before = LINK_GRACE;
+        }
+        self.trouble = Some(why);
+    }
+
     pub fn lease_holds(&self, now: Moment) -> bool {
         self.lease_until.is_some_and(|until| now < until)
     }
@@ -192,5 +205,32 @@ impl Connection {
 
     pub fn lease_left(&self, now: Moment) -> Duration {
         self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ReplicaId;
+
+    #[test]
+    fn who_begins_where_nothing_leads_to_the_server_takes_the_link_for_gone() {
+        let world = World::simulated(0, 1);
+        let now = world.clock.moment();
+        let begin = |replica: Option<u32>, why: Unreachable| {
+            let meta = Meta { replica: replica.map(ReplicaId), ..Meta::default() };
+            let mut connection = Connection::new((WantedMode::Auto, None), now, &meta);
+            connection.went_down(why, now);
+            connection
+        };
+        assert_eq!(begin(Some(3), Unreachable::NoWay).down_for(now), Some(LINK_GRACE));
+        // There is nothing to go on with, or an answer may be on its way.
+        assert_eq!(begin(None, Unreachable::NoWay).down_for(now), Some(Duration::ZERO));
+        assert_eq!(begin(Some(3), Unreachable::Lost).down_for(now), Some(Duration::ZERO));
+        // A link that was there is expected back.
+        let mut connection = begin(Some(3), Unreachable::NoWay);
+        (connection.sessions, connection.down_since) = (1, None);
+        connection.went_down(Unreachable::NoWay, now);
+        assert_eq!(connection.down_for(now), Some(Duration::ZERO));
     }
 }

@@ -104,6 +104,7 @@ pub use needs::complete;
 pub use pending::{HeldBack, PendingFile, PendingLog, WaitsFor};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
+pub use replay::LINK_GRACE;
 pub use salvage::{Unsent, unsent};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,

@@ -59,7 +59,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let traffic = inner.upstream.traffic();
         let (mode, wanted, attached, (alone, paused), trouble) = {
             let connection = self.connection();
-            let trouble = connection.trouble.as_ref().map(ToString::to_string);
+            // Who has found that nothing leads there says it better.
+            let trouble = connection.trouble.as_ref().filter(|why| **why != Unreachable::NoWay);
+            let trouble = trouble.map(ToString::to_string);
             let left = connection.left.then(|| Unreachable::Unwanted.to_string());
             let trouble = left.or(connection.obstacle.clone()).or(trouble);
             let others = (connection.alone, connection.paused);
