@@ -5,7 +5,8 @@
 
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
-use crate::{daemon, logging};
+use crate::wishes::ModeName;
+use crate::{daemon, logging, state};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -63,17 +64,26 @@ fn heard(report: ChildStdout, plan: &Plan) -> Option<Report> {
     let line = match receiver.recv_timeout(IN_SILENCE) {
         Err(mpsc::RecvTimeoutError::Timeout) => {
             if let Ok(address) = plan.known.url.parse::<link::Address>() {
-                let bound = plan.answer_within.as_secs();
-                eprintln!(
-                    "farfs: waiting for {}:{} (up to {bound} s) ...",
-                    address.host, address.port
-                );
+                let bound = bound(plan);
+                eprintln!("farfs: waiting for {}:{} ({bound}) ...", address.host, address.port);
             }
             receiver.recv_timeout(plan.answer_within + RECOVERY).ok()?
         }
         said => said.ok()?,
     };
     serde_json::from_str(&line).ok()
+}
+
+/// How long the daemon waits for the server.
+fn bound(plan: &Plan) -> String {
+    let known = state::known(&plan.state).ok().flatten();
+    match known.is_some_and(|known| !known.unattached) && plan.mode != ModeName::Connected {
+        true => {
+            let grace = client::LINK_GRACE.as_secs();
+            format!("{grace} s if it does not answer: then what is cached is there without it")
+        }
+        false => format!("up to {} s", plan.answer_within.max(daemon::SETTLING).as_secs()),
+    }
 }
 
 fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {

@@ -12,10 +12,11 @@ mod listed;
 mod merging;
 mod settling;
 mod undoing;
+mod ways;
 
 pub use listed::{Listed, line, shown};
 pub use merging::{Mergers, Merging, difference};
-pub use settling::{keep_both, keep_mine, keep_theirs, merge};
+pub use settling::{keep_both, keep_mine, keep_theirs, merge, not_merged};
 pub use undoing::{Which, undo};
 
 use crate::commands::wait;
@@ -32,6 +33,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ways::{There, Way};
 
 /// How long what was changed may take to the server before a conflict counts as seen to.
 const SENT_WITHIN: Duration = Duration::from_secs(60);
@@ -169,6 +171,29 @@ impl Place {
             return Err(gone(&format!("{} is not there any more", mine.display())));
         }
         Ok((theirs, mine))
+    }
+
+    /// What has the name, and what lies beside it.
+    fn there(&self, conflict: &ConflictInfo) -> (There, There) {
+        let there = |names: &Option<Vec<Name>>| {
+            let looked = names.as_deref().map(|names| fs::symlink_metadata(self.path(names)));
+            match looked {
+                None | Some(Err(_)) => There::Nothing,
+                Some(Ok(meta)) if meta.is_file() => There::File,
+                Some(Ok(meta)) if meta.is_dir() => There::Directory,
+                Some(Ok(_)) => There::Other,
+            }
+        };
+        (there(&conflict.path), there(&conflict.aside))
+    }
+
+    /// An error if it cannot be seen to in this way.
+    fn may(&self, conflict: &ConflictInfo, way: Way) -> Result<()> {
+        let (theirs, mine) = self.there(conflict);
+        match ways::refusal(way, conflict, theirs, mine) {
+            Some(why) => Err(fail(Exit::Failure, why)),
+            None => Ok(()),
+        }
     }
 
     /// The name that it is about.

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long tasks may take to end after that.
 const ENDING: Duration = Duration::from_secs(5);
 /// The least time for a mount to come up: so long it takes to settle that there is no link.
-const SETTLING: Duration = Duration::from_secs(8);
+pub const SETTLING: Duration = Duration::from_secs(8);
 /// How often `farfs explain` fetches what it lacks before it gives up.
 const TRIES_MAX: usize = 8;
 /// Room that is kept aside on the disk here: what it takes to write down that pending changes were
@@ -200,7 +200,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         plan_chunks_max: client::PLAN_CHUNKS_MAX,
         again_bytes_min: client::AGAIN_BYTES_MIN,
         accepts_set_back: plan.consent.accept_set_back,
-        replay_delay: plan.replay_delay,
+        replay_delay: plan.limits.replay_delay.and_then(|stay| stay.0),
         passes_from: (!plan.in_order).then_some(client::PASSES_FROM),
         budget: plan.limits.budget.and_then(|most| most.0),
         answer_within: plan.answer_within,
@@ -364,6 +364,9 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.uplink.regulate(limits);
             if let Some(budget) = limits.budget {
                 shared.volume.set_budget(budget.0);
+            }
+            if let Some(stay) = limits.replay_delay {
+                shared.volume.set_replay_delay(stay.0);
             }
             Ok(Reply::Done)
         }

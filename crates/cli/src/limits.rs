@@ -1,11 +1,12 @@
 //! How much of the link a mount may use: rates, shares of the traffic classes, a month's budget.
 
 use crate::exit::{Exit, fail};
-use crate::units::{BadUnit, show_size, size};
+use crate::units::{BadUnit, duration, show_size, size};
 use anyhow::Result;
 use link::{RATE_LEAST, Regulation, Tickets};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Bytes, in a second or in a month; none: as many as there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,31 @@ impl TryFrom<String> for Most {
 impl From<Most> for String {
     fn from(most: Most) -> String {
         most.0.map_or_else(|| "none".into(), |bytes| bytes.to_string())
+    }
+}
+
+/// How long what nobody waits for stays; none: `auto`, as is right for the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Stay(pub Option<Duration>);
+
+impl FromStr for Stay {
+    type Err = BadUnit;
+    fn from_str(text: &str) -> Result<Stay, BadUnit> {
+        if text == "auto" { Ok(Stay(None)) } else { duration(text).map(|time| Stay(Some(time))) }
+    }
+}
+
+impl TryFrom<String> for Stay {
+    type Error = BadUnit;
+    fn try_from(text: String) -> Result<Stay, BadUnit> {
+        text.parse()
+    }
+}
+
+impl From<Stay> for String {
+    fn from(stay: Stay) -> String {
+        stay.0.map_or_else(|| "auto".into(), |time| format!("{}ms", time.as_millis()))
     }
 }
 
@@ -64,6 +90,8 @@ pub struct Limits {
     pub down: Option<Most>,
     pub tickets: Option<Shares>,
     pub budget: Option<Most>,
+    #[serde(default)]
+    pub replay_delay: Option<Stay>,
 }
 
 impl Limits {
@@ -134,8 +162,12 @@ mod tests {
             down: "none".parse().ok(),
             tickets: "8:3:1".parse().ok(),
             budget: "5G".parse().ok(),
+            replay_delay: "90s".parse().ok(),
         };
-        let text = serde_json::to_string(&limits).unwrap();
-        assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), limits);
+        let auto = Limits { replay_delay: "auto".parse().ok(), ..limits };
+        for limits in [limits, auto] {
+            let text = serde_json::to_string(&limits).unwrap();
+            assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), limits);
+        }
     }
 }

@@ -53,6 +53,7 @@ fn below_alone(mut log: PendingLog, below: &Path, files_max: usize) -> PendingLo
     log.updates = log.files.iter().map(|file| file.updates).sum::<u64>() + log.files_more;
     log.bytes = log.files.iter().map(|file| file.bytes).sum();
     log.sent = log.files.iter().map(|file| file.sent).sum();
+    log.upto = log.files.iter().map(|file| file.upto).max().unwrap_or(0);
     log.files_more += log.files.len().saturating_sub(files_max) as u64;
     log.files.truncate(files_max);
     log
@@ -73,6 +74,8 @@ mod tests {
             oldest_secs: 0,
             newest: String::new(),
             on_its_way: false,
+            waits_for: client::WaitsFor::Turn,
+            upto: path.map_or(0, |path| path.len() as u64),
         }
     }
 
@@ -87,7 +90,7 @@ mod tests {
         ];
         let log = PendingLog { files, updates: 10, bytes: 50, ..PendingLog::default() };
         let told = below_alone(log, Path::new("a"), 2);
-        assert_eq!((told.updates, told.bytes), (6, 30));
+        assert_eq!((told.updates, told.bytes, told.upto), (6, 30, 3));
         assert_eq!((told.files.len(), told.files_more), (2, 1));
         assert_eq!(told.files[1].path.as_deref(), Some("a"));
     }

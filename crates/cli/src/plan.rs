@@ -60,8 +60,6 @@ pub struct Plan {
     #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
-    pub replay_delay: Duration,
-    #[serde(default)]
     pub in_order: bool,
     #[serde(default)]
     pub metrics: Option<SocketAddr>,
@@ -126,7 +124,6 @@ pub fn decide(
         read_only: wishes.read_only.unwrap_or(false),
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
         limits,
-        replay_delay: wishes.replay_delay.map_or(Duration::ZERO, |time| time.0),
         in_order: wishes.in_order.unwrap_or(false),
         metrics: wishes.metrics,
         flags: wishes.flags,

@@ -320,6 +320,7 @@ pub mod tests {
             locks_shared: false,
             paused: false,
             budget: protocol::BudgetStatus::default(),
+            replay_delay: protocol::DelayStatus::default(),
             read_only: false,
             replica: Some(3),
             seen: 9,

@@ -2,7 +2,7 @@
 //! them says has a default.
 
 use crate::exit::{Exit, OrExit, fail};
-use crate::limits::{Limits, Most, Shares};
+use crate::limits::{Limits, Most, Shares, Stay};
 use crate::units::{Patience, Size};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -79,9 +79,9 @@ pub struct Wishes {
     pub budget: Option<Most>,
 
     /// Send what nobody waits for no sooner than so long after it was done: what is undone or done
-    /// over meanwhile is not sent at all [default: 0s]
+    /// over meanwhile is not sent at all. `auto`: 3min where there is a --budget, else 0s [default: auto]
     #[arg(long, value_name = "TIME")]
-    pub replay_delay: Option<Patience>,
+    pub replay_delay: Option<Stay>,
 
     /// Send everything in the order in which it was done: what is small does not go before a file
     /// that takes long and has nothing to do with it
@@ -180,8 +180,14 @@ impl PassthroughName {
 
 impl Wishes {
     pub fn limits(&self) -> Limits {
-        let Wishes { limit_up, limit_down, tickets, budget, .. } = self;
-        Limits { up: *limit_up, down: *limit_down, tickets: *tickets, budget: *budget }
+        let Wishes { limit_up, limit_down, tickets, budget, replay_delay, .. } = self;
+        Limits {
+            up: *limit_up,
+            down: *limit_down,
+            tickets: *tickets,
+            budget: *budget,
+            replay_delay: *replay_delay,
+        }
     }
 
     /// These wishes, and where they say nothing, the others.

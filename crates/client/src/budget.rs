@@ -85,6 +85,11 @@ impl Purse {
         left(self.spent, self.budget)
     }
 
+    /// Bytes cost money.
+    pub fn has_budget(&self) -> bool {
+        self.budget.is_some()
+    }
+
     /// So much has gone over the link since the mount. Says what is to be written down, if it is
     /// time for that.
     fn count(&mut self, wire: u64, now: Time) -> Option<Spent> {

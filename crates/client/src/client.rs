@@ -225,8 +225,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
-        let connection =
-            Connection::new((settings.mode, settings.budget), world.clock.moment(), &core.meta);
+        let connection = Connection::of(&settings, &world, &core.meta);
         let client = Client {
             inner: Arc::new(Inner {
                 trash: Mutex::new(trash),

@@ -4,10 +4,11 @@ use crate::budget::Purse;
 use crate::carried::Memory;
 use crate::meta::Meta;
 use crate::mode::Choice;
-use crate::types::WantedMode;
+use crate::types::{Settings, WantedMode};
 use protocol::{Mode, Patience, Unreachable};
+use replay::LINK_GRACE;
 use std::time::Duration;
-use world::Moment;
+use world::{Moment, World};
 
 /// What is known of the session.
 pub(crate) struct Connection {
@@ -57,6 +58,9 @@ pub(crate) struct Connection {
     pub trouble: Option<Unreachable>,
     pub lease_until: Option<Moment>,
     pub lease: Duration,
+    /// When what is cached was last known to be current, as far as that was noted: by an earlier process,
+    /// or before the lease was given up. Seconds since 1970.
+    pub current: Option<i64>,
     /// The replica above has said that nobody else uses the volume.
     pub alone: bool,
     /// It has no room for what is pending.
@@ -64,6 +68,8 @@ pub(crate) struct Connection {
     /// Nothing that nobody waits for goes over the link.
     pub paused: bool,
     pub purse: Purse,
+    /// How long what nobody waits for is to stay. None: as is right for the budget.
+    pub replay_delay: Option<Duration>,
     /// What the link carried when that was last measured.
     pub memory: Memory,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
@@ -86,6 +92,15 @@ const HURRY_FOR: Duration = Duration::from_secs(60);
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 impl Connection {
+    pub fn of(settings: &Settings, world: &World, meta: &Meta) -> Connection {
+        let wishes = (settings.mode, settings.budget);
+        let connection = Connection::new(wishes, world.clock.moment(), meta);
+        // A clock that was set back has noted what is not so.
+        let time = world.clock.time().secs;
+        let current = meta.current.filter(|current| *current <= time);
+        Connection { replay_delay: settings.replay_delay, current, ..connection }
+    }
+
     /// `wishes`: the mode, and the month's budget in bytes.
     pub fn new(wishes: (WantedMode, Option<u64>), now: Moment, meta: &Meta) -> Connection {
         let (wanted, budget) = wishes;
@@ -120,10 +135,12 @@ impl Connection {
             trouble: None,
             lease_until: None,
             lease: Duration::ZERO,
+            current: meta.current,
             alone: false,
             full: false,
             paused: meta.paused == Some(true),
             purse: Purse::new(budget, meta.spent),
+            replay_delay: None,
             memory: Memory::of_earlier(meta.carried),
             tail_due: false,
             calls_at_renewal: 0,
@@ -132,6 +149,18 @@ impl Connection {
             answered_at: now,
             near: false,
         }
+    }
+
+    /// There is no session, from `now` on or still.
+    pub fn went_down(&mut self, why: Unreachable, now: Moment) {
+        if self.down_since.is_none() {
+            self.down_since = Some(now);
+            self.silent_before = why.silent_for();
+        } else if why == Unreachable::NoWay && self.sessions == 0 && self.volume_known {
+            // Who begins where nothing leads to the server goes on without it at once.
+            self.silent_before = LINK_GRACE;
+        }
+        self.trouble = Some(why);
     }
 
     pub fn lease_holds(&self, now: Moment) -> bool {
@@ -176,5 +205,32 @@ impl Connection {
 
     pub fn lease_left(&self, now: Moment) -> Duration {
         self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ReplicaId;
+
+    #[test]
+    fn who_begins_where_nothing_leads_to_the_server_takes_the_link_for_gone() {
+        let world = World::simulated(0, 1);
+        let now = world.clock.moment();
+        let begin = |replica: Option<u32>, why: Unreachable| {
+            let meta = Meta { replica: replica.map(ReplicaId), ..Meta::default() };
+            let mut connection = Connection::new((WantedMode::Auto, None), now, &meta);
+            connection.went_down(why, now);
+            connection
+        };
+        assert_eq!(begin(Some(3), Unreachable::NoWay).down_for(now), Some(LINK_GRACE));
+        // There is nothing to go on with, or an answer may be on its way.
+        assert_eq!(begin(None, Unreachable::NoWay).down_for(now), Some(Duration::ZERO));
+        assert_eq!(begin(Some(3), Unreachable::Lost).down_for(now), Some(Duration::ZERO));
+        // A link that was there is expected back.
+        let mut connection = begin(Some(3), Unreachable::NoWay);
+        (connection.sessions, connection.down_since) = (1, None);
+        connection.went_down(Unreachable::NoWay, now);
+        assert_eq!(connection.down_for(now), Some(Duration::ZERO));
     }
 }

@@ -38,6 +38,7 @@ mod inside;
 mod kernel;
 mod kin;
 mod known;
+mod line;
 mod locking;
 mod locks;
 mod lost;
@@ -102,9 +103,10 @@ pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use misses::{MissShown, Settling};
 pub use needs::complete;
-pub use pending::{HeldBack, PendingFile, PendingLog};
+pub use pending::{HeldBack, PendingFile, PendingLog, WaitsFor};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
+pub use replay::LINK_GRACE;
 pub use salvage::{Unsent, unsent};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,

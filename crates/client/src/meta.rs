@@ -70,6 +70,9 @@ pub struct Meta {
     /// What the link carried when that was last measured.
     #[n(16)]
     pub carried: Option<Carried>,
+    /// When what is cached was last known to be current. Seconds since 1970. None: nobody knows.
+    #[n(22)]
+    pub current: Option<i64>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -122,6 +125,7 @@ impl Default for Meta {
             paused: None,
             spent: None,
             carried: None,
+            current: None,
         }
     }
 }
@@ -217,6 +221,7 @@ mod tests {
             paused: None,
             spent: None,
             carried: None,
+            current: None,
         }
     }
 
@@ -259,6 +264,21 @@ mod tests {
         let carried = Some(Carried { rate_down: 300, round_trip: 9 });
         let meta = Meta { carried, ..Meta::default() };
         assert!(meta.encode().ends_with(&[0x82, 0x19, 1, 0x2c, 9]), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
+    fn when_what_is_cached_was_current_is_in_the_row_and_in_none_of_before() {
+        // The last field before was the numbers passed.
+        let before =
+            [&[1, 0x96, 0xf6, 0x98, 32][..], &[0; 35], &[1, 0, 0, 1], &[0xf6; 12], &[0x81, 7]]
+                .concat();
+        let passed = Some(BTreeSet::from([7]));
+        let meta = Meta { passed, ..Meta::default() };
+        assert_eq!(meta.encode(), before);
+        assert_eq!(Meta::decode(&before).unwrap(), meta);
+        let meta = Meta { current: Some(300), ..meta };
+        assert!(meta.encode().ends_with(&[0x81, 7, 0x19, 1, 0x2c]), "{:x?}", meta.encode());
         assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
     }
 

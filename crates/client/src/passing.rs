@@ -31,7 +31,7 @@ const AHEAD_UPDATES_MAX: usize = 256;
 /// The replica above keeps a verdict for each that was taken ahead, until its turn comes.
 const PASSED_MAX: usize = 4096;
 /// Contents go ahead of others that are so many times as long.
-const SHORTER_BY: u64 = 8;
+pub(crate) const SHORTER_BY: u64 = 8;
 /// Files of which it is noted that a program made sure of them.
 const NOTED_FROM: u64 = 2 << 10;
 /// How often contents that turn out to be missing are sent before what needs them stays behind.
@@ -141,7 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             let again = async {
-                match self.inner.settings.replay_delay.is_zero() {
+                match self.stays().is_zero() {
                     true => std::future::pending().await,
                     false => self.inner.world.clock.sleep(LOOKS_AGAIN).await,
                 }

@@ -17,6 +17,11 @@ impl Connection {
         mode::replays(self.mode) && !self.holds_back()
     }
 
+    /// What is being written may leave before it is closed.
+    pub fn sends_early(&self) -> bool {
+        self.replays() && !self.full && self.stays().is_zero()
+    }
+
     /// What nobody waits for stays here, whatever the mode.
     pub fn holds_back(&self) -> bool {
         self.paused || self.purse.left() == Left::Nothing

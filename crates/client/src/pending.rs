@@ -1,17 +1,22 @@
 //! What is pending, by file, for people and programs.
 //! From: partially connected operation, section 6.3 (the replay log).
 
+mod reasons;
+
+pub use reasons::{HeldBack, WaitsFor};
+
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
-use crate::connection::Connection;
-use crate::mode;
+use crate::line::{InLine, Line, Passing, Stands};
+use crate::pace::eager_bytes;
+use crate::passing::SHORTER_BY;
 use crate::status::describe;
 use crate::types::Error;
 use model::{Change, FileId, Name, Update};
-use protocol::{Class, Mode, Request, Response, Upstream};
+use protocol::{Class, Request, Response, Upstream};
+use reasons::held_back;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 use store::Containers;
 use volume::partial::Tree;
@@ -35,6 +40,9 @@ pub struct PendingLog {
     /// Of those, what the server has already.
     #[serde(default)]
     pub sent: u64,
+    /// Of contents: what leaves until the last of it has, what goes before it included.
+    #[serde(default)]
+    pub upto: u64,
     /// Why nothing of it leaves just now.
     pub held_back: Option<HeldBack>,
     /// Bytes a second, as they went up the link lately.
@@ -59,55 +67,11 @@ pub struct PendingFile {
     pub newest: String,
     /// Some of it has left, and the server has not answered yet.
     pub on_its_way: bool,
-}
-
-/// Why nothing that is pending leaves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HeldBack {
-    NoLink,
-    /// By the mode that was set.
-    Mode(Mode),
-    Paused,
-    /// The month's budget is spent.
-    Budget,
-    /// It stays for a while, that it may be cancelled.
-    Delay,
-    /// It was sent and not taken, for this reason.
-    Trouble(String),
-}
-
-impl fmt::Display for HeldBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HeldBack::NoLink => write!(f, "there is no link to the server"),
-            HeldBack::Mode(Mode::FetchOnly) => write!(f, "the mode fetch-only was set"),
-            HeldBack::Mode(_) => write!(f, "the mode disconnected was set"),
-            HeldBack::Paused => write!(f, "sending is paused: `farfs resume` goes on"),
-            HeldBack::Budget => write!(
-                f,
-                "the month's budget of the link is spent: `farfs resume` goes on all the same"
-            ),
-            HeldBack::Delay => write!(f, "it is younger than --replay-delay"),
-            HeldBack::Trouble(why) => write!(f, "{why}"),
-        }
-    }
-}
-
-fn held_back(connection: &Connection, trouble: Option<String>) -> Option<HeldBack> {
-    if connection.paused {
-        return Some(HeldBack::Paused);
-    }
-    if connection.holds_back() {
-        return Some(HeldBack::Budget);
-    }
-    if !connection.attached && !connection.left {
-        return Some(HeldBack::NoLink);
-    }
-    if !mode::replays(connection.mode) {
-        return Some(HeldBack::Mode(connection.mode));
-    }
-    trouble.map(HeldBack::Trouble)
+    #[serde(default)]
+    pub waits_for: WaitsFor,
+    /// As that of the log.
+    #[serde(default)]
+    pub upto: u64,
 }
 
 /// The file that an update is about.
@@ -135,6 +99,45 @@ fn name_in(update: &Update) -> Option<(FileId, Name)> {
     }
 }
 
+/// What is known of an update in the log.
+struct Stood {
+    /// None: nothing of it has left.
+    sent: Option<u64>,
+    waits_for: WaitsFor,
+    upto: u64,
+}
+
+/// How an update was found, while the log could not change.
+struct Looked {
+    update: Update,
+    sent: Option<u64>,
+    left: u64,
+    sure_at: Option<u64>,
+    /// It stays for its age.
+    is_young: bool,
+}
+
+impl Looked {
+    fn waits_for(
+        &self,
+        stands: Stands,
+        held_back: Option<&HeldBack>,
+        delayed: &HeldBack,
+    ) -> WaitsFor {
+        match (held_back, stands) {
+            // Nothing is on its way without a link.
+            (Some(why @ (HeldBack::NoLink | HeldBack::Mode(_))), _) => {
+                WaitsFor::HeldBack(why.clone())
+            }
+            _ if self.sent.is_some() => WaitsFor::Answer,
+            (Some(why), _) => WaitsFor::HeldBack(why.clone()),
+            (None, _) if self.is_young => WaitsFor::HeldBack(delayed.clone()),
+            (None, Stands::Next) => WaitsFor::Turn,
+            (None, Stands::Behind(first)) => WaitsFor::Behind { file: first.0, path: None },
+        }
+    }
+}
+
 /// Gathers updates by their files.
 struct Gathering {
     files_max: usize,
@@ -157,8 +160,8 @@ impl Gathering {
         }
     }
 
-    /// `sent`: None: nothing of it has left.
-    fn add(&mut self, update: &Update, sent: Option<u64>) {
+    fn add(&mut self, update: &Update, stood: Stood) {
+        let Stood { sent, waits_for, upto } = stood;
         let file = subject(update);
         let at = match self.by_file.get(&file) {
             Some(at) => *at,
@@ -179,6 +182,8 @@ impl Gathering {
                         oldest_secs,
                         newest: String::new(),
                         on_its_way: false,
+                        waits_for: WaitsFor::Turn,
+                        upto: 0,
                     },
                 ));
                 self.by_file.insert(file, self.files.len() - 1);
@@ -193,6 +198,15 @@ impl Gathering {
         told.on_its_way |= sent.is_some();
         told.sent = told.sent.saturating_add(sent.unwrap_or(0));
         told.newest = describe(update);
+        told.upto = told.upto.max(upto);
+        match (&told.waits_for, waits_for) {
+            // What is on its way is told of before what is not, and what is in the way before what is not.
+            (WaitsFor::Turn, waits_for)
+            | (WaitsFor::Behind { .. }, waits_for @ WaitsFor::Answer) => {
+                told.waits_for = waits_for;
+            }
+            _ => {}
+        }
         if let Change::Store { contents, .. } = &update.change {
             told.bytes = told.bytes.saturating_add(contents.size);
         }
@@ -250,14 +264,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is pending, of at most so many files; of one file or directory, if one is given.
     pub fn pending_log(&self, of: Option<FileId>, files_max: usize) -> Result<PendingLog, Error> {
         let now = self.inner.world.clock.time().secs;
+        let held_back = self.held_back();
+        // Some may be young though the first is not.
+        let delayed = self.delayed();
         let (mut gathering, mut from) = (Gathering::new(files_max, now), 0);
-        let (mut updates, mut bytes, mut sent) = (0, 0, 0);
+        let mut line = Line::new(self.passing_now());
+        let (mut updates, mut bytes, mut sent, mut upto) = (0, 0, 0, 0);
+        let mut firsts = BTreeSet::new();
         loop {
-            let core = self.core();
-            let page = core.log.pending_from(from, PAGE_UPDATES)?;
+            let page = self.looked_from(from)?;
             let Some(last) = page.last() else { break };
-            from = last.stamp.number + 1;
-            for update in &page {
+            from = last.update.stamp.number + 1;
+            for looked in &page {
+                let Looked { update, left, sure_at, .. } = looked;
+                let (left, sure_at) = (*left, *sure_at);
+                let (stands, through) = line.stand(InLine { update, left, sure_at });
                 if of.is_some_and(|file| !update.touches().contains(&file)) {
                     continue;
                 }
@@ -265,30 +286,82 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if let Change::Store { contents, .. } = &update.change {
                     bytes += contents.size;
                 }
-                let number = update.stamp.number;
-                let here = core.plans.ways.sent(number);
-                sent += here;
-                let has_left = here > 0 || core.log.is_submitted(number);
-                gathering.add(update, has_left.then_some(here));
+                sent += looked.sent.unwrap_or(0);
+                upto = upto.max(through);
+                if let Stands::Behind(first) = stands {
+                    firsts.insert(first);
+                }
+                let waits_for = looked.waits_for(stands, held_back.as_ref(), &delayed);
+                gathering.add(update, Stood { sent: looked.sent, waits_for, upto: through });
             }
         }
         let Gathering { files, more, names, .. } = gathering;
-        let wanted: Vec<FileId> = files.iter().map(|(file, _)| *file).collect();
+        let wanted: Vec<FileId> = files.iter().map(|(file, _)| *file).chain(firsts).collect();
         let paths = paths(&wanted, names, |files| {
             let read = self.inner.tables.read().map_err(error_of)?;
             let found = Tree::new(&*read, 0).names_of(files);
             found.map_err(|error| Error::Failed(error.to_string()))
         })?;
-        let tell = |(file, told)| PendingFile { path: paths.get(&file).cloned(), ..told };
+        let tell = |(file, told): (FileId, PendingFile)| {
+            let waits_for = match told.waits_for {
+                WaitsFor::Behind { file, .. } => {
+                    WaitsFor::Behind { file, path: paths.get(&FileId(file)).cloned() }
+                }
+                other => other,
+            };
+            PendingFile { path: paths.get(&file).cloned(), waits_for, ..told }
+        };
         Ok(PendingLog {
             files: files.into_iter().map(tell).collect(),
             files_more: more.len() as u64,
             updates,
             bytes,
             sent,
-            held_back: self.held_back().filter(|_| updates > 0),
+            upto,
+            held_back: held_back.filter(|_| updates > 0),
             rate_up: self.inner.upstream.quality().likely_up(),
         })
+    }
+
+    /// The next pending updates from a number on.
+    fn looked_from(&self, from: u64) -> Result<Vec<Looked>, Error> {
+        let delay = self.stays();
+        let core = self.core();
+        let page = core.log.pending_from(from, PAGE_UPDATES)?;
+        let is_old = self.may_leave_now(&core, delay);
+        let awaited = core.waiters.any_awaited();
+        let look = |update: Update| {
+            let number = update.stamp.number;
+            let here = core.plans.ways.sent(number);
+            let size = match &update.change {
+                Change::Store { contents, .. } => contents.size,
+                _ => 0,
+            };
+            Looked {
+                sent: (core.plans.ways.has_begun(number) || core.log.is_submitted(number))
+                    .then_some(here),
+                left: size.saturating_sub(here),
+                sure_at: core.log.sure_at(number),
+                is_young: !delay.is_zero() && !awaited && !is_old(&update),
+                update,
+            }
+        };
+        Ok(page.into_iter().map(look).collect())
+    }
+
+    /// What passes the first contents of the log.
+    fn passing_now(&self) -> Passing {
+        let takes_any = self.connection().takes_any_ahead && self.inner.full.bytes_max().is_none();
+        let quality = self.inner.upstream.quality();
+        // Of a link of which nothing is known all may take long.
+        let rate = quality.rate_up.or(quality.likely_up()).unwrap_or(0);
+        let takes_long = self.inner.settings.passes_from.filter(|_| takes_any);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Passing {
+            long_bytes: takes_long.map(|time| rate.saturating_mul(millis(time)) / 1000),
+            eager_bytes: eager_bytes(&quality),
+            shorter_by: SHORTER_BY,
+        }
     }
 
     /// Waits until everybody who asked the replica above to be told has been told of all that it
@@ -318,7 +391,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (core.setback.clone(), core.log.pending_len() > 0)
         };
         let why = held_back(&self.connection(), trouble).filter(|_| any);
-        why.or_else(|| self.delays().map(|_| HeldBack::Delay))
+        why.or_else(|| self.delays().map(|_| self.delayed()))
+    }
+
+    /// Why what is young stays.
+    fn delayed(&self) -> HeldBack {
+        match self.connection().stays_for_budget() {
+            true => HeldBack::BudgetDelay,
+            false => HeldBack::Delay,
+        }
     }
 }
 
@@ -326,7 +407,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 mod tests {
     use super::*;
     use model::{Contents, ReplicaId, Stamp, Time};
-    use world::World;
 
     const NOW: i64 = 1000;
 
@@ -348,11 +428,19 @@ mod tests {
     #[test]
     fn updates_are_told_by_file_with_the_age_of_the_oldest() {
         let mut gathering = Gathering::new(2, NOW);
-        gathering.add(&store(1, 50, 7, 10), Some(4));
-        gathering.add(&store(2, 40, 8, 1), None);
-        gathering.add(&store(3, 30, 7, 20), None);
-        gathering.add(&store(4, 20, 9, 5), None);
-        gathering.add(&store(5, 10, 9, 5), None);
+        let behind = || WaitsFor::Behind { file: 7, path: None };
+        for (update, sent, waits_for, upto) in [
+            (store(1, 50, 7, 10), Some(4), WaitsFor::Answer, 6),
+            (store(2, 40, 8, 1), None, behind(), 7),
+            (store(3, 30, 7, 20), None, behind(), 27),
+            (store(4, 20, 9, 5), None, behind(), 32),
+            (store(5, 10, 9, 5), None, behind(), 37),
+        ] {
+            gathering.add(&update, Stood { sent, waits_for, upto });
+        }
+        let waits: Vec<_> =
+            gathering.files.iter().map(|(_, told)| (&told.waits_for, told.upto)).collect();
+        assert_eq!(waits, [(&WaitsFor::Answer, 27), (&behind(), 7)]);
         let told: Vec<_> = gathering
             .files
             .iter()
@@ -363,6 +451,27 @@ mod tests {
             .collect();
         assert_eq!(told, [(7, 2, 30, 50, Some(4)), (8, 1, 1, 40, None)]);
         assert_eq!(gathering.more.len(), 1, "one file more, whatever is pending of it");
+    }
+
+    #[test]
+    fn what_an_update_waits_for_is_what_is_in_its_way_first() {
+        let behind = Stands::Behind(FileId(7));
+        let is_behind = WaitsFor::Behind { file: 7, path: None };
+        let held = |why: &HeldBack| WaitsFor::HeldBack(why.clone());
+        let (gone, paused, delay) = (HeldBack::NoLink, HeldBack::Paused, HeldBack::Delay);
+        for (sent, is_young, held_back, stands, expected) in [
+            (Some(0), false, None, behind, WaitsFor::Answer),
+            (Some(9), false, Some(&gone), behind, held(&gone)),
+            (Some(9), false, Some(&paused), behind, WaitsFor::Answer),
+            (None, true, Some(&paused), behind, held(&paused)),
+            (None, true, None, behind, held(&delay)),
+            (None, false, None, behind, is_behind),
+            (None, false, None, Stands::Next, WaitsFor::Turn),
+        ] {
+            let (update, left, sure_at) = (store(1, 0, 8, 10), 10, None);
+            let looked = Looked { update, sent, left, sure_at, is_young };
+            assert_eq!(looked.waits_for(stands, held_back, &delay), expected);
+        }
     }
 
     #[test]
@@ -384,21 +493,5 @@ mod tests {
         assert_eq!(paths.get(&FileId(5)), None, "it has no name");
         assert_eq!(paths[&FileId::ROOT], "");
         assert_eq!(asked, [2, 1], "what was not found is not looked for again");
-    }
-
-    #[test]
-    fn what_holds_back_is_what_the_user_can_change_first() {
-        let now = World::simulated(0, 1).clock.moment();
-        let mut connection =
-            Connection::new((crate::WantedMode::Auto, None), now, &crate::meta::Meta::default());
-        assert_eq!(held_back(&connection, None), Some(HeldBack::NoLink));
-        connection.attached = true;
-        assert_eq!(held_back(&connection, None), None);
-        let full = Some("the server's disk is full".to_owned());
-        assert_eq!(held_back(&connection, full.clone()), full.clone().map(HeldBack::Trouble));
-        connection.mode = Mode::FetchOnly;
-        assert_eq!(held_back(&connection, full.clone()), Some(HeldBack::Mode(Mode::FetchOnly)));
-        connection.paused = true;
-        assert_eq!(held_back(&connection, full), Some(HeldBack::Paused));
     }
 }

@@ -234,6 +234,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let seek = self.seek_above();
         let withheld = if seek.is_some() { self.withhold(&mut eager) } else { Vec::new() };
+        let delay = self.stays();
         let mut core = self.core();
         // Somebody may have taken one back meanwhile; what is left is still a prefix in order.
         taken.retain(|update| core.log.is_pending(update.stamp.number));
@@ -241,7 +242,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let strict = taken.first().is_some_and(awaited);
         let alike = taken.iter().take_while(|update| awaited(update) == strict).count();
         taken.truncate(alike);
-        self.old_enough(&core, &mut taken);
+        self.old_enough(&core, delay, &mut taken);
         let numbers: Vec<u64> = taken.iter().map(|update| update.stamp.number).collect();
         core.log.submitted(&numbers);
         let sync_first = !strict || !taken.iter().all(|update| core.may_leave.covers(update));

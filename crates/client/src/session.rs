@@ -147,11 +147,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (connection.up, connection.left) = (false, false);
             // What kept it from attaching over this session says nothing of the next.
             connection.obstacle = None;
-            if connection.down_since.is_none() {
-                connection.down_since = Some(now);
-                connection.silent_before = why.silent_for();
-            }
-            connection.trouble = Some(why.clone());
+            connection.went_down(why.clone(), now);
         }
         tracing::info!(%why, "the session is down");
         self.inner.checkpoint_wanted.notify_one();
@@ -377,6 +373,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     connection.lease_until = Some(sent + connection.lease);
                 }
                 drop(connection);
+                self.note_current();
                 if lapsed {
                     self.locks().lapsed();
                     self.inner.locks_wanted.notify_one();

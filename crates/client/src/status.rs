@@ -42,6 +42,13 @@ impl Counters {
             ahead: self.ahead.load(Ordering::Relaxed),
         }
     }
+
+    fn cancelled(&self) -> CancelledStatus {
+        CancelledStatus {
+            updates: self.cancelling.updates.load(Ordering::Relaxed),
+            bytes: self.cancelling.bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -52,7 +59,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let traffic = inner.upstream.traffic();
         let (mode, wanted, attached, (alone, paused), trouble) = {
             let connection = self.connection();
-            let trouble = connection.trouble.as_ref().map(ToString::to_string);
+            // Who has found that nothing leads there says it better.
+            let trouble = connection.trouble.as_ref().filter(|why| **why != Unreachable::NoWay);
+            let trouble = trouble.map(ToString::to_string);
             let left = connection.left.then(|| Unreachable::Unwanted.to_string());
             let trouble = left.or(connection.obstacle.clone()).or(trouble);
             let others = (connection.alone, connection.paused);
@@ -83,6 +92,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             alone,
             paused,
             budget: self.budget_status(),
+            replay_delay: self.delay_status(),
             locks_shared: self.leases_locks(),
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
@@ -98,10 +108,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             pending,
             replayed: inner.counters.replayed(),
             reached: inner.counters.reached.told(),
-            cancelled: CancelledStatus {
-                updates: inner.counters.cancelling.updates.load(Ordering::Relaxed),
-                bytes: inner.counters.cancelling.bytes.load(Ordering::Relaxed),
-            },
+            cancelled: inner.counters.cancelled(),
             traffic: rows_of(&traffic),
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,

@@ -287,8 +287,9 @@ pub struct Settings {
     pub early_bytes_min: Option<u64>,
     /// A server that was set back is believed, though newer versions are cached here.
     pub accepts_set_back: bool,
-    /// What nobody waits for leaves no sooner than so long after it was made.
-    pub replay_delay: Duration,
+    /// What nobody waits for leaves no sooner than so long after it was made. None: as is right for
+    /// the budget.
+    pub replay_delay: Option<Duration>,
     /// What takes the link longer than this is passed by what has nothing to do with it. None: all
     /// leaves in its order.
     pub passes_from: Option<Duration>,

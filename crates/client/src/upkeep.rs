@@ -222,6 +222,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.meta.hides = (!core.hidden.is_none()).then_some(true);
             let bound = self.next_bound(&core);
             core.meta.may_leave = Some(bound);
+            core.meta.current = self.known_current();
             // Whichever of the two the disk has if this fails, nothing leaves beyond it.
             core.may_leave = core.may_leave.least(bound);
             let files = self.files();
@@ -260,8 +261,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Tells the replica above that nobody has to wait for this client any more.
     pub(crate) async fn leave(&self) {
+        let current = self.known_current();
         let attached = {
             let mut connection = self.connection();
+            connection.current = current;
             connection.end_lease();
             std::mem::take(&mut connection.attached)
         };

@@ -248,6 +248,15 @@ fn of_a_removal_and_contents_one_is_chosen_and_the_choice_is_taken_back() {
         };
         let undo = || run(&mut scene.conflicts(&["undo", "--in", &scene.place()])).succeeds();
         all_read();
+        let shown = scene.does("show", &[]).succeeds();
+        assert!(shown.contains("keep-mine 1, keep-theirs 1, keep-both 1\n"), "{shown}");
+        let removed_by = if removes == "keep-mine" { "mine    removed" } else { "theirs  removed" };
+        assert!(shown.contains(removed_by) && !shown.contains("not there"), "{shown}");
+        for way in ["diff", "merge"] {
+            let refused = scene.does(way, &[]);
+            assert_eq!(refused.code, Some(1));
+            assert!(refused.err.contains("keep-mine 1, keep-theirs 1"), "{}", refused.err);
+        }
         scene.does(stays, &[]).succeeds();
         assert_eq!(scene.listed(), Value::Array(Vec::new()));
         undo();
@@ -265,6 +274,51 @@ fn of_a_removal_and_contents_one_is_chosen_and_the_choice_is_taken_back() {
         scene.does(removes, &["--force"]).succeeds();
         eventually(SOON, "it is gone", || files.iter().all(|file| !file.exists()));
     }
+}
+
+/// It is one, and the other is nowhere.
+#[test]
+fn of_a_directory_that_both_made_nothing_is_chosen() {
+    let made = |file: &Path| fs::create_dir(file.with_file_name("made")).unwrap();
+    let scene = Scene::of(made, made);
+    assert_eq!(scene.listed()[0]["kind"], "merged");
+    let shown = scene.does("show", &[]).succeeds();
+    assert!(shown.contains("see to it: farfs conflicts keep-both 1\n"), "{shown}");
+    for way in ["diff", "merge", "keep-mine", "keep-theirs"] {
+        let refused = scene.does(way, &[]);
+        assert_eq!(refused.code, Some(1), "{way}");
+        assert!(refused.err.contains("keep-both 1") && !refused.err.contains("os error"), "{way}");
+    }
+    assert!(scene.ada.path("notes/made").is_dir());
+    let place = scene.place();
+    let all = run(&mut scene.conflicts(&["merge", "--all", "--in", &place]));
+    assert_eq!(all.code, Some(1), "it is listed still");
+    assert!(all.out.starts_with("1  skipped: conflict 1: no merge:"), "{}", all.out);
+    scene.does("keep-both", &[]).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+}
+
+#[test]
+fn what_began_from_nothing_is_merged_by_a_program_alone() {
+    let made = |text: &'static str| {
+        move |file: &Path| fs::write(file.with_file_name("made.txt"), text).unwrap()
+    };
+    let scene = Scene::of(made("by ada\n"), made("by bob\n"));
+    let shown = scene.does("show", &[]).succeeds();
+    assert!(shown.contains("diff 1, merge 1 --tool COMMAND, keep-mine 1"), "{shown}");
+    for more in [&[][..], &["--markers"]] {
+        let refused = scene.does("merge", more);
+        assert_eq!(refused.code, Some(1));
+        assert!(refused.err.contains("only a program can merge"), "{}", refused.err);
+    }
+    let place = scene.place();
+    let all = run(&mut scene.conflicts(&["merge", "--all", "--in", &place]));
+    assert!(all.out.starts_with("1  skipped: "), "{}", all.out);
+    let tool = script(&scene.world.folder("tools"), "both", "cat \"$1\" \"$2\" \"$3\" > \"$4\"");
+    scene.does("merge", &["--tool", &format!("{tool} %base %theirs %mine %out")]).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    let merged = fs::read_to_string(scene.ada.path("notes/made.txt")).unwrap();
+    assert_eq!(merged, "by ada\nby bob\n");
 }
 
 #[test]

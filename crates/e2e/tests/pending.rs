@@ -64,6 +64,11 @@ fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_ov
     // Programs are told too, and no copy takes it along.
     assert_eq!(fact(&writer, "notes/large", "reach"), Ok("logged".into()));
     assert_eq!(fact(&writer, "notes/large", "cached"), Ok("100000".into()));
+    assert_eq!(fact(&writer, "notes/large", "pending-bytes"), Ok("100000".into()));
+    assert_eq!(fact(&writer, "notes/large", "waits-for"), Ok("held-back paused".into()));
+    let age: u64 = fact(&writer, "notes/large", "pending-age").unwrap().parse().unwrap();
+    assert!(age < 150, "{age}");
+    assert_eq!(told["files"][1]["waits_for"]["held-back"], "paused");
     let listed: usize =
         rustix::fs::listxattr(writer.path("notes/large"), &mut [0_u8; 0][..]).unwrap();
     assert_eq!(listed, 0);
@@ -82,7 +87,10 @@ fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_ov
     assert_eq!(log(&writer, &[])["updates"], 0);
     assert_eq!(fact(&writer, "notes/large", "reach"), Ok("home".into()));
     assert_eq!(fact(&reader, "notes/large", "pending"), Ok("0".into()));
-    assert_eq!(fact(&reader, "notes/large", "colour"), Err(rustix::io::Errno::NODATA));
+    for nothing in ["colour", "waits-for", "pending-age"] {
+        assert_eq!(fact(&reader, "notes/large", nothing), Err(rustix::io::Errno::NODATA));
+    }
+    assert_eq!(fact(&writer, "notes/large", "pending-bytes"), Ok("0".into()));
     let text = run(&mut writer.farfs("log", &[])).succeeds();
     assert!(text.contains("all is at the server"), "{text}");
 }
@@ -116,6 +124,37 @@ fn a_part_is_waited_for_while_the_rest_is_still_on_its_way() {
     });
     run(&mut e2e::world::farfs(&["wait", "--timeout", "50s", &first, &then])).succeeds();
     assert_eq!(mount.pending(), 0);
+}
+
+#[test]
+fn of_each_file_it_is_told_what_it_waits_for_and_how_much_goes_before_it() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let slow = Lane::new(300_000, 5 * MS);
+    let wanted = Wanted { mode: "partial", up: Some(slow), ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::write(mount.path("first"), noise(7, 600_000)).unwrap();
+    fs::write(mount.path("second"), noise(8, 500_000)).unwrap();
+    eventually(SOON, "the first is on its way", || {
+        log(&mount, &[])["files"][0]["waits_for"] == "answer"
+    });
+    let told = log(&mount, &[]);
+    assert_eq!(paths(&told), ["first", "second"], "{told:#}");
+    assert_eq!(told["files"][1]["waits_for"]["behind"]["path"], "first", "{told:#}");
+    assert_eq!(fact(&mount, "second", "waits-for"), Ok("behind first".into()));
+    eventually(SOON, "the first waits for the server", || {
+        fact(&mount, "first", "waits-for") == Ok("answer".into())
+    });
+    let second = mount.path("second").display().to_string();
+    let of_second: Value =
+        serde_json::from_str(&run(&mut e2e::world::farfs(&["log", "--json", &second])).succeeds())
+            .unwrap();
+    assert_eq!(of_second["bytes"], 500_000);
+    assert!(of_second["upto"].as_u64().unwrap() > 500_000, "{of_second:#}");
+    let waited = run(&mut e2e::world::farfs(&["wait", "--timeout", "0s", &second]));
+    assert!(waited.err.contains("go before it"), "{}", waited.err);
+    run(&mut mount.farfs("mode", &["disconnected"])).succeeds();
+    assert_eq!(fact(&mount, "second", "waits-for"), Ok("held-back mode".into()));
 }
 
 /// Bytes on the wire that this mount has sent and received.
@@ -175,6 +214,29 @@ fn beyond_the_months_budget_nothing_is_sent_until_the_user_resumes() {
     run(&mut mount.farfs("resume", &[])).succeeds();
     run(&mut mount.farfs("wait", &[])).succeeds();
     assert_eq!(fs::read(other.path("late")).unwrap(), b"late");
+}
+
+#[test]
+fn where_there_is_a_budget_what_nobody_waits_for_stays_until_another_time_is_set() {
+    let world = World::bounded(150 * SECOND);
+    let server = world.server();
+    let options = ["--answer-within", "10s", "--budget", "100M"];
+    let wanted = Wanted { mode: "partial", options: &options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    fs::write(mount.path("stays"), b"stays").unwrap();
+    assert_eq!(log(&mount, &[])["held_back"], "budget-delay");
+    for (command, said) in
+        [("log", "the link has a budget"), ("status", "3 min"), ("limit", "3 min")]
+    {
+        let shown = run(&mut mount.farfs(command, &[])).succeeds();
+        assert!(shown.contains(said), "{shown}");
+    }
+    run(&mut mount.farfs("wait", &["--timeout", "20s"])).succeeds();
+    fs::write(mount.path("stays"), b"once more").unwrap();
+    run(&mut mount.farfs("limit", &["--replay-delay", "1h"])).succeeds();
+    assert_eq!(log(&mount, &[])["held_back"], "delay");
+    run(&mut mount.farfs("limit", &["--replay-delay", "0s"])).succeeds();
+    eventually(SOON, "it leaves by itself", || mount.pending() == 0);
 }
 
 #[test]

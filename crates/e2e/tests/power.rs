@@ -11,6 +11,7 @@
 
 use e2e::contents::{noise, number_of, version};
 use e2e::disk::{Disk, spoil};
+use e2e::mount::Wanted;
 use e2e::world::farfs;
 use e2e::{Server, World, eventually, kills, run};
 use std::collections::BTreeMap;
@@ -131,6 +132,37 @@ fn packs_that_are_rewritten_when_the_power_goes_have_lost_nothing_also_with_a_da
     assert_eq!(server.conflicts(), Vec::<String>::new());
     assert_eq!(server.stop(), Some(0));
     run(&mut farfs(&["check", "--data", &data])).succeeds();
+}
+
+#[test]
+fn where_every_call_waits_for_the_disk_what_has_returned_outlives_the_devices_power() {
+    let world = World::bounded(240 * SECOND);
+    let disk = Disk::new(&world, "disk", DISK_BYTES);
+    std::os::unix::fs::symlink(disk.folder("state"), world.path("mount.state")).unwrap();
+    let server = world.server();
+    let options = ["--answer-within", "10s", "--durability", "sync"];
+    let wanted = Wanted { mode: "partial", options: &options, ..Wanted::default() };
+    let mut mount = world.mount_with(&server, "mount", wanted);
+    // It is nowhere but here.
+    run(&mut mount.farfs("pause", &[])).succeeds();
+    let (directory, file) = (|cut| format!("made-{cut}"), |cut| format!("made-{cut}/file"));
+    for cut in 0..3 {
+        fs::create_dir(mount.path(directory(cut))).unwrap();
+        fs::write(mount.path(file(cut)), version(cut, 10_000)).unwrap();
+        fs::create_dir(mount.path(format!("last-{cut}"))).unwrap();
+        disk.lose_power();
+        mount.kill();
+        disk.is_back();
+        mount.again();
+        for before in 0..=cut {
+            assert!(mount.path(format!("last-{before}")).is_dir(), "{before} after {cut}");
+            let whole = fs::read(mount.path(file(before))).unwrap();
+            assert_eq!(number_of(&whole), Ok(before), "after {cut}");
+        }
+    }
+    run(&mut mount.farfs("resume", &[])).succeeds();
+    mount.wait();
+    assert_eq!(server.conflicts(), Vec::<String>::new());
 }
 
 /// What a writer of names knows of them: the last version that was acknowledged, and the one

@@ -166,7 +166,9 @@ fn mount_and_fstab_know_the_file_system_by_its_name() {
     let (url, place) = (server.invite(), text(&place));
     let (known, _) = url.split_once("&invite").unwrap();
     let fstab = world.path("fstab");
-    let line = format!("{known} {place} farfs noauto,_netdev,nofail,state={state} 0 0\n");
+    let line = format!(
+        "{known} {place} farfs noauto,nofail,x-systemd.requires-mounts-for={state},state={state} 0 0\n"
+    );
     fs::write(&fstab, line).unwrap();
     let sbin = fs::canonicalize("/sbin").unwrap();
     // Both mount the overlay only for what follows.
@@ -232,6 +234,40 @@ fn what_is_pending_at_an_umount_is_there_at_the_next_mount_and_is_sent_then() {
     let other = world.mount(&server, "other", "connected");
     assert_eq!(fs::read(other.path("pending")).unwrap(), noise(1, 40_000));
     assert!(!other.path("before").exists());
+}
+
+/// In a namespace where there is no network at all, as early in a boot.
+#[test]
+fn without_a_network_what_is_cached_is_mounted_and_pending_changes_stay() {
+    let world = World::new();
+    let server = world.server();
+    let (place, said) = mount_in_background(&world, &server.invite(), "mount", &[]);
+    said.succeeds();
+    fs::write(place.join("file"), "cached").unwrap();
+    let farfs = |arguments: &[&str]| {
+        let mut command = world.farfs(arguments);
+        run(command.arg(&place)).succeeds()
+    };
+    farfs(&["wait"]);
+    farfs(&["umount"]);
+    let mut command = Command::new("unshare");
+    marked(&mut command);
+    command.args(["--net", &text(&program()), "mount", "--state"]);
+    run(command.arg(world.path("mount.state")).arg(&place)).succeeds();
+    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "cached");
+    fs::write(place.join("later"), "pending").unwrap();
+    let status = farfs(&["status"]);
+    assert!(
+        status.contains("disconnected") && status.contains("no network that leads"),
+        "{status}"
+    );
+    farfs(&["umount", "--wait", "0s"]);
+    let (_, said) = mount_in_background(&world, &server.invite(), "other", &[]);
+    said.succeeds();
+    let mut again = world.farfs(&["mount", "--state"]);
+    run(again.arg(world.path("mount.state")).arg(&place)).succeeds();
+    farfs(&["wait"]);
+    assert_eq!(fs::read_to_string(world.path("other").join("later")).unwrap(), "pending");
 }
 
 #[test]

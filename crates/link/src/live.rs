@@ -28,6 +28,8 @@ const UPWARD_WAITING_MAX: usize = NOTICES_SENT_MAX + 8;
 pub(crate) enum NoSession {
     /// It may work the next time.
     Passing(String),
+    /// The same: nothing could be sent.
+    Nowhere(String),
     /// So may the next attempt, which is due.
     Unanswered(String),
     /// It will not work until somebody does something.

@@ -14,7 +14,8 @@
 //! with its first packets (0-RTT) anybody could send a copy, and the server, who must do nothing for a
 //! copy, would have to wait for the end of the handshake, which takes as long.
 //!
-//! Holds: `Up`, what happens in the session, and `Down` come in that order.
+//! Holds: `Up`, what happens in the session, and `Down` come in that order. Where nothing leads to the
+//! server, `Down` says so once before the first session, too.
 
 use crate::carry::Wire;
 use crate::limits::NOTICES_SENT_MAX;
@@ -273,6 +274,7 @@ impl Shared {
     /// Ends only when nobody fetches events any more.
     async fn keep_trying(&self, events: &mpsc::Sender<Event>) {
         let mut retry = Retry::new(&self.config.limits);
+        let mut may_tell = true;
         loop {
             let attempt = tokio::select! {
                 attempt = self.attempt(&retry) => attempt,
@@ -283,7 +285,10 @@ impl Shared {
                 }
             };
             let lived = match attempt {
-                Ok(session) => self.live_through(session, &mut retry, events).await,
+                Ok(session) => {
+                    may_tell = false;
+                    self.live_through(session, &mut retry, events).await
+                }
                 Err(why) => Err(why),
             };
             let told = match lived {
@@ -293,6 +298,13 @@ impl Shared {
                     self.down(Unreachable::NoLink, Some(why));
                     retry.failed();
                     true
+                }
+                Err(NoSession::Nowhere(why)) => {
+                    tracing::debug!(%why, failures = retry.failures(), "nothing leads there");
+                    self.down(Unreachable::NoLink, Some(why));
+                    retry.failed();
+                    let tells = std::mem::take(&mut may_tell);
+                    !tells || events.send(Event::Down(Unreachable::NoWay)).await.is_ok()
                 }
                 Err(NoSession::Unanswered(why)) => {
                     tracing::debug!(%why, failures = retry.failures(), "no answer");
@@ -422,7 +434,7 @@ impl Shared {
     async fn resolve(&self, retry: &Retry) -> Result<(SocketAddr, IpAddr), NoSession> {
         let Address { host, port, .. } = &self.config.address;
         let unknown =
-            |why: &str| NoSession::Passing(format!("the address of {host} cannot be found: {why}"));
+            |why: &str| NoSession::Nowhere(format!("the address of {host} cannot be found: {why}"));
         let found = self.within(RESOLVE_WAIT_MAX, tokio::net::lookup_host((host.as_str(), *port)));
         let found: Vec<SocketAddr> = match found.await {
             Some(Ok(found)) => found.collect(),
@@ -435,7 +447,7 @@ impl Shared {
             .collect();
         if routed.is_empty() {
             let why = format!("there is no network that leads to {host}");
-            return Err(NoSession::Passing(why));
+            return Err(NoSession::Nowhere(why));
         }
         // Each attempt takes the next.
         Ok(routed[retry.failures() as usize % routed.len()])

@@ -17,9 +17,9 @@ pub use messages::{
     Totals, Verdict, WANTED_CHUNKS_MAX, Wanted, WantedOf, Wish, past,
 };
 pub use status::{
-    BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, LinkEstimate, LinkStatus, Mode,
-    ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, ReachTimes,
-    Replayed, Status, WantedStatus,
+    BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, DelayStatus, LinkEstimate,
+    LinkStatus, Mode, ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach,
+    ReachTimes, Replayed, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkCounts, LinkQuality, Service, Session, Traffic,

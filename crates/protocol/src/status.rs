@@ -66,6 +66,9 @@ pub struct Status {
     /// What may go over the link in a month.
     #[serde(default)]
     pub budget: BudgetStatus,
+    /// How long what nobody waits for stays.
+    #[serde(default)]
+    pub replay_delay: DelayStatus,
     pub replica: Option<u32>,
     /// Position in the origin's log up to which this client has seen what others did.
     pub seen: u64,
@@ -128,6 +131,14 @@ pub struct BudgetStatus {
     pub spent: u64,
     /// The user has said that it may go on beyond that this month.
     pub waived: bool,
+}
+
+/// How long what nobody waits for stays before it is sent, that it may be cancelled meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayStatus {
+    pub millis: u64,
+    /// Nobody has said so: the link has a budget.
+    pub for_budget: bool,
 }
 
 /// Cached files that the kernel reads without asking.

@@ -17,6 +17,9 @@ pub enum Unreachable {
     TurnedAway(String),
     #[error("nothing was heard from the server for {} s", .0.as_secs())]
     Silent(Duration),
+    /// The server's name has no address, or no network leads there.
+    #[error("nothing leads to the server from here")]
+    NoWay,
     #[error("the mode is disconnected, as was asked for")]
     Unwanted,
 }
@@ -36,7 +39,7 @@ impl Unreachable {
 pub enum Event {
     /// A new session: attach before anything else.
     Up,
-    /// The session is gone, and with it the callbacks once their lease ends.
+    /// The session is gone, and with it the callbacks once their lease ends; or there can be none now.
     Down(Unreachable),
     /// Something changed. The replica above waits until `done` is called, or dropped.
     Notice(Notice, tokio::sync::oneshot::Sender<()>),

@@ -196,7 +196,9 @@ pub struct ClientMachine {
     /// Files up to so many bytes are fetched whole before they are written to.
     pub whole_bytes_max: Option<u64>,
     /// What nobody waits for stays so long.
-    pub replay_delay: Duration,
+    pub replay_delay: Option<Duration>,
+    /// Bytes in a month.
+    pub budget: Option<u64>,
     /// What takes the link longer is passed by others. None: nothing is.
     pub passes_from: Option<Duration>,
     pub accepts_set_back: bool,
@@ -242,7 +244,8 @@ impl ClientMachine {
             plan_chunks_max: PLAN_CHUNKS_MAX,
             again_bytes_min: AGAIN_BYTES_FEW,
             whole_bytes_max: None,
-            replay_delay: Duration::ZERO,
+            replay_delay: None,
+            budget: None,
             passes_from: Some(if number.is_multiple_of(3) { PASSES_FROM } else { Duration::ZERO }),
             accepts_set_back: false,
             early_bytes_min: None,
@@ -297,7 +300,7 @@ impl ClientMachine {
             accepts_set_back: self.accepts_set_back,
             replay_delay: self.replay_delay,
             passes_from: self.passes_from,
-            budget: None,
+            budget: self.budget,
             answer_within: ANSWER_WITHIN,
             volume: VOLUME.into(),
             server: "origin".into(),

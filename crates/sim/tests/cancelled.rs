@@ -173,7 +173,7 @@ fn what_is_to_stay_for_a_while_leaves_when_it_is_old_enough_or_waited_for() {
         let mut scene = Scene::new(4).await;
         scene.room.clock.sleep(LOOKED).await;
         scene.machines[0].stop(End::Killed, Duration::ZERO);
-        scene.machines[0].replay_delay = Duration::from_secs(60);
+        scene.machines[0].replay_delay = Some(Duration::from_secs(60));
         scene.machines[0].start().await.unwrap();
         scene.client().set_mode(PARTIAL);
         scene.builds(2).await;
@@ -190,6 +190,42 @@ fn what_is_to_stay_for_a_while_leaves_when_it_is_old_enough_or_waited_for() {
         // Who waits for it does not wait that long.
         scene.builds(4).await;
         scene.client().hurry();
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(scene.client().status().pending.updates, 0);
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn where_bytes_cost_money_what_is_soon_undone_is_not_sent() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(5).await;
+        scene.room.clock.sleep(LOOKED).await;
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.machines[0].budget = Some(1 << 40);
+        scene.machines[0].start().await.unwrap();
+        scene.client().set_mode(PARTIAL);
+        let minute = Duration::from_secs(60);
+        scene.builds(2).await;
+        scene.room.clock.sleep(2 * minute).await;
+        scene.builds(3).await;
+        let status = scene.client().status();
+        assert!(status.pending.held_back.unwrap().contains("the link has a budget"));
+        assert_eq!((status.replay_delay.millis, status.replay_delay.for_budget), (180_000, true));
+        scene.room.clock.sleep(2 * minute).await;
+        assert_eq!(scene.client().status().replayed.updates, 0);
+        scene.room.clock.sleep(minute + LOOKED).await;
+        assert_eq!(scene.client().status().pending.updates, 0);
+        assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(3, LENGTH)));
+        // Who waits does not wait that long, nor who has said that nothing is to stay.
+        scene.builds(4).await;
+        scene.client().hurry();
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(scene.client().status().pending.updates, 0);
+        scene.builds(5).await;
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_ne!(scene.client().status().pending.updates, 0);
+        scene.client().set_replay_delay(Some(Duration::ZERO));
         scene.room.clock.sleep(Duration::from_secs(5)).await;
         assert_eq!(scene.client().status().pending.updates, 0);
         scene.room.network.close();

@@ -35,8 +35,17 @@ impl Scene {
     }
 
     async fn with_cache(seed: u64, consistency: Consistency, cache_bytes_max: u64) -> Scene {
+        Scene::with_limits(seed, consistency, cache_bytes_max, Limits::simulated()).await
+    }
+
+    async fn with_limits(
+        seed: u64,
+        consistency: Consistency,
+        cache_bytes_max: u64,
+        limits: Limits,
+    ) -> Scene {
         let room = Room::new(seed, false);
-        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let origin = OriginMachine::start(&room, limits).unwrap();
         let machine = |number, line| ClientMachine::invited(&room, &origin, number, line, PARTIAL);
         let mut ada = machine(0, Conditions::NEAR);
         let mut bob = machine(1, Conditions::FAR);
@@ -361,6 +370,48 @@ fn policies_and_what_shows_under_them_hold_over_a_restart_and_a_power_cut() {
             scene.room.network.close();
         });
     }
+}
+
+#[test]
+fn what_is_bounded_goes_on_over_a_restart_until_its_time_is_over() {
+    for (seed, how) in [(12, End::Killed), (13, End::PowerCut)] {
+        for (minutes, is_over) in [(5, false), (15, true)] {
+            sim::run::paused(async {
+                let mut scene = Scene::new(seed, Consistency::Bounded(600)).await;
+                scene.room.clock.sleep(SECOND * 10).await;
+                scene.bob.stop(how, Duration::ZERO);
+                store(&scene.ada(), "docs/b", 7, 90_000).await;
+                scene.ada_settles().await;
+                scene.room.clock.sleep(SECOND * 60 * minutes).await;
+                scene.bob.start().await.unwrap();
+                if !is_over {
+                    assert_reads(&scene.bob(), "docs/b", 2, 150_000).await;
+                    assert_eq!(scene.stale(), ["docs/b"]);
+                    scene.until(60, |report| report.stale.is_empty()).await;
+                }
+                assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+                scene.room.network.close();
+            });
+        }
+    }
+}
+
+#[test]
+fn of_what_changed_too_much_to_be_told_nobody_knows_when_it_was_current() {
+    sim::run::paused(async {
+        let limits = Limits { tail_keys_max: 4, ..Limits::simulated() };
+        let mut scene = Scene::with_limits(14, Consistency::Bounded(600), 1 << 30, limits).await;
+        scene.room.clock.sleep(SECOND * 10).await;
+        scene.bob.stop(End::Killed, Duration::ZERO);
+        store(&scene.ada(), "docs/b", 7, 90_000).await;
+        for file in 0..10 {
+            create(&scene.ada(), &format!("docs/more-{file}"), 20 + file, 100).await;
+        }
+        scene.ada_settles().await;
+        scene.bob.start().await.unwrap();
+        assert_reads(&scene.bob(), "docs/b", 7, 90_000).await;
+        scene.room.network.close();
+    });
 }
 
 #[test]

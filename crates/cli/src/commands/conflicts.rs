@@ -20,7 +20,8 @@ use std::time::Duration;
 /// Two changed the same without knowing of each other: what came first at the server has the name
 /// ("theirs"), and what came second lies beside it under a name that says whose it is ("mine"),
 /// wherever this is run. Without a link the list is as the server last told it. A conflict is listed until it is seen to; until then both versions and what
-/// they began from are kept.
+/// they began from are kept. `show` says what can be done: of a removal and contents there is one version,
+/// which stays or goes; a directory that both have made is one, with what is in it.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = exit::after(
@@ -52,6 +53,8 @@ enum Action {
     Diff(One),
     /// Put both together by lines, with what they began from; the version beside goes
     ///
+    /// Where it is not known what both began from, as of two files that were made under one name, a
+    /// program can do it, with an empty file for that, and nothing else.
     /// Where both changed the same lines nothing is done, unless --markers or --tool is given. What
     /// the name had stays among the versions (`farfs history`, `farfs restore`). Files whose names
     /// fit a pattern in the section `[mergers]` of the configuration file are merged by the program
@@ -65,7 +68,7 @@ enum Action {
     /// The version with the name stays, and the one beside goes; it stays among the versions
     ///
     /// Of attributes: what the first has set is set. Of a removal and contents that one of the two
-    /// had not seen: what the first did is done.
+    /// had not seen: what the first did is done. Of a directory beside: only if it is empty.
     KeepTheirs(Keep),
     /// All stays as it is, and the conflict is listed no more
     KeepBoth(One),
@@ -125,7 +128,8 @@ struct Merge {
     /// The number that the list gives it
     #[arg(required_unless_present = "all")]
     number: Option<u64>,
-    /// All that can be merged; what cannot be is left, and named
+    /// All that can be merged; what cannot be is left, and named, and so is that of which there is
+    /// one version only
     #[arg(long, conflicts_with = "number")]
     all: bool,
     /// A mount point, or a path in the mount [default: the one around the working directory, or the only one]
@@ -163,6 +167,11 @@ fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
     let (mut merged, mut left) = (0, 0);
     for conflict in place.all()? {
         let number = conflict.number;
+        if let Some(why) = conflicts::not_merged(place, &conflict, merging) {
+            left += 1;
+            output::text(&format!("{number}  skipped: {why}\n"))?;
+            continue;
+        }
         match conflicts::merge(place, &conflict, merging) {
             Ok(()) => {
                 merged += 1;

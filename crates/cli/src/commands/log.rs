@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 /// Show what is not yet at the server, by file: how much, since when, and what it waits for
 ///
-/// The file that has waited longest comes first. Of a file or directory: what is pending of that.
+/// The file that has waited longest comes first. Of a file or directory: what is pending of that. `behind`
+/// names what has to leave before; what is small and has nothing to do with that does not wait for it. The
+/// time that it may take follows from what the link carried lately.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs log

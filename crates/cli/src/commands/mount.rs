@@ -12,7 +12,9 @@ use std::path::PathBuf;
 ///
 /// Returns when the mount can be used. The first time, the URL is the one that `farfs invite`
 /// printed; it is good once. Later the device is known, and neither the invitation nor a
-/// connection is needed to mount a volume that is cached.
+/// connection is needed to mount a volume that is cached: where nothing leads to the server it is there
+/// at once, and where the server does not answer after 5 seconds. So a line in fstab needs no _netdev,
+/// with which systemd would wait for the network.
 #[derive(clap::Args)]
 #[command(
     override_usage = "farfs mount [OPTIONS] [URL] MOUNTPOINT",
@@ -20,7 +22,8 @@ use std::path::PathBuf;
         "farfs mount 'farfs://files.example.org:7440/main?key=...&invite=...' ~/work
          farfs mount ~/work        (again: the same volume as last time)
          farfs mount --mode partial --cache-size 50G URL ~/work
-         In /etc/fstab:  farfs://files.example.org:7440/main?key=... /work farfs _netdev,nofail 0 0",
+         In /etc/fstab:  farfs://files.example.org:7440/main?key=... /work farfs \
+         nofail,allow_other,x-systemd.requires-mounts-for=/var/lib/farfs 0 0",
         &[Exit::Unreachable, Exit::TurnedAway, Exit::Busy, Exit::Damaged, Exit::NotFound],
     )
 )]

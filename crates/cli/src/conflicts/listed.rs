@@ -1,5 +1,7 @@
 //! What is told of conflicts, for people and for programs.
 
+use super::attributes::Side;
+use super::ways::{self, Kind};
 use super::{Place, attributes, path_of};
 use crate::units;
 use model::{Name, Time};
@@ -111,15 +113,9 @@ pub fn shown(place: &Place, conflict: &ConflictInfo) -> String {
         Some(settings) => told.push_str(&attributes::table(settings)),
         None => told.push_str(&sides(place, conflict)),
     }
-    let number = conflict.number;
-    let ways: &[&str] = match conflict.settings {
-        Some(_) => &["keep-mine", "keep-theirs", "keep-both"],
-        // There is nothing to choose from: it is read, and taken off the list.
-        None if conflict.aside.is_none() => &["keep-both"],
-        None => &["diff", "merge", "keep-mine", "keep-theirs", "keep-both"],
-    };
-    let ways: Vec<String> = ways.iter().map(|way| format!("{way} {number}")).collect();
-    told.push_str(&format!("  to see to it: farfs conflicts {}\n", ways.join(", ")));
+    let (theirs, mine) = place.there(conflict);
+    let offer = ways::offer(conflict, &ways::ways(conflict, theirs, mine));
+    told.push_str(&format!("  to see to it: {offer}\n"));
     told
 }
 
@@ -145,9 +141,29 @@ fn sides(place: &Place, conflict: &ConflictInfo) -> String {
         }
         _ => "none, or not kept".into(),
     };
-    let (theirs, mine) = (side(conflict.path.as_deref()), side(conflict.aside.as_deref()));
+    let (bearer, beside) = (side(conflict.path.as_deref()), side(conflict.aside.as_deref()));
+    labelled(conflict, &bearer, &beside, &base)
+}
+
+/// Whose is what. `bearer`: what has the name; `beside`: what lies beside it.
+fn labelled(conflict: &ConflictInfo, bearer: &str, beside: &str, base: &str) -> String {
     let device = &conflict.device;
-    format!("  theirs  {theirs}\n  mine    {mine} (of {device})\n  base    {base}\n")
+    match ways::kind(conflict) {
+        Kind::Removal(Side::Theirs) => {
+            format!("  theirs  {bearer}\n  mine    removed it (of {device})\n  base    {base}\n")
+        }
+        Kind::Removal(Side::Mine) => {
+            format!("  theirs  removed it\n  mine    {bearer} (of {device})\n  base    {base}\n")
+        }
+        Kind::One if conflict.clash == Clash::Merged => format!("  both    {bearer}\n"),
+        Kind::One => format!("  mine    {bearer} (of {device})\n"),
+        Kind::NotDone => {
+            format!("  theirs  {bearer}\n  mine    not done (of {device})\n")
+        }
+        Kind::Attributes | Kind::NoDirectory | Kind::NothingBeside | Kind::Beside => {
+            format!("  theirs  {bearer}\n  mine    {beside} (of {device})\n  base    {base}\n")
+        }
+    }
 }
 
 fn size_and_time(bytes: u64, at: Time) -> String {
@@ -155,11 +171,11 @@ fn size_and_time(bytes: u64, at: Time) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use protocol::past::{Attribute, Value};
 
-    fn conflict() -> ConflictInfo {
+    pub fn conflict() -> ConflictInfo {
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let stamp = |number| model::Stamp::new(model::ReplicaId(3), number);
         ConflictInfo {
@@ -195,5 +211,27 @@ mod tests {
             ..conflict()
         };
         assert!(line(&set).ends_with("otherwise: the later holds (mode)"), "{}", line(&set));
+    }
+
+    #[test]
+    fn of_contents_and_a_removal_the_contents_are_whose_they_are() {
+        let told = |clash, aside| {
+            let told = ConflictInfo { clash, aside, ..conflict() };
+            labelled(&told, "NAME", "BESIDE", "none")
+        };
+        let beside = conflict().aside;
+        for (clash, aside, theirs, mine) in [
+            (Clash::Removed, None, "removed it", "NAME"),
+            (Clash::Replaced, None, "NAME", "removed it"),
+            (Clash::Removed, beside.clone(), "NAME", "BESIDE"),
+            (Clash::Contents, beside.clone(), "NAME", "BESIDE"),
+            (Clash::NotDone, None, "NAME", "not done"),
+        ] {
+            let text = told(clash, aside);
+            let expected = format!("  theirs  {theirs}\n  mine    {mine} (of laptop)\n");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        assert_eq!(told(Clash::Merged, beside), "  both    NAME\n");
+        assert_eq!(told(Clash::Overrun, None), "  mine    NAME (of laptop)\n");
     }
 }

@@ -2,6 +2,7 @@
 //! Holds: a program gets copies in a directory that is its user's alone, and ends in time; what it
 //! leaves undone changes nothing.
 
+use super::ways::Way;
 use super::{Place, TEXT_BYTES_MAX, attributes};
 use crate::exit::{Exit, OrExit, fail};
 use crate::units;
@@ -113,6 +114,15 @@ pub struct Merging {
 }
 
 impl Merging {
+    /// What this is of a conflict about a path within the volume: a program needs nothing that both
+    /// began from.
+    pub(super) fn way(&self, conflict: &ConflictInfo, path: &str) -> Way {
+        let by_program =
+            self.tool.is_some() || !self.markers && self.mergers.for_path(path).is_some();
+        let has_base = conflict.base_since.is_some();
+        if by_program && !has_base { Way::MergeByProgram } else { Way::Merge }
+    }
+
     /// Both sides as one. `path`: within the volume.
     pub(super) fn merged(
         &self,
@@ -263,6 +273,7 @@ pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
     if let Some(settings) = &conflict.settings {
         return Ok(attributes::table(settings));
     }
+    place.may(conflict, Way::Diff)?;
     let (theirs, mine) = place.sides(conflict)?;
     let (from, to) = (text(&theirs)?, text(&mine)?);
     let shown = |path: &Path| path.display().to_string();

@@ -1,6 +1,7 @@
 //! Keeping one side, both, or both as one.
 
 use super::attributes::{self, Side};
+use super::ways::{Way, one_side};
 use super::{Merging, Place, path_of, version_of};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
@@ -11,6 +12,7 @@ use std::path::Path;
 
 /// `force`: of attributes, also if they were set otherwise since.
 pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
+    place.may(conflict, Way::KeepTheirs)?;
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Theirs, force);
     }
@@ -22,17 +24,15 @@ pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Resul
         return place.settled_by(conflict, None, || Ok(()));
     }
     let (_, mine) = place.sides(conflict)?;
-    if fs::symlink_metadata(&mine)?.is_dir() {
-        return Err(fail(
-            Exit::Failure,
-            format!("{} is a directory: move or remove what is in it first", mine.display()),
-        ));
-    }
-    place.settled_by(conflict, None, || remove(&mine))
+    place.settled_by(conflict, None, || match fs::symlink_metadata(&mine)?.is_dir() {
+        true => remove_empty(&mine),
+        false => remove(&mine),
+    })
 }
 
 /// `force`: also if what has the name was changed since the conflict.
 pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
+    place.may(conflict, Way::KeepMine)?;
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Mine, force);
     }
@@ -59,15 +59,6 @@ pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<
     })
 }
 
-/// Of a conflict between contents and a removal: whose the contents are, which have the name.
-pub(super) fn one_side(conflict: &ConflictInfo) -> Option<Side> {
-    match (conflict.clash, &conflict.aside) {
-        (Clash::Replaced, None) => Some(Side::Theirs),
-        (Clash::Removed, None) => Some(Side::Mine),
-        _ => None,
-    }
-}
-
 /// The contents stay, or the removal is done after all; `force`: also if they were changed since.
 fn keep_of_one(place: &Place, conflict: &ConflictInfo, stays: bool, force: bool) -> Result<()> {
     if stays {
@@ -75,13 +66,10 @@ fn keep_of_one(place: &Place, conflict: &ConflictInfo, stays: bool, force: bool)
     }
     let path = place.bearer(conflict)?;
     let seen = version_of(&path);
-    let then = match conflict.clash {
-        Clash::Removed => Some(conflict.update),
-        _ => conflict.found,
-    };
-    if let (false, Some(then), Some(now)) = (force, then, seen)
-        && then != now
-    {
+    // Brought back by a name that it was given, it has the contents that it had.
+    let stored = (conflict.clash == Clash::Removed).then_some(conflict.update);
+    let was_so = |now| conflict.found == Some(now) || stored == Some(now);
+    if !force && seen.is_some_and(|now| !was_so(now)) {
         let path = path.display();
         let what = format!("{path} was changed since: --force removes what is there now");
         return Err(fail(Exit::Failure, what));
@@ -97,23 +85,26 @@ pub fn keep_both(place: &Place, conflict: &ConflictInfo) -> Result<()> {
     place.settled_by(conflict, None, || Ok(()))
 }
 
+/// Why there is nothing to merge in a conflict, or nothing to merge it upon. None: it may be tried.
+pub fn not_merged(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Option<String> {
+    let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
+    place.may(conflict, merging.way(conflict, &path)).err().map(|why| why.to_string())
+}
+
 /// The merged contents take the name, and what lies beside it goes.
 pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Result<()> {
     let number = conflict.number;
-    if conflict.settings.is_some() {
-        let what = format!(
-            "conflict {number} is about attributes: `farfs conflicts show {number}` shows them, and \
-             keep-mine or keep-theirs sets them"
-        );
-        return Err(fail(Exit::Failure, what));
-    }
+    let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
+    place.may(conflict, merging.way(conflict, &path))?;
     let (theirs, mine) = place.sides(conflict)?;
     let read =
         |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let seen = version_of(&theirs);
     let before = (read(&theirs)?, read(&mine)?);
-    let base = place.base(conflict)?;
-    let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
+    let base = match conflict.base_since {
+        Some(_) => place.base(conflict)?,
+        None => Vec::new(),
+    };
     let merged = merging.merged(conflict, &path, base, (&theirs, &mine))?;
     place.settled_by(conflict, seen, || {
         if (read(&theirs)?, read(&mine)?) != before {
@@ -130,6 +121,11 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
             .with_context(|| format!("cannot write {}", theirs.display()))?;
         remove(&mine)
     })
+}
+
+fn remove_empty(path: &Path) -> Result<()> {
+    let what = || format!("cannot remove {}: move or remove what is in it first", path.display());
+    fs::remove_dir(path).with_context(what)
 }
 
 fn remove(path: &Path) -> Result<()> {

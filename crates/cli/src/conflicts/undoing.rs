@@ -2,7 +2,7 @@
 //! Holds: what is there now stays among the versions; where it was changed since, nothing is done
 //! unasked; interrupted, the same once more does the rest.
 
-use super::settling::one_side;
+use super::ways::one_side;
 use super::{Place, SENT_WITHIN, attributes, path_of, version_of};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};

@@ -1,7 +1,7 @@
 //! How much of the link a mount may use, in words for people.
 
-use crate::units::show_size;
-use protocol::{BudgetStatus, Status};
+use crate::units::{show_secs, show_size};
+use protocol::{BudgetStatus, DelayStatus, Status};
 
 /// All of it, a line each.
 pub fn limits(status: &Status) -> String {
@@ -11,11 +11,13 @@ pub fn limits(status: &Status) -> String {
     };
     let link = &status.link;
     format!(
-        "up       {}\ndown     {}\ntickets  {} (interactive : demand : replay)\nbudget   {}\n",
+        "up       {}\ndown     {}\ntickets  {} (interactive : demand : replay)\nbudget   {}\n\
+         delay    {}\n",
         rate(link.limit_up),
         rate(link.limit_down),
         link.tickets.as_deref().unwrap_or("8:3:1"),
-        budget(&status.budget)
+        budget(&status.budget),
+        delay(status.replay_delay)
     )
 }
 
@@ -29,6 +31,9 @@ pub fn in_short(status: &Status) -> Option<String> {
     if status.budget.bytes_max.is_some() {
         parts.push(budget(&status.budget));
     }
+    if status.replay_delay.millis > 0 {
+        parts.push(format!("delay {}", delay(status.replay_delay)));
+    }
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
@@ -41,4 +46,15 @@ fn budget(budget: &BudgetStatus) -> String {
             format!("{spent} of {} this month{on}", show_size(most))
         }
     }
+}
+
+/// Of what nobody waits for.
+fn delay(delay: DelayStatus) -> String {
+    let time = match delay.millis {
+        0 => return "none: what is done is sent at once".into(),
+        millis if millis < 1000 => format!("{millis} ms"),
+        millis => show_secs(millis / 1000),
+    };
+    let why = if delay.for_budget { ", as the link has a budget" } else { "" };
+    format!("{time} for what nobody waits for{why}")
 }

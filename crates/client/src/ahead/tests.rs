@@ -39,7 +39,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         plan_chunks_max: crate::PLAN_CHUNKS_MAX,
         again_bytes_min: crate::AGAIN_BYTES_MIN,
         accepts_set_back: false,
-        replay_delay: Duration::ZERO,
+        replay_delay: None,
         passes_from: None,
         budget: None,
         answer_within: Duration::from_secs(30),

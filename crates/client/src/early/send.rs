@@ -101,7 +101,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (attached, replays) = {
             let connection = self.connection();
             // Where there is no room, what is written need not go in vain.
-            (connection.attached, connection.replays() && !connection.full)
+            (connection.attached, connection.sends_early())
         };
         if !attached || !replays {
             return None;

@@ -27,6 +27,11 @@ impl Ways {
         }
     }
 
+    /// It has said what it lacks, and is being sent that, or will be when there is a link.
+    pub fn has_begun(&self, number: u64) -> bool {
+        self.0.contains_key(&number)
+    }
+
     /// Bytes of the contents that it has.
     pub fn sent(&self, number: u64) -> u64 {
         self.0.get(&number).map_or(0, |way| way.size - way.left)
@@ -90,6 +95,7 @@ mod tests {
         ways.begin(4, 300, 200);
         ways.begin(5, 100, 900);
         assert_eq!((ways.sent(4), ways.sent(5)), (100, 0));
+        assert_eq!([4, 5, 6].map(|number| ways.has_begun(number)), [true, true, false]);
         ways.came(4, 150);
         assert_eq!(ways.sent(4), 250);
         ways.came(4, 150);

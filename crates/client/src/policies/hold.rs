@@ -10,12 +10,16 @@ use crate::needs::files_of;
 use crate::pins::lacks;
 use crate::presence::Presence;
 use crate::types::Error;
-use model::{FileId, Name, Node, Update};
+use model::{FileId, Name, Node, Update, View};
 use protocol::{Listing, Mode, NodeState, States, Submitted, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use store::{Containers, Read, Write};
 use volume::partial::{Changed, Hold, Tree, let_go, take_states, take_states_but};
+
+/// The next mount takes what is cached for so much older than it is, at most.
+const NOTED_EVERY_SECS: i64 = 300;
 
 /// What the replica above says of files and names.
 pub(crate) struct Said<'a> {
@@ -67,11 +71,19 @@ struct Shown {
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// When all that is cached was last known to be current.
-    fn known_current(&self) -> Option<i64> {
+    pub(crate) fn known_current(&self) -> Option<i64> {
         let (now, time) = (self.inner.world.clock.moment(), self.inner.world.clock.time().secs);
-        let until = self.connection().lease_until?;
-        let ago = i64::try_from(now.since(until).as_secs()).ok()?;
-        Some(time.saturating_sub(ago))
+        let connection = self.connection();
+        let ended = connection.lease_until.map(|until| now.since(until));
+        known_current(ended, connection.current, time)
+    }
+
+    /// Notes that now and then, for the next mount.
+    pub(crate) fn note_current(&self) {
+        let Some(current) = self.known_current() else { return };
+        let mut core = self.core();
+        let is_due = |noted: i64| noted > current || current - noted >= NOTED_EVERY_SECS;
+        core.unsaved |= core.meta.current.is_none_or(is_due);
     }
 
     /// Decides what of this is to show. `holds`: some of it need not.
@@ -126,8 +138,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let counts = self.what_counts(read, &shown.keys().copied().collect())?;
         let mode = self.connection().mode;
         let (current, now) = (self.known_current(), self.inner.world.clock.time().secs);
+        let learnt_now = Tree::new(read, self.inner.epoch.load(Ordering::Acquire));
         for (file, Shown { node, entry }) in shown {
             let earlier = before.get(&file);
+            // What was learnt in an earlier epoch may have changed at any time since.
+            let current = current.filter(|_| learnt_now.node(file).is_ok());
             let stale = Stale {
                 current: earlier.map_or(current, |earlier| earlier.current),
                 told: now,
@@ -298,6 +313,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
+/// `ended`: how long ago the last lease did. `noted`: what was noted before there was one.
+fn known_current(ended: Option<Duration>, noted: Option<i64>, time: i64) -> Option<i64> {
+    match ended {
+        Some(ended) => i64::try_from(ended.as_secs()).ok().map(|ago| time.saturating_sub(ago)),
+        // A clock that was set back tells nothing.
+        None => noted.filter(|noted| *noted <= time),
+    }
+}
+
 /// The files that show and of which something else is said, or of whose name it is.
 fn replaced(
     tree: &Tree<'_>,
@@ -330,4 +354,24 @@ fn replaced(
         }
     }
     Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cached_was_current_by_the_last_lease_or_as_was_noted_and_never_in_time_to_come() {
+        let ago = |secs| Some(Duration::from_secs(secs));
+        for (ended, noted, expected) in [
+            (ago(0), None, Some(1000)),
+            (ago(30), Some(999), Some(970)),
+            (None, Some(400), Some(400)),
+            (None, Some(1000), Some(1000)),
+            (None, Some(1001), None),
+            (None, None, None),
+        ] {
+            assert_eq!(known_current(ended, noted, 1000), expected, "{ended:?}, {noted:?}");
+        }
+    }
 }

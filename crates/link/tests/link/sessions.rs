@@ -110,6 +110,22 @@ async fn a_session_that_ends_answers_everybody_who_waits() {
 }
 
 #[tokio::test]
+async fn where_nothing_leads_to_the_server_that_is_said_once() {
+    let memory = Memory::inviting();
+    let server = Server::start(&memory);
+    let config = server.config(Identity::generate().unwrap());
+    // To send to everybody one needs leave that nobody has asked for.
+    let address = Address { host: "255.255.255.255".into(), ..server.address() };
+    let remote = Remote::connect(RemoteConfig { address, ..config }).unwrap();
+    let down = event(&remote).await;
+    assert!(matches!(down, Event::Down(Unreachable::NoWay)), "{down:?}");
+    assert!(remote.trouble().unwrap().contains("no network that leads"));
+    remote.close();
+    assert!(within(remote.event()).await.is_none());
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_that_is_restarted_is_found_again() {
     let memory = Memory::inviting();
     let server = Server::start(&memory);

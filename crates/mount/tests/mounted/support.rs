@@ -180,7 +180,7 @@ impl Farm {
             plan_chunks_max: client::PLAN_CHUNKS_MAX,
             again_bytes_min: client::AGAIN_BYTES_MIN,
             accepts_set_back: false,
-            replay_delay: Duration::ZERO,
+            replay_delay: None,
             passes_from: Some(client::PASSES_FROM),
             budget: None,
             answer_within,
