@@ -9,6 +9,7 @@ use crate::effects::{effects_here, objection};
 use crate::failures::of_missing;
 pub(crate) use crate::failures::{error_of, failed, log_failed, stop};
 use crate::files::Files;
+use crate::ids::Ids;
 use crate::known::Remover;
 use crate::meta::{Bound, Meta};
 use crate::mode;
@@ -19,7 +20,7 @@ use crate::shown::Hidden;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
-use model::{Change, Effects, FileId, ReplicaId, Stamp, Time, Update};
+use model::{Change, Effects, FileId, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -358,8 +359,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
-        let mut ids = Ids { replica, counter: core.meta.counter, at: None };
+        let mut ids = Ids::new(replica, core.meta.counter, &core.log);
         let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
+        let (counter, at) = (ids.counter(), ids.at);
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });
         if !frees {
@@ -369,7 +371,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let update = Update {
             stamp: Stamp::new(replica, core.log.next_number()),
             uid,
-            at: ids.at.unwrap_or_else(|| self.inner.world.clock.time()),
+            at: at.unwrap_or_else(|| self.inner.world.clock.time()),
             change,
         };
         let tree = Tree::new(&*write as &dyn Read, epoch);
@@ -404,7 +406,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.recharge(core, effects.nodes.keys().copied());
         self.kin().note(&update);
-        core.meta.counter = ids.counter;
+        core.meta.counter = counter;
         core.unsaved = true;
         let waits = mode::waits_for_verdicts(self.connection().mode);
         if waits {
@@ -477,22 +479,5 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
-    }
-}
-
-/// Gives ids to new files.
-pub(crate) struct Ids {
-    replica: ReplicaId,
-    counter: u64,
-    /// When the change was made, if not just now.
-    pub at: Option<Time>,
-}
-
-impl Ids {
-    pub fn next(&mut self) -> Result<FileId, Error> {
-        let id = FileId::new(self.replica, self.counter)
-            .map_err(|error| Error::Failed(error.to_string()))?;
-        self.counter += 1;
-        Ok(id)
     }
 }

@@ -33,6 +33,7 @@ mod freeing;
 mod full;
 mod fuzz;
 mod give;
+mod ids;
 mod inside;
 mod kin;
 mod known;

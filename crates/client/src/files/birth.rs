@@ -4,8 +4,9 @@
 //! From: Linux, linkat(2), AT_EMPTY_PATH.
 
 use super::{Files, OpenFile};
-use crate::client::{Client, Core, Ids, failed, log_failed, stop};
+use crate::client::{Client, Core, failed, log_failed, stop};
 use crate::failures::of_chunks;
+use crate::ids::Ids;
 use crate::presence::{Dirty, Presence};
 use crate::types::{Caller, Done, Error, Found, Need, Step, Stop};
 use chunks::Described;
@@ -127,7 +128,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.mtime = Some(wanted.mtime);
         }
         for change in what_differs(file, &made, wanted) {
-            let build = |tree: &Tree<'_>, _: &mut Ids| with_stamp(tree, &change);
+            let build = |tree: &Tree<'_>, _: &mut Ids<'_>| with_stamp(tree, &change);
             let done = self.change_under(core, epoch, caller.uid, build, |_, _| Ok(()))?;
             numbers.push(done.value.0.stamp.number);
         }
