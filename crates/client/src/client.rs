@@ -359,8 +359,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
-        let mut ids = Ids { replica, counter: core.meta.counter, at: None };
+        let mut ids = Ids::new(replica, core.meta.counter, &core.log);
         let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
+        let (counter, at) = (ids.counter(), ids.at);
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });
         if !frees {
@@ -370,7 +371,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let update = Update {
             stamp: Stamp::new(replica, core.log.next_number()),
             uid,
-            at: ids.at.unwrap_or_else(|| self.inner.world.clock.time()),
+            at: at.unwrap_or_else(|| self.inner.world.clock.time()),
             change,
         };
         let tree = Tree::new(&*write as &dyn Read, epoch);
@@ -405,7 +406,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.recharge(core, effects.nodes.keys().copied());
         self.kin().note(&update);
-        core.meta.counter = ids.counter;
+        core.meta.counter = counter;
         core.unsaved = true;
         let waits = mode::waits_for_verdicts(self.connection().mode);
         if waits {

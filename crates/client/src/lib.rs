@@ -24,6 +24,7 @@ mod delay;
 mod durable;
 mod early;
 mod effects;
+mod epoch;
 mod facts;
 mod failures;
 mod fetch;

@@ -211,7 +211,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.may_move(parent, name)?;
         let done = self.change(
             caller.uid,
-            |tree, _| {
+            |tree, ids| {
                 let (file, node) = entry(tree, parent, name)?;
                 match (directory, node.kind == Kind::Directory) {
                     (true, false) => return Err(Objection::NotADirectory.into()),
@@ -219,7 +219,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     _ => before = Some((file, node)),
                 }
                 let expects = match &before {
-                    Some((_, node)) => seen_contents(tree, file, node)?,
+                    Some((_, node)) => seen_contents(ids, file, node)?,
                     None => None,
                 };
                 Ok(Change::Unlink { parent, name: name.clone(), file, expects })
@@ -259,7 +259,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         let node = tree.node(over).map_err(crate::client::stop)?;
                         replaced = node.map(|node| (over, node));
                         if let Some((over, node)) = &replaced {
-                            expects = seen_contents(tree, *over, node)?;
+                            expects = seen_contents(ids, *over, node)?;
                         }
                     }
                     _ => {}
@@ -365,7 +365,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let epoch = self.epoch_that_counts()?;
         let done = self.with_room(|| {
             let mut core = self.core();
-            let (uid, build) = (caller.uid, |tree: &Tree<'_>, _: &mut Ids| build(tree));
+            let (uid, build) = (caller.uid, |tree: &Tree<'_>, _: &mut Ids<'_>| build(tree));
             let also = |write: &mut dyn Write, update: &Update| self.note_time_set(write, update);
             let mut done = self.change_under(&mut core, epoch, uid, build, also)?;
             let is_being_written = self.files().is_being_written(file);
@@ -442,18 +442,17 @@ fn entry(tree: &volume::partial::Tree<'_>, parent: FileId, name: &Name) -> Step<
     Ok((file, node))
 }
 
-/// The stamp of the contents that go with the last name of a file, as far as others may have made
-/// them: what is pending here over them may be cancelled before it leaves.
-fn seen_contents(tree: &Tree<'_>, file: FileId, node: &Node) -> Step<Option<Stamp>> {
+/// The stamp of the contents that go with the last name of a file: of those that show here, whatever
+/// the replica above has said since, or that they were written over.
+fn seen_contents(ids: &Ids<'_>, file: FileId, node: &Node) -> Step<Option<Stamp>> {
     if node.kind != Kind::File {
         return Ok(None);
     }
-    let said = tree.said_contents(file).map_err(crate::client::stop)?;
-    Ok(said.or(Some(node.contents_stamp)))
+    Ok(Some(ids.below_pending(file, node.contents_stamp)?))
 }
 
 /// What is to stand for a name that leaves this directory, which hands its group down if it does so.
-fn whiteout(tree: &Tree<'_>, ids: &mut Ids, caller: Caller, from: FileId) -> Step<Whiteout> {
+fn whiteout(tree: &Tree<'_>, ids: &mut Ids<'_>, caller: Caller, from: FileId) -> Step<Whiteout> {
     let node = tree.node(from).map_err(crate::client::stop)?;
     let group = node.filter(|node| node.mode & SETGID != 0).map(|node| node.gid);
     Ok(Whiteout { file: ids.next()?, uid: caller.uid, gid: group.unwrap_or(caller.gid) })

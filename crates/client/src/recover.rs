@@ -62,19 +62,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             for number in &torn.numbers {
                 core.log.cancel(*number)?;
             }
-            // Written down at once: redoing twice would be right too, and longer.
-            core.meta.applied = core.log.last_position();
+            let rebuilds = core.meta.hides.is_some() || !recovered.cancelled.is_empty();
+            // Written down at once: redoing twice would be right too, and longer. But that something
+            // was taken back is told by the records behind the tables alone, until these show it.
+            let applied = core.log.last_position();
+            if !rebuilds {
+                core.meta.applied = applied;
+            }
             core.meta.save(&mut *write)?;
             // What outlived the process may not be on the disk yet.
             self.sync_log()?;
             write.commit(Durability::Now)?;
             // What an earlier recovery could not show either is not in the log behind the tables.
-            if core.meta.hides.is_some() || !recovered.cancelled.is_empty() {
+            if rebuilds {
                 let cancelled = recovered.cancelled.iter().map(|number| core.log.written(*number));
                 let cancelled: Vec<Update> =
                     cancelled.filter_map(Result::transpose).collect::<Result<_, _>>()?;
                 self.rebuild_without(core, &Gone::Updates(&cancelled))
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
+                core.meta.applied = applied;
+                let mut write = self.inner.tables.write()?;
+                core.meta.save(&mut *write)?;
+                write.commit(Durability::Now)?;
             }
         }
         if records > 0 {

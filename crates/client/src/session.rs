@@ -271,9 +271,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 {
                     let mut core = self.core();
                     core.meta.seen = seq;
-                    core.meta.epoch += 1;
-                    core.unsaved = true;
-                    self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+                    self.begin_epoch(&mut core)?;
                 }
                 let notice = Notice { upto: seq, states: said, ..Notice::default() };
                 self.take_states(&notice, true, taken)?;
@@ -286,11 +284,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Something said by the replica above was lost: nothing cached counts before it is asked
     /// for again.
     fn distrust_cache(&self) {
-        let mut core = self.core();
-        core.meta.epoch += 1;
-        core.unsaved = true;
-        self.inner.epoch.store(core.meta.epoch, Ordering::Release);
-        drop(core);
+        if let Err(error) = self.begin_epoch(&mut self.core()) {
+            tracing::warn!(%error, "that nothing cached counts is not noted, and may be asked for anew");
+        }
         self.forget_all();
     }
 

@@ -10,7 +10,6 @@ use crate::presence::Presence;
 use crate::types::Error;
 use model::Seq;
 use protocol::{Attached, Tail, Upstream};
-use std::sync::atomic::Ordering;
 use store::{Containers, Durability, Read, StoreError};
 use volume::partial;
 
@@ -50,9 +49,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             partial::set_back(&mut *write, at).map_err(of_missing)?;
             write.commit(Durability::Later).map_err(error_of)?;
             core.meta.seen = at;
-            core.meta.epoch += 1;
-            core.unsaved = true;
-            self.inner.epoch.store(core.meta.epoch, Ordering::Release);
+            self.begin_epoch(&mut core)?;
         }
         self.forget_all();
         Ok(())

@@ -8,7 +8,11 @@
 //!   kill all that was acknowledged, after a power cut all up to some point behind the last sync;
 //! - what was stored in the shared part and acknowledged is found at the end, under whatever name,
 //!   unless somebody who had seen it stored over it or removed it;
-//! - among connected clients, who opens after a close has returned sees what was closed;
+//! - whoever is connected or partially connected, and opens a file after a connected writer's close
+//!   has returned, sees what was closed, unless something of it is pending here or its policy asks for
+//!   less;
+//! - what a client saw replaced never comes back there;
+//! - what lies beside, and what cannot both be and leaves nothing beside, is in the list of conflicts;
 //! - when nothing is in the way any more, all clients and the origin agree.
 
 use crate::check;
@@ -21,6 +25,7 @@ use crate::workload;
 use client::{PLAN_CHUNKS_MAX, WantedMode};
 use model::{Kind, Name};
 use protocol::Mode;
+use replica::Conflict;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +38,7 @@ mod candidates;
 mod damage;
 mod own;
 mod shared;
+mod stance;
 mod trouble;
 mod wishes;
 
@@ -73,14 +79,6 @@ pub struct Full {
     pub origin: bool,
 }
 
-impl Plan {
-    /// All clients are connected all the time, so that close-to-open holds between them. One that
-    /// comes up after a crash may first show what it was writing.
-    fn is_connected_throughout(&self) -> bool {
-        self.modes == [WantedMode::Fixed(Mode::Connected)] && self.client_ends.is_none()
-    }
-}
-
 /// What is left on a disk that is about to be full: nothing, a few names, or a few files.
 fn room_left(chance: &Entropy) -> u64 {
     let most = [1, 500, 3_000, 30_000][chance.below(4) as usize];
@@ -108,7 +106,7 @@ pub(crate) fn plan_chunks_max(side: usize) -> usize {
 pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
     room.network.spoil_deltas(DELTA_SPOILED_ONE_IN);
-    let board = Arc::new(Board::new(plan.is_connected_throughout()));
+    let board = Arc::new(Board::default());
     let mut actors = Vec::new();
     for side in 0..plan.clients {
         let mode = plan.modes[room.chance.below(plan.modes.len() as u64) as usize];
@@ -153,19 +151,24 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     for (side, expected) in parts {
         one_of(side, &expected, &truth.below(&own_part(side)))?;
     }
-    all_conflicts_are_listed(room, &origin, &truth)?;
+    let listed = listed(room, &origin)?;
+    all_beside_is_listed(&listed, &truth)?;
+    let files = listed.iter().flat_map(|conflict| {
+        [Some(conflict.file), conflict.aside.as_ref().map(|(file, ..)| *file)]
+    });
+    board.is_listed(&truth, &files.flatten().collect())?;
     board.nothing_lost(&truth)
 }
 
-/// What lies beside under a name that no program gave it is in the list of conflicts.
-fn all_conflicts_are_listed(
-    room: &Room,
-    origin: &OriginMachine,
-    truth: &Tree,
-) -> Result<(), String> {
+fn listed(room: &Room, origin: &OriginMachine) -> Result<Vec<Conflict>, String> {
     let origin = origin.origin().ok_or("the origin is down")?;
     let listed = origin.conflicts(VOLUME, usize::MAX).map_err(|error| error.to_string())?;
     room.tally.count(|tally| tally.conflicts += listed.len() as u64);
+    Ok(listed)
+}
+
+/// What lies beside under a name that no program gave it is in the list of conflicts.
+fn all_beside_is_listed(listed: &[Conflict], truth: &Tree) -> Result<(), String> {
     let aside: BTreeSet<&Name> =
         listed.iter().filter_map(|listed| Some(&listed.aside.as_ref()?.2)).collect();
     let shared = truth.below(&shared_part());

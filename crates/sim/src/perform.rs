@@ -5,10 +5,15 @@ use crate::machine::SimClient;
 use crate::operation::{Fault, Operation, Outcome, Path, SLOTS, Shown};
 use crate::reference::{GID, UID};
 use client::{Caller, Done, Found, Handle, Making, OpenFlags, SetTime, Setting, Step, complete};
-use model::{FileId, Kind, Name, Node, Time};
+use deed::Noted;
+use model::{FileId, Kind, Name, Node, Stamp, Time};
 
 mod alter;
+mod deed;
+mod names;
 mod unborn;
+
+pub use deed::{Deed, Known, Place};
 
 const CALLER: Caller = Caller { uid: UID, gid: GID };
 /// Bytes of one read, less than most files have.
@@ -21,6 +26,7 @@ const PAGES_MAX: usize = 10_000;
 pub struct Programs {
     slots: [Option<Opened>; SLOTS],
     pub base: Option<Path>,
+    noted: Noted,
 }
 
 #[derive(Clone, Copy)]
@@ -28,6 +34,8 @@ struct Opened {
     handle: Handle,
     file: FileId,
     flags: OpenFlags,
+    /// Of the contents that were opened.
+    seen: Option<Stamp>,
 }
 
 impl Programs {
@@ -50,7 +58,13 @@ impl Programs {
         self.slots.get(slot).copied().flatten().map(|opened| opened.file)
     }
 
+    /// The contents that a slot was opened upon.
+    pub fn seen(&self, slot: usize) -> Option<Stamp> {
+        self.slots.get(slot).copied().flatten()?.seen
+    }
+
     pub async fn perform(&mut self, client: &SimClient, operation: &Operation) -> Outcome {
+        self.noted.begin();
         self.attempt(client, operation).await.unwrap_or_else(Outcome::Failed)
     }
 
@@ -91,15 +105,12 @@ impl Programs {
                 settle(client, |client| client.flush(CALLER, handle)).await?;
                 Ok(Outcome::Done)
             }
-            O::Sync { slot } => {
-                let handle = self.opened(*slot)?.handle;
-                settle(client, |client| client.sync(CALLER, handle)).await?;
-                Ok(Outcome::Done)
-            }
+            O::Sync { slot } => self.sync(client, *slot).await,
             O::Close { slot } => self.close(client, *slot).await,
             O::Fetch { path } => {
-                let found = self.ordinary(client, path).await?;
-                Ok(Outcome::Bytes(read_all(client, found.file).await?))
+                let file = self.ordinary(client, path).await?.file;
+                self.noted.fetches(file);
+                Ok(Outcome::Bytes(read_all(client, file).await?))
             }
             O::Totals => {
                 complete(client, |client| client.totals()).await.map_err(fault)?;
@@ -192,72 +203,6 @@ impl Programs {
         }
     }
 
-    async fn change_names(
-        &self,
-        client: &SimClient,
-        operation: &Operation,
-    ) -> Result<Outcome, Fault> {
-        use Operation as O;
-        match operation {
-            O::Make { path, kind, mode, target } => {
-                let (parent, name) = self.place(client, path).await?;
-                let making = Making { target: target.clone(), ..making(*kind, *mode) };
-                let found =
-                    settle(client, |client| client.make(CALLER, parent, &name, &making)).await?;
-                Ok(outcome(&found))
-            }
-            O::Link { from, to } => {
-                let file = self.find(client, from).await?.file;
-                let (parent, name) = self.place(client, to).await?;
-                let found =
-                    settle(client, |client| client.link(CALLER, file, parent, &name)).await?;
-                Ok(outcome(&found))
-            }
-            O::Bear { slot, to } => {
-                let file = self.opened(*slot)?.file;
-                let (parent, name) = self.place(client, to).await?;
-                let found =
-                    settle(client, |client| client.link(CALLER, file, parent, &name)).await?;
-                Ok(outcome(&found))
-            }
-            O::Unlink { path } => self.unlink(client, path, false).await,
-            O::RemoveDirectory { path } => self.unlink(client, path, true).await,
-            O::Rename { from, to, flag } => {
-                let (from, from_name) = self.place(client, from).await?;
-                let (to, to_name) = self.place(client, to).await?;
-                settle(client, |client| {
-                    client.rename(CALLER, from, &from_name, to, &to_name, *flag)
-                })
-                .await?;
-                Ok(Outcome::Done)
-            }
-            _ => Err(Fault::Other(format!("{operation} changes no names"))),
-        }
-    }
-
-    async fn unlink(
-        &self,
-        client: &SimClient,
-        path: &Path,
-        directory: bool,
-    ) -> Result<Outcome, Fault> {
-        let (parent, name) = self.place(client, path).await?;
-        settle(client, |client| client.unlink(CALLER, parent, &name, directory)).await?;
-        Ok(Outcome::Done)
-    }
-
-    async fn set(
-        &self,
-        client: &SimClient,
-        path: &Path,
-        setting: Setting,
-    ) -> Result<Outcome, Fault> {
-        let file = self.find(client, path).await?.file;
-        let found =
-            settle(client, |client| client.set_attributes(CALLER, file, None, &setting)).await?;
-        Ok(outcome(&found))
-    }
-
     async fn create(
         &mut self,
         client: &SimClient,
@@ -276,7 +221,8 @@ impl Programs {
             client.release(opened.handle);
             return Err(refused);
         }
-        self.slots[slot] = Some(Opened { handle: opened.handle, file: found.file, flags });
+        self.slots[slot] =
+            Some(Opened { handle: opened.handle, file: found.file, flags, seen: None });
         Ok(outcome(&found))
     }
 
@@ -289,8 +235,14 @@ impl Programs {
     ) -> Result<Outcome, Fault> {
         self.free(slot)?;
         let file = self.ordinary(client, path).await?.file;
-        let opened = settle(client, |client| client.open_file(CALLER, file, flags)).await?;
-        self.slots[slot] = Some(Opened { handle: opened.handle, file, flags });
+        let mut seen = None;
+        let opened = settle(client, |client| {
+            let done = client.open_file(CALLER, file, flags)?;
+            seen = deed::contents_of(client, file);
+            Ok(done)
+        });
+        let handle = opened.await?.handle;
+        self.slots[slot] = Some(Opened { handle, file, flags, seen });
         Ok(Outcome::Done)
     }
 
@@ -323,9 +275,25 @@ impl Programs {
         }
     }
 
+    async fn sync(&self, client: &SimClient, slot: usize) -> Result<Outcome, Fault> {
+        let Opened { handle, file, .. } = self.opened(slot)?;
+        let synced = settle(client, |client| {
+            let done = client.sync(CALLER, handle)?;
+            self.noted.stored(client, file);
+            Ok(done)
+        });
+        synced.await?;
+        Ok(Outcome::Done)
+    }
+
     async fn close(&mut self, client: &SimClient, slot: usize) -> Result<Outcome, Fault> {
-        let handle = self.opened(slot)?.handle;
-        let flushed = settle(client, |client| client.flush(CALLER, handle)).await;
+        let Opened { handle, file, .. } = self.opened(slot)?;
+        let flushed = settle(client, |client| {
+            let done = client.flush(CALLER, handle)?;
+            self.noted.stored(client, file);
+            Ok(done)
+        });
+        let flushed = flushed.await;
         client.release(handle);
         self.slots[slot] = None;
         flushed.map(|()| Outcome::Done)

@@ -18,6 +18,10 @@ pub struct Tally {
     pub modes: u64,
     /// Pins, policies, refreshes and pauses.
     pub wishes: u64,
+    /// Of files of which a connected writer had closed a version, which had to show.
+    pub opens: u64,
+    /// Of those, by clients in partial mode.
+    pub opens_partial: u64,
     /// Updates that no longer mattered before they left.
     pub cancelled: u64,
     /// As the origin lists them at the end.
@@ -33,6 +37,8 @@ impl AddAssign for Tally {
         self.origins_ended += other.origins_ended;
         self.modes += other.modes;
         self.wishes += other.wishes;
+        self.opens += other.opens;
+        self.opens_partial += other.opens_partial;
         self.cancelled += other.cancelled;
         self.conflicts += other.conflicts;
     }
@@ -43,7 +49,8 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} runs, {} operations, {} cuts, {} ends of clients, {} ends of origins, {} changes of \
-             mode, {} pins, policies, refreshes and pauses, {} updates cancelled, {} conflicts listed",
+             mode, {} pins, policies, refreshes and pauses, {} opens that had to show what was closed, {} of them in partial mode, {} \
+             updates cancelled, {} conflicts listed",
             self.runs,
             self.operations,
             self.cuts,
@@ -51,6 +58,8 @@ impl fmt::Display for Tally {
             self.origins_ended,
             self.modes,
             self.wishes,
+            self.opens,
+            self.opens_partial,
             self.cancelled,
             self.conflicts
         )

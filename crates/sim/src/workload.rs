@@ -194,6 +194,16 @@ impl Workload {
         }
     }
 
+    /// A change of a mode or an owner.
+    pub fn attribute_change(&mut self) -> Operation {
+        loop {
+            let drawn = self.with_names();
+            if matches!(drawn, Operation::SetMode { .. } | Operation::SetOwner { .. }) {
+                return drawn;
+            }
+        }
+    }
+
     fn with_names(&mut self) -> Operation {
         let path = self.path();
         match self.chance.below(24) {

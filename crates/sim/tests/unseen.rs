@@ -62,6 +62,10 @@ impl Scene {
         check::settled(&self.room, &self.machines, true).await.unwrap();
     }
 
+    async fn settled_of(&self, who: usize) {
+        check::settled(&self.room, &self.machines[who..=who], true).await.unwrap();
+    }
+
     /// Which version of a file is read. None: there is no such name.
     async fn reads(&self, who: usize, path: &str) -> Option<u64> {
         let client = self.machines[who].client().unwrap();
@@ -154,6 +158,32 @@ fn a_store_of_ones_own_that_is_cancelled_with_the_removal_makes_no_difference() 
             let left = stored_elsewhere.then_some(7);
             assert_eq!(scene.reads(ADA, "file").await, left);
             assert_eq!(scene.conflicts(), usize::from(stored_elsewhere));
+            scene.room.network.close();
+        }
+    });
+}
+
+/// What is pending here over a file hides what others store into it, until the verdict.
+#[test]
+fn what_somebody_stored_stays_if_something_pending_hid_it_from_who_removes_the_file() {
+    sim::run::paused(async {
+        let mode = Operation::SetMode { path: Path::new("file"), mode: 0o600 };
+        let hides = [vec![open("file"), write(8), close()], vec![mode]];
+        let removals = [unlink("file"), rename("other", "file")];
+        for (seed, (hides, removal)) in hides.iter().zip(&removals).enumerate() {
+            let scene = Scene::new(6 + seed as u64).await;
+            let bob = scene.machines[BOB].client().unwrap();
+            bob.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+            scene.does(BOB, hides).await;
+            scene.does(ADA, &[open("file"), write(7), close()]).await;
+            scene.settled_of(ADA).await;
+            scene.room.clock.sleep(Duration::from_secs(5)).await;
+            scene.does(BOB, std::slice::from_ref(removal)).await;
+            bob.set_mode(PARTIAL);
+            scene.settled().await;
+            scene.room.clock.sleep(Duration::from_secs(30)).await;
+            assert_eq!(scene.reads(ADA, "file").await, Some(7), "{removal}");
+            assert_eq!(scene.conflicts(), 1, "{removal}");
             scene.room.network.close();
         }
     });

@@ -91,7 +91,8 @@ impl Disk {
         Tree::with(path, Faults(Some(self.machine.clone())))
     }
 
-    /// The next `writes` writes succeed; the one after finds the machine dead and does nothing.
+    /// The next `writes` writes succeed; at the one after the machine dies, and it does nothing. An
+    /// append is torn there, after any of its bytes, as the seed says; whole it may be, too.
     /// Writes are: a commit, a put or delete of a blob, an append, a retire, a change of a
     /// container, its making or removal, a change of a tree, and every sync.
     pub fn crash_after(&self, writes: u64) {
@@ -172,6 +173,7 @@ impl Disk {
 
 impl Stores {
     fn survivors(&self, health: Health, chance: &mut Chance) -> Stores {
+        let cut = Chance(!chance.0).draw();
         if health != Health::PowerCut {
             return Stores {
                 tables: each(&self.tables, MemoryTables::after_kill),
@@ -183,7 +185,7 @@ impl Stores {
         Stores {
             tables: each(&self.tables, MemoryTables::after_power_cut),
             blobs: each(&self.blobs, |s| s.after_power_cut(&mut chance.some_part())),
-            journals: each(&self.journals, |s| s.after_power_cut(&mut chance.some_part())),
+            journals: each(&self.journals, |s| s.after_power_cut(&mut chance.some_part(), cut)),
             containers: each(&self.containers, |s| s.after_power_cut(&mut chance.some_part())),
         }
     }
@@ -337,6 +339,17 @@ impl Machine {
 
     /// A write that brings so many bytes; one at which `work` fails does not count.
     pub fn writes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.writes_or(bytes, work, |_| {})
+    }
+
+    /// The same of a write that leaves something when the machine dies at it: `torn` gets a number
+    /// that says how much.
+    pub fn writes_or<T>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T>,
+        torn: impl FnOnce(u64),
+    ) -> Result<T> {
         // Held during the write, so that it is either before the crash or not at all.
         let mut state = locked(&self.0);
         if state.health != Health::Running {
@@ -344,6 +357,7 @@ impl Machine {
         }
         if state.writes_left == Some(0) {
             state.health = Health::Killed;
+            torn(Chance(state.seed ^ state.writes).draw());
             return Err(StoreError::Crashed);
         }
         if let Some(left) = state.bytes_left {

@@ -9,6 +9,7 @@ mod file;
 mod salvage;
 
 pub use envelope::RECORD_BYTES_MAX;
+pub(crate) use envelope::sealed;
 pub use file::{FileJournal, SEGMENT_BYTES};
 pub use salvage::{Salvaged, salvage};
 
@@ -48,4 +49,13 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Records up to and including `upto` may go; whole segments do.
     fn retire(&self, upto: Position) -> Result<()>;
+}
+
+/// The whole records in bytes that begin with the one of a position.
+pub(crate) fn records_in(bytes: &[u8], first: Position) -> Vec<(Position, Vec<u8>)> {
+    let mut records = Vec::new();
+    file::walk(bytes, file::End { offset: 0, next: first }, |position, record| {
+        records.push((position, record.to_vec()));
+    });
+    records
 }

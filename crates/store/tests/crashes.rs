@@ -171,3 +171,23 @@ fn a_full_disk_refuses_and_leaves_nothing() {
     disk.make_room();
     commit(&disk, b"second is too long", Durability::Now).unwrap();
 }
+
+#[test]
+fn an_append_at_which_the_machine_dies_is_torn_or_there_by_the_seed() {
+    let whole_of = |seed| {
+        let disk = Disk::new(seed);
+        disk.crash_after(1);
+        let journal = disk.journal("journal");
+        journal.append(b"first").unwrap();
+        assert!(matches!(journal.append(b"second"), Err(StoreError::Crashed)));
+        let after = disk.restart().journal("journal");
+        let records = after.records().unwrap();
+        assert_eq!(records[0], (1, b"first".to_vec()));
+        assert_eq!(after.append(b"next").unwrap(), records.len() as u64 + 1);
+        records.get(1).is_some_and(|record| *record == (2, b"second".to_vec()))
+    };
+    let whole: Vec<bool> = (0..400).map(whole_of).collect();
+    let count = whole.iter().filter(|whole| **whole).count();
+    assert!((1..100).contains(&count), "{count} of 400");
+    assert_eq!(whole, (0..400).map(whole_of).collect::<Vec<_>>(), "by the seed alone");
+}

@@ -129,7 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.mtime = Some(wanted.mtime);
         }
         for change in what_differs(file, &made, wanted) {
-            let build = |tree: &Tree<'_>, _: &mut Ids| with_stamp(tree, &change);
+            let build = |tree: &Tree<'_>, _: &mut Ids<'_>| with_stamp(tree, &change);
             let done = self.change_under(core, epoch, caller.uid, build, |_, _| Ok(()))?;
             numbers.push(done.value.0.stamp.number);
         }

@@ -11,6 +11,9 @@ use crate::error::Result;
 use model::{Change, Effects, FileId, Kind, Name, Node, Problem, Update, View};
 use volume::whole::Whole;
 
+/// Versions of a name among which the one is looked for that a file had it in.
+const VERSIONS_MAX: usize = 1000;
+
 /// A file that is gone gets the name that its writer gave it. None: it is no such case, or nothing of
 /// it is kept.
 pub(super) fn revive(desk: &Desk<'_, '_>, update: &Update) -> Result<Option<Decision>> {
@@ -69,7 +72,7 @@ pub(super) fn not_done(
         }
         Change::Unlink { parent, name, file, .. } => {
             let is_full = matches!(problem, Problem::NotEmpty(_));
-            if !is_full && !was_moved(view, *parent, name, *file)? {
+            if !is_full && was_removed(view, *parent, name, *file)? {
                 return Ok(None);
             }
             (*file, *parent, name)
@@ -90,14 +93,22 @@ pub(super) fn not_done(
     Ok(Some(Box::new(conflict(Clash::NotDone, update, file, directory, name))))
 }
 
-/// Whether a file lost a name by being given another.
-fn was_moved(view: &Whole<'_>, directory: FileId, name: &Name, file: FileId) -> Result<bool> {
+/// Whether a name of a file is gone because somebody removed it, or all of the file is. Where nothing
+/// is kept of that name, nobody can say so.
+fn was_removed(view: &Whole<'_>, directory: FileId, name: &Name, file: FileId) -> Result<bool> {
     if view.node(file)?.is_none() {
-        return Ok(false);
+        return Ok(true);
     }
-    let since = view.entry_version(directory, name)?.seq;
-    Ok(view.logged(since)?.is_some_and(|last| match last.update.change {
-        Change::Rename { file: moved, over, .. } => moved == file || over == Some(file),
-        _ => false,
-    }))
+    let mut since = view.entry_version(directory, name)?.seq;
+    for _ in 0..VERSIONS_MAX {
+        let Some(before) = view.entry_version_before(directory, name, since)? else { break };
+        if before.file == Some(file) {
+            return Ok(view.logged(since)?.is_some_and(|last| match last.update.change {
+                Change::Unlink { file: removed, .. } => removed == file,
+                _ => false,
+            }));
+        }
+        since = before.seq;
+    }
+    Ok(false)
 }

@@ -214,6 +214,7 @@ impl Actor {
         }
         self.room.tally.count(|tally| tally.clients_ended += 1);
         self.count_cancelled();
+        self.board.starts_anew(&self.machine.name);
         let stopped = self.room.clock.moment();
         let notice = GONE_WITHIN * self.chance.below(2) as u32;
         self.machine.stop(how, notice);

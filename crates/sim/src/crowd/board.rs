@@ -1,23 +1,39 @@
-//! What all clients know together: which contents exist, who stored what over what, and what was
-//! removed.
+//! What all clients know together: which contents exist, who stored what over what, what each has
+//! read, and what was done to names and attributes.
 
 use crate::contents::{self, Ledger, describe};
+use crate::operation::Path;
 use crate::tree::Tree;
-use model::FileId;
-use std::collections::BTreeSet;
+use model::{FileId, Stamp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
+mod deeds;
+mod reads;
+
+use deeds::Deeds;
+pub use deeds::{Done, How};
+pub use reads::Reader;
+use reads::Reads;
+
+#[derive(Default)]
 pub struct Board {
-    /// Close-to-open holds between all clients.
-    strict: bool,
     state: Mutex<State>,
+    /// A connected writer has closed something.
+    closed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     ledger: Ledger,
     saves: Vec<Save>,
-    removed: BTreeSet<FileId>,
+    /// The contents of a stamp, as far as somebody was seen to have opened or stored them.
+    stamps: BTreeMap<Stamp, u64>,
+    reads: Reads,
+    deeds: Deeds,
+    /// What a connected writer closed last.
+    just_closed: Option<Path>,
     /// Machines that lost their power and have not looked yet what is left.
     torn: usize,
     /// Some machine has lost its power.
@@ -27,11 +43,21 @@ struct State {
 /// Somebody who had seen `base` stored `saved`. Contents by name.
 struct Save {
     who: String,
+    path: Path,
     file: FileId,
     base: u64,
     saved: u64,
     what: String,
-    acknowledged: bool,
+    closed: Option<Closed>,
+}
+
+/// How a close that succeeded was meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It is in the log.
+    Logged,
+    /// The origin has taken it, and all who hold callbacks were told.
+    Connected,
 }
 
 /// Which save it is.
@@ -39,10 +65,6 @@ struct Save {
 pub struct Ticket(usize);
 
 impl Board {
-    pub fn new(strict: bool) -> Board {
-        Board { strict, state: Mutex::default() }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,68 +100,48 @@ impl Board {
     }
 
     /// Somebody who has read `base` is about to store `saved` over it.
-    pub fn saves(&self, who: &str, file: FileId, base: &[u8], saved: &[u8]) -> Ticket {
+    pub fn saves(&self, who: &str, what: (&Path, FileId), base: &[u8], saved: &[u8]) -> Ticket {
+        let (path, file) = what;
         let mut state = self.state();
         state.ledger.enter(saved);
         state.saves.push(Save {
             who: who.into(),
+            path: path.clone(),
             file,
             base: contents::name(base),
             saved: contents::name(saved),
             what: describe(saved),
-            acknowledged: false,
+            closed: None,
         });
         Ticket(state.saves.len() - 1)
     }
 
-    pub fn acknowledge(&self, ticket: Ticket) {
-        self.state().saves[ticket.0].acknowledged = true;
-    }
-
-    /// Somebody is about to take away a name of this file, perhaps the last.
-    pub fn removes(&self, file: FileId) {
-        self.state().removed.insert(file);
-    }
-
-    /// How many saves there are: those that were closed by now are among them.
-    pub fn closed_by_now(&self) -> Vec<usize> {
-        let state = self.state();
-        (0..state.saves.len()).filter(|save| state.saves[*save].acknowledged).collect()
-    }
-
-    /// Who opened the file when these saves had been closed must not read what they replaced.
-    pub fn is_fresh(
-        &self,
-        who: &str,
-        file: FileId,
-        bytes: &[u8],
-        closed: &[usize],
-    ) -> Result<(), String> {
-        if !self.strict || bytes.is_empty() {
-            return Ok(());
+    /// It was closed, and is the contents of this stamp.
+    pub fn acknowledge(&self, ticket: Ticket, closed: Closed, stamp: Option<Stamp>) {
+        let mut state = self.state();
+        let save = &mut state.saves[ticket.0];
+        save.closed = Some(closed);
+        let (saved, path) = (save.saved, save.path.clone());
+        if closed == Closed::Connected {
+            state.just_closed = Some(path);
+            self.closed.notify_waiters();
         }
-        let state = self.state();
-        let read = contents::name(bytes);
-        let of_file = || state.saves.iter().filter(|save| save.file == file);
-        // Of two that replaced the same, one was kept aside.
-        let rivals = of_file().filter(|save| save.base == read).count();
-        let overtaken = closed.iter().map(|save| &state.saves[*save]);
-        // A few bytes may be the same again.
-        let mut overtaken =
-            overtaken.filter(|save| save.file == file && save.base == read && save.saved != read);
-        match overtaken.next() {
-            Some(save) if rivals == 1 => Err(format!(
-                "{who} opened {file} after {} had closed {}, and read {}",
-                save.who,
-                save.what,
-                describe(bytes)
-            )),
-            _ => Ok(()),
-        }
+        state.stamps.extend(stamp.map(|stamp| (stamp, saved)));
+    }
+
+    /// Waits until a connected writer has closed something, and tells what.
+    pub async fn next_closed(&self) -> Option<Path> {
+        self.closed.notified().await;
+        self.state().just_closed.clone()
+    }
+
+    /// Contents were opened under a stamp.
+    pub fn has_stamp(&self, bytes: &[u8], stamp: Option<Stamp>) {
+        self.state().stamps.extend(stamp.map(|stamp| (stamp, contents::name(bytes))));
     }
 
     /// What was stored and acknowledged is there, unless somebody who knew it went on from it or
-    /// removed the file.
+    /// removed the file with it.
     pub fn nothing_lost(&self, truth: &Tree) -> Result<(), String> {
         let state = self.state();
         if state.ever_torn {
@@ -147,17 +149,48 @@ impl Board {
         }
         let contents = truth.0.values().filter_map(|leaf| leaf.contents.as_ref());
         let there: BTreeSet<u64> = contents.map(|contents| contents::name(contents)).collect();
-        let lost = state.saves.iter().find(|save| {
+        let lost = state.saves.iter().enumerate().find(|(number, save)| {
             let replaced = state.saves.iter().any(|other| other.base == save.saved);
-            let excused = replaced || state.removed.contains(&save.file);
-            save.acknowledged && !excused && !there.contains(&save.saved)
+            let excused = replaced || state.is_removed(*number);
+            save.closed.is_some() && !excused && !there.contains(&save.saved)
         });
         match lost {
             None => Ok(()),
-            Some(save) => Err(format!(
+            Some((_, save)) => Err(format!(
                 "{} stored {} in file {} and was told that it is done, and it is nowhere",
                 save.who, save.what, save.file
             )),
         }
+    }
+}
+
+impl State {
+    /// Contents that were stored more than once tell nothing of the order of versions, nor do those
+    /// that every new file has. Of what was being written at a crash, what was there before may be
+    /// stored anew.
+    fn tells_nothing(&self, contents: u64) -> bool {
+        let mut stored = 0;
+        for save in &self.saves {
+            stored += usize::from(save.saved == contents);
+            let is_given_up = save.closed.is_none() || save.saved == save.base;
+            if is_given_up && (save.saved == contents || save.base == contents) {
+                return true;
+            }
+        }
+        stored > 1 || contents == contents::name(&[])
+    }
+
+    /// The contents of a file from which these came, save by save.
+    fn ancestors(&self, file: FileId, contents: u64) -> BTreeSet<u64> {
+        let (mut found, mut at) = (BTreeSet::new(), contents);
+        while !self.tells_nothing(at) {
+            let save = self.saves.iter().find(|save| save.file == file && save.saved == at);
+            let Some(save) = save else { break };
+            if !found.insert(save.base) {
+                break;
+            }
+            at = save.base;
+        }
+        found
     }
 }

@@ -2,17 +2,23 @@
 //! must not get lost.
 
 use super::actor::{Actor, Crashed};
+use super::board::{Closed, Done, How, Reader, Ticket};
 use super::own_part;
+use super::stance::Stance;
 use crate::contents::{describe, stretch};
 use crate::machine::SimClient;
 use crate::operation::{Fault, Operation, Outcome, Path};
 use crate::perform::Programs;
-use client::{OpenFlags, RenameFlag};
-use model::FileId;
+use client::OpenFlags;
+use model::{FileId, Stamp};
+use protocol::Mode;
+use std::time::Duration;
 
 /// The slot of the file that is being edited; nothing else stays open here.
 const SLOT: usize = 0;
 const READ_BYTES: usize = 64 << 10;
+/// Nobody waits longer to be told that something was closed.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why an edit did not come to its end.
 enum Stopped {
@@ -32,14 +38,21 @@ impl Actor {
         let client = self.client()?;
         let mut programs = std::mem::take(&mut self.shared);
         let what = "work in the shared part";
-        let done = match self.chance.below(10) {
+        let done = match self.chance.below(12) {
+            10.. => {
+                let reading = self.read_what_is_closed(&client, &mut programs);
+                self.unless_crashed(&what, reading).await?
+            }
             0..5 => {
                 let edit = Edit::draw(self);
                 let editing = edit.make(self, &client, &mut programs);
                 self.unless_crashed(&what, editing).await?
             }
             5..8 => {
-                let operation = self.workload.name_change();
+                let operation = match self.chance.below(6) {
+                    0 => self.workload.attribute_change(),
+                    _ => self.workload.name_change(),
+                };
                 let changing = self.change_shared_names(&client, &mut programs, &operation);
                 self.unless_crashed(&what, changing).await?
             }
@@ -49,11 +62,32 @@ impl Actor {
                 self.unless_crashed(&what, asking).await?
             }
         };
+        if let Some(deed) = programs.deed() {
+            // It was under way when the machine crashed.
+            let how = match client.status().mode {
+                Mode::Connected => How::Unknown,
+                _ => How::MaybeLogged,
+            };
+            self.board.does(Done { who: self.name(), deed, how });
+        }
         self.shared = programs;
         match done {
             Err(Crashed) => self.recover(None).await,
             Ok(Ok(())) | Ok(Err(Stopped::Fault)) => Ok(()),
             Ok(Err(Stopped::Failed(why))) => Err(why),
+        }
+    }
+
+    /// Waits until another says that something is closed, and reads it at once.
+    async fn read_what_is_closed(
+        &self,
+        client: &SimClient,
+        programs: &mut Programs,
+    ) -> Result<(), Stopped> {
+        let told = self.room.clock.within(TOLD_WITHIN, self.board.next_closed()).await;
+        match told.flatten() {
+            Some(path) => self.ask(client, programs, &Operation::Fetch { path }, true).await,
+            None => Ok(()),
         }
     }
 
@@ -103,9 +137,13 @@ impl Actor {
         operation: &Operation,
         shared: bool,
     ) -> Result<(), Stopped> {
+        let stance = Stance::of(self, client);
         let outcome = self.try_out(client, programs, operation).await?;
         if let (Operation::Fetch { path }, Outcome::Bytes(bytes)) = (operation, &outcome) {
             self.board.knows(&self.name(), &path.to_string(), bytes, shared)?;
+            if let Some(file) = programs.fetched().filter(|_| shared) {
+                self.has_read(client, &stance, file, bytes)?;
+            }
         }
         Ok(())
     }
@@ -116,33 +154,42 @@ impl Actor {
         programs: &mut Programs,
         operation: &Operation,
     ) -> Result<(), Stopped> {
-        let mut operation = operation.clone();
-        if let Some(path) = loses(&operation) {
-            let stat = Operation::Stat { path: path.clone() };
-            match self.try_out(client, programs, &stat).await? {
-                Outcome::Shown(shown) => self.board.removes(FileId(shown.file)),
-                Outcome::Failed(fault) if fault.is_of_link() => return Err(Stopped::Fault),
-                _ => spare_what_comes(&mut operation),
-            }
+        let before = client.status().mode;
+        let outcome = self.try_out(client, programs, operation).await?;
+        if self.machine.has_crashed() {
+            return Err(Stopped::Fault);
         }
-        self.try_out(client, programs, &operation).await.map(drop)
+        let Some(deed) = programs.deed() else { return Ok(()) };
+        let waits = before == Mode::Connected || client.status().mode == Mode::Connected;
+        let how = match outcome {
+            Outcome::Failed(Fault::NoVerdict) => How::Unknown,
+            Outcome::Failed(_) => return Ok(()),
+            _ if waits => How::Connected,
+            _ => How::Logged,
+        };
+        self.board.does(Done { who: self.name(), deed, how });
+        Ok(())
     }
-}
 
-/// Nothing was there to be replaced. What comes there meanwhile nobody here has seen, and the
-/// board could not be told that it goes.
-fn spare_what_comes(operation: &mut Operation) {
-    if let Operation::Rename { flag, .. } = operation {
-        *flag = RenameFlag::NoReplace;
-    }
-}
-
-/// The path whose file may lose its last name.
-fn loses(operation: &Operation) -> Option<&Path> {
-    match operation {
-        Operation::Unlink { path } => Some(path),
-        Operation::Rename { to, flag: RenameFlag::Replace, .. } => Some(to),
-        _ => None,
+    /// What was read of a file that was opened in this stance.
+    fn has_read(
+        &self,
+        client: &SimClient,
+        stance: &Stance,
+        file: FileId,
+        bytes: &[u8],
+    ) -> Result<(), Stopped> {
+        let who = self.name();
+        let (validated, strict) = (stance.validated(client), stance.is_strict(client, file));
+        let reader = Reader { who: &who, file, validated, strict, closed: &stance.closed };
+        if self.board.reads(&reader, bytes)? {
+            let is_partial = stance.mode == Mode::Partial;
+            self.room.tally.count(|tally| {
+                tally.opens += 1;
+                tally.opens_partial += u64::from(is_partial);
+            });
+        }
+        Ok(())
     }
 }
 
@@ -172,15 +219,23 @@ impl Edit {
         client: &SimClient,
         programs: &mut Programs,
     ) -> Result<(), Stopped> {
-        let closed = actor.board.closed_by_now();
+        let stance = Stance::of(actor, client);
         self.open(actor, client, programs).await?;
         let file = programs.file(SLOT).ok_or("an open file is in its slot".to_owned())?;
-        let edited = self.edit(actor, client, programs, file, &closed).await;
+        let edited = self.edit(actor, client, programs, file, &stance).await;
+        let before = client.status();
         let close = Operation::Close { slot: SLOT };
         let outcome = actor.try_out(client, programs, &close).await?;
-        if let (Some(ticket), Outcome::Done) = (edited?, outcome) {
-            actor.board.acknowledge(ticket);
-        }
+        let (Some(edited), Outcome::Done) = (edited?, outcome) else { return Ok(()) };
+        let modes = [before.mode, client.status().mode];
+        let closed = match modes == [Mode::Connected; 2] && !edited.in_doubt {
+            true => Closed::Connected,
+            false => Closed::Logged,
+        };
+        let own =
+            |stamp: &Stamp| before.replica == Some(stamp.replica.0) && Some(*stamp) != edited.seen;
+        let stamp = programs.stored().filter(own).or(edited.synced.filter(own));
+        actor.board.acknowledge(edited.ticket, closed, stamp);
         Ok(())
     }
 
@@ -212,8 +267,9 @@ impl Edit {
         client: &SimClient,
         programs: &mut Programs,
         file: FileId,
-        closed: &[usize],
-    ) -> Result<Option<super::board::Ticket>, Stopped> {
+        stance: &Stance,
+    ) -> Result<Option<Edited>, Stopped> {
+        let seen = programs.seen(SLOT);
         let mut base = Vec::new();
         loop {
             let offset = base.len() as u64;
@@ -228,7 +284,8 @@ impl Edit {
         }
         let what = self.path.to_string();
         actor.board.knows(&actor.name(), &what, &base, true)?;
-        actor.board.is_fresh(&actor.name(), file, &base, closed)?;
+        actor.has_read(client, stance, file, &base)?;
+        actor.board.has_stamp(&base, seen);
         let added = stretch(self.version, self.length);
         let offset = if self.append { base.len() as u64 } else { 0 };
         let saved = if self.append { [base.clone(), added].concat() } else { added };
@@ -236,7 +293,7 @@ impl Edit {
             &actor.machine.name,
             format_args!("saves {} over {} in {file}", describe(&saved), describe(&base)),
         );
-        let ticket = actor.board.saves(&actor.name(), file, &base, &saved);
+        let ticket = actor.board.saves(&actor.name(), (&self.path, file), &base, &saved);
         if !self.append {
             let truncate = Operation::Truncate { slot: SLOT, size: 0 };
             if actor.try_out(client, programs, &truncate).await? != Outcome::Done {
@@ -248,10 +305,22 @@ impl Edit {
         if actor.try_out(client, programs, &write).await? != Outcome::Done {
             return Ok(None);
         }
+        let mut edited = Edited { ticket, seen, synced: None, in_doubt: false };
         if self.sync {
             let sync = Operation::Sync { slot: SLOT };
-            actor.try_out(client, programs, &sync).await?;
+            edited.in_doubt = actor.try_out(client, programs, &sync).await? != Outcome::Done;
+            edited.synced = programs.stored();
         }
-        Ok(Some(ticket))
+        Ok(Some(edited))
     }
+}
+
+/// What was written, and is to be closed.
+struct Edited {
+    ticket: Ticket,
+    /// The contents that it was written over.
+    seen: Option<Stamp>,
+    synced: Option<Stamp>,
+    /// It was synced, and the origin has not said that it has taken it.
+    in_doubt: bool,
 }

@@ -22,7 +22,8 @@ impl Programs {
         let created =
             complete(client, |client| client.create_unborn(CALLER, directory, &making, flags));
         let (found, opened) = created.await.map_err(fault)?;
-        self.slots[slot] = Some(Opened { handle: opened.handle, file: found.file, flags });
+        self.slots[slot] =
+            Some(Opened { handle: opened.handle, file: found.file, flags, seen: None });
         Ok(outcome(&found))
     }
 }

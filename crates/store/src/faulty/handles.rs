@@ -195,7 +195,8 @@ impl FaultyJournal {
 
 impl Journal for FaultyJournal {
     fn append(&self, record: &[u8]) -> Result<Position> {
-        self.machine.writes(record.len(), || self.store.append(record))
+        let torn = |cut| self.store.tear(record, cut);
+        self.machine.writes_or(record.len(), || self.store.append(record), torn)
     }
 
     fn next(&self) -> Position {

@@ -10,7 +10,7 @@ use super::change::{
 };
 use super::rows::{self, NodeRow, UpEntry, UpNode};
 use super::{Missing, Tree};
-use model::{FileId, Kind, Name, Node, Seq, Stamp};
+use model::{FileId, Kind, Name, Node, Seq};
 use protocol::NodeState;
 use std::collections::BTreeSet;
 use store::Write;
@@ -44,13 +44,6 @@ impl Tree<'_> {
         let row = self.row(file)?;
         let node = row.up.filter(|_| row.local.is_none()).and_then(|up| up.node);
         Ok(node.filter(|node| node.kind == Kind::File))
-    }
-
-    /// The stamp of an ordinary file's contents as the replica above said they are, where that
-    /// shows: what is pending over them is not counted. None: it has said nothing of the file.
-    pub fn said_contents(&self, file: FileId) -> Result<Option<Stamp>, Missing> {
-        let node = self.row(file)?.up.and_then(|up| up.node);
-        Ok(node.filter(|node| node.kind == Kind::File).map(|node| node.contents_stamp))
     }
 
     /// The file that a name means as the replica above said, with nothing pending over it.
