@@ -207,6 +207,24 @@ fn extended_attributes_are_set_read_listed_and_removed() {
 }
 
 #[test]
+fn extended_attributes_have_a_namespace_and_a_name_in_it() {
+    in_both_modes(|mount| {
+        use rustix::fs::setxattr;
+        fs::write(mount.path("file"), "").unwrap();
+        let set = |name: &str| setxattr(mount.path("file"), name, b"x", XattrFlags::empty());
+        for name in ["user.a", "trusted.a", "security.a"] {
+            set(name).unwrap();
+        }
+        for name in ["foo.bar", "os2.x", "btrfs.x", "system.x", "user", "plain"] {
+            assert_eq!(set(name), Err(Errno::OPNOTSUPP), "{name}");
+        }
+        for name in ["user.", "trusted.", "security."] {
+            assert_eq!(set(name), Err(Errno::INVAL), "{name}");
+        }
+    });
+}
+
+#[test]
 fn extended_attributes_have_the_limits_of_linux() {
     in_both_modes(|mount| {
         use rustix::fs::{getxattr, lsetxattr, setxattr};
