@@ -189,3 +189,34 @@ fn an_incremental_archive_is_gone_on_with_on_another_device() {
     }
     assert_eq!(contents::tree(&back.join("tree")), contents::tree(&other.path("tree")));
 }
+
+/// What is moved by the server alone is contents; what is not here is fetched for it all the same.
+#[test]
+fn a_copy_of_what_is_not_cached_fetches_it_and_sends_what_names_it() {
+    let world = World::bounded(2 * BOUND);
+    let server = world.server();
+    let near = world.mount(&server, "near", "connected");
+    const BYTES: usize = 6 << 20;
+    fs::write(near.path("from"), noise(3, BYTES)).unwrap();
+    near.wait();
+    let mount = slow(&world, &server, "far");
+    let before = mount.relay.traffic();
+    let from = fs::File::open(mount.path("from")).unwrap();
+    let to = fs::File::create_new(mount.path("to")).unwrap();
+    let (mut at, mut into) = (0, 0);
+    while at < BYTES as u64 {
+        let left = BYTES - at as usize;
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut into), left);
+        assert_ne!(copied.unwrap(), 0);
+    }
+    drop(to);
+    mount.wait();
+    let after = mount.relay.traffic();
+    let up = after.up.carried.bytes - before.up.carried.bytes;
+    let down = after.down.carried.bytes - before.down.carried.bytes;
+    println!("copied {BYTES} bytes: {up} up, {down} down");
+    assert!(down > BYTES as u64, "it is fetched: {down}");
+    // Acknowledgements of what is fetched are most of it.
+    assert!(up < BYTES as u64 / 20, "no contents are sent: {up}");
+    assert!(fs::read(near.path("to")).unwrap() == noise(3, BYTES));
+}
