@@ -85,7 +85,8 @@ pub fn decide(
                 Some(state) => state::known(state)?.map(|known| (state.clone(), known)),
                 None => places::last_mounted_at(&mountpoint)?,
             };
-            let (state, known) = place.ok_or_else(|| unknown(&mountpoint))?;
+            let (state, known) =
+                place.ok_or_else(|| unknown(&mountpoint, wishes.state.as_deref()))?;
             last_state = Some(state);
             known.url
         }
@@ -181,7 +182,11 @@ fn is_token(token: &str) -> bool {
     token.len() == INVITATION_LETTERS && token.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn unknown(mountpoint: &Path) -> anyhow::Error {
+/// Neither a URL nor the state directory, if one was given, says what to mount.
+fn unknown(mountpoint: &Path, state: Option<&Path>) -> anyhow::Error {
+    if let Some(state) = state {
+        return state::says_nothing(state);
+    }
     fail(
         Exit::Usage,
         format!(

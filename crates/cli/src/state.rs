@@ -222,6 +222,30 @@ pub fn known(directory: &Path) -> Result<Option<Known>> {
     Ok(Some(known))
 }
 
+/// What is to be mounted cannot be had from a directory without `server.toml`.
+pub fn says_nothing(directory: &Path) -> anyhow::Error {
+    let shown = directory.display();
+    if is_new(directory) {
+        return fail(
+            Exit::Usage,
+            format!(
+                "nothing has been mounted with the state directory {shown} yet: give the URL that \
+                 `farfs invite` printed on the server as well"
+            ),
+        );
+    }
+    fail(
+        Exit::Damaged,
+        format!(
+            "{} is missing, which says what was mounted with this state directory: put it back, \
+             or give the URL as well, as in `farfs mount URL MOUNTPOINT --state {shown}` (the one \
+             that `farfs invite` printed; it need not be good any more). What was changed here \
+             and not yet sent is in {shown}, and is used then",
+            directory.join(SERVER).display()
+        ),
+    )
+}
+
 fn damaged(path: &Path, what: &str) -> anyhow::Error {
     let directory = path.parent().unwrap_or(path).display();
     fail(

@@ -102,6 +102,8 @@ pub struct Wishes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlagName {
+    Suid,
+    Dev,
     Noexec,
     Noatime,
     Sync,
@@ -111,6 +113,8 @@ pub enum FlagName {
 impl FlagName {
     pub fn wanted(self) -> KernelFlag {
         match self {
+            FlagName::Suid => KernelFlag::Suid,
+            FlagName::Dev => KernelFlag::Dev,
             FlagName::Noexec => KernelFlag::NoExec,
             FlagName::Noatime => KernelFlag::NoAtime,
             FlagName::Sync => KernelFlag::Sync,
@@ -214,9 +218,8 @@ impl Wishes {
     }
 }
 
-/// What `mount` and fstab pass to every file system, and what does not concern this one: devices
-/// and set-user-id bits never count in it, and when something was read it does not note.
-const OF_MOUNT: [&str; 25] = [
+/// What `mount` and fstab pass to every file system, and what does not concern this one.
+const OF_MOUNT: [&str; 19] = [
     "rw",
     "defaults",
     "auto",
@@ -224,12 +227,6 @@ const OF_MOUNT: [&str; 25] = [
     "nofail",
     "_netdev",
     "nouser",
-    "owner",
-    "group",
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
     "diratime",
     "nodiratime",
     "relatime",
@@ -246,6 +243,28 @@ const OF_MOUNT: [&str; 25] = [
 
 /// The options after `-o`, comma after comma. With `sloppy` unknown ones are passed over.
 pub fn from_options(options: &[String], sloppy: bool) -> Result<Wishes> {
+    let wishes = read(options, sloppy)?;
+    allowed(&wishes.flags, rustix::process::geteuid().is_root())?;
+    Ok(wishes)
+}
+
+/// Who could bring programs along that run as somebody else, or devices, would be root here.
+fn allowed(flags: &[FlagName], is_root: bool) -> Result<()> {
+    for (flag, name) in [(FlagName::Suid, "suid"), (FlagName::Dev, "dev")] {
+        if flags.contains(&flag) && !is_root {
+            return Err(fail(
+                Exit::Usage,
+                format!(
+                    "only root may mount with the option {name}; leave it out, and \
+                     set-user-id programs and devices do not count in the volume (nosuid,nodev)"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn read(options: &[String], sloppy: bool) -> Result<Wishes> {
     let mut wishes = Wishes::default();
     for option in options.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
         let (name, value) = match option.split_once('=') {
@@ -288,18 +307,24 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "ro" | "read-only" => wishes.read_only = Some(true),
         "noexec" => raise(wishes, FlagName::Noexec),
         // Who lets everybody mount lets nobody bring programs along, unless `exec` follows.
-        "user" | "users" => raise(wishes, FlagName::Noexec),
-        "exec" => wishes.flags.retain(|flag| *flag != FlagName::Noexec),
+        "user" | "users" => {
+            raise(wishes, FlagName::Noexec);
+            lower(wishes, &[FlagName::Suid, FlagName::Dev]);
+        }
+        "owner" | "group" => lower(wishes, &[FlagName::Suid, FlagName::Dev]),
+        "exec" => lower(wishes, &[FlagName::Noexec]),
+        "suid" => raise(wishes, FlagName::Suid),
+        "nosuid" => lower(wishes, &[FlagName::Suid]),
+        "dev" => raise(wishes, FlagName::Dev),
+        "nodev" => lower(wishes, &[FlagName::Dev]),
         "noatime" => raise(wishes, FlagName::Noatime),
-        "atime" | "strictatime" => wishes.flags.retain(|flag| *flag != FlagName::Noatime),
+        "atime" | "strictatime" => lower(wishes, &[FlagName::Noatime]),
         "sync" => {
             raise(wishes, FlagName::Sync);
             wishes.durability.get_or_insert(DurabilityName::Sync);
         }
         "dirsync" => raise(wishes, FlagName::Dirsync),
-        "async" => {
-            wishes.flags.retain(|flag| !matches!(flag, FlagName::Sync | FlagName::Dirsync));
-        }
+        "async" => lower(wishes, &[FlagName::Sync, FlagName::Dirsync]),
         "remount" => {
             return Err(fail(
                 Exit::Usage,
@@ -326,12 +351,16 @@ fn raise(wishes: &mut Wishes, flag: FlagName) {
     }
 }
 
+fn lower(wishes: &mut Wishes, flags: &[FlagName]) {
+    wishes.flags.retain(|flag| !flags.contains(flag));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn options(text: &str) -> Result<Wishes> {
-        from_options(&[text.to_owned()], false)
+        read(&[text.to_owned()], false)
     }
 
     #[test]
@@ -363,11 +392,31 @@ mod tests {
     }
 
     #[test]
+    fn set_user_id_bits_and_devices_count_if_root_asks_for_it_last() {
+        let flags = |text| options(text).unwrap().flags;
+        assert_eq!(flags("suid,dev"), [FlagName::Suid, FlagName::Dev]);
+        assert_eq!(flags("defaults,rw"), []);
+        for taken_back in ["suid,dev,nosuid,nodev", "suid,dev,owner", "dev,suid,group"] {
+            assert_eq!(flags(taken_back), [], "{taken_back}");
+        }
+        assert_eq!(flags("dev,user"), [FlagName::Noexec]);
+        assert_eq!(flags("users,suid,exec"), [FlagName::Suid]);
+        assert_eq!(flags("nosuid,suid,noexec"), [FlagName::Suid, FlagName::Noexec]);
+        for asked in ["suid", "dev"] {
+            assert!(allowed(&flags(asked), true).is_ok());
+            let said = allowed(&flags(asked), false).unwrap_err();
+            assert_eq!(crate::exit::code(&said), Exit::Usage);
+            assert!(said.to_string().contains(&format!("with the option {asked}")), "{said}");
+        }
+        assert!(allowed(&flags("noexec,sync"), false).is_ok());
+    }
+
+    #[test]
     fn a_misspelt_option_is_an_error_unless_sloppy() {
         for wrong in ["cachesize=2G", "mode=sometimes", "mode", "answer-within=soon"] {
             assert_eq!(crate::exit::code(&options(wrong).unwrap_err()), Exit::Usage, "{wrong}");
         }
-        assert!(from_options(&["cachesize=2G".into()], true).is_ok());
+        assert!(read(&["cachesize=2G".into()], true).is_ok());
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct How {
     pub subtype: String,
     pub allow_other: bool,
     pub read_only: bool,
+    /// Set-user-id bits and capabilities of programs count; below, device nodes do.
+    pub suid: bool,
+    pub dev: bool,
     pub no_exec: bool,
     pub no_atime: bool,
     /// Every write is synced; below, every change of a directory.
@@ -64,8 +67,10 @@ fn by_the_call(mountpoint: &Path, how: &How) -> io::Result<Device> {
 
 impl How {
     fn flags(&self) -> MountFlags {
-        let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let mut flags = MountFlags::empty();
         let told = [
+            (!self.suid, MountFlags::NOSUID),
+            (!self.dev, MountFlags::NODEV),
             (self.read_only, MountFlags::RDONLY),
             (self.no_exec, MountFlags::NOEXEC),
             (self.no_atime, MountFlags::NOATIME),
@@ -76,11 +81,13 @@ impl How {
         flags
     }
 
-    /// As the helper takes them: one list.
+    /// As the helper takes them: one list. It leaves `suid` and `dev` out for who is not root.
     fn list(&self) -> String {
         let mut list = format!("fsname={},subtype={}", self.source, self.subtype);
-        list += ",nosuid,nodev,default_permissions";
+        list += ",default_permissions";
         let told = [
+            (true, if self.suid { "suid" } else { "nosuid" }),
+            (true, if self.dev { "dev" } else { "nodev" }),
             (self.read_only, "ro"),
             (self.no_exec, "noexec"),
             (self.no_atime, "noatime"),
@@ -150,4 +157,24 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_set_user_id_bits_count_if_that_is_asked_for() {
+        let told = |suid, dev| {
+            let how = How { suid, dev, ..How::default() };
+            let list: Vec<_> = how.list().split(',').map(str::to_owned).collect();
+            let both =
+                [how.flags().contains(MountFlags::NOSUID), how.flags().contains(MountFlags::NODEV)];
+            assert_eq!(both, ["nosuid", "nodev"].map(|word| list.contains(&word.to_owned())));
+            both
+        };
+        assert_eq!(told(false, false), [true, true]);
+        assert_eq!(told(true, false), [false, true]);
+        assert_eq!(told(false, true), [true, false]);
+    }
 }

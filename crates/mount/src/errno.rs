@@ -16,6 +16,8 @@ pub(crate) const LOCKED: Errno = Errno::EAGAIN;
 pub(crate) const INVALID: Errno = Errno::EINVAL;
 /// Attributes of a kind that is not kept here.
 pub(crate) const NOT_KEPT: Errno = Errno::EOPNOTSUPP;
+/// There is none of that name.
+pub(crate) const NO_ATTRIBUTE: Errno = Errno::ENODATA;
 /// It is made up when it is read.
 pub(crate) const NOT_TO_BE_SET: Errno = Errno::EPERM;
 /// There is neither data nor a hole after that offset.
@@ -77,7 +79,7 @@ fn objected(objection: Objection) -> Errno {
         Objection::NotPermitted => Errno::EACCES,
         Objection::ReadOnly => Errno::EROFS,
         Objection::NoSpace => Errno::ENOSPC,
-        Objection::NoAttribute => Errno::ENODATA,
+        Objection::NoAttribute => NO_ATTRIBUTE,
         Objection::OverQuota => Errno::EDQUOT,
     }
 }

@@ -46,8 +46,8 @@ pub struct MountOptions {
     /// Other users see the mount too, as far as the permissions of files allow.
     pub allow_other: bool,
     pub read_only: bool,
-    /// What else the kernel is to keep to. That neither devices nor set-user-id bits count it
-    /// always does.
+    /// What else the kernel is to keep to. Unless it is told here, neither devices nor set-user-id
+    /// bits count.
     pub kernel_flags: Vec<KernelFlag>,
     /// Whether the kernel reads cached files itself.
     pub passthrough: Passthrough,
@@ -76,6 +76,10 @@ pub enum Passthrough {
 /// Options of a mount that are the kernel's business, most of them alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelFlag {
+    /// Set-user-id bits count, and so do capabilities of programs.
+    Suid,
+    /// Device nodes can be opened.
+    Dev,
     NoExec,
     NoAtime,
     /// Every write is synced.
@@ -156,6 +160,8 @@ pub(crate) fn settings(options: &MountOptions) -> Settings {
             subtype: SUBTYPE.into(),
             allow_other: options.allow_other,
             read_only: options.read_only,
+            suid: has(KernelFlag::Suid),
+            dev: has(KernelFlag::Dev),
             no_exec: has(KernelFlag::NoExec),
             no_atime: has(KernelFlag::NoAtime),
             sync: has(KernelFlag::Sync),
@@ -270,6 +276,10 @@ mod tests {
         let kernel_flags = vec![KernelFlag::NoExec, KernelFlag::Sync];
         let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }).how;
         assert!(told.no_exec && told.sync && !told.dir_sync && !told.no_atime);
+        assert!(!told.suid && !told.dev);
+        let kernel_flags = vec![KernelFlag::Dev, KernelFlag::Suid];
+        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }).how;
+        assert!(told.suid && told.dev);
     }
 
     #[test]

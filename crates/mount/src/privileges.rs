@@ -40,10 +40,11 @@ pub(crate) fn without_setgid(node: &Node, caller: Caller, groups: &[u32]) -> Opt
     (!keeps).then_some(node.mode & !SETGID)
 }
 
-/// The mode without what a write takes away. None: nothing to take. Setgid without execution by
-/// the group is not a privilege.
+/// The mode without what a write or a change of owner takes away. None: nothing to take. Setgid
+/// without execution by the group is not a privilege, and on a directory neither bit is. Of pipes,
+/// sockets and devices a change of owner takes them as of files; a write never comes here.
 pub(crate) fn without_privileges(node: &Node) -> Option<u16> {
-    if node.kind != Kind::File {
+    if node.kind == Kind::Directory {
         return None;
     }
     let mut mode = node.mode & !SETUID;
@@ -148,8 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn directories_keep_their_bits() {
+    fn directories_keep_their_bits_and_nothing_else_does() {
         assert_eq!(without_privileges(&node(Kind::Directory, 0o6755)), None);
+        for kind in [Kind::File, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
+            assert_eq!(without_privileges(&node(kind, 0o6755)), Some(0o755), "{kind:?}");
+        }
     }
 
     #[test]

@@ -52,9 +52,10 @@ pub(crate) fn get<U: Upstream, C: Containers>(
     buffer_bytes: u32,
     reply: ReplyXattr,
 ) {
-    if !is_kept(name) {
+    if !may_be_there(name) {
         return reply.error(errno::NOT_KEPT);
     }
+    let kept = check_name(name);
     let name = name.as_bytes().to_vec();
     driver.serve(
         Call::of("getxattr", request, ino),
@@ -62,7 +63,7 @@ pub(crate) fn get<U: Upstream, C: Containers>(
             true => client.fact(file(ino), &name).map(at_once),
             false => client.xattr(file(ino), &name).map(at_once),
         },
-        move |outcome| answer(outcome, buffer_bytes, reply),
+        move |outcome| answer(if_absent(outcome, kept), buffer_bytes, reply),
     );
 }
 
@@ -90,9 +91,10 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
     name: &OsStr,
     reply: ReplyEmpty,
 ) {
-    if !is_kept(name) {
+    if !may_be_there(name) {
         return reply.error(errno::NOT_KEPT);
     }
+    let kept = check_name(name);
     let (caller, name) = (caller(request), name.as_bytes().to_vec());
     let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name.as_slice());
     driver.serve(
@@ -100,7 +102,7 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
         move |client| client.remove_xattr(caller, file(ino), &name),
         move |outcome| {
             let outcome = if is_list { outcome.or_else(errno::removed_list) } else { outcome };
-            answer_empty(reply, outcome);
+            answer_empty(reply, if_absent(outcome, kept));
         },
     );
 }
@@ -109,11 +111,38 @@ pub(crate) fn remove<U: Upstream, C: Containers>(
 /// with SELinux the kernel says so itself of file systems like this one.
 const SELINUX: &[u8] = b"security.selinux";
 
-/// Attributes of the system have a meaning, which is kept here of access control lists alone.
-fn is_kept(name: &OsStr) -> bool {
+/// Of whom an attribute may be. Those of the system have a meaning, which is kept here of access
+/// control lists alone.
+const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// What an attribute may be called that is made here: as ext4 has it, and with its errors.
+fn check_name(name: &OsStr) -> Result<(), Errno> {
     let name = name.as_bytes();
-    let is_list = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
-    is_list || (!name.starts_with(b"system.") && name != SELINUX)
+    if [ACL_ACCESS, ACL_DEFAULT].contains(&name) {
+        return Ok(());
+    }
+    let rest = NAMESPACES.iter().find_map(|space| name.strip_prefix(*space));
+    match rest {
+        Some(b"") => Err(errno::INVALID),
+        Some(_) if name != SELINUX => Ok(()),
+        _ => Err(errno::NOT_KEPT),
+    }
+}
+
+/// Whether a file may have it: besides what is made here, names of any other kind, which an
+/// earlier farfs took.
+fn may_be_there(name: &OsStr) -> bool {
+    let is_of_the_system =
+        name.as_bytes().starts_with(b"system.") || name == OsStr::from_bytes(SELINUX);
+    check_name(name).is_ok() || !is_of_the_system
+}
+
+/// Who asks for an attribute that cannot be made is told so, unless it is there.
+fn if_absent<T>(outcome: Result<T, Errno>, kept: Result<(), Errno>) -> Result<T, Errno> {
+    outcome.map_err(|errno| match kept {
+        Err(refusal) if errno == errno::NO_ATTRIBUTE => refusal,
+        _ => errno,
+    })
 }
 
 /// The groups that a thread is in besides its own; of one that is gone, none.
@@ -135,9 +164,7 @@ fn flag_asked(flags: i32) -> Result<XattrFlag, Errno> {
 }
 
 fn check_new(name: &OsStr, value: &[u8]) -> Result<(), Errno> {
-    if !is_kept(name) {
-        return Err(errno::NOT_KEPT);
-    }
+    check_name(name)?;
     if client::is_fact(name.as_bytes()) {
         return Err(errno::NOT_TO_BE_SET);
     }
@@ -201,6 +228,33 @@ mod tests {
         assert_eq!(check_new(OsStr::new("user.farfs.reach"), b"home"), Err(Errno::EPERM));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX]), Ok(()));
         assert_eq!(check_new(user, &[0; VALUE_BYTES_MAX + 1]), Err(Errno::E2BIG));
+    }
+
+    #[test]
+    fn an_attribute_is_of_the_user_trusted_or_security_and_has_a_name() {
+        let said = |name: &str| check_new(OsStr::new(name), b"");
+        for name in ["user.a", "trusted.a", "security.a", "user..", "user.a.b"] {
+            assert_eq!(said(name), Ok(()), "{name}");
+        }
+        for name in ["foo.bar", "os2.x", "btrfs.x", "user", "a", "User.a", "system.", "users.a"] {
+            assert_eq!(said(name), Err(Errno::EOPNOTSUPP), "{name}");
+        }
+        for name in ["user.", "trusted.", "security."] {
+            assert_eq!(said(name), Err(Errno::EINVAL), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_farfs_took_is_there_until_it_is_removed() {
+        let names = ["user.a", "foo.bar", "user.", "system.posix_acl_access"];
+        assert!(names.iter().all(|name| may_be_there(OsStr::new(name))));
+        let never = ["system.", "system.nfs4_acl", "security.selinux"];
+        assert!(!never.iter().any(|name| may_be_there(OsStr::new(name))));
+        let refused = Err(Errno::EOPNOTSUPP);
+        assert_eq!(if_absent(Ok(7), refused), Ok(7));
+        assert_eq!(if_absent::<()>(Err(Errno::ENODATA), refused), refused);
+        assert_eq!(if_absent::<()>(Err(Errno::EIO), refused), Err(Errno::EIO));
+        assert_eq!(if_absent::<()>(Err(Errno::ENODATA), Ok(())), Err(Errno::ENODATA));
     }
 
     #[test]

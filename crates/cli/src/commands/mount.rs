@@ -40,7 +40,8 @@ pub struct Mount {
     wishes: Wishes,
     #[command(flatten)]
     consent: Consent,
-    /// Options as mount(8) writes them: state=DIR,cache_size=10G,mode=auto,ro,...
+    /// Options as mount(8) writes them: state=DIR,cache_size=10G,mode=auto,ro,... Set-user-id
+    /// programs and devices do not count in the volume (nosuid,nodev), unless root says suid, dev
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground and write messages to the terminal

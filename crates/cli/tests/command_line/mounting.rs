@@ -166,6 +166,22 @@ fn a_damaged_state_directory_is_reported_with_the_damaged_file() {
 }
 
 #[test]
+fn a_state_directory_that_does_not_say_what_to_mount_is_named_and_what_is_missing_of_it() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mount = || farfs(&["mount", text(mountpoint.path()), "--state", text(state.path())]);
+    let said = mount().fails_with(2);
+    assert!(said.contains("nothing has been mounted with the state directory"), "{said}");
+    assert!(said.contains(text(state.path())), "{said}");
+    std::fs::write(state.path().join("device.pem"), "one was mounted").unwrap();
+    let said = mount().fails_with(6);
+    let missing = format!("{} is missing", text(&state.path().join("server.toml")));
+    assert!(said.contains(&missing) && said.contains("give the URL"), "{said}");
+    // Without one, nothing of a state directory is said.
+    let said = farfs(&["mount", text(mountpoint.path())]).fails_with(2);
+    assert!(said.contains("what is to be mounted at"), "{said}");
+}
+
+#[test]
 fn a_state_directory_of_another_server_is_not_used() {
     let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mount = |url: &str| {

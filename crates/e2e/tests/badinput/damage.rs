@@ -11,10 +11,13 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Ways of damaging a file.
-const WAYS: [&str; 6] =
-    ["emptied", "cut in half", "a new beginning", "flipped bits", "riddled", "longer"];
+const WAYS: [&str; 7] =
+    ["gone", "emptied", "cut in half", "a new beginning", "flipped bits", "riddled", "longer"];
 
 fn damage(path: &Path, way: &str) {
+    if way == "gone" {
+        return fs::remove_file(path).unwrap();
+    }
     let length = fs::metadata(path).unwrap().len();
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     match way {
@@ -138,7 +141,11 @@ fn serve_or_report(world: &World, server: &mut Server, case: &str) {
             }
             let said = server.said().split_off(before);
             assert!(!said.contains("panicked"), "{case}: {said}");
-            if case.ends_with(".pack emptied") || case.ends_with(".pack cut in half") {
+            assert!(!said.contains("to go on without it"), "{case}: it does go on: {said}");
+            if [".pack gone", ".pack emptied", ".pack cut in half"]
+                .iter()
+                .any(|end| case.ends_with(end))
+            {
                 assert!(said.contains("contents are lost"), "{case}: {said}");
             }
             server.stop();

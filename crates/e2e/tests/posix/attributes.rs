@@ -53,6 +53,41 @@ fn owners_are_kept_of_links_too() {
     });
 }
 
+#[test]
+fn a_change_of_owner_takes_setuid_and_setgid_from_all_but_directories() {
+    in_both_modes(|mount| {
+        use rustix::fs::{FileType, makedev, mknodat};
+        let kinds = [
+            ("file", FileType::RegularFile, 0),
+            ("pipe", FileType::Fifo, 0),
+            ("socket", FileType::Socket, 0),
+            ("character", FileType::CharacterDevice, makedev(1, 3)),
+            ("block", FileType::BlockDevice, makedev(7, 0)),
+        ];
+        for (name, kind, device) in kinds {
+            mknodat(CWD, mount.path(name), kind, 0o644.into(), device).unwrap();
+        }
+        fs::create_dir(mount.path("folder")).unwrap();
+        let given = |name: &str, before: u32, (owner, group)| {
+            let path = mount.path(name);
+            fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert_eq!(mode(&path), before, "{name}");
+            chown(&path, owner, group).unwrap();
+            mode(&path)
+        };
+        let changes = [(Some(7), Some(8)), (None, Some(9)), (Some(10), None), (None, None)];
+        for change in changes {
+            for (name, ..) in kinds {
+                let (all, group) = (given(name, 0o6777, change), given(name, 0o2755, change));
+                assert_eq!((all, group), (0o777, 0o755), "{name} {change:?}");
+                // Without execution by the group it is not a privilege.
+                assert_eq!(given(name, 0o6666, change), 0o2666, "{name} {change:?}");
+            }
+            assert_eq!(given("folder", 0o6777, change), 0o6777, "{change:?}");
+        }
+    });
+}
+
 fn stamps(access: (i64, i64), change: (i64, i64)) -> Timestamps {
     let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
     Timestamps { last_access: time(access), last_modification: time(change) }
@@ -167,6 +202,24 @@ fn extended_attributes_are_set_read_listed_and_removed() {
             assert_eq!(names, [&b""[..], b"trusted.t", b"user.a", b"user.empty"]);
             removexattr(path, "user.a").unwrap();
             assert_eq!(removexattr(path, "user.a"), Err(Errno::NODATA));
+        }
+    });
+}
+
+#[test]
+fn extended_attributes_have_a_namespace_and_a_name_in_it() {
+    in_both_modes(|mount| {
+        use rustix::fs::setxattr;
+        fs::write(mount.path("file"), "").unwrap();
+        let set = |name: &str| setxattr(mount.path("file"), name, b"x", XattrFlags::empty());
+        for name in ["user.a", "trusted.a", "security.a"] {
+            set(name).unwrap();
+        }
+        for name in ["foo.bar", "os2.x", "btrfs.x", "system.x", "user", "plain"] {
+            assert_eq!(set(name), Err(Errno::OPNOTSUPP), "{name}");
+        }
+        for name in ["user.", "trusted.", "security."] {
+            assert_eq!(set(name), Err(Errno::INVAL), "{name}");
         }
     });
 }

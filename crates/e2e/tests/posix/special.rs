@@ -2,13 +2,15 @@
 
 use crate::raw::Mapping;
 use crate::{errno, in_both_modes, opened};
-use e2e::run;
+use e2e::mount::Wanted;
+use e2e::{World, run};
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -55,6 +57,54 @@ fn a_device_keeps_its_numbers_and_is_dead_here() {
         assert!(stat.file_type().is_char_device());
         assert_eq!(stat.rdev(), makedev(1, 3));
     });
+}
+
+#[test]
+fn set_user_id_programs_and_devices_count_if_root_asked_for_it() {
+    use crate::permissions::{NOBODY, as_user};
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "10s", "--allow-other", "-o"][..];
+    let with = |words| [options, &[words]].concat();
+    let first = with("rw");
+    let wanted = Wanted { mode: "connected", options: &first, ..Wanted::default() };
+    let mut mount = world.mount_with(&server, "mount", wanted);
+    let (program, null) = (mount.path("program"), mount.path("null"));
+    fs::copy("/usr/bin/id", &program).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    mknodat(CWD, &null, FileType::CharacterDevice, 0o666.into(), makedev(1, 3)).unwrap();
+    fs::set_permissions(&null, Permissions::from_mode(0o666)).unwrap();
+    let cases = [
+        ("rw", false, false),
+        ("nosuid,nodev", false, false),
+        ("suid", true, false),
+        ("dev", false, true),
+        ("suid,dev", true, true),
+        ("suid,dev,nosuid,nodev", false, false),
+        ("suid,dev,user,exec", false, false),
+    ];
+    for (words, suid, dev) in cases {
+        mount.unmount(&[]);
+        mount.set_options(&with(words));
+        mount.again();
+        let user = as_user(NOBODY, &mount.mountpoint, "./program -u").succeeds();
+        assert_eq!(user.trim() == "0", suid, "{words}: {user}");
+        let opened = fs::read(&null).map_err(|error| Errno::from_io_error(&error));
+        let expected = if dev { Ok(vec![]) } else { Err(Some(Errno::ACCESS)) };
+        assert_eq!(opened, expected, "{words}");
+    }
+    // Who is not root is refused, and told why, before anything is mounted.
+    let farfs = e2e::world::farfs(&[]).get_program().to_owned();
+    let copy = std::env::temp_dir().join(format!("farfs-suid-{}", std::process::id()));
+    fs::copy(farfs, &copy).unwrap();
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    for word in ["suid", "dev"] {
+        let line =
+            format!("{} mount -o {word} farfs://localhost:1/main?key=k /tmp", copy.display());
+        let said = as_user(NOBODY, Path::new("/"), &line).fails_with(2);
+        assert!(said.contains(&format!("only root may mount with the option {word}")), "{said}");
+    }
+    fs::remove_file(&copy).unwrap();
 }
 
 #[test]
@@ -119,7 +169,8 @@ fn a_file_that_is_made_without_a_name_is_given_one_or_is_gone() {
 fn what_is_not_done_here_is_refused_by_its_errno() {
     in_both_modes(|mount| {
         use rustix::fs::{
-            CWD, FallocateFlags, RenameFlags, fallocate, ioctl_ficlone, renameat_with,
+            AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, fallocate, ioctl_ficlone,
+            renameat_with, statx,
         };
         let path = mount.path("file");
         std::fs::write(&path, [1; 16_384]).unwrap();
@@ -132,6 +183,10 @@ fn what_is_not_done_here_is_refused_by_its_errno() {
         assert_eq!(renameat_with(CWD, &path, CWD, &path, flags), Err(Errno::INVAL));
         let copy = std::fs::File::create(&other).unwrap();
         assert_eq!(ioctl_ficlone(&copy, &file), Err(Errno::OPNOTSUPP));
+        let (flags, wanted) = (AtFlags::empty(), StatxFlags::ALL);
+        let stat = statx(CWD, &path, flags, wanted).unwrap();
+        assert_eq!(stat.stx_mask & StatxFlags::BTIME.bits(), 0, "no time of birth is made up");
+        assert_eq!((stat.stx_btime.tv_sec, stat.stx_size), (0, 16_384));
         assert_eq!(std::fs::read(&path).unwrap(), [1; 16_384]);
     });
 }

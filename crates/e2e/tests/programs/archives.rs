@@ -150,3 +150,73 @@ fn whatever_unpacks_to_far_more_takes_no_more_memory() {
         assert!(peak < MEMORY_KIB_MAX, "{who} had {peak} KiB");
     }
 }
+
+/// GNU tar takes a file for unchanged by its times, and a directory by inode number and device. The
+/// last is another one for each mount.
+#[test]
+fn an_incremental_archive_is_gone_on_with_on_another_device() {
+    let world = World::bounded(2 * BOUND);
+    let server = world.server();
+    let first = world.mount(&server, "first", "connected");
+    let outside = world.folder("outside");
+    write_sources(&first.path("tree"), 0);
+    let tar = |mount: &Mount, snapshot: &str, archive: &str, more: &str| {
+        let place = outside.display();
+        let line = format!(
+            "tar --listed-incremental={place}/{snapshot} {more} -cf {place}/{archive} tree
+             tar -tf {place}/{archive} | sed '/\\/$/d'"
+        );
+        shell(&mount.mountpoint, &line)
+    };
+    const SAME: &str = "--no-check-device";
+    assert_eq!(tar(&first, "snapshot", "full.tar", SAME).lines().count(), 60);
+    shell(&outside, "cp snapshot for-another && cp snapshot with-devices");
+    shell(&first.mountpoint, "echo more >> tree/module-3/file-2.rs");
+    first.wait();
+    let other = world.mount(&server, "other", "connected");
+    let changed = "tree/module-3/file-2.rs\n";
+    let all = fs::metadata(first.path(changed.trim())).unwrap().len();
+    let before = other.relay.traffic().down.carried.bytes;
+    assert_eq!(tar(&other, "for-another", "later.tar", SAME), changed);
+    let fetched = other.relay.traffic().down.carried.bytes - before;
+    assert!(fetched < all + 2 * OVERHEAD, "{fetched} bytes for one file of {all}");
+    assert_eq!(tar(&first, "snapshot", "here.tar", ""), changed);
+    // Without that option all is packed there.
+    assert_eq!(tar(&other, "with-devices", "again.tar", "").lines().count(), 60);
+    let back = world.folder("back");
+    for archive in ["full.tar", "later.tar"] {
+        shell(&back, &format!("tar --listed-incremental=/dev/null -xf ../outside/{archive}"));
+    }
+    assert_eq!(contents::tree(&back.join("tree")), contents::tree(&other.path("tree")));
+}
+
+/// What is moved by the server alone is contents; what is not here is fetched for it all the same.
+#[test]
+fn a_copy_of_what_is_not_cached_fetches_it_and_sends_what_names_it() {
+    let world = World::bounded(2 * BOUND);
+    let server = world.server();
+    let near = world.mount(&server, "near", "connected");
+    const BYTES: usize = 6 << 20;
+    fs::write(near.path("from"), noise(3, BYTES)).unwrap();
+    near.wait();
+    let mount = slow(&world, &server, "far");
+    let before = mount.relay.traffic();
+    let from = fs::File::open(mount.path("from")).unwrap();
+    let to = fs::File::create_new(mount.path("to")).unwrap();
+    let (mut at, mut into) = (0, 0);
+    while at < BYTES as u64 {
+        let left = BYTES - at as usize;
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut into), left);
+        assert_ne!(copied.unwrap(), 0);
+    }
+    drop(to);
+    mount.wait();
+    let after = mount.relay.traffic();
+    let up = after.up.carried.bytes - before.up.carried.bytes;
+    let down = after.down.carried.bytes - before.down.carried.bytes;
+    println!("copied {BYTES} bytes: {up} up, {down} down");
+    assert!(down > BYTES as u64, "it is fetched: {down}");
+    // Acknowledgements of what is fetched are most of it.
+    assert!(up < BYTES as u64 / 20, "no contents are sent: {up}");
+    assert!(fs::read(near.path("to")).unwrap() == noise(3, BYTES));
+}

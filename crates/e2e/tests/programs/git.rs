@@ -1,6 +1,7 @@
 //! Git, which makes, renames, links and maps files, and checks all of it.
 
-use crate::{in_both_modes, same_on_another_device, shell};
+use crate::{BOUND, in_both_modes, same_on_another_device, shell};
+use e2e::World;
 use std::path::Path;
 
 /// A repository outside the volume, with some history.
@@ -63,4 +64,35 @@ fn a_clone_within_the_volume_shares_its_objects_by_links() {
         git(&mount.mountpoint, pushed);
         assert_eq!(git(&mount.path("one"), "git show work:y"), "x\n");
     });
+}
+
+#[test]
+fn git_status_on_another_device_opens_no_file_of_the_tree() {
+    let world = World::bounded(2 * BOUND);
+    let server = world.server();
+    let first = world.mount(&server, "first", "connected");
+    let write = "git init -q -b main . && mkdir src && for file in 1 2 3 4 5 6 7 8; do
+                   seq $file 20000 > src/$file
+                 done";
+    git(&first.mountpoint, &format!("mkdir tree && cd tree && {write}"));
+    // Git reads again what is not older than its index by a second.
+    let commit = "sleep 1.1 && git add -A && git commit -qm all && git status --porcelain";
+    assert_eq!(git(&first.path("tree"), commit), "");
+    first.wait();
+    let other = world.mount(&server, "other", "connected");
+    let status = "git -c safe.directory='*' status --porcelain";
+    assert_eq!(git(&other.path("tree"), status), "");
+    let cached = |name: &str| {
+        let path = other.path(format!("tree/src/{name}"));
+        let mut value = [0; 20];
+        let length = rustix::fs::getxattr(path, "user.farfs.cached", &mut value).unwrap();
+        String::from_utf8(value[..length].to_vec()).unwrap()
+    };
+    for name in ["1", "2", "3", "4", "5", "6", "7", "8"] {
+        assert_eq!(cached(name), "0", "{name} was not opened");
+    }
+    std::fs::write(first.path("tree/src/3"), "changed\n").unwrap();
+    first.wait();
+    assert_eq!(git(&other.path("tree"), status), " M src/3\n");
+    assert_eq!(cached("4"), "0");
 }

@@ -1,5 +1,7 @@
 use crate::needs_fuse;
 use crate::support::{Farm, is_root};
+use client::{Caller, XattrFlag};
+use model::FileId;
 use mount::MountOptions;
 use rustix::fs::{
     AtFlags, CWD, Timespec, Timestamps, XattrFlags, getxattr, getxattr_query, listxattr,
@@ -214,6 +216,34 @@ fn extended_attributes_are_kept_by_name() {
     removexattr(&path, "system.posix_acl_default").unwrap();
     let other = getxattr(&path, "system.nfs4_acl", &mut value);
     assert_eq!(other, Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn a_name_that_an_earlier_farfs_took_can_be_read_and_removed_and_no_other_is_taken() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    let path = machine.path("file");
+    fs::write(&path, "").unwrap();
+    let stat = fs::metadata(&path).unwrap();
+    let (owner, file) = (Caller { uid: stat.uid(), gid: stat.gid() }, FileId(stat.ino()));
+    let mut value = [0; 64];
+    for (name, refusal) in [("foo.bar", Errno::OPNOTSUPP), ("user.", Errno::INVAL)] {
+        let set = || setxattr(&path, name, b"new", XattrFlags::empty());
+        assert_eq!(set(), Err(refusal), "{name}");
+        assert_eq!(getxattr_query(&path, name), Err(refusal), "{name}");
+        assert_eq!(removexattr(&path, name), Err(refusal), "{name}");
+        let either = XattrFlag::Either;
+        machine.client().set_xattr(owner, file, name.as_bytes(), b"old", either).unwrap();
+        let length = getxattr(&path, name, &mut value).unwrap();
+        assert_eq!(&value[..length], b"old", "{name}");
+        let length = listxattr(&path, &mut value).unwrap();
+        assert_eq!(&value[..length], [name.as_bytes(), b"\0"].concat(), "{name}");
+        assert_eq!(set(), Err(refusal), "{name}");
+        removexattr(&path, name).unwrap();
+        assert_eq!(listxattr(&path, &mut value), Ok(0));
+        assert_eq!(removexattr(&path, name), Err(refusal), "{name}");
+    }
 }
 
 #[test]

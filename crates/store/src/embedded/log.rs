@@ -52,11 +52,11 @@ impl Log {
             });
         }
         let journal = match FileJournal::open(directory) {
-            Err(StoreError::Damaged { place, what }) if applied.is_none() => {
+            Err(error @ StoreError::Damaged { .. }) if applied.is_none() => {
                 tracing::warn!(
-                    place,
-                    what,
-                    "a log that is not needed was damaged, and is made anew"
+                    error = %without_advice(error),
+                    "the log of the tables is damaged; they have all that was in it: it is made \
+                     anew, nothing is lost, and nothing is to be done"
                 );
                 std::fs::remove_dir_all(directory).map_err(|e| files::failed(directory, e))?;
                 FileJournal::open(directory)
