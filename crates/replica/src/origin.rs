@@ -73,6 +73,7 @@ impl Origin {
             reserved: Reserved::default(),
             crowded: Default::default(),
         };
+        inner.upkeep.pace.begin(&inner.world.clock);
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
