@@ -27,6 +27,7 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
             freed.young
         ));
     }
+    lines.extend(clock_was_set(freed, wish));
     if freed.promised.chunks > 0 {
         lines.push(format!(
             "{} in the trash, because devices sent them lately, or were told that they are here, \
@@ -44,6 +45,27 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         lines.push(format!(
             "volumes with a damaged recipe, of which nothing was put away: {}; `farfs check` says where",
             freed.unsure
+        ));
+    }
+    lines
+}
+
+/// Why nothing is known to be old.
+fn clock_was_set(freed: &Freed, wish: Wish) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !freed.clock_leapt.is_zero() {
+        lines.push(format!(
+            "the server's clock was set ahead, by {} min, so nothing counts as old; if it is right, \
+             {} prunes by it",
+            freed.clock_leapt.as_secs() / 60,
+            if wish.dry_run { "the second `farfs gc` from now" } else { "the next `farfs gc`" }
+        ));
+    }
+    if freed.clock_behind > 0 {
+        lines.push(format!(
+            "volumes of which a time was noted that is still to come by the server's clock: {}; \
+             nothing in them grows older until then. Set the clock if it is wrong",
+            freed.clock_behind
         ));
     }
     lines
@@ -149,6 +171,20 @@ mod tests {
         assert!(!lines.iter().any(|line| line.contains("too young")), "{lines:?}");
         let lines = freed(&Freed { young: 12, ..Freed::default() }, Wish::default());
         assert!(lines.iter().any(|line| line.contains("pruned: 12; ")), "{lines:?}");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_told_with_what_comes_of_it() {
+        let none = clock_was_set(&Freed::default(), Wish::default());
+        assert!(none.is_empty(), "{none:?}");
+        let clock_leapt = std::time::Duration::from_secs(86_400);
+        let found = Freed { clock_leapt, clock_behind: 2, ..Freed::default() };
+        let lines = freed(&found, Wish::default());
+        let told = |what: &str| lines.iter().any(|line| line.contains(what));
+        assert!(told("by 1440 min") && told("the next `farfs gc` prunes"), "{lines:?}");
+        assert!(told("by the server's clock: 2; nothing in them"), "{lines:?}");
+        let dry = clock_was_set(&found, Wish { dry_run: true, ..Wish::default() });
+        assert!(dry[0].contains("the second `farfs gc` from now"), "{dry:?}");
     }
 
     #[test]

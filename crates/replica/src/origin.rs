@@ -73,6 +73,7 @@ impl Origin {
             reserved: Reserved::default(),
             crowded: Default::default(),
         };
+        inner.upkeep.pace.begin(&inner.world.clock);
         purge::purge_removed(&*inner.tables, &*inner.blobs)?;
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
@@ -267,10 +268,9 @@ impl Inner {
         let id = VolumeId(row.id);
         let read = self.tables.read()?;
         let position = Whole::now(&*read, id).position()?;
-        let now = self.world.clock.time();
-        let leases = catalog::leases(&*read, id)?;
+        // Whatever the wall clock says: it may have been set since. A row goes when its lease ends.
         let unknown: BTreeSet<_> =
-            leases.iter().filter(|row| row.may_hold_at(now)).map(|row| row.replica).collect();
+            catalog::leases(&*read, id)?.iter().map(|row| row.replica).collect();
         // No lease of an earlier life is longer than one that begins now.
         let until = self.world.clock.moment() + self.limits.lease;
         let wanted = Wanted::load(&*read, id)?;

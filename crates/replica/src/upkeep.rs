@@ -11,6 +11,7 @@
 
 mod collect;
 mod mark;
+mod pace;
 mod promises;
 mod trash;
 
@@ -24,7 +25,7 @@ use collect::Collector;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 /// After each piece of work in the background so many times its length pass without any.
 const REST: u32 = 4;
@@ -42,6 +43,7 @@ const QUIET_LOOK: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(crate) struct Upkeep {
     pub promises: Promises,
+    pub pace: pace::Pace,
     /// Requests under way.
     pub busy: AtomicUsize,
     /// One cycle at a time.
@@ -136,6 +138,20 @@ impl Origin {
             match self.collect_gently().await {
                 Ok(Some(freed)) => {
                     since_cycle = Duration::ZERO;
+                    if freed.clock_leapt > Duration::ZERO {
+                        let seconds = freed.clock_leapt.as_secs();
+                        warn!(
+                            seconds,
+                            "the clock was set forward, so no old version is pruned yet"
+                        );
+                    }
+                    if freed.clock_behind > 0 {
+                        let volumes = freed.clock_behind;
+                        warn!(
+                            volumes,
+                            "the clock is behind an earlier time, so nothing grows older"
+                        );
+                    }
                     info!(
                         versions_pruned = freed.versions,
                         chunks_into_trash = freed.trashed.chunks,

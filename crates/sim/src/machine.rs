@@ -105,6 +105,8 @@ fn alive(disk: &Disk) -> Alive {
 /// The server.
 pub struct OriginMachine {
     room: Room,
+    /// Its wall clock is its own.
+    pub clock: Clock,
     pub disk: Disk,
     limits: Limits,
     origin: Option<Origin>,
@@ -116,8 +118,14 @@ impl OriginMachine {
     /// A new origin with one empty volume, listening.
     pub fn start(room: &Room, limits: Limits) -> Result<OriginMachine, String> {
         let disk = Disk::new(room.chance.number());
-        let mut machine =
-            OriginMachine { room: room.clone(), disk, limits, origin: None, tidying: None };
+        let mut machine = OriginMachine {
+            room: room.clone(),
+            clock: room.clock.apart(),
+            disk,
+            limits,
+            origin: None,
+            tidying: None,
+        };
         let origin = machine.open()?;
         origin
             .create_volume(VOLUME, crate::reference::UID, crate::reference::GID, Cutter::Gear)
@@ -129,7 +137,8 @@ impl OriginMachine {
     fn open(&self) -> Result<Origin, String> {
         let tables = Arc::new(self.disk.tables("origin"));
         let blobs = Arc::new(self.disk.blobs("chunks"));
-        let origin = Origin::open(tables, blobs, self.room.world(), self.limits.clone())
+        let world = World { clock: self.clock.clone(), ..self.room.world() };
+        let origin = Origin::open(tables, blobs, world, self.limits.clone())
             .map_err(|error| format!("the origin does not open: {error}"))?;
         origin.use_reserve(Arc::new(self.disk.reserve()));
         Ok(origin)

@@ -32,7 +32,7 @@ pub use prune::{Holds, PruneAt, Version, contents_page, needed, prune};
 pub use purge::purge;
 pub use record::{decode, encode};
 pub use snapshots::{SNAPSHOTS_MAX, Snapshot, snapshot_positions, snapshots};
-pub use times::{forget_times, mark_time, position_at};
+pub use times::{forget_times, is_before_last_mark, mark_time, position_at};
 pub use usage::{count_usage, is_counted};
 pub use view::{EntryVersion, NodeVersion, Page, Whole};
 pub use writers::{KNOWN_MAX, Known, Writer};

@@ -1,6 +1,8 @@
 //! Two clocks: one that people read, and one that only goes forward.
 
 use model::Time;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -26,7 +28,14 @@ impl std::ops::Add<Duration> for Moment {
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// None: the wall clock is the machine's.
-    simulated: Option<(Instant, i64)>,
+    simulated: Option<Simulated>,
+}
+
+#[derive(Clone, Debug)]
+struct Simulated {
+    start: Instant,
+    /// What the wall clock showed then. Clones share it.
+    epoch_secs: Arc<AtomicI64>,
 }
 
 impl Clock {
@@ -35,7 +44,24 @@ impl Clock {
     }
 
     pub fn simulated(epoch_secs: i64) -> Clock {
-        Clock { simulated: Some((Instant::now(), epoch_secs)) }
+        let epoch_secs = Arc::new(AtomicI64::new(epoch_secs));
+        Clock { simulated: Some(Simulated { start: Instant::now(), epoch_secs }) }
+    }
+
+    /// The clock of another machine: of a simulated one, the wall clock is set by itself.
+    pub fn apart(&self) -> Clock {
+        let simulated = self.simulated.as_ref().map(|Simulated { start, epoch_secs }| {
+            let epoch_secs = Arc::new(AtomicI64::new(epoch_secs.load(Ordering::Relaxed)));
+            Simulated { start: *start, epoch_secs }
+        });
+        Clock { simulated }
+    }
+
+    /// Sets the wall clock forward, or back. The machine's own is left alone.
+    pub fn shift(&self, secs: i64) {
+        if let Some(Simulated { epoch_secs, .. }) = &self.simulated {
+            epoch_secs.fetch_add(secs, Ordering::Relaxed);
+        }
     }
 
     pub fn moment(&self) -> Moment {
@@ -43,8 +69,9 @@ impl Clock {
     }
 
     pub fn time(&self) -> Time {
-        let since_1970 = match self.simulated {
-            Some((start, epoch_secs)) => {
+        let since_1970 = match &self.simulated {
+            Some(Simulated { start, epoch_secs }) => {
+                let epoch_secs = epoch_secs.load(Ordering::Relaxed);
                 start.elapsed() + Duration::from_secs(epoch_secs.unsigned_abs())
             }
             // A clock set before 1970 shows 1970.
@@ -76,5 +103,16 @@ mod tests {
         assert_eq!(clock.time(), Time { secs: 4_600, nanos: 0 });
         assert_eq!(clock.moment().since(start), Duration::from_secs(3_600));
         assert_eq!(clock.within(Duration::from_secs(1), std::future::pending::<()>()).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_is_set_leaves_the_other_one_and_other_machines_alone() {
+        let clock = Clock::simulated(1_000);
+        let (same, apart, start) = (clock.clone(), clock.apart(), clock.moment());
+        clock.shift(-300);
+        assert_eq!([&clock, &same, &apart].map(|clock| clock.time().secs), [700, 700, 1_000]);
+        apart.shift(50);
+        assert_eq!([&clock, &same, &apart].map(|clock| clock.time().secs), [700, 700, 1_050]);
+        assert_eq!(clock.moment().since(start), Duration::ZERO);
     }
 }

@@ -70,11 +70,8 @@ pub(crate) struct InvitationRow {
     pub expires: Option<Time>,
 }
 
-/// For so long leases go on after what is written of them, while the disk is full: from an evening
-/// to the morning after a weekend.
-const UNWRITTEN_SECS_MAX: u64 = 3 * 24 * 60 * 60;
-
-/// The callbacks of a client may hold until then, and longer if the disk was full.
+/// A client may hold callbacks, for as long as the row is there: the time does not end it, since the
+/// clock may be set. An earlier farfs goes by the time.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub(crate) struct LeaseRow {
@@ -82,13 +79,6 @@ pub(crate) struct LeaseRow {
     pub replica: ReplicaId,
     #[n(1)]
     pub until: Time,
-}
-
-impl LeaseRow {
-    /// Whether the client may hold callbacks then by a lease that began before.
-    pub fn may_hold_at(&self, then: Time) -> bool {
-        later(self.until, UNWRITTEN_SECS_MAX) > then
-    }
 }
 
 pub(crate) fn later(time: Time, secs: u64) -> Time {

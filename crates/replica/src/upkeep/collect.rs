@@ -4,6 +4,7 @@
 //! Never: deletes what is promised.
 
 use super::mark::{Marking, Marks};
+use super::pace::is_too_far;
 use super::promises::{Left, Standing};
 use super::trash::{self, Due, TRASH, TrashRow};
 use crate::catalog::{self, VolumeRow};
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Durability, Read};
 use volume::whole::{
-    Holds, PruneAt, VolumeId, Whole, forget_times, mark_time, position_at, prune,
-    snapshot_positions,
+    Holds, PruneAt, VolumeId, Whole, forget_times, is_before_last_mark, mark_time, position_at,
+    prune, snapshot_positions,
 };
 
 /// Rows in one transaction, and chunks that are looked at in one turn.
@@ -53,6 +54,12 @@ pub struct Freed {
     /// Changes of which the versions that they replaced are not old enough to go, or not known to
     /// be.
     pub young: u64,
+    /// By so much the clock was set forward since the last cycle, so that nothing is known to be old
+    /// in this one. Zero: by nothing that matters.
+    pub clock_leapt: Duration,
+    /// Volumes of which something happened at a time that is still to come by the clock: until then
+    /// nothing grows older.
+    pub clock_behind: u64,
     /// Chunks that came into the trash, those that were needed again, and those that went away.
     pub trashed: Amount,
     pub taken_back: Amount,
@@ -154,12 +161,24 @@ impl Collector {
         if !self.wish.dry_run {
             inner.mark_times()?;
         }
+        let clock = &inner.world.clock;
+        let (leap, now) = (inner.upkeep.pace.leap(clock), clock.time());
         let read = inner.tables.read()?;
         for row in catalog::volumes(&*read)? {
-            let holds = inner.holds(&*read, &row)?;
-            let position = Whole::now(&*read, VolumeId(row.id)).position()?;
+            let volume = VolumeId(row.id);
+            let mut holds = inner.holds(&*read, &row)?;
+            if is_too_far(leap, inner.kept_by_age(&row)) {
+                self.freed.clock_leapt = leap;
+                holds = Holds { floor: Seq::START, contents_floor: Seq::START, ..holds };
+                holds.log_floor = Seq::START;
+            }
+            self.freed.clock_behind += u64::from(is_before_last_mark(&*read, volume, now)?);
+            let position = Whole::now(&*read, volume).position()?;
             self.freed.young += position.0.saturating_sub(holds.contents_floor.0);
-            self.holds.push((VolumeId(row.id), holds));
+            self.holds.push((volume, holds));
+        }
+        if !self.wish.dry_run {
+            inner.upkeep.pace.begin(clock);
         }
         Ok(Stage::Prune { next: 0, at: None })
     }
@@ -375,10 +394,16 @@ impl Inner {
     /// Writes down where every volume stands.
     pub(super) fn mark_times(&self) -> Result<()> {
         let now = self.world.clock.time();
+        let leap = self.upkeep.pace.leap(&self.world.clock);
         let mut write = self.tables.write()?;
         let mut changed = false;
         for row in catalog::volumes(&*write)? {
             let volume = VolumeId(row.id);
+            if is_too_far(leap, self.kept_by_age(&row))
+                || is_before_last_mark(&*write, volume, now)?
+            {
+                continue;
+            }
             changed |= mark_time(&mut *write, volume, now)?;
             let kept = self.versions_kept(&row).max(self.limits.names_kept);
             forget_times(&mut *write, volume, before(now.secs, kept))?;
@@ -410,6 +435,17 @@ impl Inner {
             pins: snapshot_positions(read, volume)?,
             contents: contents_of_conflicts(read, volume)?,
         })
+    }
+
+    /// Whether the clock was set so far ahead since the last cycle that it counts for no mark.
+    pub fn clock_leapt(&self) -> bool {
+        is_too_far(self.upkeep.pace.leap(&self.world.clock), self.limits.versions_kept)
+    }
+
+    /// The time for which something of a volume is kept by its age, the shortest that there is.
+    fn kept_by_age(&self, row: &VolumeRow) -> Duration {
+        let kept = self.versions_kept(row);
+        if kept.is_zero() { self.limits.names_kept } else { kept }
     }
 
     fn secret(&self) -> [u8; 32] {

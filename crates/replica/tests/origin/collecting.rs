@@ -37,6 +37,69 @@ async fn collect(party: &Party, wish: Wish) -> Freed {
     party.origin.collect(wish).await.unwrap()
 }
 
+/// What was stored anew `times` times over the last hours by a clock that goes evenly, a file.
+async fn stored_anew(party: &Party, ada: &mut Device, times: u32) -> (FileId, Stamp) {
+    let (file, make) = ada.making(ROOT, "f", Kind::File);
+    ada.replay(make).await;
+    let mut expects = ada.stamp();
+    for n in 0..times {
+        party.world.clock.sleep(HOUR / 10).await;
+        let store = ada.storing(file, expects, &format!("{n}").repeat(30)).await;
+        ada.replay(store).await;
+        expects = ada.stamp();
+    }
+    collect(party, Wish::default()).await;
+    (file, expects)
+}
+
+const YEARS_SECS: i64 = 800 * 24 * 3600;
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_pruned_for_a_clock_that_was_set_forward_and_back_again() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    stored_anew(&party, &mut ada, 5).await;
+    party.world.clock.shift(YEARS_SECS);
+    let freed = collect(&party, Wish::default()).await;
+    assert_eq!((freed.versions, freed.clock_leapt.as_secs()), (0, YEARS_SECS.unsigned_abs()));
+    party.world.clock.shift(-YEARS_SECS);
+    party.world.clock.sleep(HOUR).await;
+    let freed = collect(&party, Wish::default()).await;
+    assert_eq!((freed.versions, freed.clock_leapt.as_secs(), freed.clock_behind), (0, 0, 0));
+    party.world.clock.sleep(2 * KEPT).await;
+    assert!(collect(&party, Wish::default()).await.versions > 0, "marks are made as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_pruned_for_a_clock_that_was_set_back_and_right_again() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    let (file, expects) = stored_anew(&party, &mut ada, 5).await;
+    party.world.clock.shift(-YEARS_SECS);
+    let store = ada.storing(file, expects, "while it was wrong").await;
+    ada.replay(store).await;
+    let freed = collect(&party, Wish::default()).await;
+    assert_eq!((freed.versions, freed.clock_behind), (0, 1));
+    party.world.clock.shift(YEARS_SECS);
+    for _ in 0..3 {
+        party.world.clock.sleep(HOUR).await;
+        assert_eq!(collect(&party, Wish::default()).await.versions, 0);
+    }
+    party.world.clock.sleep(2 * KEPT).await;
+    assert!(collect(&party, Wish::default()).await.versions > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_set_forward_and_goes_evenly_from_there_counts_from_the_next_cycle_on() {
+    let party = Party::with(limits());
+    let mut ada = party.join("ada").await;
+    stored_anew(&party, &mut ada, 5).await;
+    party.world.clock.shift(YEARS_SECS);
+    assert_eq!(collect(&party, Wish::default()).await.versions, 0);
+    party.world.clock.sleep(HOUR).await;
+    assert!(collect(&party, Wish::default()).await.versions > 0);
+}
+
 /// Nobody was promised anything since.
 async fn promises_end(party: &Party) {
     for _ in 0..3 {

@@ -25,6 +25,24 @@ async fn a_strict_writer_waits_for_those_who_may_hold_callbacks_of_an_earlier_li
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_strict_writer_waits_so_wherever_the_wall_clock_was_set_to_before_the_restart() {
+    const YEAR: i64 = 366 * 24 * 60 * 60;
+    for shift in [-YEAR, -500_000, 0, 500_000, YEAR] {
+        let party = Party::new();
+        let ada = party.join("ada").await;
+        let bob = party.join("bob").await;
+        bob.list(FileId::ROOT).await;
+        party.world.clock.shift(shift);
+        let after = party.killed();
+        let mut ada = after.rejoin(&ada).await;
+        let start = after.world.clock.moment();
+        let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+        ada.strict(make).await;
+        assert_eq!(after.world.clock.moment().since(start).as_secs(), 60, "{shift}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_wait_ends_when_everybody_is_back() {
     let party = Party::new();
     let ada = party.join("ada").await;
@@ -72,8 +90,10 @@ async fn nobody_waits_after_a_restart_for_who_took_leave_or_was_away_for_days() 
     let party = Party::new();
     let ada = party.join("ada").await;
     drop(party.join("bob").await);
-    // What was written down reaches further than the lease, by days.
+    let origin = party.origin.clone();
+    let keeping = tokio::spawn(async move { origin.keep_up().await });
     party.world.clock.sleep(Duration::from_secs(74 * 60 * 60)).await;
+    keeping.abort();
     let eve = party.join("eve").await;
     ada.renew(ada.seen()).await;
     // The last word before the origin dies.
