@@ -422,3 +422,108 @@ fn what_one_writes_while_the_version_before_is_being_stored_is_stored_too() {
     drop(reader);
     is_everywhere(&world, &server, &mount, "file", &bytes);
 }
+
+/// A file as programs that share it see it, and what of it they have open.
+struct Model {
+    bytes: Vec<u8>,
+    open: Vec<(File, bool)>,
+    mapped: Vec<Mapping>,
+}
+
+/// Draws what to do next from noise.
+struct Draw {
+    seed: u64,
+    count: u64,
+}
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.count += 1;
+        let drawn: [u8; 8] = noise(self.seed * 1_000_003 + self.count, 8).try_into().unwrap();
+        (u64::from_le_bytes(drawn) % bound as u64) as usize
+    }
+}
+
+/// No file gets shorter, as what is mapped must be there.
+const KEPT: usize = 8 << 20;
+
+fn do_something(path: &Path, model: &mut Model, draw: &mut Draw) {
+    let Model { bytes, open, mapped } = model;
+    let which = draw.below(10);
+    let chosen = (!open.is_empty()).then(|| draw.below(open.len()));
+    match (which, chosen) {
+        (0 | 1, _) if open.len() < 5 => {
+            let (read, write) = [(true, false), (false, true), (true, true)][draw.below(3)];
+            let file = File::options().read(read).write(write).open(path).unwrap();
+            open.push((file, write));
+        }
+        (2, Some(chosen)) => drop(open.swap_remove(chosen)),
+        (3 | 4, Some(chosen)) if open[chosen].1 => {
+            let offset = draw.below(bytes.len());
+            let with = noise(draw.count, 1 + draw.below(50_000));
+            bytes.resize(bytes.len().max(offset + with.len()), 0);
+            overwrite(bytes, &open[chosen].0, offset, &with);
+        }
+        (5, Some(chosen)) if open[chosen].1 => {
+            let length = KEPT + draw.below(BYTES);
+            open[chosen].0.set_len(length as u64).unwrap();
+            bytes.resize(length, 0);
+        }
+        (6, Some(chosen)) if mapped.len() < 3 => {
+            // Who cannot read or write it cannot map it so.
+            let file = &open[chosen].0;
+            let flags = rustix::fs::fcntl_getfl(file).unwrap();
+            if flags.contains(rustix::fs::OFlags::RDWR) {
+                mapped.push(Mapping::shared(file, KEPT));
+            }
+        }
+        (7, _) if !mapped.is_empty() => {
+            let (offset, with) = (draw.below(KEPT - 3000), noise(draw.count, 3000));
+            let chosen = draw.below(mapped.len());
+            mapped[chosen].write(offset, &with);
+            bytes[offset..offset + with.len()].copy_from_slice(&with);
+        }
+        (8, _) if !mapped.is_empty() => drop(mapped.swap_remove(draw.below(mapped.len()))),
+        (9, _) => {
+            for _ in 0..3 {
+                let file = to_write().open(path).unwrap();
+                let with = noise(draw.count, 500);
+                overwrite(bytes, &file, draw.below(KEPT), &with);
+                drop(file);
+                std::thread::sleep(Duration::from_millis(draw.below(6) as u64));
+            }
+        }
+        _ => {}
+    }
+    assert_eq!(fs::metadata(path).unwrap().len(), bytes.len() as u64);
+}
+
+/// A failing seed is in the message.
+#[test]
+fn whatever_programs_do_with_it_all_of_them_see_it_and_it_is_stored() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let other = world.mount(&server, "elsewhere", "connected");
+    for seed in [1, 2, u64::from(std::process::id())] {
+        let name = format!("file {seed}");
+        let bytes = made(&mount, &name);
+        let path = mount.path(&name);
+        drop(open_unseen(&mount, &path, &both()));
+        let mut model = Model { bytes, open: Vec::new(), mapped: Vec::new() };
+        let mut draw = Draw { seed, count: 0 };
+        for step in 0..120 {
+            do_something(&path, &mut model, &mut draw);
+            if step % 40 == 39 {
+                model.open.clear();
+                assert!(fs::read(&path).unwrap() == model.bytes, "seed {seed}, step {step}");
+            }
+        }
+        model.mapped.clear();
+        mount.wait();
+        assert!(fs::read(&path).unwrap() == model.bytes, "seed {seed}");
+        let there = || fs::read(other.path(&name)).unwrap() == model.bytes;
+        eventually(SOON, &format!("seed {seed}: it is elsewhere"), there);
+    }
+}
