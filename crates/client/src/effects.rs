@@ -1,5 +1,6 @@
 //! What an update does to the tree as it is known here, before the origin has said so.
-//! Holds: what the origin would refuse is refused before anything is logged; a store never is.
+//! Holds: what the origin would refuse is refused before anything is logged; a store never is; a name
+//! that something pending took away does not show because the rest of that is not known here.
 //! From: DESIGN, "The client".
 
 use model::{Change, Effects, FileId, Name, Node, Problem, Update, View, judge};
@@ -33,6 +34,53 @@ pub(crate) fn effects_here(
             judge(&Update { change, ..update.clone() }, tree)
         }
         (_, outcome) => Ok(outcome),
+    }
+}
+
+/// Of a pending update whose effects rest on what is not known here: what it says of names itself. A
+/// program must not go by a name that it has taken away. What it says is not done where something
+/// that is known stands in its way.
+pub(crate) fn names_alone(update: &Update, tree: &Tree<'_>) -> Result<Effects, Missing> {
+    let mut effects = Effects::default();
+    match &update.change {
+        Change::Unlink { parent, name, file, .. } => {
+            if may_name(tree, *parent, name, Some(*file))? {
+                effects.entries.insert((*parent, name.clone()), None);
+            }
+        }
+        Change::Rename { from, from_name, to, to_name, file, over, exchange, whiteout, .. } => {
+            if *over != Some(*file)
+                && may_name(tree, *from, from_name, Some(*file))?
+                && may_name(tree, *to, to_name, *over)?
+            {
+                let whiteout = whiteout.as_ref().map(|whiteout| whiteout.file);
+                let left = if *exchange { *over } else { whiteout };
+                effects.entries.insert((*from, from_name.clone()), left);
+                effects.entries.insert((*to, to_name.clone()), Some(*file));
+            }
+        }
+        // These take no name away, and count names of a file that are not all known.
+        Change::Make { .. }
+        | Change::Link { .. }
+        | Change::Store { .. }
+        | Change::SetAttributes { .. }
+        | Change::SetXattr { .. }
+        | Change::RemoveXattr { .. } => {}
+    }
+    Ok(effects)
+}
+
+/// Whether a name is what an update expects, as far as it is known here.
+fn may_name(
+    tree: &Tree<'_>,
+    directory: FileId,
+    name: &Name,
+    expects: Option<FileId>,
+) -> Result<bool, Missing> {
+    match tree.entry(directory, name) {
+        Ok(now) => Ok(now == expects),
+        Err(missing) if missing.file().is_some() => Ok(true),
+        Err(missing) => Err(missing),
     }
 }
 

@@ -7,11 +7,13 @@
 
 mod hidden;
 mod resting;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use hidden::Hidden;
 
 use crate::client::{Client, Core, error_of, stop};
-use crate::effects::effects_here;
+use crate::effects::{effects_here, names_alone};
 use crate::known::{Going, Remover};
 use crate::meta::Taken;
 use crate::types::{Error, Need, Stop};
@@ -238,7 +240,7 @@ impl Core {
 }
 
 /// Shows every pending update that is not part of what the replica above said. Gives back what
-/// those lack that cannot be shown.
+/// those lack that cannot be shown; of them the names show that they took away, and where to.
 fn show_pending(
     write: &mut dyn Write,
     log: &UpdateLog,
@@ -269,7 +271,7 @@ fn show_pending(
             Ok(Err(_)) => return Ok(()),
             Err(missing) => {
                 hidden.insert(need_of(missing)?);
-                return Ok(());
+                names_alone(update, &Tree::new(&*write as &dyn Read, 0)).map_err(failed)?
             }
         };
         partial::apply_local(write, update.stamp.number, &effects, epoch).map_err(failed)

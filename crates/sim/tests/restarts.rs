@@ -1,14 +1,14 @@
 //! A client that is killed again before its tables are on the disk.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{Caller, Handle, Making, OpenFlags, WantedMode, complete};
+use client::{Caller, Handle, Making, OpenFlags, RenameFlag, WantedMode, complete};
 use model::{FileId, Kind, Name};
 use protocol::Mode;
 use replica::Limits;
 use sim::check as settling;
 use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
-use sim::operation::{Operation, Outcome, Path};
+use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::future::Future;
 use std::time::Duration;
@@ -19,6 +19,9 @@ enum Look {
     List,
     Name,
 }
+
+/// A client that runs has made a checkpoint within this.
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(10);
 
 fn simulated<T>(seed: u64, play: impl AsyncFnOnce(&Room) -> T) -> T {
     sim::run::paused(async {
@@ -119,6 +122,53 @@ fn what_was_done_without_a_link_is_seen_after_a_kill_without_a_link() {
             let client = bob.launch().unwrap();
             assert!(shows(&client, Look::Name, "theirs/mine").await, "seed {seed}");
             assert!(!client.status().link.connected);
+        });
+    }
+}
+
+/// What was learnt of a directory just before a kill is lost with it, and what is pending there rests
+/// on that. A name that it took away does not show all the same.
+#[test]
+fn a_name_that_was_moved_away_shows_no_more_after_two_kills_and_without_a_link() {
+    for seed in 1..20 {
+        simulated(seed, async |room| {
+            let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+            let machine = |number, mode| {
+                let mode = WantedMode::Fixed(mode);
+                ClientMachine::invited(room, &origin, number, Conditions::NEAR, mode)
+            };
+            let mut bob = machine(1, Mode::FetchOnly);
+            let client = bob.start().await.unwrap();
+            room.clock.sleep(CHECKPOINT_WITHIN).await;
+            let mut ada = machine(0, Mode::Partial);
+            let adas = ada.start().await.unwrap();
+            make(&adas, "theirs").await;
+            make(&adas, "theirs/old").await;
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+            let rename = Operation::Rename {
+                from: Path::new("theirs/old"),
+                to: Path::new("theirs/new"),
+                flag: RenameFlag::Replace,
+            };
+            let renamed = Programs::default().perform(&client, &rename).await;
+            assert_eq!(renamed, Outcome::Done, "seed {seed}");
+            bob.stop(End::Killed, Duration::ZERO);
+            // What changed since is told, and the rest of the directory is not.
+            let client = bob.launch().unwrap();
+            attached(room, &client).await;
+            assert!(shows(&client, Look::Name, "theirs/new").await, "seed {seed}");
+            bob.stop(End::Killed, Duration::ZERO);
+            bob.mode = WantedMode::Fixed(Mode::Disconnected);
+            let client = bob.launch().unwrap();
+            let stat = Operation::Stat { path: Path::new("theirs/old") };
+            let old = Programs::default().perform(&client, &stat).await;
+            assert_eq!(old, Outcome::Failed(Fault::NoEntry), "seed {seed}");
+            assert!(shows(&client, Look::Name, "theirs/new").await, "seed {seed}");
+            bob.mode = WantedMode::Fixed(Mode::Partial);
+            client.set_mode(bob.mode);
+            settling::settled(room, &[ada, bob], true).await.unwrap();
+            let conflicts = origin.origin().unwrap().conflicts(sim::machine::VOLUME, 10).unwrap();
+            assert!(conflicts.is_empty(), "seed {seed}: {conflicts:?}");
         });
     }
 }
