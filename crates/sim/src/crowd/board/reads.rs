@@ -111,7 +111,9 @@ impl State {
         {
             return Err(format!("after {} had taken its place", self.words(*later)));
         }
-        let before = seen.map(|seen| &seen.before).filter(|_| reader.validated);
+        // Who makes do with less may have learnt of it again after the crash, and have it held back.
+        let counts = reader.validated && reader.strict;
+        let before = seen.map(|seen| &seen.before).filter(|_| counts);
         let own = self.saves.iter().filter(of_reader).filter(|save| save.closed.is_some());
         let known = now.iter().copied().filter(|contents| !is_undone(contents));
         let known = known.chain(before.into_iter().flatten().copied().filter(|c| !is_undone(c)));
