@@ -260,9 +260,10 @@ impl<K: Container> Files<K> {
         self.get(*file, out.generation)
     }
 
-    /// The kernel is about to get a container to write to.
-    pub(super) fn begin_unseen(&mut self, file: FileId, generation: u32, now: Time) {
-        let Some(open) = self.open.get_mut(&(file, generation)) else { return };
+    /// The kernel is about to get a container to write to. One that was not clean has been written
+    /// to by way of the daemon, and is to be stored whatever the kernel does.
+    fn begin_unseen(&mut self, place: Place, is_clean: bool, now: Time) {
+        let Some(open) = self.open.get_mut(&place) else { return };
         if open.unseen.is_some() {
             return;
         }
@@ -270,7 +271,9 @@ impl<K: Container> Files<K> {
         // is not kept up.
         (open.mtime, open.changed) = (None, None);
         (open.since, open.front, open.images) = (None, None, None);
-        open.unseen = Some(Unseen::new(open.container.changed_at().unwrap_or(None), now));
+        let mut unseen = Unseen::new(open.container.changed_at().unwrap_or(None), now);
+        unseen.lent_as_of = unseen.lent_as_of.filter(|_| is_clean);
+        open.unseen = Some(unseen);
     }
 }
 
@@ -314,12 +317,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // The version before may be being cut just now. From here on, as this handle counts, none is.
         let _still = grip.still.read().unwrap_or_else(PoisonError::into_inner);
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_dirty(&grip) {
+        let is_clean = !self.is_dirty(&grip);
+        if is_clean {
             let size = grip.container.length().map_err(failed)?;
             self.begin_first_change(&grip, uid, Extent::Stretch(0, size))?;
         }
         let now = self.inner.world.clock.time();
-        self.files().begin_unseen(grip.file, grip.generation, now);
+        self.files().begin_unseen((grip.file, grip.generation), is_clean, now);
         Ok(())
     }
 
