@@ -105,7 +105,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !self.locks().knows(file) {
             return Ok(());
         }
-        self.companions(file).into_iter().try_for_each(|file| self.go_on_with_current(file))
+        self.companions(file).into_iter().try_for_each(|file| self.go_on_with_current(file, None))
     }
 
     /// The database, and the log of it, whose processes share memory by this file.
@@ -331,7 +331,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
         if !states.is_empty() {
             self.take_shown(&states)?;
-            self.go_on_with_current(file)?;
+            self.go_on_with_current(file, wish.map(|wish| wish.call.handle))?;
         }
         if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
             self.go_on_with_companions(file)?;

@@ -308,6 +308,7 @@ mod tests {
         let (device, end) = device();
         let attr = FileAttr {
             ino: INodeNo(7),
+            number: INodeNo(7),
             size: 0,
             blocks: 0,
             atime: (0, 0),

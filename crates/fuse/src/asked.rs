@@ -15,6 +15,8 @@ const LOCK_FLOCK: u32 = 1;
 pub struct Request {
     pub(crate) unique: u64,
     pub(crate) ino: INodeNo,
+    /// What the kernel calls it, if that is another number.
+    number: INodeNo,
     uid: u32,
     gid: u32,
     pid: u32,
@@ -32,6 +34,16 @@ impl Request {
     /// Of all requests that are under way, this one's number.
     pub fn unique(&self) -> u64 {
         self.unique
+    }
+
+    /// By which number the kernel knows the file.
+    pub fn number(&self) -> INodeNo {
+        self.number
+    }
+
+    /// The same request, of the file that bears the number.
+    pub(crate) fn about(&self, file: INodeNo) -> Request {
+        Request { ino: file, ..*self }
     }
 
     /// The thread that waits for the answer; 0 if there is none.
@@ -222,7 +234,7 @@ fn head(left: &mut Left<'_>) -> Option<(Request, u32)> {
     let (unique, ino) = (left.u64()?, INodeNo(left.u64()?));
     let (uid, gid, pid) = (left.u32()?, left.u32()?, left.u32()?);
     left.skip(4)?;
-    Some((Request { unique, ino, uid, gid, pid }, opcode))
+    Some((Request { unique, ino, number: ino, uid, gid, pid }, opcode))
 }
 
 /// None: the request is shorter than it should be.

@@ -94,7 +94,7 @@ impl Laid {
     pub fn entry(self, keep: Duration, attr: &FileAttr) -> Self {
         let (secs, nanos) = kept(keep);
         // File numbers are never used again, so that there is one generation.
-        let head = self.u64(attr.ino.0).u64(0).u64(secs).u64(secs).u32(nanos).u32(nanos);
+        let head = self.u64(attr.number.0).u64(0).u64(secs).u64(secs).u32(nanos).u32(nanos);
         head.attributes(attr)
     }
 
@@ -135,6 +135,7 @@ mod tests {
 
     const ATTR: FileAttr = FileAttr {
         ino: INodeNo(77),
+        number: INodeNo(77),
         size: 5,
         blocks: 1,
         atime: (-2, 1),

@@ -15,9 +15,13 @@ use std::sync::Arc;
 /// A file system. Calls come from several threads at once, and need not answer before they return.
 #[allow(clippy::too_many_arguments, reason = "as many as the kernel gives")]
 pub trait Filesystem: Send + Sync + 'static {
+    /// The file that the kernel knows by a number, as all calls but `forget` name it.
+    fn file_of(&self, number: INodeNo) -> INodeNo {
+        number
+    }
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry);
-    /// The kernel has a file so many times less.
-    fn forget(&self, ino: INodeNo, times: u64);
+    /// The kernel has the file of this number so many times less.
+    fn forget(&self, number: INodeNo, times: u64);
     /// Whoever waits for the request of this number was sent a signal, the first since it waits. The
     /// request may have been answered by now, or come to be looked at only later.
     fn interrupt(&self, unique: u64);
@@ -186,13 +190,14 @@ pub(crate) fn dispatch<F: Filesystem>(
     request: &Request,
     asked: Asked<'_>,
 ) {
+    let request = &request.about(fs.file_of(request.ino));
     let ino = request.ino;
     // These two nobody answers.
     if let Asked::Interrupt(unique) = asked {
         return fs.interrupt(unique);
     }
     if let Asked::Forget(files) = asked {
-        return files.into_iter().for_each(|(ino, times)| fs.forget(ino, times));
+        return files.into_iter().for_each(|(number, times)| fs.forget(number, times));
     }
     let reply = Reply::to(device, request.unique);
     match asked {
@@ -218,7 +223,8 @@ pub(crate) fn dispatch<F: Filesystem>(
             let offset = offset.cast_signed();
             fs.lseek(request, ino, handle, offset, whence, ReplyLseek(reply));
         }
-        Asked::Copy { from, to, length } => {
+        Asked::Copy { from, to: (to, handle, offset), length } => {
+            let to = (fs.file_of(to), handle, offset);
             fs.copy_file_range(request, from, to, length, ReplyWrite(reply));
         }
         Asked::GetLock(lock) => fs.getlk(request, ino, lock, ReplyLock(reply)),
@@ -245,7 +251,9 @@ fn about_names<F: Filesystem>(fs: &F, request: &Request, asked: Asked<'_>, reply
         Asked::Rename { name, to, to_name, flags } => {
             fs.rename(request, ino, name, to, to_name, flags, ReplyEmpty(reply));
         }
-        Asked::Link { file, name } => fs.link(request, file, ino, name, ReplyEntry(reply)),
+        Asked::Link { file, name } => {
+            fs.link(request, fs.file_of(file), ino, name, ReplyEntry(reply));
+        }
         Asked::Create(Creating { name, flags, mode, umask }) => {
             fs.create(request, ino, name, mode, umask, flags, ReplyCreate(reply));
         }

@@ -120,6 +120,8 @@ pub type Moment = (i64, u32);
 pub struct FileAttr {
     /// 0 in the answer to a lookup: there is nothing of that name.
     pub ino: INodeNo,
+    /// By which the kernel is to know it: programs never see this one.
+    pub number: INodeNo,
     pub size: u64,
     /// Of 512 bytes.
     pub blocks: u64,

@@ -17,6 +17,7 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
     let size = node.size();
     FileAttr {
         ino: INodeNo(found.file.0),
+        number: INodeNo(found.file.0),
         size,
         // Without the holes: by this, programs see that a file has some.
         blocks: node.contents.data().min(size).div_ceil(BLOCK_BYTES),
@@ -38,6 +39,7 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
 pub(crate) fn nothing() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
+        number: INodeNo(0),
         size: 0,
         blocks: 0,
         atime: (0, 0),

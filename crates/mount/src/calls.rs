@@ -5,8 +5,8 @@ use crate::privileges::{
     drop_privileges, inherited, masked, without_privileges, without_setgid, writing_takes,
 };
 use client::{
-    Allocate, Caller, Client, Done, Found, Handle, Making, OpenFlags, Opened, RenameFlag, Setting,
-    Step, XattrFlag,
+    Allocate, Caller, Client, Done, Found, Handle, Inode, Making, OpenFlags, Opened, RenameFlag,
+    Setting, Step, XattrFlag,
 };
 use fuse::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
@@ -147,13 +147,13 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     caller: Caller,
     file: FileId,
-    flags: OpenFlags,
+    (flags, inode): (OpenFlags, Inode),
 ) -> Step<Done<Held<U, C>>> {
     let dropped = match flags.truncate && writing_takes(caller) {
         true => drop_privileges(client, file, None)?,
         false => None,
     };
-    let Done { value, wait } = client.open_file(caller, file, flags)?;
+    let Done { value, wait } = client.open_as(caller, file, flags, inode)?;
     Ok(Done { value: Held::new(client, value), wait: wait.or(dropped) })
 }
 

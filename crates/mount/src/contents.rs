@@ -6,7 +6,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::writing_takes;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
-use client::{Client, Handle, Opened, Owner};
+use client::{Client, Error, Handle, Inode, Opened, Owner, Stop};
 use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -72,10 +72,21 @@ pub(crate) fn open<U: Upstream, C: Containers>(
 ) {
     let counts = driver.notes_reads() && flags.0 & libc::O_NOATIME == 0;
     let (caller, flags) = (caller(request), flags_asked(flags.0));
-    let client = driver.client().clone();
+    let (client, numbers) = (driver.client().clone(), driver.numbers().clone());
+    let number = request.number();
     driver.serve(
         Call::of("open", request, ino),
-        move |client| calls::open(client, caller, file(ino), flags),
+        move |client| {
+            let file = file(ino);
+            let inode = Inode { number: number.0, is_current: numbers.is_current(number, file) };
+            let opened = calls::open(client, caller, file, (flags, inode));
+            if let Err(Stop::Error(Error::LentOut)) = &opened {
+                // The kernel looks the path up once more, and finds it by a number that is free.
+                numbers.renew(number, file);
+                client.forget_attributes(file);
+            }
+            opened
+        },
         move |outcome| match outcome.map(Held::hand_over) {
             Ok(opened) => {
                 if counts {

@@ -6,7 +6,8 @@ use crate::attributes::{bare, bare_directory, shown};
 use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
 use crate::listings::Part;
-use crate::replies::file;
+use crate::numbers::Numbers;
+use crate::replies::{file, kept};
 use client::{Client, DirectoryEntry, Listed, Step};
 use fuse::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use model::{FileId, Name};
@@ -145,6 +146,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
     reply: ReplyDirectoryPlus,
 ) {
     let (counts, listings) = (counts(driver, position), driver.listings().clone());
+    let numbers = driver.numbers().clone();
     driver.serve_kept(
         Call::of("readdirplus", request, ino),
         move |client| {
@@ -161,7 +163,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
         move |outcome| match outcome {
             Ok(((rows, begins_in), keep)) => {
                 listings.note(Part { directory: file(ino), begins_in, rows: rows.len() }, keep);
-                answer_plus(rows, keep, reply);
+                answer_plus(rows, (keep, &numbers), reply);
             }
             Err(errno) => reply.error(errno),
         },
@@ -181,12 +183,17 @@ fn answer(rows: &[Row], mut reply: ReplyDirectory) {
 /// As many rows as fit, with attributes, which the kernel may keep for so long.
 fn answer_plus<U: Upstream, C: Containers>(
     rows: Vec<Plus<U, C>>,
-    keep: Duration,
+    (keep, numbers): (Duration, &Numbers),
     mut reply: ReplyDirectoryPlus,
 ) {
     for (row, seen) in rows {
-        let shown = (&row.attributes, seen.is_some());
-        if reply.add(shown, row.position, row.name(), keep) {
+        let is_told = seen.is_some();
+        let attributes = if is_told { numbers.found(row.attributes) } else { row.attributes };
+        let keep = kept(numbers, FileId(attributes.ino.0), keep);
+        if reply.add((&attributes, is_told), row.position, row.name(), keep) {
+            if is_told {
+                numbers.forgotten(attributes.number, 1);
+            }
             break;
         }
         seen.map(Seen::hand_over);

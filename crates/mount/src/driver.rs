@@ -5,6 +5,7 @@
 use crate::errno::{self, Named};
 use crate::kernel::{Told, Waits};
 use crate::listings::Listings;
+use crate::numbers::Numbers;
 use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
@@ -24,6 +25,7 @@ pub(crate) struct Driver<U, C: Containers> {
     told: Told,
     waits: Waits,
     listings: Listings,
+    numbers: Numbers,
     /// Reading moves times of access.
     notes_reads: bool,
 }
@@ -37,6 +39,7 @@ impl<U, C: Containers> Clone for Driver<U, C> {
             told: self.told.clone(),
             waits: self.waits.clone(),
             listings: self.listings.clone(),
+            numbers: self.numbers.clone(),
             notes_reads: self.notes_reads,
         }
     }
@@ -91,8 +94,8 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         waits: Waits,
     ) -> Self {
         let watch = Arc::new(watch);
-        let listings = Listings::default();
-        Driver { client, runtime, watch, told, waits, listings, notes_reads: false }
+        let (listings, numbers) = (Listings::default(), Numbers::default());
+        Driver { client, runtime, watch, told, waits, listings, numbers, notes_reads: false }
     }
 
     /// Whether reading moves times of access from now on.
@@ -114,6 +117,11 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     /// What the kernel has listed.
     pub(crate) fn listings(&self) -> &Listings {
         &self.listings
+    }
+
+    /// By which the kernel knows files.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {

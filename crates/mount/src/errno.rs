@@ -60,7 +60,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::Locked | Error::Changing => Errno::EAGAIN,
         Error::Deadlock => Errno::EDEADLK,
         Error::TooManyLocks => Errno::ENOLCK,
-        Error::LentOut => Errno::ETXTBSY,
+        Error::LentOut => Errno::ESTALE,
         Error::OlderLentOut => Errno::EBUSY,
         Error::LockLost | Error::Failed(_) => Errno::EIO,
     }

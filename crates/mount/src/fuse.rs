@@ -1,7 +1,7 @@
 //! The kernel's requests, each turned into a call of the client's and its outcome into a reply.
 //! Never: waits; that is the driver's.
 
-use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked, shown};
+use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked};
 use crate::calls::{self, LookedUp, making};
 use crate::contents::{self, OFFSET_MAX, OpenFile};
 use crate::driver::{Call, Driver, at_once};
@@ -11,9 +11,10 @@ use crate::replies::{
 use crate::{directory, errno, locks, tmpfile, xattrs};
 use client::{Handle, Making};
 use fuse::{
-    FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttributes, WriteFlags,
+    Errno, FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttributes,
+    WriteFlags,
 };
 use model::Kind;
 use protocol::Upstream;
@@ -46,17 +47,22 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
 }
 
 impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
+    fn file_of(&self, number: INodeNo) -> INodeNo {
+        INodeNo(self.driver.numbers().file(number).0)
+    }
+
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = match name.as_bytes() {
             b"." => LookedUp::Itself,
             b".." => LookedUp::Parent,
             _ => LookedUp::Entry(name_or_error!(name, reply)),
         };
+        let numbers = self.driver.numbers().clone();
         self.driver.serve_kept(
             Call::within("lookup", request, parent),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
-                Ok((Some(seen), keep)) => reply.entry(&keep, &shown(&seen.hand_over())),
+                Ok((Some(seen), keep)) => answer_entry(reply, &numbers, Ok((seen, keep))),
                 // The kernel remembers that there is nothing, too.
                 Ok((None, keep)) => reply.entry(&keep, &nothing()),
                 Err(errno) => reply.error(errno),
@@ -64,8 +70,9 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         );
     }
 
-    fn forget(&self, ino: INodeNo, times: u64) {
-        self.driver.client().forgotten(file(ino), times);
+    fn forget(&self, number: INodeNo, times: u64) {
+        let file = self.driver.numbers().forgotten(number, times);
+        self.driver.client().forgotten(file, times);
     }
 
     fn interrupt(&self, unique: u64) {
@@ -73,10 +80,11 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
+        let numbers = self.driver.numbers().clone();
         self.driver.serve_kept(
             Call::of("getattr", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
-            move |outcome| answer_attributes(reply, outcome),
+            move |outcome| answer_attributes(reply, &numbers, outcome),
         );
     }
 
@@ -84,12 +92,18 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         if set.size.is_some_and(|size| size > OFFSET_MAX) {
             return reply.error(errno::FILE_TOO_LARGE);
         }
+        let numbers = self.driver.numbers().clone();
+        let by_path = set.size.is_some() && set.handle.is_none();
+        if by_path && !numbers.is_current(request.number(), file(ino)) {
+            // Who asks by the path finds the current one.
+            return reply.error(Errno::ESTALE);
+        }
         let (caller, handle) = (caller(request), set.handle.map(|handle| Handle(handle.0)));
         let setting = setting_asked(&set);
         self.driver.serve_kept(
             Call::of("setattr", request, ino),
             move |client| calls::set_attributes(client, caller, file(ino), handle, &setting),
-            move |outcome| answer_attributes(reply, outcome),
+            move |outcome| answer_attributes(reply, &numbers, outcome),
         );
     }
 
@@ -194,11 +208,11 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         reply: ReplyEntry,
     ) {
         let name = name_or_error!(name, reply);
-        let caller = caller(request);
+        let (caller, numbers) = (caller(request), self.driver.numbers().clone());
         self.driver.serve_kept(
             Call::within("link", request, parent),
             move |client| calls::link(client, caller, file(ino), file(parent), &name),
-            move |outcome| answer_entry(reply, outcome),
+            move |outcome| answer_entry(reply, &numbers, outcome),
         );
     }
 

@@ -8,6 +8,7 @@
 //! Never: runs on a thread that answers requests.
 
 use crate::lending::Lending;
+use crate::numbers::Numbers;
 use client::{Kernel, Lent};
 use fuse::{INodeNo, Notifier};
 use model::{FileId, Name};
@@ -147,12 +148,12 @@ struct Shared {
 
 impl Forgetter {
     pub(crate) fn start(
-        notifier: Notifier,
+        teller: Teller,
         told: Told,
         waits: Waits,
         lending: Lending,
     ) -> io::Result<Forgetter> {
-        Ok(Forgetter { lending, ..Forgetter::carried_out_by(notifier, told, waits)? })
+        Ok(Forgetter { lending, ..Forgetter::carried_out_by(teller, told, waits)? })
     }
 
     fn carried_out_by(carrier: impl Carry, told: Told, waits: Waits) -> io::Result<Forgetter> {
@@ -297,15 +298,35 @@ impl Kernel for Forgetter {
     }
 }
 
-impl Carry for Notifier {
+/// Tells the kernel, by each number by which it may know a file.
+pub(crate) struct Teller {
+    notifier: Notifier,
+    numbers: Numbers,
+}
+
+impl Teller {
+    pub(crate) fn new(notifier: Notifier, numbers: Numbers) -> Teller {
+        Teller { notifier, numbers }
+    }
+
+    fn forget_file(&self, file: FileId, contents: bool) -> io::Result<()> {
+        let numbers = self.numbers.all(file).into_iter();
+        let outcomes = numbers.map(|number| self.notifier.forget_inode(number, contents));
+        // What one of them holds up is no reason to leave out the others.
+        outcomes.fold(Ok(()), Result::and)
+    }
+}
+
+impl Carry for Teller {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
-            Forget::Attributes(file) => self.forget_inode(INodeNo(file.0), false),
-            Forget::Contents(file) => self.forget_inode(INodeNo(file.0), true),
+            Forget::Attributes(file) => self.forget_file(*file, false),
+            Forget::Contents(file) => self.forget_file(*file, true),
             Forget::Entry(directory, name) => {
                 // The listing first: the kernel forgets it with a name only if it knows the name.
-                self.forget_inode(INodeNo(directory.0), true)?;
-                self.expire_entry(INodeNo(directory.0), OsStr::from_bytes(name.as_bytes()))
+                self.notifier.forget_inode(INodeNo(directory.0), true)?;
+                let name = OsStr::from_bytes(name.as_bytes());
+                self.notifier.expire_entry(INodeNo(directory.0), name)
             }
         }
     }

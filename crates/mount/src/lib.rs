@@ -22,6 +22,7 @@ mod lending;
 mod listings;
 mod locks;
 mod mounted;
+mod numbers;
 mod options;
 mod privileges;
 mod readahead;

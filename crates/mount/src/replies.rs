@@ -2,6 +2,7 @@
 
 use crate::attributes::shown;
 use crate::calls::Seen;
+use crate::numbers::Numbers;
 use client::{Caller, Found};
 use fuse::{Errno, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request};
 use model::{FileId, NAME_BYTES_MAX};
@@ -22,17 +23,31 @@ pub(crate) fn file(ino: INodeNo) -> FileId {
 
 pub(crate) fn answer_entry<U: Upstream, C: Containers>(
     reply: ReplyEntry,
+    numbers: &Numbers,
     outcome: Result<(Seen<U, C>, Duration), Errno>,
 ) {
     match outcome {
-        Ok((seen, keep)) => reply.entry(&keep, &shown(&seen.hand_over())),
+        Ok((seen, keep)) => {
+            let found = seen.hand_over();
+            reply.entry(&kept(numbers, found.file, keep), &numbers.found(shown(&found)));
+        }
         Err(errno) => reply.error(errno),
     }
 }
 
-pub(crate) fn answer_attributes(reply: ReplyAttr, outcome: Result<(Found, Duration), Errno>) {
+/// How long the kernel may keep what it is told of a file that it has by several numbers: what is
+/// changed by the one it does not know of the other.
+pub(crate) fn kept(numbers: &Numbers, file: FileId, keep: Duration) -> Duration {
+    if numbers.has_several(file) { Duration::ZERO } else { keep }
+}
+
+pub(crate) fn answer_attributes(
+    reply: ReplyAttr,
+    numbers: &Numbers,
+    outcome: Result<(Found, Duration), Errno>,
+) {
     match outcome {
-        Ok((found, keep)) => reply.attr(&keep, &shown(&found)),
+        Ok((found, keep)) => reply.attr(&kept(numbers, found.file, keep), &shown(&found)),
         Err(errno) => reply.error(errno),
     }
 }

@@ -1,19 +1,20 @@
 //! Containers that the kernel is lent, to read, map and write them itself: passthrough.
-//! Holds: of a file one container is lent at a time, and while it is, whatever is opened of the file
-//! goes with it or is refused; nothing of it leaves the cache; what was lent to readers alone is
-//! changed by the daemon alone.
-//! From: the kernel's `fs/fuse/iomode.c`, by which each file has one mode at a time.
+//! Holds: of a file one container is lent at a time, by one inode of the kernel's, and while it is,
+//! whatever is opened by that inode goes with it; what cannot is opened by another one; nothing of
+//! it leaves the cache; what was lent to readers alone is changed by the daemon alone.
+//! From: the kernel's `fs/fuse/iomode.c`, by which each inode has one mode at a time.
 //!
 //! ```text
-//!            ,--opened for reading, and nobody may write it--> lent to readers --.
-//!   nothing -                                                                     last close--> nothing
-//!            '--opened to write, by who may (unseen.rs)-----> lent to all -------'
+//!            ,--opened for reading--------------------> lent to readers --.
+//!   nothing -                                                              last close--> nothing
+//!            '--opened to write, by who may (unseen.rs)--> lent to all ---'
 //! ```
 
-use super::Files;
 use super::unseen::takes_unseen;
+use super::{Files, OpenFile};
 use crate::client::Client;
-use crate::types::{Handle, Lent, OpenFlags};
+use crate::mode;
+use crate::types::{Handle, Inode, Lent, OpenFlags};
 use model::{FileId, Node, Stamp};
 use protocol::Upstream;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use store::{Container, Containers};
 
 /// Of a smaller file the kernel's own cache is quicker: to lend it takes two calls more.
 const LENT_BYTES_MIN: u64 = 1 << 20;
+/// Of what somebody may write to: while it is lent, who comes to write costs more.
+const READ_BYTES_MIN: u64 = 16 << 20;
 /// Containers that are lent at once, each of which the kernel keeps open.
 const LENT_MAX: usize = 1024;
 /// The bits by which somebody but root may write to a file.
@@ -29,6 +32,8 @@ const MAY_WRITE: u16 = 0o222;
 /// A container that is lent, and through how many handles.
 pub(super) struct LentOut<K> {
     pub(super) generation: u32,
+    /// By which of the kernel's inodes.
+    inode: u64,
     container: K,
     lent: Arc<dyn Lent>,
     handles: u32,
@@ -38,18 +43,28 @@ pub(super) struct LentOut<K> {
     to_all: bool,
 }
 
+/// What may be lent, for all that the file itself does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lends {
+    /// To who opens it to write: what he writes is not seen.
+    pub(super) to_writers: bool,
+    /// To who reads it, though others may come who write.
+    pub(super) to_readers: bool,
+}
+
 /// What decides on how a file is read that the kernel opens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     flags: OpenFlags,
-    /// The kernel reads the very container already.
+    /// The kernel reads the very container already, by the same inode.
     is_lent: bool,
     /// And writes to it.
     is_lent_to_all: bool,
-    /// Whoever opens it to write may have it lent, for all that the file itself does not tell.
-    may_write_unseen: bool,
-    /// And by what it tells.
+    lends: Lends,
+    /// By what the file itself tells, whoever opens it to write may have it lent.
     is_plain: bool,
+    /// And who reads it, if it is large enough: nobody is known to share it by `fsync` or locks.
+    is_unshared: bool,
     /// Through some handle of the file the kernel fills its cache, or may have to go around it.
     is_cached: bool,
     /// Nobody has written to it, all of it is here, and nobody has it open for writing.
@@ -68,29 +83,28 @@ pub(super) enum Way {
     Lent,
     /// What is read and written by the daemon, beside those who read the container.
     Beside,
-    /// A shared mapping of it could be written to, and nobody here would know.
-    Refused,
+    /// By another inode: a mapping of this one could be written to, and nobody here would know.
+    Another,
 }
 
 pub(super) fn way(asked: &Asked) -> Way {
     let OpenFlags { read, write, truncate, .. } = asked.flags;
     if asked.is_lent_to_all {
         // Who only writes cannot map it, and the daemon can see what he writes.
-        let is_seen = write && !read && !asked.may_write_unseen;
+        let is_seen = write && !read && !asked.lends.to_writers;
         return if is_seen { Way::Beside } else { Way::Lent };
     }
     if asked.is_lent {
-        return match (read, write) {
-            (true, true) => Way::Refused,
-            (_, true) => Way::Beside,
-            (_, false) => Way::Lent,
-        };
+        return if write { Way::Another } else { Way::Lent };
     }
     let is_free = asked.is_at_rest && !asked.is_cached;
     let fits = match write {
-        false => read && asked.is_unwritable && asked.size >= LENT_BYTES_MIN,
+        false if asked.is_unwritable => read && asked.size >= LENT_BYTES_MIN,
+        false => {
+            read && asked.lends.to_readers && asked.is_unshared && asked.size >= READ_BYTES_MIN
+        }
         // What is cut to nothing is sent while it is written.
-        true => asked.may_write_unseen && asked.is_plain && !truncate,
+        true => asked.lends.to_writers && asked.is_plain && !truncate,
     };
     if is_free && fits { Way::Lent } else { Way::Daemon }
 }
@@ -100,21 +114,24 @@ impl<K: Container> Files<K> {
         &self,
         (file, generation): (FileId, u32),
         node: &Node,
-        (flags, writes_unseen): (OpenFlags, bool),
+        (flags, inode, lends): (OpenFlags, Inode, Lends),
         direct: bool,
     ) -> Option<Asked> {
         let open = self.get(file, generation)?;
         let is_cached = direct || self.generations(file).any(|open| open.cached_handles > 0);
         let is_at_rest = open.is_clean() && open.presence.is_whole() && !open.is_for_writing();
         let size = open.presence.contents.size;
-        let lent = self.lent.get(&file).filter(|out| out.generation == generation);
+        let out = self.lent.get(&file);
+        let lent = out.filter(|out| out.generation == generation && out.inode == inode.number);
+        let is_elsewhere = out.is_some() && lent.is_none();
         Some(Asked {
             flags,
             is_lent: lent.is_some(),
             is_lent_to_all: lent.is_some_and(|out| out.to_all),
-            may_write_unseen: writes_unseen,
+            lends,
             is_plain: self.is_plain(file, &open.presence) && takes_unseen(&open.container, size),
-            is_cached: is_cached || self.lent.len() >= LENT_MAX,
+            is_unshared: open.is_unshared(),
+            is_cached: is_cached || is_elsewhere || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
             size,
@@ -126,10 +143,47 @@ impl<K: Container> Files<K> {
         self.lent.get(&file).is_some_and(|out| out.generation == generation)
     }
 
-    /// Whether the kernel reads a container of the file that is not that of the `current` version.
-    pub(super) fn is_lent_as_another(&self, file: FileId, current: Stamp) -> bool {
-        let lent = self.lent.get(&file);
+    /// Whether the kernel reads a container of the file, by whatever inode.
+    pub(super) fn is_out(&self, file: FileId) -> bool {
+        self.lent.contains_key(&file)
+    }
+
+    /// Whether it is lent to readers by this inode, so that nobody can open it to write by that.
+    pub(super) fn is_in_the_way(&self, file: FileId, inode: Inode) -> bool {
+        self.lent.get(&file).is_some_and(|out| out.inode == inode.number && !out.to_all)
+    }
+
+    /// Whether the kernel reads, by this inode, a container of the file that is not that of the
+    /// `current` version.
+    pub(super) fn is_lent_as_another(&self, file: FileId, current: Stamp, inode: Inode) -> bool {
+        let lent = self.lent.get(&file).filter(|out| out.inode == inode.number);
         lent.is_some_and(|out| self.shared(file, current) != Some(out.generation))
+    }
+
+    /// Whether this version must not be read by way of the cache that the kernel has for an inode.
+    /// Pages of another version that is open too must not mix with its own, nor must they be cut to
+    /// its size; and what is written elsewhere is older in that cache.
+    pub(super) fn is_beside(&self, file: FileId, generation: u32, inode: Inode) -> bool {
+        let elsewhere = self.lent.get(&file).filter(|out| out.inode != inode.number);
+        let is_apart = |open: &OpenFile<K>| {
+            let other = open.presence.generation;
+            open.cached_handles == 0 && elsewhere.is_some_and(|out| out.generation == other)
+        };
+        let mut others =
+            self.generations(file).filter(|open| open.presence.generation != generation);
+        let is_written_elsewhere =
+            elsewhere.is_some_and(|out| out.to_all && out.generation == generation);
+        !inode.is_current || is_written_elsewhere || others.any(|open| !is_apart(open))
+    }
+
+    /// Files that are lent to readers while others, by another inode, may write to mappings.
+    pub(super) fn mapped_beside_lent(&self) -> Vec<FileId> {
+        let read = self.lent.iter().filter(|(_, out)| !out.to_all);
+        let is_mapped = |file: &FileId| {
+            let states = self.handles.values().filter(|state| state.file == *file);
+            states.into_iter().any(|state| !state.lent && state.flags.read && state.flags.write)
+        };
+        read.map(|(file, _)| *file).filter(is_mapped).collect()
     }
 
     /// How many the kernel reads.
@@ -180,12 +234,25 @@ impl<K: Container> Files<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// What may be lent to who opens a file so. Where calls wait for verdicts, others write, and
+    /// whoever has got a lock reads what they wrote through what he has open.
+    pub(super) fn lends(&self, file: FileId, flags: OpenFlags) -> Lends {
+        let is_free = || !mode::waits_for_verdicts(self.connection().mode);
+        match flags.write {
+            _ if self.inner.kernel.get().is_none() => Lends::default(),
+            true => {
+                Lends { to_writers: self.may_write_unseen(file, flags.read), to_readers: false }
+            }
+            false => Lends { to_writers: false, to_readers: is_free() },
+        }
+    }
+
     /// One handle more that goes with what is lent. None: the kernel takes none.
     pub(super) fn lend(
         &self,
         files: &mut Files<C::Container>,
         (file, generation): (FileId, u32),
-        writes: bool,
+        (inode, writes): (Inode, bool),
     ) -> Option<Arc<dyn Lent>> {
         let writers = u32::from(writes);
         if let Some(out) = files.lent.get_mut(&file) {
@@ -203,6 +270,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let lent = kernel.lend(container.descriptor()?)?;
         let out = LentOut {
             generation,
+            inode: inode.number,
             lent: Arc::clone(&lent),
             handles: 1,
             writers,
@@ -210,6 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             container,
         };
         files.lent.insert(file, out);
+        self.inner.kernel.closing.wanted.notify_one();
         Some(lent)
     }
 }
@@ -225,8 +294,9 @@ mod tests {
             flags: READS,
             is_lent: false,
             is_lent_to_all: false,
-            may_write_unseen: false,
+            lends: Lends::default(),
             is_plain: false,
+            is_unshared: true,
             is_cached: false,
             is_at_rest: true,
             is_unwritable: true,
@@ -250,23 +320,40 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_may_write_to_is_lent_to_who_reads_if_it_is_large_and_nobody_shares_it() {
+        let lends = Lends { to_writers: false, to_readers: true };
+        let large = Asked { is_unwritable: false, lends, size: READ_BYTES_MIN, ..asked() };
+        assert_eq!(way(&large), Way::Lent);
+        for other in [
+            Asked { size: READ_BYTES_MIN - 1, ..large },
+            Asked { is_unshared: false, ..large },
+            Asked { lends: Lends::default(), ..large },
+            Asked { is_cached: true, ..large },
+            Asked { is_at_rest: false, ..large },
+        ] {
+            assert_eq!(way(&other), Way::Daemon, "{other:?}");
+        }
+    }
+
+    #[test]
     fn what_is_lent_is_lent_to_all_who_read_and_nobody_can_map_it_to_write() {
         // It may have been cut, or written to beside, and may be written to by others since.
         let lent =
             Asked { is_lent: true, is_at_rest: false, is_unwritable: false, size: 0, ..asked() };
         assert_eq!(way(&lent), Way::Lent);
         let writes = OpenFlags { read: false, write: true, ..READS };
-        assert_eq!(way(&Asked { flags: writes, ..lent }), Way::Beside);
         let both = OpenFlags { write: true, ..READS };
-        assert_eq!(way(&Asked { flags: both, ..lent }), Way::Refused);
+        for flags in [writes, both] {
+            assert_eq!(way(&Asked { flags, ..lent }), Way::Another, "{flags:?}");
+        }
     }
 
     #[test]
     fn what_may_be_written_unseen_is_lent_to_who_writes_and_from_then_on_to_all() {
         let writes = OpenFlags { read: false, write: true, ..READS };
         let both = OpenFlags { write: true, ..READS };
-        let free =
-            Asked { is_unwritable: false, may_write_unseen: true, is_plain: true, ..asked() };
+        let lends = Lends { to_writers: true, to_readers: false };
+        let free = Asked { is_unwritable: false, lends, is_plain: true, ..asked() };
         for flags in [writes, both] {
             assert_eq!(way(&Asked { flags, ..free }), Way::Lent);
             let truncated = OpenFlags { truncate: true, ..flags };
@@ -274,13 +361,12 @@ mod tests {
                 Asked { flags: truncated, ..free },
                 Asked { flags, is_cached: true, ..free },
                 Asked { flags, is_at_rest: false, ..free },
-                Asked { flags, may_write_unseen: false, ..free },
+                Asked { flags, lends: Lends::default(), ..free },
                 Asked { flags, is_plain: false, ..free },
             ] {
                 assert_eq!(way(&other), Way::Daemon, "{other:?}");
             }
         }
-        assert_eq!(way(&free), Way::Daemon, "who only reads may keep a version for long");
         let lent = Asked {
             is_lent: true,
             is_lent_to_all: true,
@@ -291,7 +377,7 @@ mod tests {
         for flags in [READS, writes, both, OpenFlags { truncate: true, ..writes }] {
             assert_eq!(way(&Asked { flags, ..lent }), Way::Lent, "{flags:?}");
             // Where it may not be any more, the kernel has all the same what can be mapped.
-            let seen = Asked { flags, may_write_unseen: false, ..lent };
+            let seen = Asked { flags, lends: Lends::default(), ..lent };
             let way_then = if flags.read { Way::Lent } else { Way::Beside };
             assert_eq!(way(&seen), way_then, "{flags:?}");
         }

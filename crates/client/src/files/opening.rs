@@ -3,13 +3,13 @@
 //! current then.
 //! From: AFS and LBFS, close-to-open.
 
-use super::lending::{Way, way};
+use super::lending::{Lends, Way, way};
 use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
 use crate::presence::Presence;
 use crate::room::taken;
-use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step};
+use crate::types::{Caller, Done, Error, Found, Handle, Inode, OpenFlags, Opened, Step};
 use chunks::Described;
 use model::{Change, Contents, FileId, Kind, Node, Update};
 use protocol::{Objection, Upstream};
@@ -24,20 +24,46 @@ const USED_GRAIN_SECS: i64 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opener {
     Kernel {
-        writes_unseen: bool,
+        inode: Inode,
+        lends: Lends,
     },
     /// A call of the kernel's that needs one while it lasts.
     Us,
 }
 
+impl Opener {
+    fn inode(self, file: FileId) -> Inode {
+        match self {
+            Opener::Kernel { inode, .. } => inode,
+            Opener::Us => Inode::of(file),
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
+        self.open_as(caller, file, flags, Inode::of(file))
+    }
+
+    /// As `open_file`, by the inode by which the kernel has found it. `Error::LentOut`: by another
+    /// one it can be opened, for which the path has to be looked up once more.
+    pub fn open_as(
+        &self,
+        caller: Caller,
+        file: FileId,
+        flags: OpenFlags,
+        inode: Inode,
+    ) -> Step<Done<Opened>> {
+        if flags.write && !inode.is_current {
+            // What is written would be older in the cache of the current one.
+            return Err(Error::LentOut.into());
+        }
         self.look_before(file)?;
         self.asks_first(file, flags)?;
-        self.settle_closed_one(file);
-        let writes_unseen = flags.write && self.may_write_unseen(file, flags.read);
-        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { writes_unseen }))
+        self.settle_closed_one(file, flags.write.then_some(inode));
+        let lends = self.lends(file, flags);
+        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { inode, lends }))
     }
 
     /// As `open_file`, for a handle that the kernel does not get.
@@ -90,14 +116,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.release(opened.handle);
             return match opener {
                 // The daemon says when it is written what is in the way.
-                Opener::Kernel { writes_unseen: true } => {
-                    self.open_here(caller, file, flags, Opener::Kernel { writes_unseen: false })
+                Opener::Kernel { inode, lends: Lends { to_writers: true, to_readers } } => {
+                    let lends = Lends { to_writers: false, to_readers };
+                    self.open_here(caller, file, flags, Opener::Kernel { inode, lends })
                 }
                 _ => Err(stop),
             };
         }
         // What is lent stays the container of who has it.
-        let alone = opened.lent.is_none();
+        let alone = !self.files().is_out(file);
         if flags.truncate
             && let Err(stop) = self.resize(opened.handle, 0, caller.uid, alone)
         {
@@ -109,7 +136,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
         let mut files = self.files();
-        let opener = Opener::Kernel { writes_unseen: false };
+        let (inode, lends) = (Inode::of(found.file), Lends::default());
+        let opener = Opener::Kernel { inode, lends };
         let opened = self.open_version(&mut files, (found.file, &found.node), flags, opener)?;
         self.let_go(files);
         Ok(opened)
@@ -123,32 +151,38 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         opener: Opener,
     ) -> Step<Opened> {
         let version = node.contents_stamp;
-        if opener != Opener::Us && files.is_lent_as_another(file, version) {
-            return Err(Error::OlderLentOut.into());
+        if let Opener::Kernel { inode, .. } = opener
+            && files.is_lent_as_another(file, version, inode)
+        {
+            return Err(Error::LentOut.into());
         }
         let generation = self.current_generation(files, file, node)?;
-        // Pages of another version that is open too must not mix with this one's, nor must they
-        // be cut to its size.
-        let beside = files.generations(file).any(|open| open.presence.generation != generation);
+        let beside = match opener {
+            Opener::Kernel { inode, .. } => files.is_beside(file, generation, inode),
+            Opener::Us => true,
+        };
         let direct =
             beside || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
         if direct {
             tracing::debug!(%file, %version, beside, "opened past the cache of the kernel");
         }
         let asked = match opener {
-            Opener::Kernel { writes_unseen } => {
-                files.asked((file, generation), node, (flags, writes_unseen), direct)
+            Opener::Kernel { inode, lends } => {
+                files.asked((file, generation), node, (flags, inode, lends), direct)
             }
             Opener::Us => None,
         };
         let (direct, unseen, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
             Way::Daemon => (direct, false, None),
-            Way::Refused => return Err(Error::LentOut.into()),
+            Way::Another => return Err(Error::LentOut.into()),
             Way::Lent => {
-                let lent = self.lend(files, (file, generation), flags.write);
+                let lent = self.lend(files, (file, generation), (opener.inode(file), flags.write));
                 (direct && lent.is_none(), flags.write, lent)
             }
-            Way::Beside => (true, false, self.lend(files, (file, generation), false)),
+            Way::Beside => {
+                let lent = self.lend(files, (file, generation), (opener.inode(file), false));
+                (true, false, lent)
+            }
         };
         let unseen = unseen && lent.is_some();
         if unseen

@@ -4,24 +4,37 @@
 //! the kernel keeps no pages.
 //! From: NFS, close-to-open and locks.
 
-use super::Files;
+use super::{Files, HandleState};
 use crate::client::Client;
 use crate::presence::Presence;
-use crate::types::{Error, Step};
+use crate::types::{Error, Handle, Step};
 use model::{FileId, Kind, Stamp};
 use protocol::Upstream;
-use store::Containers;
+use store::{Container, Containers};
 
 /// How often the kernel is told to forget the pages of an older version, if something is in its
 /// way.
 const FORGET_TRIES_MAX: usize = 4;
 
-impl<K> Files<K> {
+impl<K: Container> Files<K> {
     /// Whether programs have versions open that are neither this one nor written to here.
     fn have_older(&self, file: FileId, current: Stamp) -> bool {
         self.open.range((file, 0)..=(file, u32::MAX)).any(|(_, open)| {
             open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
         })
+    }
+
+    /// Whether what the kernel reads by itself through this handle, or through any, is an older
+    /// version: it cannot become another one.
+    fn holds_on_to_older(&self, file: FileId, current: Stamp, through: Option<Handle>) -> bool {
+        let is_older = |state: &HandleState| {
+            let open = self.get(file, state.generation);
+            state.lent && state.file == file && open.is_some_and(|o| o.presence.version != current)
+        };
+        match through {
+            Some(handle) => self.handles.get(&handle.0).is_some_and(is_older),
+            None => self.handles.values().any(is_older),
+        }
     }
 
     /// Ties the handles of older versions to this one. Gives back the versions that nobody has
@@ -32,7 +45,7 @@ impl<K> Files<K> {
         let mut left = Vec::new();
         for state in handles.values_mut() {
             let key = (file, state.generation);
-            if state.file != file || state.generation == generation || state.fetches {
+            if state.file != file || state.generation == generation || state.fetches || state.lent {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
@@ -56,9 +69,14 @@ impl<K> Files<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Programs that have older versions of a file open go on with the one that is current.
-    pub(crate) fn go_on_with_current(&self, file: FileId) -> Result<(), Error> {
-        let renewed = self.renew_handles(file)?;
+    /// Programs that have older versions of a file open go on with the one that is current; an
+    /// error, if who has it open `through` this handle, or else anybody, cannot.
+    pub(crate) fn go_on_with_current(
+        &self,
+        file: FileId,
+        through: Option<Handle>,
+    ) -> Result<(), Error> {
+        let renewed = self.renew_handles(file, through)?;
         let Some((version, left)) = renewed else { return Ok(()) };
         for presence in &left {
             self.closed(file, presence);
@@ -78,14 +96,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn renew_handles(&self, file: FileId) -> Step<Option<(Stamp, Vec<Presence>)>> {
+    fn renew_handles(
+        &self,
+        file: FileId,
+        through: Option<Handle>,
+    ) -> Step<Option<(Stamp, Vec<Presence>)>> {
         let mut files = self.files();
         let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
         let Some(node) = node.filter(|node| files.have_older(file, node.contents_stamp)) else {
             return Ok(None);
         };
-        // What the kernel reads itself cannot become another version.
-        if files.is_lent_as_another(file, node.contents_stamp) {
+        if files.holds_on_to_older(file, node.contents_stamp, through) {
             return Err(Error::OlderLentOut.into());
         }
         let generation = self.current_generation(&mut files, file, &node)?;

@@ -17,7 +17,7 @@ use crate::early::is_fast;
 use crate::mode;
 use crate::presence::Presence;
 use crate::room::Wanted;
-use crate::types::{Handle, Step};
+use crate::types::{Handle, Inode, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +37,14 @@ const PLAIN_MAX: usize = 4096;
 /// The kernel tells of the last close when the program that closed has gone on already. A change
 /// waits so long for what was closed before it; longer only where a copy of the descriptor is left.
 const RELEASED_WITHIN: Duration = Duration::from_millis(20);
+/// And who opens a file to write, for those who read it until just before.
+const READ_NO_MORE_WITHIN: Duration = Duration::from_millis(5);
 /// How often it is looked whether it has.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
 /// What is mapped, or grows while nobody here sees it, is looked at so often.
 const LOOKED_AT_NOW_AND_THEN: Duration = Duration::from_millis(100);
+/// How often what is mapped to write is written, while others read the container.
+const HANDED_ON_EVERY: Duration = Duration::from_secs(1);
 /// With less on the disk, what the cache can do without goes.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// What was last changed so long before is told by the time of the next change, whatever the
@@ -185,7 +189,13 @@ impl<K: Container> OpenFile<K> {
     /// What its row says of who stored it.
     pub(crate) fn is_known_as_plain(&self) -> Option<bool> {
         let size = self.container.length().unwrap_or(0);
-        (self.is_plain && BYTES.contains(&size)).then_some(true)
+        BYTES.contains(&size).then_some(self.is_plain)
+    }
+
+    /// Nobody is known to have synced it, or locked a part of it, when it was last stored here or
+    /// while it is open.
+    pub(super) fn is_unshared(&self) -> bool {
+        self.is_plain && self.presence.plain != Some(false)
     }
 
     /// The time of its last change and of the last write, as they are known here or, of what is
@@ -218,7 +228,7 @@ impl<K: Container> Files<K> {
         let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
         for (_, open) in versions {
             open.is_plain = false;
-            open.presence.plain = None;
+            open.presence.plain = Some(false);
         }
     }
 
@@ -374,8 +384,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         });
     }
 
-    /// Before a file is opened: what was closed of it is stored, and taken back from the kernel.
-    pub(super) fn settle_closed_one(&self, file: FileId) {
+    /// Before a file is opened, `to_write` by an inode: what was closed of it is stored, and taken
+    /// back from the kernel.
+    pub(super) fn settle_closed_one(&self, file: FileId, to_write: Option<Inode>) {
         let closing = &self.inner.kernel.closing;
         if closing.has(file) {
             self.settle_closed(None);
@@ -384,6 +395,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let begun = clock.moment();
         let is_out = || self.files().take_back(Some(file));
         while is_out() && clock.moment().since(begun) < RELEASED_WITHIN {
+            closing.wait_a_moment();
+        }
+        // Of who only read it, the kernel has said already that he has closed it, if he has; but
+        // that may be heard of by another thread just now.
+        let is_read = || {
+            let mut files = self.files();
+            files.take_back(Some(file));
+            to_write.is_some_and(|inode| files.is_in_the_way(file, inode))
+        };
+        while is_read() && clock.moment().since(begun) < READ_NO_MORE_WITHIN {
             closing.wait_a_moment();
         }
     }
@@ -446,6 +467,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn run_closing(&self) {
         let closing = &self.inner.kernel.closing;
         let mut is_out = false;
+        let mut handed_on_at = self.inner.world.clock.moment();
         while !self.is_stopping() {
             let looks = self.inner.world.clock.sleep(LOOKED_AT_NOW_AND_THEN);
             tokio::select! {
@@ -454,12 +476,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = looks, if is_out => {}
                 () = self.until_stopping() => break,
             }
+            let now = self.inner.world.clock.moment();
+            let hands_on = now.since(handed_on_at) >= HANDED_ON_EVERY;
+            if hands_on {
+                handed_on_at = now;
+            }
             let client = self.clone();
-            let looked = self.off_the_runtime(move || Ok(client.look_after_lent())).await;
+            let looked = self
+                .off_the_runtime(move || {
+                    if hands_on {
+                        client.hand_on_what_is_mapped();
+                    }
+                    Ok(client.look_after_lent())
+                })
+                .await;
             is_out = looked.unwrap_or_else(|error| {
                 tracing::error!(%error, "what was closed could not be stored");
                 true
             });
+        }
+    }
+
+    /// What programs write to mappings of a file that the kernel reads by another inode is made the
+    /// file's, where those who read it see it.
+    fn hand_on_what_is_mapped(&self) {
+        let Some(kernel) = self.inner.kernel.get() else { return };
+        let mapped = self.files().mapped_beside_lent();
+        for file in mapped {
+            kernel.forget_node(file, true);
         }
     }
 

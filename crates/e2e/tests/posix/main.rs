@@ -8,6 +8,7 @@
 mod access_lists;
 mod attributes;
 mod contents;
+mod lent;
 mod locks;
 mod mapped;
 mod names;

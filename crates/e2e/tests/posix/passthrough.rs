@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -123,8 +123,19 @@ fn what_is_changed_beside_who_reads_is_seen_at_once_and_stored() {
         make(&path, &noise(1, BYTES));
         let file = open_lent(mount, &path);
         let mapped = Mapping::shared_to_read(&file, BYTES);
-        // A shared mapping could be written to unseen.
-        assert_eq!(errno(File::options().read(true).write(true).open(&path)), Errno::TXTBSY);
+        // Who could write to a mapping unseen opens it beside.
+        let both = File::options().read(true).write(true).open(&path).unwrap();
+        let written = Mapping::shared(&both, BYTES);
+        written.write(0, b"mapped");
+        assert_eq!(&written.read(0, 6), b"mapped");
+        let mut read = [0; 6];
+        both.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"mapped");
+        eventually(SOON, "readers see what was written to a mapping", || {
+            file.read_exact_at(&mut read, 0).unwrap();
+            &read == b"mapped" && mapped.read(0, 6) == b"mapped"
+        });
+        drop((written, both));
         let writer = File::options().write(true).open(&path).unwrap();
         writer.write_all_at(b"beside", 70_000).unwrap();
         let mut read = [0; 6];
@@ -135,6 +146,7 @@ fn what_is_changed_beside_who_reads_is_seen_at_once_and_stored() {
         std::io::Write::write_all(&mut appends, b"the end").unwrap();
         appends.sync_all().unwrap();
         let mut expected = noise(1, BYTES);
+        expected[..6].copy_from_slice(b"mapped");
         expected[70_000..70_006].copy_from_slice(b"beside");
         expected.extend(b"the end");
         assert!(all_of(&file, expected.len()) == expected);
@@ -172,7 +184,7 @@ fn a_program_is_run_and_a_file_without_a_name_is_read_from_the_cache() {
     });
 }
 
-/// The kernel can be lent one container of a file at a time, and would map the older one.
+/// The kernel can be lent one container for an inode at a time, and would map the older one.
 #[test]
 fn who_reads_goes_on_with_the_version_that_was_opened_and_nobody_mixes_two() {
     needs_passthrough!();
@@ -186,17 +198,25 @@ fn who_reads_goes_on_with_the_version_that_was_opened_and_nobody_mixes_two() {
     let writer = File::options().write(true).open(there.path("file")).unwrap();
     writer.write_all_at(b"newer", 5_000).unwrap();
     drop(writer);
-    eventually(SOON, "the newer version is known", || File::open(&path).is_err());
-    assert_eq!(errno(File::open(&path)), Errno::BUSY);
-    assert_eq!(errno(File::options().write(true).open(&path)), Errno::BUSY);
-    assert!(all_of(&file, BYTES) == noise(1, BYTES));
-    assert!(Mapping::shared_to_read(&file, BYTES).read(0, BYTES) == noise(1, BYTES));
-    // Whoever has a lock must read the newest version, which this descriptor cannot.
-    assert_eq!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::BUSY));
-    drop(file);
     let mut expected = noise(1, BYTES);
     expected[5_000..5_005].copy_from_slice(b"newer");
-    eventually(SOON, "the newer version is opened", || File::open(&path).is_ok());
+    eventually(SOON, "the newer version is known", || fs::read(&path).unwrap() == expected);
+    let newer = File::open(&path).unwrap();
+    assert!(Mapping::shared_to_read(&newer, BYTES).read(0, BYTES) == expected);
+    let number = |file: &File| file.metadata().unwrap().ino();
+    let shown = fs::metadata(&path).unwrap().ino();
+    assert_eq!((number(&newer), number(&file)), (shown, shown));
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_all_at(b"newest", 9_000).unwrap();
+    drop(writer);
+    expected[9_000..9_006].copy_from_slice(b"newest");
+    assert!(all_of(&newer, BYTES) == expected);
+    assert!(all_of(&file, BYTES) == noise(1, BYTES));
+    assert!(Mapping::shared_to_read(&file, BYTES).read(0, BYTES) == noise(1, BYTES));
+    // Whoever has a lock must read the newest version, which the older descriptor cannot.
+    assert_eq!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::BUSY));
+    flock(&newer, FlockOperation::NonBlockingLockShared).unwrap();
+    drop((file, newer));
     assert!(fs::read(&path).unwrap() == expected);
     let file = open_lent(&here, &path);
     assert!(all_of(&file, BYTES) == expected);

@@ -76,7 +76,8 @@ impl<'a> Committer<'a> {
 
     /// A replica id that was never given away.
     pub fn fresh_replica(&mut self) -> Result<ReplicaId> {
-        if self.head.next_replica > REPLICA_MAX {
+        // The highest is nobody's: mounts number by it what the kernel is to take for another file.
+        if self.head.next_replica >= REPLICA_MAX {
             return Err(Error::NoneLeft("replica ids"));
         }
         let replica = ReplicaId(self.head.next_replica);
