@@ -17,6 +17,7 @@ mod left;
 mod lending;
 mod nameless;
 mod opening;
+mod plain;
 mod renewed;
 mod since;
 mod sizes;
@@ -59,7 +60,7 @@ pub(crate) struct Files<K> {
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
     lent: BTreeMap<FileId, lending::LentOut<K>>,
-    plain: unseen::Plain,
+    plain: plain::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
 }
@@ -73,7 +74,7 @@ impl<K> Default for Files<K> {
             shown: BTreeMap::new(),
             size_told: BTreeMap::new(),
             lent: BTreeMap::new(),
-            plain: unseen::Plain::default(),
+            plain: plain::Plain::default(),
             left: None,
         }
     }

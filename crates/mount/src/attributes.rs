@@ -57,12 +57,13 @@ pub(crate) fn nothing() -> FileAttr {
 
 /// A directory of which only the number is of interest: `.` and `..` of a listing.
 pub(crate) fn bare_directory(file: FileId) -> FileAttr {
-    FileAttr { ino: INodeNo(file.0), kind: FileType::Directory, perm: 0o755, ..nothing() }
+    FileAttr { perm: 0o755, ..bare(file, Kind::Directory) }
 }
 
 /// What a listing without attributes has of a file.
 pub(crate) fn bare(file: FileId, kind: Kind) -> FileAttr {
-    FileAttr { ino: INodeNo(file.0), kind: kind_shown(kind), ..nothing() }
+    let number = INodeNo(file.0);
+    FileAttr { ino: number, number, kind: kind_shown(kind), ..nothing() }
 }
 
 pub(crate) fn kind_shown(kind: Kind) -> FileType {

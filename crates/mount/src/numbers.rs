@@ -8,6 +8,7 @@
 use fuse::{FileAttr, INodeNo};
 use model::{FileId, REPLICA_MAX};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -125,14 +126,17 @@ impl State {
     fn forgotten(&mut self, number: u64, times: u64) {
         let Some(other) = self.others.get_mut(&number) else { return };
         other.lookups = other.lookups.saturating_sub(times);
-        let (file, left) = (other.file, other.lookups);
-        // By the current one it can be found again.
-        if left > 0 || self.current(file) == number {
+        if other.lookups > 0 {
             return;
         }
+        let file = other.file;
         self.others.remove(&number);
-        if let Some(others) = self.of_file.get_mut(&file) {
-            others.retain(|other| *other != number);
+        if let Entry::Occupied(mut others) = self.of_file.entry(file) {
+            others.get_mut().retain(|other| *other != number);
+            // It is found by its own again. If that is still in the way, it gets another.
+            if others.get().is_empty() {
+                others.remove();
+            }
         }
     }
 }
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_forgotten_is_forgotten_here_but_for_the_current_one() {
+    fn what_the_kernel_has_forgotten_is_forgotten_here() {
         let numbers = Numbers::default();
         numbers.renew(OWN, FILE);
         let first = found(&numbers);
@@ -178,9 +182,12 @@ mod tests {
         assert_eq!(numbers.forgotten(first, 1), FILE);
         assert_eq!(numbers.all(FILE), [OWN, first, second]);
         numbers.forgotten(first, 1);
-        numbers.forgotten(second, 1);
-        assert_eq!(numbers.all(FILE), [OWN, second]);
-        assert_eq!(found(&numbers), second);
+        assert_eq!((numbers.all(FILE), found(&numbers)), (vec![OWN, second], second));
+        numbers.forgotten(second, 2);
+        assert!(!numbers.has_several(FILE) && numbers.is_current(OWN, FILE));
+        numbers.renew(OWN, FILE);
+        let third = found(&numbers);
+        assert!(![OWN, first, second].contains(&third));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use super::{Files, Grip, OpenFile};
 use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
-use crate::presence::Presence;
 use crate::room::Wanted;
 use crate::types::{Handle, Inode, Step};
 use model::{FileId, Time};
@@ -31,9 +30,7 @@ use world::Moment;
 
 /// Smaller files are sent as what they add to the version before, of which what is written over
 /// has to be kept: by the daemon. Larger ones would hold up the next change for too long.
-const BYTES: RangeInclusive<u64> = 16 << 20..=1 << 30;
-/// Files that are remembered as written to and closed, and nothing else.
-const PLAIN_MAX: usize = 4096;
+pub(super) const BYTES: RangeInclusive<u64> = 16 << 20..=1 << 30;
 /// The kernel tells of the last close when the program that closed has gone on already. A change
 /// waits so long for what was closed before it; longer only where a copy of the descriptor is left.
 const RELEASED_WITHIN: Duration = Duration::from_millis(20);
@@ -69,20 +66,6 @@ impl Unseen {
 fn is_past((secs, nanos): (i64, u32), now: Time) -> bool {
     let since_1970 = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
     since_1970(now.secs, now.nanos) - since_1970(secs, nanos) >= GRAIN_NANOS
-}
-
-/// Files of which programs have done nothing but write and close them. Who syncs or locks wants
-/// each version of the file, which a container that the kernel writes to cannot give.
-#[derive(Default)]
-pub(crate) struct Plain(BTreeSet<FileId>);
-
-impl Plain {
-    fn insert(&mut self, file: FileId) {
-        if self.0.len() >= PLAIN_MAX && !self.0.contains(&file) {
-            self.0.pop_first();
-        }
-        self.0.insert(file);
-    }
 }
 
 /// What was closed and is to be stored.
@@ -186,18 +169,6 @@ impl<K: Container> OpenFile<K> {
         self.unseen.is_some() && self.is_mappable && !self.container.is_alone().unwrap_or(true)
     }
 
-    /// What its row says of who stored it.
-    pub(crate) fn is_known_as_plain(&self) -> Option<bool> {
-        let size = self.container.length().unwrap_or(0);
-        BYTES.contains(&size).then_some(self.is_plain)
-    }
-
-    /// Nobody is known to have synced it, or locked a part of it, when it was last stored here or
-    /// while it is open.
-    pub(super) fn is_unshared(&self) -> bool {
-        self.is_plain && self.presence.plain != Some(false)
-    }
-
     /// The time of its last change and of the last write, as they are known here or, of what is
     /// not seen here, on the disk.
     pub(crate) fn times(&self) -> StoreResult<(Option<Time>, Option<Time>)> {
@@ -222,29 +193,6 @@ impl<K: Container> OpenFile<K> {
 }
 
 impl<K: Container> Files<K> {
-    /// Somebody has synced it, or locked a part of it.
-    pub(crate) fn is_not_plain(&mut self, file: FileId) {
-        self.plain.0.remove(&file);
-        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
-        for (_, open) in versions {
-            open.is_plain = false;
-            open.presence.plain = Some(false);
-        }
-    }
-
-    /// A program that could write to it has closed it.
-    pub(super) fn closed_by_writer(&mut self, file: FileId, generation: u32) {
-        let Some(open) = self.get(file, generation) else { return };
-        let fits = BYTES.contains(&open.presence.contents.size);
-        if fits && open.is_plain && open.unlinked.is_none() {
-            self.plain.insert(file);
-        }
-    }
-
-    pub(super) fn is_plain(&self, file: FileId, presence: &Presence) -> bool {
-        presence.plain == Some(true) || self.plain.0.contains(&file)
-    }
-
     /// Whether the kernel may be writing to this container just now, for whoever has it open to
     /// write, or mapped.
     pub(crate) fn kernel_writes(&self, file: FileId, generation: u32) -> bool {
