@@ -86,9 +86,9 @@ fn may_name(
 
 /// A tree in which one id has never been used. This client alone gives it, so nobody has to be
 /// asked whether it is free.
-struct BeforeBirth<'a> {
-    tree: &'a Tree<'a>,
-    unborn: Option<FileId>,
+pub(crate) struct BeforeBirth<'a> {
+    pub tree: &'a Tree<'a>,
+    pub unborn: Option<FileId>,
 }
 
 impl View for BeforeBirth<'_> {

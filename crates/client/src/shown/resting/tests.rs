@@ -1,5 +1,6 @@
 use super::super::{Gone, show_pending};
 use super::*;
+use crate::effects::BeforeBirth;
 use crate::meta::Taken;
 use model::{AttributeChange, Node, ReplicaId, Seq, Stamp, Time};
 use proptest::prelude::*;
@@ -109,7 +110,10 @@ impl Volume {
     /// Does it above, and says what came of it.
     fn judge_above(&mut self, update: &Update) -> Option<States> {
         let mut write = self.above.write().unwrap();
-        let effects = model::judge(update, &Tree::new(&*write as &dyn Read, 0)).ok()?.ok()?;
+        let effects = {
+            let tree = Tree::new(&*write as &dyn Read, 0);
+            model::judge(update, &BeforeBirth { tree: &tree, unborn: update.makes() }).ok()?.ok()?
+        };
         self.seq += 1;
         let seq = Seq(self.seq);
         let node = |(file, node)| NodeState { file, seq, node };
