@@ -13,7 +13,8 @@ use client::{Handle, Making};
 use fuse::{
     FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttributes, WriteFlags,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, SetAttributes,
+    WriteFlags,
 };
 use model::Kind;
 use protocol::Upstream;
@@ -77,6 +78,17 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             Call::of("getattr", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
             move |outcome| answer_attributes(reply, outcome),
+        );
+    }
+
+    fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx) {
+        self.driver.serve_kept(
+            Call::of("statx", request, ino),
+            move |client| client.attributes_known(file(ino)).map(at_once),
+            move |outcome| match outcome {
+                Ok((found, keep)) => reply.attr(&keep, &shown(&found)),
+                Err(errno) => reply.error(errno),
+            },
         );
     }
 
