@@ -282,7 +282,7 @@ fn the_kernel_asks_no_more_often_than_it_must() {
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
     });
-    let stat = |name| _ = rustix::fs::stat(&at(name)).unwrap();
+    let stat = |name| _ = rustix::fs::stat(at(name)).unwrap();
     count("stat, just written", &|| stat("d/f"));
     count("stat, again", &|| stat("d/f"));
     count("stat with the time of birth", &|| drop(fs::metadata(at("d/f")).unwrap().created()));
