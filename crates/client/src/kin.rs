@@ -233,6 +233,7 @@ mod tests {
             gid: 0,
             target: None,
             rdev: None,
+            born: None,
         })
     }
 

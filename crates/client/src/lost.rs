@@ -214,8 +214,18 @@ mod tests {
         let file = FileId::new(REPLICA, counter).unwrap();
         let (parent, name) = (FileId::ROOT, Name::new("a").unwrap());
         let (kind, mode, uid, gid) = (Kind::Directory, 0o755, 0, 0);
-        let change =
-            Change::Make { parent, name, file, kind, mode, uid, gid, target: None, rdev: None };
+        let change = Change::Make {
+            parent,
+            name,
+            file,
+            kind,
+            mode,
+            uid,
+            gid,
+            target: None,
+            rdev: None,
+            born: None,
+        };
         Update { stamp: Stamp::new(REPLICA, number), uid: 0, at, change }
     }
 

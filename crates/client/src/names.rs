@@ -141,6 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     gid: making.gid,
                     target: making.target.clone().map(Into::into),
                     rdev: making.rdev,
+                    born: None,
                 })
             },
             also,

@@ -162,9 +162,10 @@ mod tests {
 
     fn make(number: u64, file: u64, text: &str) -> Record {
         let (parent, name, kind) = (FileId::ROOT, name(text), Kind::File);
-        let (target, rdev) = (None, None);
+        let (target, rdev, born) = (None, None, None);
         let file = FileId(file);
-        let make = Change::Make { parent, name, file, kind, mode: 0, uid: 0, gid: 0, target, rdev };
+        let make =
+            Change::Make { parent, name, file, kind, mode: 0, uid: 0, gid: 0, target, rdev, born };
         record(number, make)
     }
 

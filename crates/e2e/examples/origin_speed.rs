@@ -150,6 +150,7 @@ async fn store(asker: &Asker, round: u64, tree: &chunks::Tree) -> (FileId, Stamp
         gid: 0,
         target: None,
         rdev: None,
+        born: None,
     };
     let (contents, expects) = (tree.contents, stamp(number));
     let store = Change::Store { file, expects, contents, mtime: at };

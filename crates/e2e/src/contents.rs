@@ -87,6 +87,18 @@ pub fn tree_with_attributes(folder: &Path) -> Tree {
     found.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The same with the time of birth, of what has one.
+#[track_caller]
+pub fn tree_with_births(folder: &Path) -> Tree {
+    let mut found = tree_with_attributes(folder);
+    for (name, what) in &mut found {
+        let stat = std::fs::symlink_metadata(folder.join(name));
+        let stat = stat.unwrap_or_else(|error| panic!("{}: {error}", name.display()));
+        *what += &format!(", born {:?}", stat.created().ok());
+    }
+    found
+}
+
 /// The same as `tree_now` with modes, and of files with how many names each has.
 pub fn tree_with_links_now(folder: &Path) -> Result<Tree, String> {
     walk(folder, |stat| {

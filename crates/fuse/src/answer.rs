@@ -88,6 +88,7 @@ replies!(
     ReplyLseek,
     ReplyOpen,
     ReplyStatfs,
+    ReplyStatx,
     ReplyWrite,
     ReplyXattr,
 );
@@ -109,6 +110,14 @@ impl ReplyAttr {
     pub fn attr(self, keep: &Duration, attr: &FileAttr) {
         let (secs, nanos) = kept(*keep);
         self.0.ok(&Laid::default().u64(secs).u32(nanos).u32(0).attributes(attr).0);
+    }
+}
+
+impl ReplyStatx {
+    /// As `ReplyAttr::attr`, with the time of birth: `struct fuse_statx_out`.
+    pub fn attr(self, keep: &Duration, attr: &FileAttr) {
+        let (secs, nanos) = kept(*keep);
+        self.0.ok(&Laid::default().u64(secs).u32(nanos).u32(0).zeros(16).statx(attr).0);
     }
 }
 
@@ -314,6 +323,7 @@ mod tests {
             atime: (0, 0),
             mtime: (0, 0),
             ctime: (0, 0),
+            born: None,
             kind: FileType::Directory,
             perm: 0o755,
             nlink: 1,

@@ -112,6 +112,8 @@ pub(crate) enum Asked<'a> {
     Lookup(&'a OsStr),
     Forget(Vec<(INodeNo, u64)>),
     GetAttr,
+    /// The same with the time of birth, which only those ask for who want it.
+    Statx,
     SetAttr(SetAttributes),
     ReadLink,
     MkNod {
@@ -291,6 +293,7 @@ fn asked<'a>(opcode: u32, request: &Request, mut left: Left<'a>) -> Option<Asked
             length: left.u64()?,
         },
         51 => Asked::TmpFile(creating(left)?),
+        52 => Asked::Statx,
         other => Asked::Unknown(other),
     })
 }

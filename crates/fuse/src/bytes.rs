@@ -1,7 +1,7 @@
 //! Numbers and names in the order in which the kernel lays them out: whole numbers as this machine
 //! has them, names with a NUL behind them.
 
-use crate::words::{FileAttr, Totals, kept};
+use crate::words::{FileAttr, Moment, Totals, kept};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -90,6 +90,43 @@ impl Laid {
             .u32(0)
     }
 
+    /// `struct fuse_statx`.
+    pub fn statx(self, attr: &FileAttr) -> Self {
+        let (born, known) = match attr.born {
+            Some(born) => (born, libc::STATX_BTIME),
+            None => ((0, 0), 0),
+        };
+        // Never more than 16 bits: those of the kind and of the permissions.
+        let mode = attr.kind.bits() as u16 | attr.perm;
+        let rdev = u64::from(attr.rdev);
+        self.u32(libc::STATX_BASIC_STATS | known)
+            .u32(attr.blksize)
+            .u64(0)
+            .u32(attr.nlink)
+            .u32(attr.uid)
+            .u32(attr.gid)
+            .u16(mode)
+            .zeros(2)
+            .u64(attr.ino.0)
+            .u64(attr.size)
+            .u64(attr.blocks)
+            .u64(0)
+            .moment(attr.atime)
+            .moment(born)
+            .moment(attr.ctime)
+            .moment(attr.mtime)
+            .u32(libc::major(rdev))
+            .u32(libc::minor(rdev))
+            .u32(0)
+            .u32(0)
+            .zeros(112)
+    }
+
+    /// `struct fuse_sx_time`.
+    fn moment(self, (secs, nanos): Moment) -> Self {
+        self.u64(secs.cast_unsigned()).u32(nanos).zeros(4)
+    }
+
     /// `struct fuse_entry_out`: a file that the kernel has from then on.
     pub fn entry(self, keep: Duration, attr: &FileAttr) -> Self {
         let (secs, nanos) = kept(keep);
@@ -141,6 +178,7 @@ mod tests {
         atime: (-2, 1),
         mtime: (3, 4),
         ctime: (5, 6),
+        born: Some((-7, 8)),
         kind: FileType::RegularFile,
         perm: 0o4755,
         nlink: 1,
@@ -168,6 +206,29 @@ mod tests {
             name_bytes_max: 255,
         };
         assert_eq!(Laid::default().totals(&totals).0.len(), 80);
+    }
+
+    #[test]
+    fn attributes_with_the_time_of_birth_have_the_kernels_layout() {
+        let rdev = libc::makedev(8, 17) as u32;
+        let device = FileAttr { kind: FileType::BlockDevice, rdev, ..ATTR };
+        let laid = Laid::default().statx(&device).0;
+        let at = |from: usize, to: usize| &laid[from..to];
+        let u32_at = |from: usize| u32::from_ne_bytes(at(from, from + 4).try_into().unwrap());
+        let time_at = |from: usize| {
+            (i64::from_ne_bytes(at(from, from + 8).try_into().unwrap()), u32_at(from + 8))
+        };
+        assert_eq!(laid.len(), 256);
+        assert_eq!((u32_at(0), u32_at(4)), (0xfff, 4096));
+        assert_eq!((u32_at(16), u32_at(20), u32_at(24)), (1, 1000, 100));
+        assert_eq!(at(28, 30), 0o064_755_u16.to_ne_bytes());
+        assert_eq!((at(32, 40), at(40, 48)), (&77_u64.to_ne_bytes()[..], &5_u64.to_ne_bytes()[..]));
+        let times = [64, 80, 96, 112].map(time_at);
+        assert_eq!(times, [device.atime, (-7, 8), device.ctime, device.mtime]);
+        assert_eq!((u32_at(128), u32_at(132)), (8, 17));
+        let unknown = Laid::default().statx(&FileAttr { born: None, ..ATTR }).0;
+        assert_eq!(unknown[..4], 0x7ff_u32.to_ne_bytes());
+        assert_eq!(unknown[80..96], [0; 16]);
     }
 
     #[test]

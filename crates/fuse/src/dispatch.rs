@@ -4,7 +4,7 @@
 
 use crate::answer::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
 };
 use crate::asked::{Asked, Creating, LockAsked, Request, SetAttributes};
 use crate::device::Device;
@@ -26,6 +26,8 @@ pub trait Filesystem: Send + Sync + 'static {
     /// request may have been answered by now, or come to be looked at only later.
     fn interrupt(&self, unique: u64);
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr);
+    /// Asked for once of each file that the kernel has: it remembers when a file was made.
+    fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx);
     fn setattr(&self, request: &Request, ino: INodeNo, set: SetAttributes, reply: ReplyAttr);
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData);
     fn mknod(
@@ -268,6 +270,7 @@ fn about_files<F: Filesystem>(fs: &F, request: &Request, asked: Asked<'_>, reply
     let ino = request.ino;
     match asked {
         Asked::GetAttr => fs.getattr(request, ino, ReplyAttr(reply)),
+        Asked::Statx => fs.statx(request, ino, ReplyStatx(reply)),
         Asked::SetAttr(set) => fs.setattr(request, ino, set, ReplyAttr(reply)),
         Asked::ReadLink => fs.readlink(request, ino, ReplyData(reply)),
         Asked::FsyncDir => fs.fsyncdir(request, ino, ReplyEmpty(reply)),

@@ -128,6 +128,8 @@ pub struct FileAttr {
     pub atime: Moment,
     pub mtime: Moment,
     pub ctime: Moment,
+    /// When it was made, for those who ask for that; None: nobody knows.
+    pub born: Option<Moment>,
     pub kind: FileType,
     /// Permissions, with the set-id bits and the sticky one.
     pub perm: u16,

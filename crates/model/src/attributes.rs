@@ -102,6 +102,9 @@ pub struct Node {
     /// Extended attributes by name.
     #[n(14)]
     pub xattrs: Option<BTreeMap<ByteVec, ByteVec>>,
+    /// When it was made. None: whoever wrote this did not know it, and nobody does.
+    #[n(15)]
+    pub born: Option<Time>,
 }
 
 impl Node {
@@ -123,6 +126,7 @@ impl Node {
             target: None,
             rdev: None,
             xattrs: None,
+            born: Some(at),
         }
     }
 
@@ -142,6 +146,53 @@ impl Node {
             (Kind::Symlink, Some(target)) => target.len() as u64,
             (Kind::Directory, _) => 4096,
             _ => self.contents.size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A directory as it was written before births were kept.
+    const BEFORE: &[u8] = &[
+        0x8c, 1, 0x19, 1, 0xed, 3, 4, 2, 0x82, 1, 2, 0x82, 1, 2, 0x82, 1, 2, 0x82, 0, 0, 0x82, 0,
+        0, 0x81, 0, 1,
+    ];
+
+    fn directory() -> Node {
+        Node { born: None, ..Node::root_directory(3, 4, Time { secs: 1, nanos: 2 }) }
+    }
+
+    #[test]
+    fn a_node_of_before_births_were_kept_is_read_and_written_as_ever() {
+        assert_eq!(minicbor::to_vec(directory()).unwrap(), BEFORE);
+        assert_eq!(minicbor::decode::<Node>(BEFORE).unwrap(), directory());
+    }
+
+    /// An earlier farfs, which passes over fields that it does not know.
+    #[derive(Decode)]
+    #[cbor(array)]
+    struct Earlier {
+        #[n(0)]
+        kind: Kind,
+        #[n(14)]
+        xattrs: Option<BTreeMap<ByteVec, ByteVec>>,
+    }
+
+    proptest! {
+        #[test]
+        fn prop_a_birth_comes_back_and_an_earlier_farfs_passes_over_it(
+            secs in any::<i64>(), nanos in 0_u32..1_000_000_000, has_xattrs in any::<bool>(),
+        ) {
+            let some = BTreeMap::from([(vec![1].into(), vec![2].into())]);
+            let xattrs = has_xattrs.then_some(some);
+            let node = Node { born: Some(Time { secs, nanos }), xattrs, ..directory() };
+            let bytes = minicbor::to_vec(&node).unwrap();
+            prop_assert_eq!(minicbor::decode::<Node>(&bytes).unwrap(), node.clone());
+            let earlier: Earlier = minicbor::decode(&bytes).unwrap();
+            prop_assert_eq!((earlier.kind, earlier.xattrs), (node.kind, node.xattrs));
         }
     }
 }

@@ -135,7 +135,7 @@ impl<V: View> Case<'_, V> {
     }
 
     fn make(&mut self) -> Step<(), V::Error> {
-        let Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev } =
+        let Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev, born } =
             &self.update.change
         else {
             unreachable!("decide calls make for a Make alone")
@@ -162,6 +162,7 @@ impl<V: View> Case<'_, V> {
             target: target.clone(),
             rdev: *rdev,
             xattrs,
+            born: Some(born.unwrap_or(at)),
         };
         directory.links += u32::from(is_directory);
         self.touch(*parent, directory);

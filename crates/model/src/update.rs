@@ -43,6 +43,10 @@ pub enum Change {
         target: Option<ByteVec>,
         #[n(8)]
         rdev: Option<u64>,
+        /// When the file came to be, if that was not with the update: it was made elsewhere, or
+        /// had no name. None: with the update.
+        #[n(9)]
+        born: Option<Time>,
     },
     /// One more name for a file. Expects the name absent.
     #[n(1)]
@@ -251,6 +255,7 @@ mod tests {
             gid: 0,
             target: None,
             rdev: None,
+            born: None,
         })
     }
 

@@ -1,20 +1,20 @@
 //! The kernel's requests, each turned into a call of the client's and its outcome into a reply.
 //! Never: waits; that is the driver's.
 
-use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked};
+use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked, shown};
 use crate::calls::{self, LookedUp, making};
 use crate::contents::{self, OFFSET_MAX, OpenFile};
 use crate::driver::{Call, Driver, at_once};
 use crate::replies::{
-    answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file,
+    answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file, kept,
 };
 use crate::{directory, errno, locks, tmpfile, xattrs};
 use client::{Handle, Making};
 use fuse::{
     Errno, FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttributes,
-    WriteFlags,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request,
+    SetAttributes, WriteFlags,
 };
 use model::Kind;
 use protocol::Upstream;
@@ -85,6 +85,20 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             Call::of("getattr", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
             move |outcome| answer_attributes(reply, &numbers, outcome),
+        );
+    }
+
+    fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx) {
+        let numbers = self.driver.numbers().clone();
+        self.driver.serve_kept(
+            Call::of("statx", request, ino),
+            move |client| client.attributes_known(file(ino)).map(at_once),
+            move |outcome| match outcome {
+                Ok((found, keep)) => {
+                    reply.attr(&kept(&numbers, found.file, keep), &shown(&found));
+                }
+                Err(errno) => reply.error(errno),
+            },
         );
     }
 

@@ -116,6 +116,7 @@ pub(crate) fn make(parent: FileId, at: u8, file: FileId, kind: Kind) -> Change {
         gid: 0,
         target,
         rdev: None,
+        born: None,
     }
 }
 
@@ -204,6 +205,7 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
             gid: 0,
             target: None,
             rdev: None,
+            born: None,
         },
         3 => Change::Make {
             parent,
@@ -215,6 +217,7 @@ pub(crate) fn change(draw: &Draw, tree: &Tree, next: FileId) -> Option<Change> {
             gid: 0,
             target: None,
             rdev: None,
+            born: None,
         },
         4 => Change::Link { parent, name: free, file: entry?.1 },
         5..=6 => {

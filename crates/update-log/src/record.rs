@@ -273,6 +273,7 @@ mod tests {
             gid: 7,
             target: Some(b"b".to_vec().into()),
             rdev: None,
+            born: None,
         };
         let device = Change::Make {
             parent,
@@ -284,6 +285,19 @@ mod tests {
             gid: 0,
             target: None,
             rdev: Some(259),
+            born: None,
+        };
+        let born = Change::Make {
+            parent,
+            name: name("a"),
+            file,
+            kind: Kind::File,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            target: None,
+            rdev: None,
+            born: Some(at),
         };
         let rename = Change::Rename {
             from: parent,
@@ -312,6 +326,7 @@ mod tests {
         for (golden, change) in [
             ("018200818482030a1903e882010282008801416105021901ff06074162", link),
             ("018200818482030a1903e882010282008901416105051901800000f6190103", device),
+            ("018200818482030a1903e882010282008a01416105001901800000f6f6820102", born),
             (
                 "018200818482030a1903e882010282018301416105",
                 Change::Link { parent, name: name("a"), file },

@@ -36,6 +36,7 @@ fn make(file: FileId) -> Change {
         gid: 1000,
         target: None,
         rdev: None,
+        born: None,
     }
 }
 

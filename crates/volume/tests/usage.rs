@@ -29,6 +29,7 @@ fn volume() -> MemoryTables {
         gid: 5,
         target: None,
         rdev: None,
+        born: None,
     };
     let stamp = Stamp::new(ReplicaId(1), 1);
     let store = Change::Store {

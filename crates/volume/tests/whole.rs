@@ -126,6 +126,7 @@ fn update(step: &Step, number: u64, now: &Naive) -> Update {
             gid: 2,
             target: None,
             rdev: None,
+            born: None,
         },
         Step::Link { parent, name: n, file } => {
             Change::Link { parent: id(parent), name: name(n), file: id(file) }

@@ -279,6 +279,7 @@ impl Named<'_> {
             gid: node.gid,
             target: None,
             rdev: None,
+            born: node.born,
         }
     }
 }

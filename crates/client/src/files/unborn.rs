@@ -64,6 +64,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             gid: making.gid,
             target: None,
             rdev: None,
+            born: None,
         };
         let make = self.update_of(Stamp::default(), caller.uid, make);
         let node = self

@@ -7,6 +7,7 @@
 
 mod access_lists;
 mod attributes;
+mod births;
 mod contents;
 mod lent;
 mod locks;
@@ -41,8 +42,8 @@ fn in_both_modes(work: impl Fn(&Mount)) {
         mount.wait();
         let other = world.mount(&server, "other", "connected");
         assert_eq!(
-            made::tree_with_attributes(&mount.mountpoint),
-            made::tree_with_attributes(&other.mountpoint),
+            made::tree_with_births(&mount.mountpoint),
+            made::tree_with_births(&other.mountpoint),
             "in {mode} mode another device sees the same"
         );
     }

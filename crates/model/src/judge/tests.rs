@@ -71,6 +71,7 @@ impl World {
             gid: 1,
             target: None,
             rdev: None,
+            born: None,
         })
     }
 
@@ -211,6 +212,7 @@ fn a_whiteout_takes_the_place_of_what_is_moved_away() {
     assert_eq!(world.entries[&(FileId(10), named("a"))], FileId(13));
     assert_eq!((world.links(11), world.links(12), world.links(13)), (Some(1), None, Some(1)));
     let left = &world.nodes[&FileId(13)];
+    assert_eq!(left.born, Some(Time { secs: world.number as i64, nanos: 0 }));
     assert_eq!((left.kind, left.mode, left.rdev), (Kind::CharDevice, 0, Some(0)));
     assert_eq!((left.uid, left.gid, left.parent), (5, 6, None));
 }
@@ -287,6 +289,100 @@ fn effects_are_values_so_that_applying_them_twice_is_applying_them_once() {
     let effects = effects.expect("empty");
     assert_eq!(effects.nodes[&FileId(10)], None);
     assert_eq!(effects.nodes[&FileId(1)].as_ref().map(|node| node.links), Some(2));
+}
+
+/// A file, a directory and what each update may do to them.
+fn whatever(world: &World, which: usize, at: Time) -> Change {
+    let file = FileId([10, 11][which % 2]);
+    let node = &world.nodes[&FileId(10)];
+    let (expects, contents) = (node.contents_stamp, Contents { size: 5, root: None, holes: None });
+    let names = |file: FileId| {
+        let names = world.entries.iter().filter(|(_, named)| **named == file);
+        names.map(|((_, name), _)| name.clone()).next().expect("it has one")
+    };
+    let rename = |over: Option<FileId>, to_name: Name, exchange| Change::Rename {
+        from: FileId::ROOT,
+        from_name: names(file),
+        to: FileId::ROOT,
+        to_name,
+        file,
+        over,
+        exchange,
+        whiteout: None,
+        expects: None,
+    };
+    match which / 2 {
+        0 => rename(None, named(&at.secs.to_string()), false),
+        1 => rename(Some(FileId(21 - file.0)), names(FileId(21 - file.0)), true),
+        2 => Change::Store { file: FileId(10), expects, contents, mtime: at },
+        3 => {
+            let expects = world.nodes[&file].attributes_stamp;
+            let set = AttributeChange {
+                mode: Some(0o600),
+                uid: Some(7),
+                gid: Some(7),
+                atime: Some(at),
+                mtime: Some(at),
+            };
+            Change::SetAttributes { file, expects, set }
+        }
+        4 => set_xattr(file.0, b"user.k", vec![1]),
+        5 => {
+            let name = named(&format!("link {}", at.secs));
+            Change::Link { parent: FileId::ROOT, name, file: FileId(10) }
+        }
+        _ => Change::RemoveXattr { file, name: b"user.k".to_vec().into(), expects: None },
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn prop_nothing_that_is_done_to_a_file_changes_when_it_was_made(
+        steps in proptest::collection::vec(0_usize..14, 1..30), is_known in proptest::bool::ANY,
+    ) {
+        let mut world = World::new();
+        world.number = 40;
+        world.make(1, "file", 10, Kind::File).expect("free");
+        world.make(1, "folder", 11, Kind::Directory).expect("free");
+        let mut births = [10, 11].map(|secs| Some(Time { secs: secs + 31, nanos: 0 }));
+        if !is_known {
+            // As of before births were kept: none is made up.
+            births = [None, None];
+            world.nodes.values_mut().for_each(|node| node.born = None);
+        }
+        let born = |world: &World| [10, 11].map(|file| world.nodes[&FileId(file)].born);
+        proptest::prop_assert_eq!(born(&world), births);
+        for (step, which) in steps.into_iter().enumerate() {
+            let change = whatever(&world, which, Time { secs: step as i64, nanos: 0 });
+            let outcome = world.apply(change);
+            let fine = outcome.is_ok() || matches!(outcome, Err(Problem::NoXattr(_)));
+            proptest::prop_assert!(fine, "{outcome:?}");
+            proptest::prop_assert_eq!(born(&world), births);
+        }
+    }
+}
+
+#[test]
+fn a_file_is_born_with_the_update_that_makes_it_unless_that_says_otherwise() {
+    let mut world = World::new();
+    let make = |file: u64, born| Change::Make {
+        parent: FileId::ROOT,
+        name: named(&file.to_string()),
+        file: FileId(file),
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 1,
+        gid: 1,
+        target: None,
+        rdev: None,
+        born,
+    };
+    let earlier = Time { secs: -9, nanos: 5 };
+    world.apply(make(10, None)).expect("free");
+    world.apply(make(11, Some(earlier))).expect("free");
+    let times = |file: u64| (world.nodes[&FileId(file)].born, world.nodes[&FileId(file)].mtime);
+    let [first, second] = [1, 2].map(|secs| Time { secs, nanos: 0 });
+    assert_eq!((times(10), times(11)), ((Some(first), first), (Some(earlier), second)));
 }
 
 fn set_xattr(file: u64, name: &[u8], value: Vec<u8>) -> Change {

@@ -93,6 +93,8 @@ fn a_file_without_a_name_is_this_machines_alone_until_it_gets_one() {
     for machine in [&here, &there] {
         let found = fs::metadata(machine.path("folder/file")).unwrap();
         assert_eq!((found.ino(), found.nlink(), found.len()), (made.ino(), 1, 10));
+        // It was made before it got its name.
+        assert_eq!(found.created().ok(), made.created().ok());
         assert_eq!((found.mtime(), found.mtime_nsec()), (1_000_000_000, 5));
         assert_eq!(found.mode() & 0o7777, 0o604);
         assert_eq!(fs::read_to_string(machine.path("folder/file")).unwrap(), "What was w");

@@ -339,9 +339,9 @@ impl Restoring {
         (parent, name): (FileId, Name),
     ) -> Step<FileId> {
         let file = committer.fresh_file()?;
-        let Node { kind, mode, uid, gid, rdev, .. } = *node;
+        let Node { kind, mode, uid, gid, rdev, born, .. } = *node;
         let target = node.target.clone();
-        let change = Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev };
+        let change = Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev, born };
         self.apply(committer, change)?;
         Ok(file)
     }

@@ -428,6 +428,7 @@ fn nobodys(update: &Update) -> Node {
         parent: None,
         attributes_stamp: update.stamp,
         links: 1,
+        born: None,
         ..Node::root_directory(update.uid, update.uid, update.at)
     }
 }

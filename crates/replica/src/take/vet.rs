@@ -21,8 +21,8 @@ pub(super) fn vet(update: &Update) -> Result<(), Objection> {
         return Err(Objection::ReadOnly);
     }
     match &update.change {
-        Change::Make { file, kind, mode, target, rdev, .. } => {
-            check(*file != FileId::ROOT && is_mode(*mode))?;
+        Change::Make { file, kind, mode, target, rdev, born, .. } => {
+            check(*file != FileId::ROOT && is_mode(*mode) && born.is_none_or(is_time))?;
             let is_link = *kind == Kind::Symlink;
             let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
             check(target.is_some() == is_link && rdev.is_some() == is_device)?;

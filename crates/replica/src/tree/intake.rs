@@ -373,6 +373,7 @@ fn made(
         gid: stat.gid,
         target,
         rdev: is_device.then_some(stat.rdev),
+        born: stat.born.map(time),
     };
     let known = held.known(xattrs.clone());
     let agree = Agree::Is { at, file, known: Box::new(known.clone()) };

@@ -34,6 +34,7 @@ async fn store(device: &mut Device, file: FileId, expects: Stamp, says: &str) ->
 async fn two_stores_of_one_file_are_both_kept() {
     let party = Party::new();
     let (mut ada, mut bob, file, base) = two_with(&party, "notes.txt", "base").await;
+    let born = ada.node(file).await.unwrap().born;
     store(&mut ada, file, base, "ada's").await;
     let verdict = store(&mut bob, file, base, "bob's").await;
     assert_eq!(aside_name(&verdict), format!("notes {MARK}.txt"));
@@ -43,6 +44,12 @@ async fn two_stores_of_one_file_are_both_kept() {
     assert_eq!((conflict.base, conflict.found), (Some(base), Some(ada.stamp())));
     assert_eq!((conflict.update, conflict.device.as_str()), (bob.stamp(), "bob"));
     assert_eq!((conflict.name, conflict.seq), (name("notes.txt"), Some(Seq(4))));
+    // Both are versions of what was made at that time.
+    assert!(born.is_some());
+    let aside = conflict.aside.unwrap().0;
+    for file in [file, aside] {
+        assert_eq!(ada.node(file).await.unwrap().born, born);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,6 +157,8 @@ async fn contents_of_a_file_that_never_came_to_be_are_kept() {
     let expects = bob.stamp();
     let verdict = store(&mut bob, file, expects, "bob's").await;
     assert_eq!(aside_name(&verdict), format!("file 1-1 {MARK}"));
+    let aside = party.origin.conflicts("v", 10).unwrap().remove(0).aside.unwrap().0;
+    assert_eq!(bob.node(aside).await.unwrap().born, None, "nobody knows when it was made");
     let expects = bob.stamp();
     store(&mut bob, file, expects, "bob's 2").await;
     assert_eq!(party.tree(), format!("file 1-1 {MARK}: bob's 2"));

@@ -475,6 +475,7 @@ pub fn make_of(parent: FileId, text: &str, file: FileId, kind: Kind) -> Change {
         gid: 1000,
         target: None,
         rdev: None,
+        born: None,
     }
 }
 

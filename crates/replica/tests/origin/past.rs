@@ -6,13 +6,14 @@ use crate::party::{
     Device, EPOCH_SECS, LEASE, Party, VOLUME, mode_of, name, noise, rename_of, rename_over,
     store_of, unlink_of,
 };
-use model::{FileId, Kind, Name, Node, Seq, SnapshotId, Stamp, Time};
+use model::{FileId, Kind, Name, Node, Seq, SnapshotId, Stamp, Time, View};
 use protocol::past::{
     Changed, Found, NotFound, Past, Restore, Restored, SnapshotInfo, Then, Version,
 };
 use protocol::{Access, Objection, Refusal, Request, Response, Verdict};
 use replica::{Keeper, Limits, Repair, Wish};
 use std::time::Duration;
+use volume::whole::Whole;
 
 const ROOT: FileId = FileId::ROOT;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -284,6 +285,14 @@ async fn a_removed_tree_comes_back_as_of_a_snapshot_or_a_time() {
     party.world.clock.sleep(HOUR).await;
     let mut ada = party.rejoin(&ada).await;
     let before = party.tree();
+    let births = |party: &Party, top: &str| {
+        let paths = ["", "/a", "/deep", "/deep/b", "/deep/a too"];
+        let read = party.tables.read().unwrap();
+        let view = Whole::now(&*read, party.origin.volumes().unwrap()[0].id);
+        let file = |path: &str| crate::tree::find(party, &format!("{top}{path}")).unwrap().1;
+        paths.map(|path| view.node(file(path)).unwrap().unwrap().born.unwrap())
+    };
+    let born = births(&party, "docs");
     for (parent, text, file) in [
         (deep, "b", b),
         (deep, "a too", a),
@@ -301,10 +310,12 @@ async fn a_removed_tree_comes_back_as_of_a_snapshot_or_a_time() {
     let made = Found::Restored(Restored { made: 3, changed: 0, same: 0, directories: Some(2) });
     assert_eq!(restore(&ada, "docs", snapshot.clone(), None).await, made);
     assert_eq!(party.tree(), before);
+    assert_eq!(births(&party, "docs"), born, "what comes back was made when it was made");
     let then = Time { secs: EPOCH_SECS + 1800, nanos: 0 };
     let to = Some("then");
     assert_eq!(restore(&ada, "docs", Then::Time(then), to).await, made);
     assert_eq!(party.tree(), format!("{before}\n{}", before.replace("docs", "then")));
+    assert_eq!(births(&party, "then"), born);
     let links = |listing: protocol::Listing| {
         listing.nodes.into_iter().filter_map(|state| state.node).map(|node| node.links).max()
     };

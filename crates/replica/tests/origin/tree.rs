@@ -94,6 +94,12 @@ impl Yard {
     pub fn find(&self, path: &str) -> Option<(FileId, FileId, Stamp)> {
         find(&self.party, path)
     }
+
+    fn born(&self, path: &str) -> Option<model::Time> {
+        let read = self.party.tables.read().unwrap();
+        let view = Whole::now(&*read, self.party.origin.volumes().unwrap()[0].id);
+        view.node(self.find(path)?.1).unwrap()?.born
+    }
 }
 
 /// A file of the volume by its path, with the directory that it is in and the stamp of its contents.
@@ -145,7 +151,19 @@ async fn what_is_in_a_directory_is_taken_in() {
     fs::write(folder.path().join("empty"), "").unwrap();
     symlink("a/b", folder.path().join("link")).unwrap();
     let mut yard = Yard::over(folder);
+    let there = ["a", "a/b", "a/b/c", "empty", "link"].map(|name| {
+        let made = yard.path(name).symlink_metadata().unwrap().created().ok()?;
+        Some(made.duration_since(std::time::UNIX_EPOCH).unwrap())
+    });
     assert_eq!(yard.agreed(), "a/\na/b/\na/b/c: sea\nempty: \nlink (Symlink)");
+    let taken_in = ["a", "a/b", "a/b/c", "empty", "link"].map(|name| {
+        let born = yard.born(name)?;
+        Some(std::time::Duration::new(born.secs.cast_unsigned(), born.nanos))
+    });
+    // Where the file system of the tree does not say it, they were made when they were taken in.
+    if there[0].is_some() {
+        assert_eq!(taken_in, there);
+    }
     assert_eq!(yard.party.conflicts(), Vec::<String>::new());
 }
 

@@ -164,6 +164,7 @@ mod tests {
                 gid: 0,
                 target: None,
                 rdev: None,
+                born: None,
             },
             1 => Change::Store { file, expects, contents: Contents::EMPTY, mtime },
             _ => Change::Rename {

@@ -241,7 +241,8 @@ mod tests {
     fn node() -> Node {
         let at = Time { secs: 1, nanos: 2 };
         let stamp = Stamp::new(model::ReplicaId(5), 6);
-        Node { contents_stamp: stamp, ..Node::root_directory(3, 4, at) }
+        // As it was before births were kept.
+        Node { contents_stamp: stamp, born: None, ..Node::root_directory(3, 4, at) }
     }
 
     /// The bytes of a row never change their meaning.
@@ -249,6 +250,8 @@ mod tests {
     fn golden_rows_of_nodes_still_read() {
         let up = UpNode { seq: Seq(7), epoch: 2, node: Some(node()) };
         let gone = UpNode { seq: Seq(8), epoch: 3, node: None };
+        let born = Node { born: Some(Time { secs: -5, nanos: 6 }), ..node() };
+        let born = UpNode { seq: Seq(7), epoch: 2, node: Some(born) };
         let gone_too = gone.clone();
         let local = LocalNode { number: 9, node: Some(node()) };
         let removed = LocalNode { number: 10, node: None };
@@ -260,6 +263,10 @@ mod tests {
                 NodeRow { up: Some(up), ..NodeRow::default() },
             ),
             (
+                "018183070290011901ed030402820102820102820102820506820000810001f6f6f6822406",
+                NodeRow { up: Some(born), ..NodeRow::default() },
+            ),
+            (
                 "018282080382098c011901ed030402820102820102820102820506820000810001",
                 NodeRow { up: Some(gone), local: Some(local), ..NodeRow::default() },
             ),
@@ -269,6 +276,17 @@ mod tests {
         ] {
             assert_eq!(hex(&row.encode()), golden);
             assert_eq!(NodeRow::decode(&read(golden)).unwrap(), row);
+        }
+    }
+
+    #[test]
+    fn a_damaged_time_of_birth_is_damage() {
+        let good = "018183070290011901ed030402820102820102820102820506820000810001f6f6f6822406";
+        assert!(NodeRow::decode(&read(good)).is_ok());
+        for born in ["f5", "24", "8124", "8206", "622406", "82f606", "8224", ""] {
+            let bad = good.strip_suffix("822406").unwrap().to_owned() + born;
+            let error = NodeRow::decode(&read(&bad)).unwrap_err().to_string();
+            assert!(error.contains("nodes"), "{born}: {error}");
         }
     }
 

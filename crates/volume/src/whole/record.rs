@@ -149,7 +149,8 @@ mod tests {
     fn the_layout_of_records_is_pinned() {
         let at = Time { secs: 1, nanos: 2 };
         let name = Name::new(*b"n").unwrap();
-        let node = Node::root_directory(3, 4, at);
+        let born = Node::root_directory(3, 4, at);
+        let node = Node { born: None, ..born.clone() };
         let root = Root { name: ChunkName([0xab; 24]), depth: 1 };
         let contents = Contents { size: 9, root: Some(root), holes: None };
         let store =
@@ -163,6 +164,7 @@ mod tests {
             hex(&Head { bytes: Some(9), ..head() }),
             hex(&Usage { bytes: 9, files: 2 }),
             hex(&NodeRecord { node: Some(node), was: None }),
+            hex(&NodeRecord { node: Some(born), was: None }),
             hex(&gone),
             hex(&EntryRecord { file: Some(FileId(5)) }),
             hex(&ContentsRecord { contents, since: Seq(8) }),
@@ -173,6 +175,7 @@ mod tests {
             0158316d278707030205f6f609
             0109efe73e820902
             01b0ae4848818c011901ed030402820102820102820102820000820000810001
+            01d0fa5e108190011901ed030402820102820102820102820000820000810001f6f6f6820102
             01d8512a2082f68201416e
             019647b5188105
             01da585c14828209825818abababababababababababababababababababababababab0108

@@ -170,7 +170,7 @@ impl<'a> Whole<'a> {
         };
         let node = Node::root_directory(root.uid, root.gid, at);
         let links = u32::try_from(2 + below).unwrap_or(u32::MAX);
-        Ok(Some(Node { mode: MODE, links, parent: Some(parent), ..node }))
+        Ok(Some(Node { mode: MODE, links, parent: Some(parent), born: None, ..node }))
     }
 
     pub(super) fn seen_entry(&self, seen: &Seen<'_>, name: &Name) -> Result<Option<FileId>> {

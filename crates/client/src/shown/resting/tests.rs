@@ -231,6 +231,7 @@ fn change(tree: &Tree<'_>, (does, at): Doing, id: u64) -> Option<Change> {
         gid: 0,
         target: None,
         rdev: None,
+        born: None,
     };
     Some(match does {
         Does::Make => make(Kind::File),
