@@ -29,7 +29,7 @@ pub use answer::{
 pub use asked::{LockAsked, Request, SetAttributes, SetTime};
 pub use dispatch::Filesystem;
 pub use lending::{Lender, LentFile};
-pub use mounting::How;
+pub use mounting::{How, in_path};
 pub use notice::Notifier;
 pub use opening::Agreed;
 pub use session::{Session, Settings};

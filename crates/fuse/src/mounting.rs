@@ -126,7 +126,8 @@ fn by_helper(helper: &str, mountpoint: &Path, how: &How) -> io::Result<Device> {
         .arg(mountpoint)
         .env(SOCKET_VARIABLE, theirs.as_raw_fd().to_string())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .map_err(|error| in_path(helper, error))?;
     drop(theirs);
     let received = receive(&ours);
     let mut said = String::new();
@@ -141,6 +142,17 @@ fn by_helper(helper: &str, mountpoint: &Path, how: &How) -> io::Result<Device> {
         }
         Ok(None) => Err(io::Error::other(format!("{helper} ended with {status}"))),
         Err(error) => Err(error),
+    }
+}
+
+/// A name that no directory of PATH has is refused if one of them may not be entered. It is missing
+/// all the same.
+pub fn in_path(program: &str, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if !program.contains('/') => {
+            io::Error::new(io::ErrorKind::NotFound, error)
+        }
+        _ => error,
     }
 }
 
@@ -162,6 +174,14 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_path_does_not_lead_to_is_missing_whatever_may_not_be_entered_on_the_way() {
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(in_path("fusermount3", refused()).kind(), io::ErrorKind::NotFound);
+        let there = in_path("/bin/fusermount3", refused());
+        assert_eq!(there.kind(), io::ErrorKind::PermissionDenied);
+    }
 
     #[test]
     fn devices_and_set_user_id_bits_count_if_that_is_asked_for() {

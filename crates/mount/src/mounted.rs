@@ -11,7 +11,7 @@ use crate::readahead;
 use crate::table;
 use crate::watch::Watch;
 use client::Client;
-use fuse::Session;
+use fuse::{Session, in_path};
 use protocol::Upstream;
 use rustix::mount::{UnmountFlags, unmount};
 use std::io;
@@ -176,7 +176,8 @@ fn take_down_as_user(mountpoint: &Path, in_use: Use) -> Result<(), MountError> {
     let lazily: &[&str] = if in_use == Use::CutOff { &["-z"] } else { &[] };
     for program in HELPERS {
         let mut command = Command::new(program);
-        match command.arg("-u").args(lazily).arg("--").arg(mountpoint).output() {
+        let ended = command.arg("-u").args(lazily).arg("--").arg(mountpoint).output();
+        match ended.map_err(|error| in_path(program, error)) {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
