@@ -210,6 +210,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let is_it = |row: &&Presence| {
             row.version == update.stamp && (row.is_whole() || row.ground.is_some())
         };
+        // Of what was copied and not written to, nothing was here.
+        if row.as_ref().filter(is_it).is_some_and(|row| row.is_a_bare_copy()) {
+            return Ok(None);
+        }
         let current = row.as_ref().filter(is_it).map(|row| row.generation);
         let there = self.inner.containers.list_of(file.0)?.into_iter();
         let others = there.filter(|key| {

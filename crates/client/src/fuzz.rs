@@ -36,6 +36,7 @@ mod tests {
             fuzz_rows(&bytes);
             fuzz_rows(&[&[1], bytes.as_slice()].concat());
             fuzz_rows(&[&[2], bytes.as_slice()].concat());
+            fuzz_rows(&[&[3], bytes.as_slice()].concat());
         }
 
         #[test]

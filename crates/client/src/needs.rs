@@ -92,6 +92,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Holes { file, generation, offset } => {
                 self.learn_holes(file, generation, offset).await
             }
+            Need::Root { file, generation } => self.learn_root(file, generation).await,
         }
     }
 

@@ -25,7 +25,7 @@ use store::{Container, Containers, Durability};
 use update_log::Record;
 
 /// With more stretches all of the file is fetched.
-const STRETCHES_MAX: usize = 4096;
+pub(crate) const STRETCHES_MAX: usize = 4096;
 /// Recipe chunks that are kept for one open file, in bytes. Beyond that they are fetched anew.
 const SHELF_BYTES_MAX: usize = 64 << 20;
 
@@ -78,6 +78,7 @@ pub(crate) fn opened_record(file: FileId, dirty: Dirty, presence: &Presence) -> 
             contents: ground.contents,
             reach: ground.reach,
             ranges: presence.ranges.clone(),
+            of: ground.of,
         },
     }
 }
@@ -87,10 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// fetched whole at once, and one that has been replaced, or has no name any more, while that
     /// is still possible.
     pub(crate) fn may_be_ground(&self, grip: &Grip<C::Container>) -> Step<bool> {
-        let small = match self.inner.settings.whole_bytes_max {
-            Some(bytes_max) => bytes_max,
-            None => Portions::of(&self.inner.upstream.quality()).whole,
-        };
+        let small = self.whole_bytes_max();
         if self.files().is_unborn(grip.file) {
             return Ok(false);
         }
@@ -100,6 +98,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let presence = &open.presence;
         let fits = presence.ranges.len() < STRETCHES_MAX && current == Some(presence.version);
         Ok(presence.contents.size > small && open.unlinked.is_none() && fits)
+    }
+
+    /// A file of no more bytes is fetched whole.
+    pub(crate) fn whole_bytes_max(&self) -> u64 {
+        match self.inner.settings.whole_bytes_max {
+            Some(bytes_max) => bytes_max,
+            None => Portions::of(&self.inner.upstream.quality()).whole,
+        }
     }
 
     pub(crate) fn has_ground(&self, grip: &Grip<C::Container>) -> bool {
@@ -220,7 +226,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The ground of what was written is not kept any more: what was written is stored by itself,
-    /// with zeros where nothing is here, and that is said.
+    /// with zeros where nothing is here, and that is said. Of what was copied and not written to,
+    /// nothing is left.
     pub(crate) fn give_up_ground(&self, need: &Need) -> Result<(), Error> {
         let (Need::Ground { file, generation, .. } | Need::Contents { file, generation, .. }) =
             *need
@@ -234,6 +241,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some(open) = files.get(file, generation) else { return Ok(()) };
             (open.presence.clone(), open.container.length().map_err(error_of)?)
         };
+        let length = if presence.is_a_bare_copy() { 0 } else { length };
         let (Some(ground), true) = (&presence.ground, presence.dirty.is_some()) else {
             return Ok(());
         };
@@ -242,7 +250,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             "what was written rests on a version that is not kept any more, and is stored by itself"
         );
         self.note_lost(file, ground.version, length).map_err(error_of)?;
-        for (from, to) in presence.absent(0, u64::MAX) {
+        if length == 0 {
+            grip.container.set_length(0).map_err(error_of)?;
+        }
+        for (from, to) in presence.absent(0, length) {
             grip.container.punch(from, to - from).map_err(error_of)?;
         }
         self.leave_ground(&grip)

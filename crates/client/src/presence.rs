@@ -10,6 +10,8 @@ const PRESENCE: &str = "client-presence";
 const FORMAT: u8 = 1;
 /// Of rows with a ground, which format 1 does not know.
 const FORMAT_GROUND: u8 = 2;
+/// Of rows whose ground is in another file, where format 2 would not look for it.
+const FORMAT_OF_ANOTHER: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -39,7 +41,7 @@ pub struct Presence {
     pub plain: Option<bool>,
 }
 
-/// What a container was written upon before all of it was here.
+/// What a container was written upon before all of it was here, or copied from.
 ///
 /// ```text
 ///   (none) --written to--> Ground(before) --stored--> Ground(before) --taken--> Ground(itself)
@@ -60,11 +62,18 @@ pub struct Ground {
     /// Stretches below that which are not as they are there, as far as is known.
     #[n(3)]
     pub written: Vec<(u64, u64)>,
+    /// The file of which it is a version, if that is another: it was copied from there.
+    #[n(4)]
+    pub of: Option<FileId>,
 }
 
 impl Ground {
     pub fn new(version: Stamp, contents: Contents) -> Ground {
-        Ground { version, contents, reach: contents.size, written: Vec::new() }
+        Ground { version, contents, reach: contents.size, written: Vec::new(), of: None }
+    }
+
+    pub fn is_same(&self, other: &Ground) -> bool {
+        (self.version, self.of) == (other.version, other.of)
     }
 }
 
@@ -93,7 +102,7 @@ impl Presence {
     }
 
     /// From here on nothing can be lacking.
-    fn limit(&self) -> u64 {
+    pub fn limit(&self) -> u64 {
         match (&self.dirty, &self.ground) {
             (Some(_), None) => 0,
             (Some(_), Some(ground)) => ground.reach,
@@ -168,6 +177,32 @@ impl Presence {
         join(&mut self.ranges, from, to);
     }
 
+    /// This, which is written to and has `size` bytes, once a stretch of it is as it is in
+    /// `another`. None: what it lacks already is as it is elsewhere.
+    pub fn copied(&self, (from, to): (u64, u64), size: u64, another: &Ground) -> Option<Presence> {
+        let mut ground = match &self.ground {
+            None => Ground { reach: 0, ..another.clone() },
+            Some(ground) if ground.is_same(another) => ground.clone(),
+            Some(_) => return None,
+        };
+        let mut ranges = if self.ground.is_some() { self.ranges.clone() } else { Vec::new() };
+        let before = ground.reach;
+        ground.reach = before.max(to);
+        for stretches in [&mut ranges, &mut ground.written] {
+            // What lies behind the ground is here, with zeros up to where the copy begins.
+            join(stretches, before, size.max(from));
+            clip(stretches, ground.reach);
+            cut_out(stretches, from, to);
+        }
+        Some(Presence { ranges, ground: Some(ground), ..self.clone() })
+    }
+
+    /// Nothing was written to it since it was copied, and not all of it is here.
+    pub fn is_a_bare_copy(&self) -> bool {
+        let is_bare = |ground: &Ground| ground.of.is_some() && ground.written.is_empty();
+        self.ground.as_ref().is_some_and(is_bare) && !self.is_whole()
+    }
+
     /// It was cut to so many bytes.
     pub fn cut(&mut self, size: u64) {
         let Some(ground) = &mut self.ground else { return };
@@ -190,7 +225,8 @@ impl Presence {
 
     /// Notes that the stretch is here now.
     pub fn add(&mut self, offset: u64, length: u64) {
-        let end = offset.saturating_add(length).min(self.contents.size);
+        let size = if self.dirty.is_some() { self.limit() } else { self.contents.size };
+        let end = offset.saturating_add(length).min(size);
         join(&mut self.ranges, offset, end);
     }
 
@@ -228,21 +264,28 @@ impl Presence {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![match self.ground {
-            None => FORMAT,
-            Some(_) => FORMAT_GROUND,
-        }];
+        let mut bytes = vec![self.format()];
         minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
         bytes
     }
 
+    fn format(&self) -> u8 {
+        match &self.ground {
+            None => FORMAT,
+            Some(Ground { of: None, .. }) => FORMAT_GROUND,
+            Some(Ground { of: Some(_), .. }) => FORMAT_OF_ANOTHER,
+        }
+    }
+
     pub fn decode(bytes: &[u8]) -> Result<Presence, StoreError> {
-        let Some((format @ (&FORMAT | &FORMAT_GROUND), rest)) = bytes.split_first() else {
+        let Some((format @ &(FORMAT | FORMAT_GROUND | FORMAT_OF_ANOTHER), rest)) =
+            bytes.split_first()
+        else {
             return Err(damaged("a row has an unknown format"));
         };
         let here: Presence =
             minicbor::decode(rest).map_err(|source| damaged(&source.to_string()))?;
-        if (*format == FORMAT_GROUND) != here.ground.is_some() {
+        if *format != here.format() {
             return Err(damaged("a row has another format than it says"));
         }
         let written = here.ground.as_ref().is_none_or(|ground| are_apart(&ground.written));
@@ -272,6 +315,12 @@ fn clip(ranges: &mut Vec<(u64, u64)>, end: u64) {
     if let Some(last) = ranges.last_mut() {
         last.1 = last.1.min(end);
     }
+}
+
+/// What lies between the two goes.
+fn cut_out(ranges: &mut Vec<(u64, u64)>, from: u64, to: u64) {
+    let parts = |&(start, end): &(u64, u64)| [(start, end.min(from)), (start.max(to), end)];
+    *ranges = ranges.iter().flat_map(parts).filter(|(start, end)| start < end).collect();
 }
 
 /// None is empty, and each ends before the next one begins.
@@ -336,6 +385,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_copied_is_lacking_and_all_else_is_here() {
+        let dirty = Some(Dirty::new(Stamp::default(), 0));
+        let another =
+            Ground { of: Some(FileId(9)), ..Ground::new(Stamp::default(), presence(100).contents) };
+        // Of 20 bytes that were written, 5 are copied over, and some behind them.
+        let written = Presence { dirty, ..presence(0) };
+        let here = written.copied((10, 15), 20, &another).expect("it lacks nothing");
+        assert_eq!(here.absent(0, 100), [(10, 15)]);
+        let mut here = here.copied((50, 60), 20, &another).expect("it is the same");
+        assert_eq!(here.absent(0, 100), [(10, 15), (50, 60)]);
+        let ground = here.ground.clone().expect("it was put there");
+        assert_eq!((ground.reach, &ground.written), (60, &vec![(0, 10), (15, 50)]));
+        here.add(50, 1000);
+        assert_eq!(here.absent(0, 100), [(10, 15)]);
+        let again = here.copied((40, 55), 60, &another).expect("it is the same");
+        assert_eq!(again.absent(0, 100), [(10, 15), (40, 55)]);
+        let whole = written.copied((0, 100), 0, &another).expect("it lacks nothing");
+        let ground = whole.ground.as_ref().map(|ground| (ground.reach, ground.written.len()));
+        assert_eq!((whole.absent(0, 200), ground), (vec![(0, 100)], Some((100, 0))));
+        let own = Ground::new(Stamp::default(), presence(100).contents);
+        assert_eq!(here.copied((0, 1), 60, &own), None);
+    }
+
+    #[test]
     fn stretches_are_joined_as_one_by_one_they_would_be() {
         let mut joined = Vec::new();
         let mut bits = [false; 64];
@@ -391,6 +464,13 @@ mod tests {
             &[1, 0x18, 90, 0x81, 0x82, 0, 10],
         ]
         .concat();
+        let mut copied = upon.clone();
+        copied.ground.iter_mut().for_each(|ground| ground.of = Some(FileId(6)));
+        let mut golden_copied = golden_upon.clone();
+        golden_copied[0] = 3;
+        let ground_at = golden_copied.len() - 41;
+        golden_copied[ground_at] = 0x85;
+        golden_copied.push(6);
         let plain = Presence { plain: Some(true), ..written.clone() };
         let golden_plain = [
             &[1, 0x88, 0, 0x82, 3, 9, 0x81, 0][..],
@@ -401,6 +481,7 @@ mod tests {
             (golden_part, part),
             (golden_written, written),
             (golden_upon, upon),
+            (golden_copied, copied),
             (golden_plain, plain),
         ];
         for (golden, presence) in goldens {

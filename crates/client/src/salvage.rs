@@ -246,6 +246,7 @@ mod tests {
             contents: Contents::EMPTY,
             reach: 0,
             ranges: Vec::new(),
+            of: None,
         };
         let all = said(&[opened(2), part.clone()], |_| false);
         assert_eq!((all.open.len(), all.generations[&file], all.parts.len()), (1, 3, 1));

@@ -43,6 +43,8 @@ pub enum Need {
     Ground { file: FileId, generation: u32, recipe: Vec<(u64, u64)>, bytes: Vec<(u64, u64)> },
     /// Where the holes of a file are, from an offset on.
     Holes { file: FileId, generation: u32, offset: u64 },
+    /// Where the recipe of a file begins.
+    Root { file: FileId, generation: u32 },
     /// The volume itself: this client has never been attached.
     Volume,
     /// Totals for `statfs`.
@@ -70,6 +72,9 @@ impl fmt::Display for Need {
             }
             Need::Holes { file, offset, .. } => {
                 write!(f, "where the holes of file {file} are from {offset} on is not known here")
+            }
+            Need::Root { file, .. } => {
+                write!(f, "what file {file} is made of is not known here")
             }
             Need::Volume => write!(f, "this mount has never been attached to its volume"),
             Need::Totals => write!(f, "how full the volume is, is not known here"),

@@ -256,7 +256,7 @@ pub(crate) fn copy<U: Upstream, C: Containers>(
     length: u64,
     reply: ReplyWrite,
 ) {
-    // A reply can tell of so many; the client copies fewer at a time.
+    // A reply can tell of so many.
     let length = length.min(u32::MAX.into());
     let target = open.target(writing_takes(caller(open.request)));
     driver.serve(

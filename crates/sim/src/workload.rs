@@ -169,6 +169,8 @@ impl Workload {
             9 => {
                 let to = self.pick(open).unwrap_or(slot);
                 let to_offset = self.chance.below(OFFSET_MAX);
+                // To the same place, as a copy of a whole file goes.
+                let to_offset = if offset.is_multiple_of(2) { offset / 4 } else { to_offset };
                 let length = length as u64;
                 Operation::Copy { from: slot, from_offset: offset / 4, to, to_offset, length }
             }

@@ -57,6 +57,9 @@ pub enum Record {
         /// Stretches that are here: (offset, end).
         #[n(7)]
         ranges: Vec<(u64, u64)>,
+        /// The file of which that is a version, if it is another.
+        #[n(8)]
+        of: Option<FileId>,
     },
     /// Of such a container a stretch is here now, which is on the disk.
     #[n(5)]
@@ -119,6 +122,8 @@ pub enum Record {
 
 /// Version of the record format, the first byte of every record.
 const FORMAT: u8 = 1;
+/// Of records of what lacks what is in another file, which format 1 would look for in its own.
+const FORMAT_OF_ANOTHER: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -132,14 +137,17 @@ pub enum RecordError {
 
 impl Record {
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = vec![match self {
+            Record::OpenedPart { of: Some(_), .. } => FORMAT_OF_ANOTHER,
+            _ => FORMAT,
+        }];
         minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
         bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         match bytes.split_first() {
-            Some((&FORMAT, rest)) => Ok(minicbor::decode(rest)?),
+            Some((&(FORMAT | FORMAT_OF_ANOTHER), rest)) => Ok(minicbor::decode(rest)?),
             Some((&format, _)) => Err(RecordError::Format(format)),
             None => Err(RecordError::Empty),
         }
@@ -172,6 +180,7 @@ mod tests {
             Record::Closed { file: FileId(1) },
             Record::Opened { file: FileId(2), generation: 1, expects: Stamp::default(), uid: 0 },
             opened_part(),
+            opened_upon_another(),
             part(),
             moot(),
         ] {
@@ -197,6 +206,34 @@ mod tests {
             contents: contents(),
             reach: 90,
             ranges: vec![(0, 10), (20, 30)],
+            of: None,
+        }
+    }
+
+    fn opened_upon_another() -> Record {
+        match opened_part() {
+            Record::OpenedPart {
+                file,
+                generation,
+                expects,
+                uid,
+                version,
+                contents,
+                reach,
+                ranges,
+                ..
+            } => Record::OpenedPart {
+                file,
+                generation,
+                expects,
+                uid,
+                version,
+                contents,
+                reach,
+                ranges,
+                of: Some(FileId(6)),
+            },
+            other => other,
         }
     }
 
@@ -247,6 +284,11 @@ mod tests {
             &format!("01820488050282030 91903e8820308{contents}185a82 82000a82 14181e")
                 .replace(' ', ""),
             &opened_part(),
+        );
+        check(
+            &format!("02820489050282030 91903e8820308{contents}185a82 82000a82 14181e06")
+                .replace(' ', ""),
+            &opened_upon_another(),
         );
         let (file, generation) = (FileId(5), 2);
         check("018205840502000a", &Record::Here { file, generation, from: 0, to: 10 });

@@ -289,7 +289,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn begin_to_alter(&self, grip: &Grip<C::Container>, uid: u32, extent: Extent) -> Step<()> {
+    pub(super) fn begin_to_alter(
+        &self,
+        grip: &Grip<C::Container>,
+        uid: u32,
+        extent: Extent,
+    ) -> Step<()> {
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dirty(grip) {
             self.forget_time_set(grip)?;

@@ -117,7 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if open.presence.is_whole() {
             return Ok(());
         }
-        Err(Stop::Need(need(grip, 0, open.presence.contents.size)))
+        Err(Stop::Need(need(grip, 0, open.presence.limit())))
     }
 
     /// The log learns that the container is not what was stored, before it is so. Gives back the

@@ -32,6 +32,8 @@ const ROUNDS_MAX: usize = 64;
 struct Upon<K> {
     file: FileId,
     generation: u32,
+    /// The file of which the ground is a version.
+    of: FileId,
     version: Stamp,
     contents: Contents,
     container: K,
@@ -132,6 +134,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Some(Upon {
             file,
             generation,
+            of: ground.of.unwrap_or(file),
             version: ground.version,
             contents: ground.contents,
             container: open.container.clone(),
@@ -184,7 +187,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         stretches: &[(u64, u64)],
     ) -> Result<(), Error> {
         if upon.contents.root.is_none() {
-            let (answer, _) = self.clone().ask_recipe_of((upon.file, upon.version), (0, 1)).await;
+            let (answer, _) = self.clone().ask_recipe_of((upon.of, upon.version), (0, 1)).await;
             self.shelve(upon, answer?)?;
         }
         for _ in 0..ROUNDS_MAX {
@@ -203,7 +206,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     let Some(stretch) = waiting.pop_front() else { break };
                     // One that came meanwhile may have brought this too.
                     if lacks_recipe(upon, stretch)? {
-                        let of = (upon.file, upon.version);
+                        let of = (upon.of, upon.version);
                         under_way.spawn(self.clone().ask_recipe_of(of, stretch));
                     }
                 }
@@ -285,7 +288,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         loop {
             while under_way.len() < REQUESTS_MAX {
                 let Some(ranges) = waiting.pop_front() else { break };
-                under_way.spawn(self.clone().ask_bytes_of((upon.file, upon.version), ranges));
+                under_way.spawn(self.clone().ask_bytes_of((upon.of, upon.version), ranges));
             }
             let payload = match under_way.join_next().await {
                 None => break,

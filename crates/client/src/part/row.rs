@@ -83,11 +83,20 @@ pub(crate) fn renumber_part(
 /// What the log says of a container that rests on a ground, said to the tables once more.
 pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), StoreError> {
     match record {
-        Record::OpenedPart { file, generation, expects, uid, version, contents, reach, ranges } => {
+        Record::OpenedPart {
+            file,
+            generation,
+            expects,
+            uid,
+            version,
+            contents,
+            reach,
+            ranges,
+            of,
+        } => {
             let row = Presence::load(&*write, *file)?.filter(|row| row.generation == *generation);
             let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
-            let mut ground = Ground::new(*version, *contents);
-            ground.reach = *reach;
+            let ground = Ground { reach: *reach, of: *of, ..Ground::new(*version, *contents) };
             let dirty = Some(Dirty::new(*expects, *uid));
             let (ranges, ground) = (ranges.clone(), Some(ground));
             let mut row = Presence { dirty, ranges, ground, ..row };

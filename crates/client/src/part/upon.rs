@@ -160,6 +160,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(container) = self.inner.containers.open(key, false)? else {
             return Ok(Some(false));
         };
+        if container.length()? < contents.size {
+            return Ok(Some(false));
+        }
         for (offset, length, name) in &row.pieces {
             let length = usize::try_from(*length).unwrap_or(usize::MAX);
             let bytes = container.read(*offset, length)?;
@@ -189,13 +192,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let Some(ground) = ground else { return Ok(false) };
         let range = Stretch { offset: 0, length: 1 };
-        let version = Some(ground.version);
-        let request = Request::Recipe { file, version, range, eager_bytes: 0, base: None };
+        let (of, version) = (ground.of.unwrap_or(file), Some(ground.version));
+        let request = Request::Recipe { file: of, version, range, eager_bytes: 0, base: None };
         match self.ask(Class::Replay, request).await {
             // It was pruned: what was written is stored by itself.
             Err(Error::Stale) => Ok(self.forget_ground_of(update, file).map_err(error_of)?),
             _ => Err(Setback::Failed(Error::Failed(format!(
-                "the server lacks contents of version {} of {file}, which changes here rest on",
+                "the server lacks contents of version {} of {of}, which changes here rest on",
                 ground.version
             )))),
         }

@@ -99,6 +99,7 @@ fn file_of(need: &Need) -> Option<FileId> {
         | Need::Contents { .. }
         | Need::Ground { .. }
         | Need::Holes { .. }
+        | Need::Root { .. }
         | Need::Volume
         | Need::Totals
         | Need::Pending => None,

@@ -4,7 +4,8 @@
 use crate::{BOUND, shell};
 use e2e::contents::noise;
 use e2e::mount::Wanted;
-use e2e::{Lane, Mount, Server, World, contents};
+use e2e::world::farfs;
+use e2e::{Lane, Mount, Server, World, contents, run};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -34,8 +35,12 @@ fn write_sources(folder: &Path, number: u64) {
 }
 
 fn slow(world: &World, server: &Server, name: &str) -> Mount {
+    lagging(world, server, name, "partial")
+}
+
+fn lagging(world: &World, server: &Server, name: &str, mode: &'static str) -> Mount {
     let lane = Lane::new(3_000_000, Duration::from_millis(20));
-    let wanted = Wanted { mode: "partial", up: Some(lane), down: Some(lane), ..Wanted::default() };
+    let wanted = Wanted { mode, up: Some(lane), down: Some(lane), ..Wanted::default() };
     world.mount_with(server, name, wanted)
 }
 
@@ -190,33 +195,49 @@ fn an_incremental_archive_is_gone_on_with_on_another_device() {
     assert_eq!(contents::tree(&back.join("tree")), contents::tree(&other.path("tree")));
 }
 
-/// What is moved by the server alone is contents; what is not here is fetched for it all the same.
+/// What is moved by the server alone is contents, and it moves nothing but names.
 #[test]
-fn a_copy_of_what_is_not_cached_fetches_it_and_sends_what_names_it() {
-    let world = World::bounded(2 * BOUND);
+fn a_copy_of_what_is_not_cached_moves_no_contents() {
+    const BYTES: usize = 8 << 20;
+    const NAMES: u64 = 100_000;
+    let world = World::bounded(3 * BOUND);
     let server = world.server();
     let near = world.mount(&server, "near", "connected");
-    const BYTES: usize = 6 << 20;
-    fs::write(near.path("from"), noise(3, BYTES)).unwrap();
+    let source = noise(3, BYTES);
+    fs::write(near.path("from"), &source).unwrap();
     near.wait();
-    let mount = slow(&world, &server, "far");
-    let before = mount.relay.traffic();
-    let from = fs::File::open(mount.path("from")).unwrap();
-    let to = fs::File::create_new(mount.path("to")).unwrap();
-    let (mut at, mut into) = (0, 0);
-    while at < BYTES as u64 {
-        let left = BYTES - at as usize;
-        let copied = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut into), left);
-        assert_ne!(copied.unwrap(), 0);
+    let place = near.mountpoint.display().to_string();
+    run(&mut farfs(&["snapshot", "create", &place, "one"])).succeeds();
+    for mode in ["partial", "connected"] {
+        let mut mount = lagging(&world, &server, &format!("far-{mode}"), mode);
+        let is_copied = |name: &str, (up, down): (u64, u64)| {
+            println!("{mode}, {name}: {up} up, {down} down for {BYTES} bytes");
+            assert!(up < NAMES && down < NAMES, "{mode}, {name}: {up} up, {down} down");
+        };
+        let name = |how: &str| format!("{mode}-{how}");
+        let [whole, old, calls] = ["whole", "old", "calls"].map(name);
+        is_copied(&whole, cost(&mount, &format!("cp from {whole}")));
+        is_copied(&old, cost(&mount, &format!("cp .farfs/snapshots/one/from {old}")));
+        let before = mount.relay.traffic();
+        let from = fs::File::open(mount.path("from")).unwrap();
+        let to = fs::File::create_new(mount.path(&calls)).unwrap();
+        let (mut at, mut into) = (0, 0);
+        while at < BYTES as u64 {
+            let step = 3 << 20;
+            let copied =
+                rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut into), step);
+            assert_ne!(copied.unwrap(), 0);
+        }
+        drop((from, to));
+        mount.wait();
+        let after = mount.relay.traffic();
+        let up = after.up.carried.bytes - before.up.carried.bytes;
+        is_copied(&calls, (up, after.down.carried.bytes - before.down.carried.bytes));
+        for name in [&whole, &old, &calls] {
+            assert!(fs::read(near.path(name)).unwrap() == source, "{name} near");
+            assert!(fs::read(mount.path(name)).unwrap() == source, "{name} far");
+        }
+        // Nobody is to wait for its lease.
+        mount.unmount(&[]);
     }
-    drop(to);
-    mount.wait();
-    let after = mount.relay.traffic();
-    let up = after.up.carried.bytes - before.up.carried.bytes;
-    let down = after.down.carried.bytes - before.down.carried.bytes;
-    println!("copied {BYTES} bytes: {up} up, {down} down");
-    assert!(down > BYTES as u64, "it is fetched: {down}");
-    // Acknowledgements of what is fetched are most of it.
-    assert!(up < BYTES as u64 / 20, "no contents are sent: {up}");
-    assert!(fs::read(near.path("to")).unwrap() == noise(3, BYTES));
 }
