@@ -3,7 +3,7 @@
 use crate::attributes::{flags_asked, mode_asked, shown};
 use crate::calls::{self, Held, Target, making};
 use crate::driver::{Call, Driver, at_once};
-use crate::privileges::writing_takes;
+use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
 use client::{Client, Handle, Opened, Owner};
@@ -33,7 +33,7 @@ impl<'a> OpenFile<'a> {
         Call::of(what, self.request, self.ino)
     }
 
-    fn target(&self, takes: bool) -> Target {
+    fn target(&self, takes: Option<Changer>) -> Target {
         Target { file: file(self.ino), handle: self.handle, takes }
     }
 }
@@ -71,11 +71,11 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     reply: ReplyOpen,
 ) {
     let counts = driver.notes_reads() && flags.0 & libc::O_NOATIME == 0;
-    let (caller, flags) = (caller(request), flags_asked(flags.0));
+    let (changer, flags) = (Changer::of(request), flags_asked(flags.0));
     let client = driver.client().clone();
     driver.serve(
         Call::of("open", request, ino),
-        move |client| calls::open(client, caller, file(ino), flags),
+        move |client| calls::open(client, changer, file(ino), flags),
         move |outcome| match outcome.map(Held::hand_over) {
             Ok(opened) => {
                 if counts {
@@ -139,7 +139,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     flags: WriteFlags,
     reply: ReplyWrite,
 ) {
-    let target = open.target(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+    let takes = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+    let target = open.target(takes.then(|| Changer::of(open.request)));
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let first = calls::write(driver.client(), target, offset, data);
     let written = data.len() as u32;
@@ -204,7 +205,7 @@ pub(crate) fn allocate<U: Upstream, C: Containers>(
         return reply.error(errno::FILE_TOO_LARGE);
     }
     let Some(mode) = calls::allocation_asked(mode) else { return reply.error(errno::NOT_KEPT) };
-    let target = open.target(writing_takes(caller(open.request)));
+    let target = open.target(Changer::of(open.request).takes());
     driver.serve(
         open.call("fallocate"),
         move |client| calls::allocate(client, target, offset, length, mode),
@@ -247,7 +248,7 @@ pub(crate) fn copy<U: Upstream, C: Containers>(
 ) {
     // A reply can tell of so many; the client copies fewer at a time.
     let length = length.min(u32::MAX.into());
-    let target = open.target(writing_takes(caller(open.request)));
+    let target = open.target(Changer::of(open.request).takes());
     driver.serve(
         open.call("copy_file_range"),
         move |client| calls::copy(client, from, (target, offset), length),
