@@ -96,6 +96,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mtime = self.mtime_to_store(grip, &written, described.tree.contents);
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
+        if self.has_gone_meanwhile(grip)? {
+            drop(core);
+            return self.store_nothing(grip).map(|()| None);
+        }
         let described = (&described, fresh.as_deref());
         let upon = None;
         let wait = self.log_store(&mut core, grip, described, &written, (mtime, uid, kin, upon))?;
@@ -139,6 +143,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mtime = self.mtime_to_store(grip, written, described.tree.contents);
         let uid = uid.unwrap_or(written.dirty.uid);
         let mut core = self.core();
+        if self.has_gone_meanwhile(grip)? {
+            drop(core);
+            return self.store_nothing(grip).map(|()| None);
+        }
         let part = self.note_part(&mut core, grip, &described)?;
         let upon = Some((presence, part));
         let wait =
@@ -193,6 +201,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(failed)?;
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
+    }
+
+    /// A program of this machine has taken its last name since the caller looked. The log is locked:
+    /// a store after that would bring it back.
+    fn has_gone_meanwhile(&self, grip: &Grip<C::Container>) -> Step<bool> {
+        let files = self.files();
+        let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        if open.unborn || open.unlinked.is_some() {
+            return Ok(open.unlinked.is_some());
+        }
+        drop(files);
+        Ok(self.node_here(grip.file)?.is_none() && self.known().gone_here(grip.file).is_some())
     }
 
     fn log_store(

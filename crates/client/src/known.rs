@@ -7,7 +7,7 @@ use crate::client::{Client, error_of};
 use crate::failures::of_missing;
 use crate::presence::Presence;
 use crate::types::Error;
-use model::{AttributeChange, Contents, Effects, FileId, Node, Stamp, Time, Update, View};
+use model::{Contents, Effects, FileId, Node, Stamp, Time, Update, View};
 use protocol::{States, Upstream};
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -87,16 +87,10 @@ impl Known {
         self.gone.get(&file)
     }
 
-    /// What has no name is changed here alone. Says whether this is such a file.
-    pub fn set(&mut self, file: FileId, set: &AttributeChange, now: Time) -> bool {
-        let Some(Gone { node, by: Remover::Here }) = self.gone.get_mut(&file) else { return false };
-        node.mode = set.mode.unwrap_or(node.mode);
-        node.uid = set.uid.unwrap_or(node.uid);
-        node.gid = set.gid.unwrap_or(node.gid);
-        node.atime = set.atime.unwrap_or(node.atime);
-        node.mtime = set.mtime.unwrap_or(node.mtime);
-        node.ctime = now;
-        true
+    /// How a file is that was removed here: what has no name is changed here alone.
+    pub fn gone_here(&mut self, file: FileId) -> Option<&mut Node> {
+        let gone = self.gone.get_mut(&file).filter(|gone| gone.by == Remover::Here)?;
+        Some(&mut gone.node)
     }
 
     /// What was written to a file that is gone.
@@ -261,13 +255,11 @@ mod tests {
     fn only_what_has_no_name_by_a_removal_here_is_changed_here_alone() {
         let mut known = Known::default();
         known.tell(FILE);
-        let set = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
         known.goes(FILE, node(1), Remover::Elsewhere);
-        assert!(!known.set(FILE, &set, Time { secs: 9, nanos: 0 }));
+        assert_eq!(known.gone_here(FILE), None);
         known.goes(FILE, node(1), Remover::Here);
-        assert!(known.set(FILE, &set, Time { secs: 9, nanos: 0 }));
-        let gone = &known.gone(FILE).unwrap().node;
-        assert_eq!((gone.mode, gone.ctime.secs), (0o600, 9));
+        known.gone_here(FILE).unwrap().mode = 0o600;
+        assert_eq!(known.gone(FILE).unwrap().node.mode, 0o600);
     }
 
     #[test]

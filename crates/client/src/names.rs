@@ -334,7 +334,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // When it was read here goes with what is set in any case.
         let untold = self.access_untold(file);
         set.atime = set.atime.or(untold);
-        if self.set_unborn(caller, file, &set)? || self.set_on_unlinked(file, &set, now) {
+        let change = Change::SetAttributes { file, expects: Stamp::default(), set: set.clone() };
+        if self.change_nameless(caller.uid, file, &change)? {
             self.access_was_set(file);
             return Ok(Done { value: self.attributes(file)?, wait });
         }

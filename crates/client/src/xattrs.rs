@@ -56,7 +56,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn change_xattr(&self, caller: Caller, file: FileId, change: &Change) -> Step<Done<()>> {
-        if self.change_unborn(caller.uid, file, change)? {
+        if self.change_nameless(caller.uid, file, change)? {
             return Ok(Done { value: (), wait: None });
         }
         let as_seen = |tree: &Tree<'_>| -> Step<Change> {

@@ -205,7 +205,7 @@ impl<V: View> Case<'_, V> {
         else {
             unreachable!("decide calls rename for a Rename alone")
         };
-        go!(self.directory(*from));
+        let directory = go!(self.directory(*from));
         go!(self.directory(*to));
         go!(self.names(*from, from_name, *file));
         match (over, self.view.entry(*to, to_name)?) {
@@ -242,18 +242,20 @@ impl<V: View> Case<'_, V> {
         self.change_links(*from, if is_directory { -1 } else { 0 })?;
         self.change_links(*to, if is_directory { 1 } else { 0 })?;
         self.put_moved(*file, moved, *to);
-        let left = whiteout.map(|whiteout| self.white_out(whiteout));
+        let left = whiteout.map(|whiteout| self.white_out(&directory, whiteout));
         self.effects.entries.insert((*from, from_name.clone()), left);
         self.effects.entries.insert((*to, to_name.clone()), Some(*file));
         Ok(Ok(()))
     }
 
-    /// What stands where a file was moved away.
-    fn white_out(&mut self, Whiteout { file, uid, gid }: Whiteout) -> FileId {
+    /// What stands where a file was moved away from this directory.
+    fn white_out(&mut self, from: &Node, Whiteout { file, uid, gid }: Whiteout) -> FileId {
         let directory = Node::root_directory(uid, gid, self.update.at);
+        let (mode, xattrs) = handed_down(from, Kind::CharDevice, 0);
         let node = Node {
             kind: Kind::CharDevice,
-            mode: 0,
+            mode,
+            xattrs,
             links: 1,
             contents_stamp: self.update.stamp,
             attributes_stamp: self.update.stamp,

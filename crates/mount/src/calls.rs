@@ -2,7 +2,7 @@
 //! stops, and doing it again from the start is safe.
 
 use crate::privileges::{
-    drop_privileges, inherited, masked, without_privileges, without_setgid, writing_takes,
+    Changer, drop_privileges, inherited, masked, without_privileges, without_setgid,
 };
 use client::{
     Allocate, Caller, Client, Done, Found, Handle, Inode, Making, OpenFlags, Opened, RenameFlag,
@@ -145,15 +145,15 @@ pub(crate) fn as_inherited<U: Upstream, C: Containers>(
 
 pub(crate) fn open<U: Upstream, C: Containers>(
     client: &Client<U, C>,
-    caller: Caller,
+    by: Changer,
     file: FileId,
     (flags, inode): (OpenFlags, Inode),
 ) -> Step<Done<Held<U, C>>> {
-    let dropped = match flags.truncate && writing_takes(caller) {
-        true => drop_privileges(client, file, None)?,
-        false => None,
+    let dropped = match by.takes().filter(|_| flags.truncate) {
+        Some(by) => drop_privileges(client, by, file, None)?,
+        None => None,
     };
-    let Done { value, wait } = client.open_as(caller, file, flags, inode)?;
+    let Done { value, wait } = client.open_as(by.caller, file, flags, inode)?;
     Ok(Done { value: Held::new(client, value), wait: wait.or(dropped) })
 }
 
@@ -162,26 +162,28 @@ pub(crate) fn open<U: Upstream, C: Containers>(
 /// them away as well, from who may change a mode.
 pub(crate) fn set_attributes<U: Upstream, C: Containers>(
     client: &Client<U, C>,
-    caller: Caller,
+    by: Changer,
     file: FileId,
     handle: Option<Handle>,
     setting: &Setting,
 ) -> Step<Done<Found>> {
     let owner_changes = setting.uid.is_some() || setting.gid.is_some();
-    let mut setting = *setting;
-    let mut dropped = None;
-    if setting.size.is_some() && writing_takes(caller) {
-        dropped = drop_privileges(client, file, handle)?;
-    } else if (owner_changes && setting.mode.is_none()) || setting == Setting::default() {
+    let (caller, mut setting) = (by.caller, *setting);
+    if let Some(by) = by.takes().filter(|_| setting.size.is_some()) {
+        // A cut that fails takes nothing.
+        let Done { wait, .. } = client.set_attributes(caller, file, handle, &setting)?;
+        let dropped = drop_privileges(client, by, file, handle)?;
+        return Ok(Done { value: client.attributes(file)?, wait: dropped.or(wait) });
+    }
+    if (owner_changes && setting.mode.is_none()) || setting == Setting::default() {
         let node = client.attributes(file)?.node;
         // Of what changes nothing else, the kernel has not asked whose file it is; and it asks for
         // it before a write, which takes them away itself.
         let may = owner_changes || [0, node.uid].contains(&caller.uid);
         // One update for both where it can be.
-        setting.mode = without_privileges(&node).filter(|_| may);
+        setting.mode = without_privileges(&node, by).filter(|_| may);
     }
-    let Done { value, wait } = client.set_attributes(caller, file, handle, &setting)?;
-    Ok(Done { value, wait: wait.or(dropped) })
+    client.set_attributes(caller, file, handle, &setting)
 }
 
 /// Sets the list by which access is decided, as a user who is in these groups too.
@@ -218,8 +220,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
 pub(crate) struct Target {
     pub(crate) file: FileId,
     pub(crate) handle: Handle,
-    /// Whether this write takes privileges away.
-    pub(crate) takes: bool,
+    /// By whom, if this write takes privileges away.
+    pub(crate) takes: Option<Changer>,
 }
 
 impl Target {
@@ -227,7 +229,10 @@ impl Target {
         &self,
         client: &Client<U, C>,
     ) -> Step<Option<u64>> {
-        if self.takes { drop_privileges(client, self.file, Some(self.handle)) } else { Ok(None) }
+        match self.takes {
+            Some(by) => drop_privileges(client, by, self.file, Some(self.handle)),
+            None => Ok(None),
+        }
     }
 }
 

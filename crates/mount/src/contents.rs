@@ -3,7 +3,7 @@
 use crate::attributes::{flags_asked, mode_asked, shown};
 use crate::calls::{self, Held, Target, making};
 use crate::driver::{Call, Driver, at_once};
-use crate::privileges::writing_takes;
+use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
 use client::{Client, Error, Handle, Inode, Opened, Owner, Stop};
@@ -33,7 +33,7 @@ impl<'a> OpenFile<'a> {
         Call::of(what, self.request, self.ino)
     }
 
-    fn target(&self, takes: bool) -> Target {
+    fn target(&self, takes: Option<Changer>) -> Target {
         Target { file: file(self.ino), handle: self.handle, takes }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     reply: ReplyOpen,
 ) {
     let counts = driver.notes_reads() && flags.0 & libc::O_NOATIME == 0;
-    let (caller, flags) = (caller(request), flags_asked(flags.0));
+    let (changer, flags) = (Changer::of(request), flags_asked(flags.0));
     let (client, numbers) = (driver.client().clone(), driver.numbers().clone());
     let number = request.number();
     driver.serve(
@@ -79,7 +79,7 @@ pub(crate) fn open<U: Upstream, C: Containers>(
         move |client| {
             let file = file(ino);
             let inode = Inode { number: number.0, is_current: numbers.is_current(number, file) };
-            let opened = calls::open(client, caller, file, (flags, inode));
+            let opened = calls::open(client, changer, file, (flags, inode));
             if let Err(Stop::Error(Error::LentOut)) = &opened {
                 // The kernel looks the path up once more, and finds it by a number that is free.
                 numbers.renew(number, file);
@@ -150,7 +150,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     flags: WriteFlags,
     reply: ReplyWrite,
 ) {
-    let target = open.target(flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+    let takes = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+    let target = open.target(takes.then(|| Changer::of(open.request)));
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let first = calls::write(driver.client(), target, offset, data);
     let written = data.len() as u32;
@@ -215,7 +216,7 @@ pub(crate) fn allocate<U: Upstream, C: Containers>(
         return reply.error(errno::FILE_TOO_LARGE);
     }
     let Some(mode) = calls::allocation_asked(mode) else { return reply.error(errno::NOT_KEPT) };
-    let target = open.target(writing_takes(caller(open.request)));
+    let target = open.target(Changer::of(open.request).takes());
     driver.serve(
         open.call("fallocate"),
         move |client| calls::allocate(client, target, offset, length, mode),
@@ -258,7 +259,7 @@ pub(crate) fn copy<U: Upstream, C: Containers>(
 ) {
     // A reply can tell of so many.
     let length = length.min(u32::MAX.into());
-    let target = open.target(writing_takes(caller(open.request)));
+    let target = open.target(Changer::of(open.request).takes());
     driver.serve(
         open.call("copy_file_range"),
         move |client| calls::copy(client, from, (target, offset), length),

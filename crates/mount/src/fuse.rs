@@ -5,6 +5,7 @@ use crate::attributes::{kind_asked, mode_asked, nothing, setting_asked, shown};
 use crate::calls::{self, LookedUp, making};
 use crate::contents::{self, OFFSET_MAX, OpenFile};
 use crate::driver::{Call, Driver, at_once};
+use crate::privileges::Changer;
 use crate::replies::{
     answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file, kept,
 };
@@ -112,11 +113,11 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             // Who asks by the path finds the current one.
             return reply.error(Errno::ESTALE);
         }
-        let (caller, handle) = (caller(request), set.handle.map(|handle| Handle(handle.0)));
+        let (changer, handle) = (Changer::of(request), set.handle.map(|handle| Handle(handle.0)));
         let setting = setting_asked(&set);
         self.driver.serve_kept(
             Call::of("setattr", request, ino),
-            move |client| calls::set_attributes(client, caller, file(ino), handle, &setting),
+            move |client| calls::set_attributes(client, changer, file(ino), handle, &setting),
             move |outcome| answer_attributes(reply, &numbers, outcome),
         );
     }

@@ -2,7 +2,9 @@
 //! access control list takes from a program's setuid and setgid bits and capabilities. The kernel
 //! leaves both to us: it would ask for `security.capability` before every write otherwise.
 
+use crate::replies::caller;
 use client::{Caller, Client, Done, Handle, Setting, Step};
+use fuse::Request;
 use model::{ACL_DEFAULT, FileId, Kind, Node};
 use protocol::Upstream;
 use store::Containers;
@@ -40,15 +42,48 @@ pub(crate) fn without_setgid(node: &Node, caller: Caller, groups: &[u32]) -> Opt
     (!keeps).then_some(node.mode & !SETGID)
 }
 
+/// Who changes contents or owners.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changer {
+    pub(crate) caller: Caller,
+    thread: u32,
+}
+
+impl Changer {
+    pub(crate) fn of(request: &Request) -> Changer {
+        Changer { caller: caller(request), thread: request.pid() }
+    }
+
+    /// Whether a change of contents takes privileges away. Only the superuser has the capability
+    /// that keeps them, as far as a request tells.
+    pub(crate) fn takes(self) -> Option<Changer> {
+        (self.caller.uid != 0).then_some(self)
+    }
+
+    /// Whether setgid of a file of this group is his to leave.
+    fn is_of(self, group: u32) -> bool {
+        self.caller.uid == 0 || self.caller.gid == group || groups(self.thread).contains(&group)
+    }
+}
+
+/// The groups that a thread is in besides its own; of one that is gone, none.
+pub(crate) fn groups(thread: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let ids = line.unwrap_or_default().split_whitespace();
+    ids.filter_map(|id| id.parse().ok()).collect()
+}
+
 /// The mode without what a write or a change of owner takes away. None: nothing to take. Setgid
-/// without execution by the group is not a privilege, and on a directory neither bit is. Of pipes,
-/// sockets and devices a change of owner takes them as of files; a write never comes here.
-pub(crate) fn without_privileges(node: &Node) -> Option<u16> {
+/// without execution by the group goes only with who is not of that group, and on a directory
+/// neither bit is a privilege. Of pipes, sockets and devices a change of owner takes them as of
+/// files; a write never comes here.
+pub(crate) fn without_privileges(node: &Node, by: Changer) -> Option<u16> {
     if node.kind == Kind::Directory {
         return None;
     }
     let mut mode = node.mode & !SETUID;
-    if mode & GROUP_EXECUTE != 0 {
+    if mode & SETGID != 0 && (mode & GROUP_EXECUTE != 0 || !by.is_of(node.gid)) {
         mode &= !SETGID;
     }
     (mode != node.mode).then_some(mode)
@@ -64,6 +99,7 @@ fn has_capability(node: &Node) -> bool {
 /// update that this made, if it made one.
 pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
     client: &Client<U, C>,
+    by: Changer,
     file: FileId,
     handle: Option<Handle>,
 ) -> Step<Option<u64>> {
@@ -71,7 +107,7 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
     // It happens on behalf of the system, whoever writes: only the owner may change a mode.
     let owner = Caller { uid: node.uid, gid: node.gid };
     let mut wait = None;
-    if let Some(mode) = without_privileges(&node) {
+    if let Some(mode) = without_privileges(&node, by) {
         let setting = Setting { mode: Some(mode), ..Setting::default() };
         wait = client.set_attributes(owner, file, handle, &setting)?.wait;
     }
@@ -80,12 +116,6 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
         wait = later.or(wait);
     }
     Ok(wait)
-}
-
-/// Whether a change of contents by this user takes privileges away. Only the superuser has the
-/// capability that keeps them, as far as a request tells.
-pub(crate) fn writing_takes(caller: Caller) -> bool {
-    caller.uid != 0
 }
 
 #[cfg(test)]
@@ -141,18 +171,43 @@ mod tests {
         assert_eq!(without_setgid(&node(Kind::File, 0o4755), caller(7, 1), &[]), None);
     }
 
+    fn by(uid: u32, gid: u32) -> Changer {
+        // A thread that is not there is in no more groups.
+        Changer { caller: Caller { uid, gid }, thread: u32::MAX }
+    }
+
     #[test]
     fn a_write_takes_setuid_and_the_setgid_of_programs() {
         let left = [0o4755, 0o2755, 0o6711, 0o2644, 0o755, 0o4644]
-            .map(|mode| without_privileges(&node(Kind::File, mode)));
+            .map(|mode| without_privileges(&node(Kind::File, mode), by(0, 0)));
         assert_eq!(left, [Some(0o755), Some(0o755), Some(0o711), None, None, Some(0o644)]);
     }
 
     #[test]
+    fn who_is_not_of_the_group_takes_setgid_without_execution_too() {
+        let left = |mode, by| without_privileges(&node(Kind::File, mode), by);
+        assert_eq!(left(0o2644, by(7, 1)), Some(0o644));
+        assert_eq!(left(0o2644, by(7, 70)), None);
+        assert_eq!(left(0o2644, by(0, 1)), None);
+        assert_eq!(left(0o2755, by(7, 70)), Some(0o755));
+        assert_eq!(left(0o644, by(7, 1)), None);
+        assert_eq!(without_privileges(&node(Kind::Directory, 0o2755), by(7, 1)), None);
+    }
+
+    #[test]
+    fn the_groups_of_this_very_thread_can_be_read() {
+        let ids = rustix::process::getgroups().unwrap();
+        let own: Vec<u32> = ids.into_iter().map(|id| id.as_raw()).collect();
+        assert_eq!(groups(std::process::id()), own);
+        assert_eq!(groups(u32::MAX), []);
+    }
+
+    #[test]
     fn directories_keep_their_bits_and_nothing_else_does() {
-        assert_eq!(without_privileges(&node(Kind::Directory, 0o6755)), None);
+        assert_eq!(without_privileges(&node(Kind::Directory, 0o6755), by(0, 0)), None);
         for kind in [Kind::File, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
-            assert_eq!(without_privileges(&node(kind, 0o6755)), Some(0o755), "{kind:?}");
+            let left = without_privileges(&node(kind, 0o6755), by(0, 0));
+            assert_eq!(left, Some(0o755), "{kind:?}");
         }
     }
 

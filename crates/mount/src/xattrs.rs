@@ -1,6 +1,7 @@
 //! Extended attributes as the system calls want them: sizes first, then values.
 
 use crate::driver::{Call, Driver, at_once};
+use crate::privileges::groups;
 use crate::replies::{answer_empty, caller, file};
 use crate::{calls, errno};
 use client::XattrFlag;
@@ -21,7 +22,7 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     (name, value, flags): (&OsStr, &[u8], i32),
     reply: ReplyEmpty,
 ) {
-    let flag = match check_new(name, value).and_then(|()| flag_asked(flags)) {
+    let flag = match check_new(name, value).and_then(|()| flag_asked(name, flags)) {
         Ok(flag) => flag,
         Err(errno) => return reply.error(errno),
     };
@@ -145,17 +146,10 @@ fn if_absent<T>(outcome: Result<T, Errno>, kept: Result<(), Errno>) -> Result<T,
     })
 }
 
-/// The groups that a thread is in besides its own; of one that is gone, none.
-fn groups(thread: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
-    let ids = line.unwrap_or_default().split_whitespace();
-    ids.filter_map(|id| id.parse().ok()).collect()
-}
-
-/// What `setxattr` asks for.
-fn flag_asked(flags: i32) -> Result<XattrFlag, Errno> {
+/// What `setxattr` asks for. An access control list is set in any case, as on every Linux file system.
+fn flag_asked(name: &OsStr, flags: i32) -> Result<XattrFlag, Errno> {
     match flags {
+        _ if [ACL_ACCESS, ACL_DEFAULT].contains(&name.as_bytes()) => Ok(XattrFlag::Either),
         0 => Ok(XattrFlag::Either),
         libc::XATTR_CREATE => Ok(XattrFlag::Create),
         libc::XATTR_REPLACE => Ok(XattrFlag::Replace),
@@ -203,18 +197,13 @@ mod tests {
 
     #[test]
     fn create_and_replace_exclude_each_other() {
-        assert_eq!(flag_asked(0), Ok(XattrFlag::Either));
-        assert_eq!(flag_asked(libc::XATTR_CREATE), Ok(XattrFlag::Create));
-        assert_eq!(flag_asked(libc::XATTR_REPLACE), Ok(XattrFlag::Replace));
-        assert_eq!(flag_asked(libc::XATTR_CREATE | libc::XATTR_REPLACE), Err(Errno::EINVAL));
-    }
-
-    #[test]
-    fn the_groups_of_this_very_thread_can_be_read() {
-        let ids = rustix::process::getgroups().unwrap();
-        let own: Vec<u32> = ids.into_iter().map(|id| id.as_raw()).collect();
-        assert_eq!(groups(std::process::id()), own);
-        assert_eq!(groups(u32::MAX), []);
+        let asked = |flags| flag_asked(OsStr::new("user.a"), flags);
+        assert_eq!(asked(0), Ok(XattrFlag::Either));
+        assert_eq!(asked(libc::XATTR_CREATE), Ok(XattrFlag::Create));
+        assert_eq!(asked(libc::XATTR_REPLACE), Ok(XattrFlag::Replace));
+        assert_eq!(asked(libc::XATTR_CREATE | libc::XATTR_REPLACE), Err(Errno::EINVAL));
+        let list = OsStr::from_bytes(ACL_ACCESS);
+        assert_eq!(flag_asked(list, libc::XATTR_CREATE), Ok(XattrFlag::Either));
     }
 
     #[test]

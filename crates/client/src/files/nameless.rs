@@ -4,7 +4,7 @@ use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::Step;
-use model::{AttributeChange, Effects, FileId, Node, Time};
+use model::{Change, Effects, FileId, Node};
 use protocol::Upstream;
 use store::{Containers, Durability, StoreError, Write};
 use update_log::{Cancel, Record};
@@ -55,23 +55,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// Attributes of an open file without a name are this machine's affair. Says whether it is one.
-    pub(crate) fn set_on_unlinked(&self, file: FileId, set: &AttributeChange, now: Time) -> bool {
+    /// Attributes of a file without a name are this machine's affair: of one that is open, or that
+    /// the kernel has. Says whether it is one.
+    pub(crate) fn change_nameless(&self, uid: u32, file: FileId, change: &Change) -> Step<bool> {
+        if self.change_unborn(uid, file, change)? {
+            return Ok(true);
+        }
         let is_gone = matches!(self.node_here(file), Ok(None));
         let mut files = self.files();
-        let mut is_one = is_gone && self.known().set(file, set, now);
-        for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
-            let Some(node) = &mut open.unlinked else { continue };
-            node.mode = set.mode.unwrap_or(node.mode);
-            node.uid = set.uid.unwrap_or(node.uid);
-            node.gid = set.gid.unwrap_or(node.gid);
-            node.atime = set.atime.unwrap_or(node.atime);
-            node.mtime = set.mtime.unwrap_or(node.mtime);
-            node.ctime = now;
-            open.mtime = set.mtime.or(open.mtime);
+        let mut known = self.known();
+        let mut is_one = false;
+        if let Some(node) = known.gone_here(file).filter(|_| is_gone) {
+            *node = self.changed_alone(uid, file, node, change)?;
             is_one = true;
         }
-        is_one
+        for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
+            let Some(node) = &mut open.unlinked else { continue };
+            *node = self.changed_alone(uid, file, node, change)?;
+            if let Change::SetAttributes { set, .. } = change {
+                open.mtime = set.mtime.or(open.mtime);
+            }
+            is_one = true;
+        }
+        Ok(is_one)
     }
 }
 

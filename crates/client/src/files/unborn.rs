@@ -8,7 +8,7 @@ use crate::client::{Client, failed};
 use crate::effects::objection;
 use crate::presence::Presence;
 use crate::types::{Caller, Error, Found, Making, Need, OpenFlags, Opened, Step, Stop};
-use model::{AttributeChange, Change, FileId, Kind, Name, Node, Stamp, Update, View, judge};
+use model::{Change, FileId, Kind, Name, Node, Stamp, Update, View, judge};
 use protocol::{Access, Objection, Upstream};
 use store::container::Key;
 use store::{Container, Containers};
@@ -125,6 +125,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let Some(open) = files.unborn(file) else { return Ok(false) };
         let Some(node) = &mut open.unlinked else { return Ok(false) };
+        *node = self.changed_alone(uid, file, node, change)?;
+        if let Change::SetAttributes { set, .. } = change {
+            open.mtime = set.mtime.or(open.mtime);
+        }
+        self.known().set_unborn(file, node.clone());
+        Ok(true)
+    }
+
+    /// A node that the volume does not have, after a change of its attributes.
+    pub(crate) fn changed_alone(
+        &self,
+        uid: u32,
+        file: FileId,
+        node: &Node,
+        change: &Change,
+    ) -> Step<Node> {
         let mut change = change.clone();
         if let Change::SetAttributes { expects, .. } = &mut change {
             *expects = node.attributes_stamp;
@@ -133,23 +149,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Ok(outcome) = judge(&update, &Alone { file, node });
         let mut effects = outcome.map_err(|problem| Error::Objection(objection(&problem)))?;
         let changed = effects.nodes.remove(&file).flatten();
-        *node = changed.ok_or(Error::Objection(Objection::NoEntry))?;
-        if let Change::SetAttributes { set, .. } = &update.change {
-            open.mtime = set.mtime.or(open.mtime);
-        }
-        self.known().set_unborn(file, node.clone());
-        Ok(true)
-    }
-
-    pub(crate) fn set_unborn(
-        &self,
-        caller: Caller,
-        file: FileId,
-        set: &AttributeChange,
-    ) -> Step<bool> {
-        let expects = Stamp::default();
-        let change = Change::SetAttributes { file, expects, set: set.clone() };
-        self.change_unborn(caller.uid, file, &change)
+        Ok(changed.ok_or(Error::Objection(Objection::NoEntry))?)
     }
 
     /// What was written to a file without a name goes nowhere. False: it has one, or had.

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -338,4 +339,35 @@ fn read_all(file: &File, into: &mut [u8], from: u64) -> usize {
             bytes => read += bytes,
         }
     }
+}
+
+/// A file that is only cut is stored when the kernel says that nobody has it any more, which is a
+/// moment after the close: by then its name may have gone.
+#[test]
+fn what_is_cut_to_nothing_and_removed_or_replaced_at_once_does_not_come_back() {
+    let world = e2e::World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let does = |who: usize| {
+        let (path, new) = (mount.path(format!("file-{who}")), mount.path(format!("new-{who}")));
+        for number in 0..40 {
+            let text = format!("{who} {number}");
+            fs::write(&path, &text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            // What has not left is cancelled, and nobody sees in which order it was.
+            std::thread::sleep(Duration::from_millis(20));
+            drop(File::create(&path).unwrap());
+            if number % 2 == 0 {
+                fs::remove_file(&path).unwrap();
+            } else {
+                fs::write(&new, &text).unwrap();
+                fs::rename(&new, &path).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|who| _ = scope.spawn(move || does(who))));
+    mount.wait();
+    assert_eq!(server.conflicts(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 4);
 }

@@ -215,6 +215,32 @@ fn a_whiteout_takes_the_place_of_what_is_moved_away() {
     assert_eq!(left.born, Some(Time { secs: world.number as i64, nanos: 0 }));
     assert_eq!((left.kind, left.mode, left.rdev), (Kind::CharDevice, 0, Some(0)));
     assert_eq!((left.uid, left.gid, left.parent), (5, 6, None));
+    assert_eq!(left.xattrs, None);
+}
+
+#[test]
+fn a_whiteout_gets_what_its_directory_hands_down() {
+    let mut world = World::new();
+    world.make(1, "d", 10, Kind::Directory).expect("free");
+    world.make(10, "a", 11, Kind::File).expect("free");
+    world.apply(set_xattr(10, ACL_DEFAULT, shared(7))).expect("a list");
+    let change = Change::Rename {
+        from: FileId(10),
+        from_name: named("a"),
+        to: FileId(1),
+        to_name: named("b"),
+        file: FileId(11),
+        over: None,
+        exchange: false,
+        whiteout: Some(Whiteout { file: FileId(13), uid: 5, gid: 6 }),
+        expects: None,
+    };
+    world.apply(change).expect("it is there");
+    let left = &world.nodes[&FileId(13)];
+    // Nobody may do anything with it by its mode, as ever.
+    assert_eq!((left.kind, left.mode), (Kind::CharDevice, 0));
+    let access = left.acl(ACL_ACCESS).expect("it was handed down");
+    assert_eq!(access, Acl::read(&shared(7)).expect("a list").handed_down(0).0);
 }
 
 #[test]

@@ -105,6 +105,12 @@ fn writing_and_giving_away_take_setuid_away() {
         assert!(as_user(change, &machine.path("")), "{change}");
         assert_eq!(mode(&path), 0o777, "{change}");
     }
+    // Setgid without execution is no privilege, and goes with who is not of the file's group.
+    for change in ["echo more >> program", "truncate -s 1 program", "fallocate -l 9 program"] {
+        set_mode(&path, 0o2666);
+        assert!(as_user(change, &machine.path("")), "{change}");
+        assert_eq!(mode(&path), 0o666, "{change}");
+    }
     // Root keeps the bits when it writes, and loses them as well when it gives the file away.
     privileged();
     fs::write(&path, "by root").unwrap();

@@ -5,11 +5,12 @@ use crate::needs_fuse;
 use crate::support::{Farm, Machine};
 use model::FileId;
 use mount::MountOptions;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, openat};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,26 @@ fn what_is_written_to_a_file_after_its_removal_here_is_seen_by_nobody_else() {
     assert_eq!(fs::metadata(found.path()).unwrap().len(), 16);
     assert_eq!(fs::read_dir(there.path("")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(here.path("")).unwrap().count(), 0);
+}
+
+#[test]
+fn attributes_of_an_open_file_are_set_after_its_removal_here() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    fs::write(machine.path("file"), b"text").unwrap();
+    let file = File::options().write(true).open(machine.path("file")).unwrap();
+    fs::remove_file(machine.path("file")).unwrap();
+    let mut value = [0; 10];
+    assert_eq!(fgetxattr(&file, "user.a", &mut value), Err(Errno::NODATA));
+    fsetxattr(&file, "user.a", b"one", XattrFlags::empty()).unwrap();
+    assert_eq!(fgetxattr(&file, "user.a", &mut value), Ok(3));
+    assert_eq!(fsetxattr(&file, "user.a", b"two", XattrFlags::CREATE), Err(Errno::EXIST));
+    fremovexattr(&file, "user.a").unwrap();
+    assert_eq!(fremovexattr(&file, "user.a"), Err(Errno::NODATA));
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+    assert!(fs::read_dir(machine.path("")).unwrap().next().is_none());
 }
 
 #[test]
