@@ -23,7 +23,7 @@ use crate::perform::Programs;
 use crate::tree::Tree;
 use crate::workload;
 use client::{PLAN_CHUNKS_MAX, WantedMode};
-use model::{Kind, Name};
+use model::{FileId, Kind, Name};
 use protocol::Mode;
 use replica::Conflict;
 use std::collections::BTreeSet;
@@ -157,7 +157,18 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
         [Some(conflict.file), conflict.aside.as_ref().map(|(file, ..)| *file)]
     });
     board.is_listed(&truth, &files.flatten().collect())?;
-    board.nothing_lost(&truth)
+    board.nothing_lost(&truth, &damaged(&machines)?)
+}
+
+/// What clients have told to be damaged, by whose it is.
+fn damaged(machines: &[ClientMachine]) -> Result<BTreeSet<(String, FileId)>, String> {
+    let mut damaged = BTreeSet::new();
+    for machine in machines {
+        let client = machine.client().ok_or("a client is down")?;
+        let told = client.status().damage.into_iter();
+        damaged.extend(told.map(|damage| (machine.name.clone(), FileId(damage.file))));
+    }
+    Ok(damaged)
 }
 
 fn listed(room: &Room, origin: &OriginMachine) -> Result<Vec<Conflict>, String> {

@@ -141,8 +141,13 @@ impl Board {
     }
 
     /// What was stored and acknowledged is there, unless somebody who knew it went on from it or
-    /// removed the file with it.
-    pub fn nothing_lost(&self, truth: &Tree) -> Result<(), String> {
+    /// removed the file with it; or it was written upon a version that the origin was not to keep
+    /// any more when it came, and whoever wrote it says that it is `damaged`.
+    pub fn nothing_lost(
+        &self,
+        truth: &Tree,
+        damaged: &BTreeSet<(String, FileId)>,
+    ) -> Result<(), String> {
         let state = self.state();
         if state.ever_torn {
             return Ok(());
@@ -151,7 +156,9 @@ impl Board {
         let there: BTreeSet<u64> = contents.map(|contents| contents::name(contents)).collect();
         let lost = state.saves.iter().enumerate().find(|(number, save)| {
             let replaced = state.saves.iter().any(|other| other.base == save.saved);
-            let excused = replaced || state.is_removed(*number);
+            let is_told =
+                damaged.contains(&(save.who.clone(), save.file)) && !there.contains(&save.base);
+            let excused = replaced || state.is_removed(*number) || is_told;
             save.closed.is_some() && !excused && !there.contains(&save.saved)
         });
         match lost {
