@@ -113,10 +113,7 @@ fn replayed(replayed: &Replayed) -> String {
 fn passthrough(status: &PassthroughStatus) -> String {
     match &status.off {
         Some(why) => format!("reads no file by itself: {why}"),
-        None => format!(
-            "reads large cached files that nobody may write to by itself: {} now",
-            count(status.files, "file")
-        ),
+        None => format!("reads large cached files by itself: {} now", count(status.files, "file")),
     }
 }
 
@@ -397,7 +394,7 @@ pub mod tests {
   link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
   locks     hold among the programs of this mount
   cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
-  kernel    reads large cached files that nobody may write to by itself: 1 file now
+  kernel    reads large cached files by itself: 1 file now
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received
   stale     2 files out of date by policy (farfs policy --stale)

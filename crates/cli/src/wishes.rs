@@ -54,8 +54,8 @@ pub struct Wishes {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub read_only: Option<bool>,
 
-    /// auto: as root, the kernel reads large cached files that nobody may write to by itself, at
-    /// the speed of the disk; off: never [default: auto]
+    /// auto: as root, the kernel reads and writes large cached files by itself, at the
+    /// speed of the disk; off: never [default: auto]
     #[arg(long, value_enum)]
     pub passthrough: Option<PassthroughName>,
 

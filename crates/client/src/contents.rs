@@ -166,7 +166,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Time {
         let as_before = || {
             let node = self.node_here(grip.file).ok()??;
-            (written.before == contents && node.contents == contents).then_some(node.mtime)
+            // What was pending, and was taken back when it was opened, shows no more.
+            let is_it = node.contents == contents || node.contents_stamp == written.dirty.expects;
+            (written.before == contents && is_it).then_some(node.mtime)
         };
         let on_disk = || {
             let (secs, nanos) = grip.container.changed_at().ok()??;

@@ -240,6 +240,10 @@ struct HandleState {
     fetches: bool,
     /// The next read moves the time of access.
     counts: bool,
+    /// By which number the kernel has it.
+    number: u64,
+    /// What is written through it the kernel does not see where it has the file cached.
+    astray: bool,
 }
 
 impl HandleState {
@@ -256,6 +260,8 @@ impl HandleState {
             counts_as_writing: false,
             fetches: true,
             counts: false,
+            number: 0,
+            astray: false,
         }
     }
 }

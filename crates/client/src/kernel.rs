@@ -2,7 +2,8 @@
 
 use crate::client::Client;
 use crate::files::Closing;
-use crate::types::Kernel;
+use crate::numbers::Numbers;
+use crate::types::{Handle, Kernel};
 use model::FileId;
 use protocol::Upstream;
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ pub(crate) struct TheKernel {
     told: OnceLock<Arc<dyn Kernel>>,
     /// What it wrote by itself and was closed.
     pub closing: Closing,
+    pub numbers: Numbers,
 }
 
 impl TheKernel {
@@ -29,12 +31,27 @@ impl TheKernel {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// What the kernel knows of a file's attributes it asks for when they are wanted next.
-    pub fn forget_attributes(&self, file: FileId) {
+    /// By which numbers the kernel knows files.
+    pub fn numbers(&self) -> &Numbers {
+        &self.inner.kernel.numbers
+    }
+
+    /// What the kernel knows of a file's attributes, and of its `contents`, it asks for when they are
+    /// wanted next.
+    pub(crate) fn forget_what_is_cached(&self, file: FileId, contents: bool) {
         if let Some(kernel) = self.inner.kernel.get()
-            && !kernel.forget_node(file, false)
+            && !kernel.forget_node(file, contents)
         {
-            tracing::debug!(%file, "the kernel may show its size and times as they were");
+            tracing::debug!(%file, "the kernel may show it for a while as it was");
+        }
+    }
+
+    /// A file was written to through this handle, if there is one: the kernel does not see it where it
+    /// has the file cached by another number.
+    pub fn is_written(&self, file: FileId, handle: Option<Handle>) {
+        let is_astray = |handle| self.files().is_astray(handle);
+        if self.numbers().has_several(file) && handle.is_none_or(is_astray) {
+            self.forget_what_is_cached(file, true);
         }
     }
 }

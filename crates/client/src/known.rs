@@ -43,16 +43,16 @@ impl Known {
         *self.told.entry(file).or_default() += 1;
     }
 
-    /// The kernel has forgotten that it was told so often. Says whether a file that is gone has
-    /// been forgotten by this.
-    fn forget(&mut self, file: FileId, times: u64) -> bool {
-        let Some(told) = self.told.get_mut(&file) else { return false };
+    /// The kernel has forgotten that it was told so often. Says whether it has forgotten the file by
+    /// this, and whether that is gone.
+    fn forget(&mut self, file: FileId, times: u64) -> (bool, bool) {
+        let Some(told) = self.told.get_mut(&file) else { return (false, false) };
         *told = told.saturating_sub(times);
         if *told > 0 {
-            return false;
+            return (false, false);
         }
         self.told.remove(&file);
-        self.gone.remove(&file).is_some()
+        (true, self.gone.remove(&file).is_some())
     }
 
     fn goes(&mut self, file: FileId, node: Node, by: Remover) {
@@ -194,7 +194,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The kernel forgets that it was told of a file so often.
     pub fn forgotten(&self, file: FileId, times: u64) {
-        if !self.known().forget(file, times) {
+        let is_gone = {
+            let mut known = self.known();
+            let (is_forgotten, is_gone) = known.forget(file, times);
+            if is_forgotten {
+                self.numbers().let_go(file);
+            }
+            is_gone
+        };
+        if !is_gone {
             return;
         }
         self.forget_unborn(file);
@@ -244,11 +252,11 @@ mod tests {
         known.goes(FILE, node(2), Remover::Elsewhere);
         let gone = known.gone(FILE).unwrap();
         assert_eq!((gone.node.contents.size, gone.node.links), (2, 0));
-        assert!(!known.forget(FILE, 1));
+        assert_eq!(known.forget(FILE, 1), (false, false));
         assert!(known.gone(FILE).is_some());
-        assert!(known.forget(FILE, 1));
+        assert_eq!(known.forget(FILE, 1), (true, true));
         assert!(known.told.is_empty() && known.gone.is_empty());
-        assert!(!known.forget(FILE, 1), "nothing is left to forget");
+        assert_eq!(known.forget(FILE, 1), (false, false), "nothing is left to forget");
     }
 
     #[test]

@@ -49,6 +49,7 @@ mod mode;
 mod moot;
 mod names;
 mod needs;
+mod numbers;
 mod onward;
 mod pace;
 mod parcel;
@@ -104,13 +105,14 @@ pub use fuzz::fuzz_rows;
 pub use locks::{LockCall, Owner, Tried};
 pub use misses::{MissShown, Settling};
 pub use needs::complete;
+pub use numbers::{Inode, Numbers};
 pub use pending::{HeldBack, PendingFile, PendingLog, WaitsFor};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
 pub use replay::LINK_GRACE;
 pub use salvage::{Unsent, unsent};
 pub use types::{
-    Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Inode,
-    Kernel, Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime,
-    Setting, Settings, Step, Stop, WantedMode, XattrFlag,
+    Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
+    Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,
+    Settings, Step, Stop, WantedMode, XattrFlag,
 };

@@ -138,6 +138,10 @@ pub enum Error {
         "the kernel reads it straight from the cache for other programs: look its path up once more"
     )]
     LentOut,
+    #[error(
+        "programs read it straight from the cache: it can be opened for reading and writing when they have closed it, or by its path"
+    )]
+    LentToReaders,
     #[error("programs read an older version of it straight from the cache: close it there first")]
     OlderLentOut,
     /// Whoever held it does not know who has written since.
@@ -180,21 +184,6 @@ pub struct OpenFlags {
     pub write: bool,
     pub truncate: bool,
     pub append: bool,
-}
-
-/// The kernel's inode by which a file is opened: it may have several of one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inode {
-    pub number: u64,
-    /// It is the one by which the file is found now.
-    pub is_current: bool,
-}
-
-impl Inode {
-    /// The first that it has of a file.
-    pub fn of(file: FileId) -> Inode {
-        Inode { number: file.0, is_current: true }
-    }
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
-use client::{Client, Error, Handle, Inode, Opened, Owner, Stop};
+use client::{Client, Handle, Inode, Opened, Owner};
 use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -72,21 +72,11 @@ pub(crate) fn open<U: Upstream, C: Containers>(
 ) {
     let counts = driver.notes_reads() && flags.0 & libc::O_NOATIME == 0;
     let (changer, flags) = (Changer::of(request), flags_asked(flags.0));
-    let (client, numbers) = (driver.client().clone(), driver.numbers().clone());
-    let number = request.number();
+    let client = driver.client().clone();
+    let inode = Inode { number: request.number().0, thread: request.pid() };
     driver.serve(
         Call::of("open", request, ino),
-        move |client| {
-            let file = file(ino);
-            let inode = Inode { number: number.0, is_current: numbers.is_current(number, file) };
-            let opened = calls::open(client, changer, file, (flags, inode));
-            if let Err(Stop::Error(Error::LentOut)) = &opened {
-                // The kernel looks the path up once more, and finds it by a number that is free.
-                numbers.renew(number, file);
-                client.forget_attributes(file);
-            }
-            opened
-        },
+        move |client| calls::open(client, changer, file(ino), (flags, inode)),
         move |outcome| match outcome.map(Held::hand_over) {
             Ok(opened) => {
                 if counts {

@@ -6,8 +6,7 @@ use crate::attributes::{bare, bare_directory, shown};
 use crate::calls::Seen;
 use crate::driver::{Call, Driver, at_once};
 use crate::listings::Part;
-use crate::numbers::Numbers;
-use crate::replies::{file, kept};
+use crate::replies::{file, found_by, kept};
 use client::{Client, DirectoryEntry, Listed, Step};
 use fuse::{FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use model::{FileId, Name};
@@ -146,7 +145,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
     reply: ReplyDirectoryPlus,
 ) {
     let (counts, listings) = (counts(driver, position), driver.listings().clone());
-    let numbers = driver.numbers().clone();
+    let client = driver.client().clone();
     driver.serve_kept(
         Call::of("readdirplus", request, ino),
         move |client| {
@@ -163,7 +162,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
         move |outcome| match outcome {
             Ok(((rows, begins_in), keep)) => {
                 listings.note(Part { directory: file(ino), begins_in, rows: rows.len() }, keep);
-                answer_plus(rows, (keep, &numbers), reply);
+                answer_plus(rows, (keep, &client), reply);
             }
             Err(errno) => reply.error(errno),
         },
@@ -183,16 +182,16 @@ fn answer(rows: &[Row], mut reply: ReplyDirectory) {
 /// As many rows as fit, with attributes, which the kernel may keep for so long.
 fn answer_plus<U: Upstream, C: Containers>(
     rows: Vec<Plus<U, C>>,
-    (keep, numbers): (Duration, &Numbers),
+    (keep, client): (Duration, &Client<U, C>),
     mut reply: ReplyDirectoryPlus,
 ) {
     for (row, seen) in rows {
         let is_told = seen.is_some();
-        let attributes = if is_told { numbers.found(row.attributes) } else { row.attributes };
-        let keep = kept(numbers, FileId(attributes.ino.0), keep);
+        let attributes = if is_told { found_by(client, row.attributes) } else { row.attributes };
+        let keep = kept(client, FileId(attributes.ino.0), keep);
         if reply.add((&attributes, is_told), row.position, row.name(), keep) {
             if is_told {
-                numbers.forgotten(attributes.number, 1);
+                client.numbers().forgotten(attributes.number.0, 1);
             }
             break;
         }

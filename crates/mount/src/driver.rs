@@ -5,7 +5,6 @@
 use crate::errno::{self, Named};
 use crate::kernel::{Told, Waits};
 use crate::listings::Listings;
-use crate::numbers::Numbers;
 use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
@@ -25,7 +24,6 @@ pub(crate) struct Driver<U, C: Containers> {
     told: Told,
     waits: Waits,
     listings: Listings,
-    numbers: Numbers,
     /// Reading moves times of access.
     notes_reads: bool,
 }
@@ -39,7 +37,6 @@ impl<U, C: Containers> Clone for Driver<U, C> {
             told: self.told.clone(),
             waits: self.waits.clone(),
             listings: self.listings.clone(),
-            numbers: self.numbers.clone(),
             notes_reads: self.notes_reads,
         }
     }
@@ -94,8 +91,8 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         waits: Waits,
     ) -> Self {
         let watch = Arc::new(watch);
-        let (listings, numbers) = (Listings::default(), Numbers::default());
-        Driver { client, runtime, watch, told, waits, listings, numbers, notes_reads: false }
+        let listings = Listings::default();
+        Driver { client, runtime, watch, told, waits, listings, notes_reads: false }
     }
 
     /// Whether reading moves times of access from now on.
@@ -117,11 +114,6 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     /// What the kernel has listed.
     pub(crate) fn listings(&self) -> &Listings {
         &self.listings
-    }
-
-    /// By which the kernel knows files.
-    pub(crate) fn numbers(&self) -> &Numbers {
-        &self.numbers
     }
 
     pub(crate) fn client(&self) -> &Client<U, C> {

@@ -61,6 +61,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::Deadlock => Errno::EDEADLK,
         Error::TooManyLocks => Errno::ENOLCK,
         Error::LentOut => Errno::ESTALE,
+        Error::LentToReaders => Errno::ETXTBSY,
         Error::OlderLentOut => Errno::EBUSY,
         Error::LockLost | Error::Failed(_) => Errno::EIO,
     }

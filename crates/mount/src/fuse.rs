@@ -12,10 +12,10 @@ use crate::replies::{
 use crate::{directory, errno, locks, tmpfile, xattrs};
 use client::{Handle, Making};
 use fuse::{
-    Errno, FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request,
-    SetAttributes, WriteFlags,
+    FileHandle, Filesystem, INodeNo, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, SetAttributes,
+    WriteFlags,
 };
 use model::Kind;
 use protocol::Upstream;
@@ -49,7 +49,7 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
 
 impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     fn file_of(&self, number: INodeNo) -> INodeNo {
-        INodeNo(self.driver.numbers().file(number).0)
+        INodeNo(self.driver.client().numbers().file(number.0).0)
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -58,12 +58,12 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             b".." => LookedUp::Parent,
             _ => LookedUp::Entry(name_or_error!(name, reply)),
         };
-        let numbers = self.driver.numbers().clone();
+        let known = self.driver.client().clone();
         self.driver.serve_kept(
             Call::within("lookup", request, parent),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
-                Ok((Some(seen), keep)) => answer_entry(reply, &numbers, Ok((seen, keep))),
+                Ok((Some(seen), keep)) => answer_entry(reply, &known, Ok((seen, keep))),
                 // The kernel remembers that there is nothing, too.
                 Ok((None, keep)) => reply.entry(&keep, &nothing()),
                 Err(errno) => reply.error(errno),
@@ -72,8 +72,8 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn forget(&self, number: INodeNo, times: u64) {
-        let file = self.driver.numbers().forgotten(number, times);
-        self.driver.client().forgotten(file, times);
+        let client = self.driver.client();
+        client.forgotten(client.numbers().forgotten(number.0, times), times);
     }
 
     fn interrupt(&self, unique: u64) {
@@ -81,22 +81,22 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
-        let numbers = self.driver.numbers().clone();
+        let known = self.driver.client().clone();
         self.driver.serve_kept(
             Call::of("getattr", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
-            move |outcome| answer_attributes(reply, &numbers, outcome),
+            move |outcome| answer_attributes(reply, &known, outcome),
         );
     }
 
     fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx) {
-        let numbers = self.driver.numbers().clone();
+        let known = self.driver.client().clone();
         self.driver.serve_kept(
             Call::of("statx", request, ino),
             move |client| client.attributes_known(file(ino)).map(at_once),
             move |outcome| match outcome {
                 Ok((found, keep)) => {
-                    reply.attr(&kept(&numbers, found.file, keep), &shown(&found));
+                    reply.attr(&kept(&known, found.file, keep), &shown(&found));
                 }
                 Err(errno) => reply.error(errno),
             },
@@ -107,18 +107,20 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         if set.size.is_some_and(|size| size > OFFSET_MAX) {
             return reply.error(errno::FILE_TOO_LARGE);
         }
-        let numbers = self.driver.numbers().clone();
-        let by_path = set.size.is_some() && set.handle.is_none();
-        if by_path && !numbers.is_current(request.number(), file(ino)) {
-            // Who asks by the path finds the current one.
-            return reply.error(Errno::ESTALE);
-        }
+        let known = self.driver.client().clone();
+        let cuts = set.size.is_some();
         let (changer, handle) = (Changer::of(request), set.handle.map(|handle| Handle(handle.0)));
         let setting = setting_asked(&set);
         self.driver.serve_kept(
             Call::of("setattr", request, ino),
-            move |client| calls::set_attributes(client, changer, file(ino), handle, &setting),
-            move |outcome| answer_attributes(reply, &numbers, outcome),
+            move |client| {
+                let set = calls::set_attributes(client, changer, file(ino), handle, &setting)?;
+                if cuts {
+                    client.is_written(file(ino), handle);
+                }
+                Ok(set)
+            },
+            move |outcome| answer_attributes(reply, &known, outcome),
         );
     }
 
@@ -223,11 +225,11 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         reply: ReplyEntry,
     ) {
         let name = name_or_error!(name, reply);
-        let (caller, numbers) = (caller(request), self.driver.numbers().clone());
+        let (caller, known) = (caller(request), self.driver.client().clone());
         self.driver.serve_kept(
             Call::within("link", request, parent),
             move |client| calls::link(client, caller, file(ino), file(parent), &name),
-            move |outcome| answer_entry(reply, &numbers, outcome),
+            move |outcome| answer_entry(reply, &known, outcome),
         );
     }
 

@@ -8,10 +8,10 @@
 //! Never: runs on a thread that answers requests.
 
 use crate::lending::Lending;
-use crate::numbers::Numbers;
-use client::{Kernel, Lent};
+use client::{Client, Kernel, Lent};
 use fuse::{INodeNo, Notifier};
 use model::{FileId, Name};
+use protocol::Upstream;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use store::Containers;
 
 /// How long who asks waits until it is carried out, while some request waits that may hold the
 /// lock. After that it is carried out later.
@@ -34,7 +35,7 @@ const QUEUE_MAX: usize = 65_536;
 const THREADS: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Forget {
+pub(crate) enum Forget {
     Attributes(FileId),
     Contents(FileId),
     Entry(FileId, Name),
@@ -129,7 +130,7 @@ fn is_patient(waited: Duration, a_request_waits: bool) -> bool {
 }
 
 /// Who carries it out, one notice at a time.
-trait Carry: Send + Sync + 'static {
+pub(crate) trait Carry: Send + Sync + 'static {
     fn carry_out(&self, forget: &Forget) -> io::Result<()>;
 }
 
@@ -148,7 +149,7 @@ struct Shared {
 
 impl Forgetter {
     pub(crate) fn start(
-        teller: Teller,
+        teller: impl Carry,
         told: Told,
         waits: Waits,
         lending: Lending,
@@ -299,25 +300,28 @@ impl Kernel for Forgetter {
 }
 
 /// Tells the kernel, by each number by which it may know a file.
-pub(crate) struct Teller {
+pub(crate) struct Teller<U, C: Containers> {
     notifier: Notifier,
-    numbers: Numbers,
+    client: Client<U, C>,
 }
 
-impl Teller {
-    pub(crate) fn new(notifier: Notifier, numbers: Numbers) -> Teller {
-        Teller { notifier, numbers }
+impl<U: Upstream, C: Containers> Teller<U, C> {
+    pub(crate) fn new(notifier: Notifier, client: Client<U, C>) -> Teller<U, C> {
+        Teller { notifier, client }
     }
 
     fn forget_file(&self, file: FileId, contents: bool) -> io::Result<()> {
-        let numbers = self.numbers.all(file).into_iter();
-        let outcomes = numbers.map(|number| self.notifier.forget_inode(number, contents));
+        let numbers = self.client.numbers().all(file).into_iter();
+        let outcomes = numbers.map(|number| {
+            let number = INodeNo(number);
+            self.notifier.forget_inode(number, contents)
+        });
         // What one of them holds up is no reason to leave out the others.
         outcomes.fold(Ok(()), Result::and)
     }
 }
 
-impl Carry for Teller {
+impl<U: Upstream, C: Containers> Carry for Teller<U, C> {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
             Forget::Attributes(file) => self.forget_file(*file, false),

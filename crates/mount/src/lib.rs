@@ -22,7 +22,6 @@ mod lending;
 mod listings;
 mod locks;
 mod mounted;
-mod numbers;
 mod options;
 mod privileges;
 mod readahead;

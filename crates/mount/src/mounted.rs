@@ -57,13 +57,13 @@ pub fn mount<U: Upstream, C: Containers>(
     let (told, waits) = (Told::default(), Waits::default());
     let watch = Watch::start().map_err(failed)?;
     let driver = Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone());
-    let (listings, numbers) = (driver.listings().clone(), driver.numbers().clone());
+    let listings = driver.listings().clone();
     let fuse = Fuse::new(driver.noting_reads(options.notes_reads()));
     let session = Session::mount(fuse, &mountpoint, settings(&options))
         .map_err(|source| refused(&mountpoint, source))?;
     tell(session.agreed());
     let lending = Lending::by(session.lender(), options.passthrough);
-    let teller = Teller::new(session.notifier(), numbers);
+    let teller = Teller::new(session.notifier(), client.clone());
     let forgetter = Forgetter::start(teller, told, waits, lending).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
     listings.start(session.notifier()).map_err(failed)?;

@@ -2,9 +2,10 @@
 
 use crate::attributes::shown;
 use crate::calls::Seen;
-use crate::numbers::Numbers;
-use client::{Caller, Found};
-use fuse::{Errno, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request};
+use client::{Caller, Client, Found};
+use fuse::{
+    Errno, FileAttr, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, Request,
+};
 use model::{FileId, NAME_BYTES_MAX};
 use protocol::{Totals, Upstream};
 use std::time::Duration;
@@ -23,31 +24,44 @@ pub(crate) fn file(ino: INodeNo) -> FileId {
 
 pub(crate) fn answer_entry<U: Upstream, C: Containers>(
     reply: ReplyEntry,
-    numbers: &Numbers,
+    client: &Client<U, C>,
     outcome: Result<(Seen<U, C>, Duration), Errno>,
 ) {
     match outcome {
         Ok((seen, keep)) => {
             let found = seen.hand_over();
-            reply.entry(&kept(numbers, found.file, keep), &numbers.found(shown(&found)));
+            reply.entry(&kept(client, found.file, keep), &found_by(client, shown(&found)));
         }
         Err(errno) => reply.error(errno),
     }
 }
 
-/// How long the kernel may keep what it is told of a file that it has by several numbers: what is
-/// changed by the one it does not know of the other.
-pub(crate) fn kept(numbers: &Numbers, file: FileId, keep: Duration) -> Duration {
-    if numbers.has_several(file) { Duration::ZERO } else { keep }
+/// Before the kernel is told of what bears a name: with the number to find it by.
+pub(crate) fn found_by<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    attributes: FileAttr,
+) -> FileAttr {
+    let number = client.numbers().tell(FileId(attributes.ino.0));
+    FileAttr { number: INodeNo(number), ..attributes }
 }
 
-pub(crate) fn answer_attributes(
+/// How long the kernel may keep what it is told of a file that it has by several numbers: what is
+/// changed by the one it does not know of the other.
+pub(crate) fn kept<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    file: FileId,
+    keep: Duration,
+) -> Duration {
+    if client.numbers().has_several(file) { Duration::ZERO } else { keep }
+}
+
+pub(crate) fn answer_attributes<U: Upstream, C: Containers>(
     reply: ReplyAttr,
-    numbers: &Numbers,
+    client: &Client<U, C>,
     outcome: Result<(Found, Duration), Errno>,
 ) {
     match outcome {
-        Ok((found, keep)) => reply.attr(&kept(numbers, found.file, keep), &shown(&found)),
+        Ok((found, keep)) => reply.attr(&kept(client, found.file, keep), &shown(&found)),
         Err(errno) => reply.error(errno),
     }
 }

@@ -117,12 +117,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn discard(&self, file: FileId, presence: &Presence, gone: bool) -> StoreResult<()> {
         let core = self.core();
         let files = self.files();
-        if files.is_open(file) || core.log.pending_store(file).is_some() {
+        let is_open = files.get(file, presence.generation).is_some();
+        if is_open || core.log.pending_store(file).is_some() {
             return Ok(());
         }
         let row = Presence::load(&*self.inner.tables.read()?, file)?;
         // Until the kernel forgets it, it can be opened once more.
-        let gone = gone && self.known().gone(file).is_none();
+        let gone = gone && !files.is_open(file) && self.known().gone(file).is_none();
         let remove = |presence: &Presence| -> StoreResult<()> {
             if !self.set_aside(&core, &files, file, presence)? {
                 let key = Key { file: file.0, generation: presence.generation };

@@ -11,10 +11,11 @@
 //! ```
 
 use super::unseen::takes_unseen;
-use super::{Files, OpenFile};
+use super::{Files, HandleState, OpenFile};
 use crate::client::Client;
 use crate::mode;
-use crate::types::{Handle, Inode, Lent, OpenFlags};
+use crate::numbers::Place;
+use crate::types::{Handle, Lent, OpenFlags};
 use model::{FileId, Node, Stamp};
 use protocol::Upstream;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ const MAY_WRITE: u16 = 0o222;
 pub(super) struct LentOut<K> {
     pub(super) generation: u32,
     /// By which of the kernel's inodes.
-    inode: u64,
+    number: u64,
     container: K,
     lent: Arc<dyn Lent>,
     handles: u32,
@@ -83,7 +84,7 @@ pub(super) enum Way {
     Lent,
     /// What is read and written by the daemon, beside those who read the container.
     Beside,
-    /// By another inode: a mapping of this one could be written to, and nobody here would know.
+    /// Not at all: a mapping could be written to, and nobody here would know.
     Another,
 }
 
@@ -95,7 +96,12 @@ pub(super) fn way(asked: &Asked) -> Way {
         return if is_seen { Way::Beside } else { Way::Lent };
     }
     if asked.is_lent {
-        return if write { Way::Another } else { Way::Lent };
+        // By another inode it could be; this is what the kernel has at hand.
+        return match (read, write) {
+            (true, true) => Way::Another,
+            (_, true) => Way::Beside,
+            (_, false) => Way::Lent,
+        };
     }
     let is_free = asked.is_at_rest && !asked.is_cached;
     let fits = match write {
@@ -114,7 +120,7 @@ impl<K: Container> Files<K> {
         &self,
         (file, generation): (FileId, u32),
         node: &Node,
-        (flags, inode, lends): (OpenFlags, Inode, Lends),
+        (flags, place, lends): (OpenFlags, Place, Lends),
         direct: bool,
     ) -> Option<Asked> {
         let open = self.get(file, generation)?;
@@ -122,8 +128,8 @@ impl<K: Container> Files<K> {
         let is_at_rest = open.is_clean() && open.presence.is_whole() && !open.is_for_writing();
         let size = open.presence.contents.size;
         let out = self.lent.get(&file);
-        let lent = out.filter(|out| out.generation == generation && out.inode == inode.number);
-        let is_elsewhere = out.is_some() && lent.is_none();
+        let lent = out.filter(|out| out.generation == generation && out.number == place.number);
+        let is_kept_free = (out.is_some() && lent.is_none()) || (place.is_fresh && !flags.write);
         Some(Asked {
             flags,
             is_lent: lent.is_some(),
@@ -131,7 +137,7 @@ impl<K: Container> Files<K> {
             lends,
             is_plain: self.is_plain(file, &open.presence) && takes_unseen(&open.container, size),
             is_unshared: open.is_unshared(),
-            is_cached: is_cached || is_elsewhere || self.lent.len() >= LENT_MAX,
+            is_cached: is_cached || is_kept_free || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
             size,
@@ -148,23 +154,35 @@ impl<K: Container> Files<K> {
         self.lent.contains_key(&file)
     }
 
-    /// Whether it is lent to readers by this inode, so that nobody can open it to write by that.
-    pub(super) fn is_in_the_way(&self, file: FileId, inode: Inode) -> bool {
-        self.lent.get(&file).is_some_and(|out| out.inode == inode.number && !out.to_all)
+    /// Whether it is lent by this number.
+    pub(super) fn is_lent_by(&self, file: FileId, number: u64) -> bool {
+        self.lent.get(&file).is_some_and(|out| out.number == number)
     }
 
-    /// Whether the kernel reads, by this inode, a container of the file that is not that of the
+    /// Whether it is lent to readers by this number, so that nobody can open it to write by that.
+    pub(super) fn is_in_the_way(&self, file: FileId, number: u64) -> bool {
+        self.lent.get(&file).is_some_and(|out| out.number == number && !out.to_all)
+    }
+
+    /// Whether somebody has it open, or mapped, by this number.
+    pub(super) fn is_open_by(&self, file: FileId, number: u64) -> bool {
+        let has_it =
+            |state: &HandleState| state.file == file && state.number == number && !state.fetches;
+        self.is_lent_by(file, number) || self.handles.values().any(has_it)
+    }
+
+    /// Whether the kernel reads, by this number, a container of the file that is not that of the
     /// `current` version.
-    pub(super) fn is_lent_as_another(&self, file: FileId, current: Stamp, inode: Inode) -> bool {
-        let lent = self.lent.get(&file).filter(|out| out.inode == inode.number);
+    pub(super) fn is_lent_as_another(&self, file: FileId, current: Stamp, number: u64) -> bool {
+        let lent = self.lent.get(&file).filter(|out| out.number == number);
         lent.is_some_and(|out| self.shared(file, current) != Some(out.generation))
     }
 
     /// Whether this version must not be read by way of the cache that the kernel has for an inode.
     /// Pages of another version that is open too must not mix with its own, nor must they be cut to
     /// its size; and what is written elsewhere is older in that cache.
-    pub(super) fn is_beside(&self, file: FileId, generation: u32, inode: Inode) -> bool {
-        let elsewhere = self.lent.get(&file).filter(|out| out.inode != inode.number);
+    pub(super) fn is_beside(&self, file: FileId, generation: u32, place: Place) -> bool {
+        let elsewhere = self.lent.get(&file).filter(|out| out.number != place.number);
         let is_apart = |open: &OpenFile<K>| {
             let other = open.presence.generation;
             open.cached_handles == 0 && elsewhere.is_some_and(|out| out.generation == other)
@@ -173,7 +191,12 @@ impl<K: Container> Files<K> {
             self.generations(file).filter(|open| open.presence.generation != generation);
         let is_written_elsewhere =
             elsewhere.is_some_and(|out| out.to_all && out.generation == generation);
-        !inode.is_current || is_written_elsewhere || others.any(|open| !is_apart(open))
+        !place.is_current() || is_written_elsewhere || others.any(|open| !is_apart(open))
+    }
+
+    /// Whether what is written through it is seen by nobody who has the file cached.
+    pub(crate) fn is_astray(&self, handle: Handle) -> bool {
+        self.handles.get(&handle.0).is_some_and(|state| state.astray)
     }
 
     /// Files that are lent to readers while others, by another inode, may write to mappings.
@@ -252,7 +275,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         files: &mut Files<C::Container>,
         (file, generation): (FileId, u32),
-        (inode, writes): (Inode, bool),
+        (number, writes): (u64, bool),
     ) -> Option<Arc<dyn Lent>> {
         let writers = u32::from(writes);
         if let Some(out) = files.lent.get_mut(&file) {
@@ -270,7 +293,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let lent = kernel.lend(container.descriptor()?)?;
         let out = LentOut {
             generation,
-            inode: inode.number,
+            number,
             lent: Arc::clone(&lent),
             handles: 1,
             writers,
@@ -343,9 +366,8 @@ mod tests {
         assert_eq!(way(&lent), Way::Lent);
         let writes = OpenFlags { read: false, write: true, ..READS };
         let both = OpenFlags { write: true, ..READS };
-        for flags in [writes, both] {
-            assert_eq!(way(&Asked { flags, ..lent }), Way::Another, "{flags:?}");
-        }
+        assert_eq!(way(&Asked { flags: writes, ..lent }), Way::Beside);
+        assert_eq!(way(&Asked { flags: both, ..lent }), Way::Another);
     }
 
     #[test]

@@ -7,11 +7,12 @@ use super::lending::{Lends, Way, way};
 use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
+use crate::numbers::{Inode, Place};
 use crate::presence::Presence;
 use crate::room::taken;
-use crate::types::{Caller, Done, Error, Found, Handle, Inode, OpenFlags, Opened, Step};
+use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step, Stop};
 use chunks::Described;
-use model::{Change, Contents, FileId, Kind, Node, Update};
+use model::{Change, Contents, FileId, Kind, Node, Stamp, Update};
 use protocol::{Objection, Upstream};
 use std::sync::MutexGuard;
 use store::container::Key;
@@ -31,15 +32,6 @@ enum Opener {
     Us,
 }
 
-impl Opener {
-    fn inode(self, file: FileId) -> Inode {
-        match self {
-            Opener::Kernel { inode, .. } => inode,
-            Opener::Us => Inode::of(file),
-        }
-    }
-}
-
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
@@ -55,15 +47,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         flags: OpenFlags,
         inode: Inode,
     ) -> Step<Done<Opened>> {
-        if flags.write && !inode.is_current {
-            // What is written would be older in the cache of the current one.
-            return Err(Error::LentOut.into());
-        }
         self.look_before(file)?;
         self.asks_first(file, flags)?;
         self.settle_closed_one(file, flags.write.then_some(inode));
         let lends = self.lends(file, flags);
-        self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { inode, lends }))
+        let opened =
+            self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { inode, lends }));
+        if let Err(Stop::Error(Error::LentOut)) = &opened {
+            // From here on they may change by another number.
+            self.forget_what_is_cached(file, false);
+        }
+        opened
     }
 
     /// As `open_file`, for a handle that the kernel does not get.
@@ -151,14 +145,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         opener: Opener,
     ) -> Step<Opened> {
         let version = node.contents_stamp;
-        if let Opener::Kernel { inode, .. } = opener
-            && files.is_lent_as_another(file, version, inode)
-        {
-            return Err(Error::LentOut.into());
-        }
+        let place = match opener {
+            Opener::Kernel { inode, .. } => self.come(files, (file, version), flags, inode)?,
+            Opener::Us => Place::of_nobody(),
+        };
         let generation = self.current_generation(files, file, node)?;
         let beside = match opener {
-            Opener::Kernel { inode, .. } => files.is_beside(file, generation, inode),
+            Opener::Kernel { .. } => files.is_beside(file, generation, place),
             Opener::Us => true,
         };
         let direct =
@@ -167,21 +160,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tracing::debug!(%file, %version, beside, "opened past the cache of the kernel");
         }
         let asked = match opener {
-            Opener::Kernel { inode, lends } => {
-                files.asked((file, generation), node, (flags, inode, lends), direct)
+            Opener::Kernel { lends, .. } => {
+                files.asked((file, generation), node, (flags, place, lends), direct)
             }
             Opener::Us => None,
         };
         let (direct, unseen, lent) = match asked.map_or(Way::Daemon, |asked| way(&asked)) {
             Way::Daemon => (direct, false, None),
-            Way::Another => return Err(Error::LentOut.into()),
+            Way::Another => return Err(Error::LentToReaders.into()),
             Way::Lent => {
-                let lent = self.lend(files, (file, generation), (opener.inode(file), flags.write));
+                let lent = self.lend(files, (file, generation), (place.number, flags.write));
                 (direct && lent.is_none(), flags.write, lent)
             }
             Way::Beside => {
-                let lent = self.lend(files, (file, generation), (opener.inode(file), false));
-                (true, false, lent)
+                (true, false, self.lend(files, (file, generation), (place.number, false)))
             }
         };
         let unseen = unseen && lent.is_some();
@@ -206,8 +198,48 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             counts_as_writing: flags.write,
             fetches: false,
             counts: false,
+            number: place.number,
+            astray: flags.write && !place.is_current(),
         });
+        if flags.write && place.is_fresh {
+            self.numbers().is_taken(file);
+        }
         Ok(Opened { handle, keep_cache, direct, lent })
+    }
+
+    /// Where whoever opens a version of a file has come to. An inode by which that cannot be opened is
+    /// refused, so that the kernel looks the path up anew; where it cannot, as it has the inode
+    /// itself (a bind mount, a file system that lies upon this one, `/proc/PID/fd`) and comes
+    /// again, it is the current one if nobody has the other open, or its caches are passed by.
+    fn come(
+        &self,
+        files: &mut Files<C::Container>,
+        (file, version): (FileId, Stamp),
+        flags: OpenFlags,
+        inode: Inode,
+    ) -> Step<Place> {
+        let numbers = self.numbers();
+        let now = self.inner.world.clock.moment();
+        let mut place = numbers.place(file, inode, now);
+        let is_older = files.is_lent_as_another(file, version, place.number);
+        let is_in_the_way = is_older || (flags.write && files.is_in_the_way(file, place.number));
+        let joins = files.is_lent_by(file, place.number) && !is_in_the_way;
+        let is_astray = !place.is_current() && !joins;
+        if is_astray && !is_in_the_way && !files.is_open_by(file, place.current) {
+            numbers.take_over(file, place.number);
+            // What the kernel has cached by this number is of an earlier time.
+            files.shown.remove(&file);
+            place.current = place.number;
+        } else if (is_in_the_way || is_astray) && !place.is_retry {
+            let other = flags.write && files.is_in_the_way(file, place.current);
+            if numbers.refuse(file, inode, other, now) {
+                files.shown.remove(&file);
+            }
+            return Err(Error::LentOut.into());
+        } else if is_older {
+            return Err(Error::OlderLentOut.into());
+        }
+        Ok(place)
     }
 
     /// Lets others at the open files, and keeps what opening one of them left behind.

@@ -15,8 +15,9 @@ use super::{Files, Grip, OpenFile};
 use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
+use crate::numbers::Inode;
 use crate::room::Wanted;
-use crate::types::{Handle, Inode, Step};
+use crate::types::{Handle, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -350,7 +351,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let is_read = || {
             let mut files = self.files();
             files.take_back(Some(file));
-            to_write.is_some_and(|inode| files.is_in_the_way(file, inode))
+            to_write.is_some_and(|inode| files.is_in_the_way(file, inode.number))
         };
         while is_read() && clock.moment().since(begun) < READ_NO_MORE_WITHIN {
             closing.wait_a_moment();

@@ -182,6 +182,106 @@ fn other_names_and_descriptors_of_what_is_lent_lead_to_the_same_file() {
     assert!(fs::read(&second).unwrap() == bytes[..1_000_000]);
 }
 
+/// The kernel looks the path up anew once, and no more.
+#[test]
+fn whoever_opens_by_its_path_what_is_lent_to_readers_can() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let path = |number: usize| mount.path(&format!("file {number}"));
+    for number in 0..8 {
+        fs::write(path(number), noise(number as u64, BYTES)).unwrap();
+    }
+    mount.wait();
+    for number in 0..8 {
+        let reader = open_lent(&mount, &path(number));
+        let first = both(&path(number));
+        let second = File::options().append(true).open(path(number)).unwrap();
+        drop((first, second));
+        // The number that was given to who wrote is not wanted any more.
+        fs::rename(path(number), mount.path("other")).unwrap();
+        File::options().write(true).open(mount.path("other")).unwrap();
+        assert!(is_all(&reader, &noise(number as u64, BYTES)));
+    }
+}
+
+/// What the kernel cached of it by an older number is of an earlier time.
+#[test]
+fn what_was_cached_by_an_older_number_is_not_shown_when_that_is_the_only_one_again() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let (path, second) = (mount.path("file"), mount.path("second"));
+    fs::hard_link(&path, &second).unwrap();
+    let reader = open_lent(&mount, &path);
+    fs::metadata(&second).unwrap();
+    let mut write = |file: &File, with: &[u8]| {
+        file.write_all_at(with, 5000).unwrap();
+        bytes[5000..5000 + with.len()].copy_from_slice(with);
+        bytes.clone()
+    };
+    let writer = both(&path);
+    write(&writer, b"first");
+    drop(reader);
+    // The second name leads to what the reader had.
+    let older = File::open(&second).unwrap();
+    let mapped = Mapping::private(&older, BYTES);
+    let expected = write(&writer, b"second");
+    writer.sync_all().unwrap();
+    assert!(is_all(&older, &expected));
+    drop((writer, mapped, older));
+    fs::remove_file(&path).unwrap();
+    assert!(fs::read(&second).unwrap() == expected);
+    let last = both(&second);
+    let mapping = Mapping::shared(&last, BYTES);
+    assert!(mapping.read(0, BYTES) == expected);
+    mapping.write(0, b"x");
+    drop((mapping, last));
+    let mut expected = expected;
+    expected[0] = b'x';
+    mount.wait();
+    let other = world.mount(&server, "other", "connected");
+    assert!(fs::read(other.path("second")).unwrap() == expected);
+}
+
+/// The kernel has the file itself, and looks nothing up.
+#[test]
+fn a_file_that_is_mounted_elsewhere_by_itself_can_be_written_to_beside_its_readers_and_after() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let bound = world.folder("bound").join("file");
+    fs::write(&bound, b"").unwrap();
+    run(Command::new("mount").arg("--bind").args([&path, &bound])).succeeds();
+    let reader = open_lent(&mount, &path);
+    // A mapping could be written to unseen.
+    let refused = File::options().read(true).write(true).open(&bound).map(drop);
+    assert_eq!(crate::errno(refused), rustix::io::Errno::TXTBSY);
+    let cached = both(&path);
+    assert!(is_all(&cached, &bytes));
+    let writer = File::options().write(true).open(&bound).unwrap();
+    writer.write_all_at(b"bound", 7000).unwrap();
+    bytes[7000..7005].copy_from_slice(b"bound");
+    assert!(is_all(&reader, &bytes));
+    eventually(SOON, "who has it cached sees it", || is_all(&cached, &bytes));
+    drop((writer, reader, cached));
+    eventually(SOON, "it is given back", || lent(&mount) == 0);
+    let last = both(&bound);
+    last.write_all_at(b"last", 9000).unwrap();
+    bytes[9000..9004].copy_from_slice(b"last");
+    assert!(is_all(&last, &bytes) && fs::read(&path).unwrap() == bytes);
+    drop(last);
+    truncate(&bound, 100_000).unwrap();
+    assert!(fs::read(&path).unwrap() == bytes[..100_000]);
+    run(Command::new("umount").arg(&bound)).succeeds();
+}
+
 /// The kernel says that it was closed when the program has gone on.
 #[test]
 fn who_reads_it_and_then_writes_to_it_has_it_from_the_kernel_both_times() {

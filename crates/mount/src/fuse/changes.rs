@@ -21,11 +21,11 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
         reply: ReplyEntry,
     ) {
         let (caller, umask) = (Caller { uid: making.uid, gid: making.gid }, mode_asked(umask));
-        let numbers = self.driver.numbers().clone();
+        let client = self.driver.client().clone();
         self.driver.serve_kept(
             Call::within(what, request, directory),
             move |client| calls::make(client, caller, file(directory), &name, (&making, umask)),
-            move |outcome| answer_entry(reply, &numbers, outcome),
+            move |outcome| answer_entry(reply, &client, outcome),
         );
     }
 

@@ -1,0 +1,263 @@
+//! By which numbers the kernel knows files: by the file's own, until that one cannot be opened as
+//! it has to be, and by another from then on. Programs see the file's own in any case.
+//! Holds: a file has one number by which it is found, the current one, and what the kernel has cached
+//! of its contents it has by that one alone; what the kernel still has by an older one is the same
+//! file; a number is never used for two files.
+//! From: the kernel's `fs/fuse/iomode.c`, which lets an inode of it be read in one way at a time, and
+//! `fs/namei.c`, which looks a path up anew when opening what it led to says ESTALE.
+
+use model::{FileId, REPLICA_MAX};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use world::Moment;
+
+/// No file has one of these: this replica is never given to anybody.
+const FIRST: u64 = (REPLICA_MAX as u64) << 40;
+/// So long a new number is kept free for who needed it, and who was told to look a path up anew
+/// is remembered: the kernel does it at once.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(1);
+/// Threads that are remembered.
+const REFUSED_MAX: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Numbers {
+    /// Whether a file has ever had another number.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    given: u64,
+    others: HashMap<u64, Other>,
+    of_file: HashMap<FileId, OfFile>,
+    /// Threads that were told to look a path up anew, by which number they had come, and when.
+    refused: HashMap<u32, (u64, Moment)>,
+}
+
+/// A number that is not the file's own.
+#[derive(Debug)]
+struct Other {
+    file: FileId,
+    /// How often the kernel has been told of it and not forgotten it.
+    lookups: u64,
+}
+
+#[derive(Debug)]
+struct OfFile {
+    current: u64,
+    /// Those that are not its own.
+    others: Vec<u64>,
+    /// When the current one was new, until it has been opened by who needed it.
+    fresh_since: Option<Moment>,
+}
+
+/// By which inode of the kernel's a file is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inode {
+    pub number: u64,
+    /// The thread that asks, 0 if that is not known.
+    pub thread: u32,
+}
+
+impl Inode {
+    /// The first that the kernel has of a file.
+    pub fn of(file: FileId) -> Inode {
+        Inode { number: file.0, thread: 0 }
+    }
+}
+
+/// How an inode is among those that the kernel has of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub number: u64,
+    pub current: u64,
+    /// It is new, and who needed it is about to come.
+    pub is_fresh: bool,
+    /// Who asks was told to look the path up anew, and came to the same again.
+    pub is_retry: bool,
+}
+
+impl Place {
+    /// Of a handle that the kernel does not get.
+    pub fn of_nobody() -> Place {
+        Place { number: 0, current: 0, is_fresh: false, is_retry: false }
+    }
+
+    pub fn is_current(&self) -> bool {
+        self.number == self.current
+    }
+}
+
+impl Numbers {
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file that the kernel knows by this number.
+    pub fn file(&self, number: u64) -> FileId {
+        let own = FileId(number);
+        if !self.any() || number < FIRST || own.is_past() {
+            return own;
+        }
+        self.state().others.get(&number).map_or(own, |other| other.file)
+    }
+
+    /// Before the kernel is told what bears a name: the number to find it by.
+    pub fn tell(&self, file: FileId) -> u64 {
+        if !self.any() {
+            return file.0;
+        }
+        let mut state = self.state();
+        let number = state.current(file);
+        if let Some(other) = state.others.get_mut(&number) {
+            other.lookups += 1;
+        }
+        number
+    }
+
+    /// The kernel has a number so many times less. Gives back the file.
+    pub fn forgotten(&self, number: u64, times: u64) -> FileId {
+        let file = self.file(number);
+        if self.any() {
+            self.state().forgotten(number, times);
+        }
+        file
+    }
+
+    /// All numbers by which the kernel may have a file.
+    pub fn all(&self, file: FileId) -> Vec<u64> {
+        let mut all = vec![file.0];
+        if self.any()
+            && let Some(of_file) = self.state().of_file.get(&file)
+        {
+            all.extend(&of_file.others);
+        }
+        all
+    }
+
+    /// Whether it may have it by more than one: what it is told of the one it does not know of the
+    /// other.
+    pub fn has_several(&self, file: FileId) -> bool {
+        self.any() && self.state().of_file.contains_key(&file)
+    }
+
+    /// Who is about to open a file: where he has come to.
+    pub(crate) fn place(&self, file: FileId, inode: Inode, now: Moment) -> Place {
+        if !self.any() {
+            let (number, current) = (inode.number, file.0);
+            return Place { number, current, is_fresh: false, is_retry: false };
+        }
+        let mut state = self.state();
+        let refused = state.refused.remove(&inode.thread);
+        let is_retry =
+            refused.is_some_and(|(by, at)| by == inode.number && now.since(at) < LOOKED_UP_WITHIN);
+        let fresh_since = state.of_file.get(&file).and_then(|of_file| of_file.fresh_since);
+        let is_fresh = fresh_since.is_some_and(|since| now.since(since) < LOOKED_UP_WITHIN);
+        Place { number: inode.number, current: state.current(file), is_fresh, is_retry }
+    }
+
+    /// Who came by this inode is told to look the path up anew. If it is the current one, or that is
+    /// in his way, too, he finds another there: says whether it is so.
+    pub(crate) fn refuse(
+        &self,
+        file: FileId,
+        inode: Inode,
+        current_is_in_the_way: bool,
+        now: Moment,
+    ) -> bool {
+        let mut state = self.state();
+        if inode.thread != 0 {
+            if state.refused.len() >= REFUSED_MAX {
+                state.refused.retain(|_, (_, at)| now.since(*at) < LOOKED_UP_WITHIN);
+            }
+            state.refused.insert(inode.thread, (inode.number, now));
+        }
+        self.any.store(true, Ordering::Release);
+        if state.current(file) != inode.number && !current_is_in_the_way {
+            return false;
+        }
+        let new = FIRST + state.given;
+        state.given += 1;
+        state.others.insert(new, Other { file, lookups: 0 });
+        let own = OfFile { current: file.0, others: Vec::new(), fresh_since: None };
+        let of_file = state.of_file.entry(file).or_insert(own);
+        of_file.others.push(new);
+        (of_file.current, of_file.fresh_since) = (new, Some(now));
+        true
+    }
+
+    /// Who needed a new number has come.
+    pub(crate) fn is_taken(&self, file: FileId) {
+        if self.any()
+            && let Some(of_file) = self.state().of_file.get_mut(&file)
+        {
+            of_file.fresh_since = None;
+        }
+    }
+
+    /// From now on a file is found by this number, which the kernel has of it already.
+    pub(crate) fn take_over(&self, file: FileId, number: u64) {
+        let mut state = self.state();
+        if let Some(of_file) = state.of_file.get_mut(&file) {
+            (of_file.current, of_file.fresh_since) = (number, None);
+        }
+        state.let_go_of_unused(file);
+    }
+
+    /// The kernel has a file by no number any more.
+    pub(crate) fn let_go(&self, file: FileId) {
+        if !self.any() {
+            return;
+        }
+        let mut state = self.state();
+        if let Some(of_file) = state.of_file.remove(&file) {
+            for other in of_file.others {
+                state.others.remove(&other);
+            }
+        }
+    }
+}
+
+impl State {
+    fn current(&self, file: FileId) -> u64 {
+        self.of_file.get(&file).map_or(file.0, |of_file| of_file.current)
+    }
+
+    fn forgotten(&mut self, number: u64, times: u64) {
+        let Some(other) = self.others.get_mut(&number) else { return };
+        other.lookups = other.lookups.saturating_sub(times);
+        if other.lookups == 0 {
+            let file = other.file;
+            self.let_go_of_unused(file);
+        }
+    }
+
+    /// Numbers that the kernel has forgotten, but for the current one: the kernel forgets it, too,
+    /// while it looks a path up anew, and must find it there.
+    fn let_go_of_unused(&mut self, file: FileId) {
+        let State { others: all, of_file, .. } = self;
+        let Entry::Occupied(mut of_file) = of_file.entry(file) else { return };
+        let OfFile { current, others, .. } = of_file.get_mut();
+        others.retain(|number| {
+            let is_used = number == current || all.get(number).is_some_and(|o| o.lookups > 0);
+            if !is_used {
+                all.remove(number);
+            }
+            is_used
+        });
+        if others.is_empty() {
+            of_file.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
