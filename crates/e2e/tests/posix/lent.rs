@@ -189,7 +189,7 @@ fn whoever_opens_by_its_path_what_is_lent_to_readers_can() {
     let world = World::new();
     let server = world.server();
     let mount = world.mount(&server, "mount", "partial");
-    let path = |number: usize| mount.path(&format!("file {number}"));
+    let path = |number: usize| mount.path(format!("file {number}"));
     for number in 0..8 {
         fs::write(path(number), noise(number as u64, BYTES)).unwrap();
     }
