@@ -18,8 +18,9 @@ use crate::times_set::note_time_set;
 use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use chunks::{Growing, Secret};
-use model::{Change, Contents, FileId, Stamp, Update};
+use model::{Change, Contents, FileId, Stamp, Update, View};
 use protocol::Upstream;
+use std::collections::BTreeSet;
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
 use update_log::{LogError, Record, Recovered, UpdateLog};
@@ -33,6 +34,14 @@ enum Redone {
     Hidden,
     /// A store whose contents are not there.
     Torn,
+}
+
+/// What came of doing once more what the log has.
+struct Again {
+    torn: Torn,
+    records: usize,
+    /// Files that lost a name.
+    removed: BTreeSet<FileId>,
 }
 
 /// The origin numbers no update so.
@@ -52,7 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 core.meta.counter = core.meta.counter.max(last.saturating_add(1));
             }
             let core = &mut *core;
-            let (torn, again) = self.redo_all(&mut *write, core)?;
+            let Again { torn, records: again, removed } = self.redo_all(&mut *write, core)?;
             records = again;
             match &mut core.meta.lost {
                 // They may have left before they were on the disk, and are asked about.
@@ -68,6 +77,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let applied = core.log.last_position();
             if !rebuilds {
                 core.meta.applied = applied;
+                forget_removed(&mut *write, &removed)?;
             }
             core.meta.save(&mut *write)?;
             // What outlived the process may not be on the disk yet.
@@ -82,6 +92,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
                 core.meta.applied = applied;
                 let mut write = self.inner.tables.write()?;
+                forget_removed(&mut *write, &removed)?;
                 core.meta.save(&mut *write)?;
                 write.commit(Durability::Now)?;
             }
@@ -106,29 +117,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// Does once more what the log has behind the checkpoint. Says how many records that were.
-    fn redo_all(
-        &self,
-        write: &mut dyn Write,
-        core: &mut Core,
-    ) -> Result<(Torn, usize), ClientError> {
+    /// Does once more what the log has behind the checkpoint.
+    fn redo_all(&self, write: &mut dyn Write, core: &mut Core) -> Result<Again, ClientError> {
         let meta = core.meta.clone();
-        let (mut torn, mut records, mut after) = (Torn::default(), 0, meta.applied);
+        let mut again = Again { torn: Torn::default(), records: 0, removed: BTreeSet::new() };
+        let mut after = meta.applied;
         while let Some(page) = core.log.page(after)? {
             after = page.last;
-            records += page.records.len();
+            again.records += page.records.len();
             for record in &page.records {
-                if let Record::Moot { cancelled, .. } = record {
-                    forget_unmade(write, &core.log, cancelled)?;
+                match record {
+                    Record::Moot { cancelled, .. } => forget_unmade(write, &core.log, cancelled)?,
+                    Record::Update(update) => again.removed.extend(update.removes()),
+                    _ => {}
                 }
                 let redone = self.redo(write, record, &meta)?;
-                torn.note(record, redone == Redone::Torn);
+                again.torn.note(record, redone == Redone::Torn);
                 if redone == Redone::Hidden {
                     core.meta.hides = Some(true);
                 }
             }
         }
-        Ok((torn, records))
+        Ok(again)
     }
 
     fn redo(
@@ -157,11 +167,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     Err(missing) => return Err(missing.into()),
                 };
                 partial::apply_local(write, update.stamp.number, &effects, meta.epoch)?;
-                for (file, node) in &effects.nodes {
-                    if node.is_none() {
-                        forget_written(write, *file)?;
-                    }
-                }
             }
             Record::Opened { file, generation, expects, uid } => {
                 let dirty = Dirty::new(*expects, *uid);
@@ -395,6 +400,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.containers.remove(source)
     }
 }
+
+/// What was written to files of which it shows that they were removed here: the store of what they
+/// held may have been cancelled for that. How it came to show does not matter. The removal may have
+/// been taken already, or find its place as it is only when all that was cancelled is left out.
+fn forget_removed(write: &mut dyn Write, removed: &BTreeSet<FileId>) -> Result<(), ClientError> {
+    for file in removed {
+        match Tree::new(&*write as &dyn Read, 0).node(*file) {
+            Ok(None) => forget_written(write, *file)?,
+            // It has other names, or it is not known here whether it has.
+            Ok(Some(_)) => {}
+            Err(missing) if missing.file().is_some() => {}
+            Err(missing) => return Err(missing.into()),
+        }
+    }
+    Ok(())
+}
+
 /// What was written to files that were made and removed here, and are in the log no more.
 fn forget_unmade(
     write: &mut dyn Write,

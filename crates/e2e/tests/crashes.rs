@@ -1,7 +1,7 @@
 //! kill -9 of the client and of the server under load, again and again: what a call acknowledged
 //! is there, and no file is half of a version.
 //!
-//! The quick form kills ten times each; `FARFS_E2E_KILLS=100` is the long one.
+//! The quick form kills 30 times each; `FARFS_E2E_KILLS=100` is the long one.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What the quick form does.
-const KILLS: u64 = 10;
+const KILLS: u64 = 30;
 const SECOND: Duration = Duration::from_secs(1);
 /// The load gets as far within this, or it hangs.
 const LOAD_BOUND: Duration = Duration::from_secs(60);

@@ -199,6 +199,15 @@ impl Update {
         }
     }
 
+    /// The file that loses a name for good by the update, perhaps its last.
+    pub fn removes(&self) -> Option<FileId> {
+        match &self.change {
+            Change::Unlink { file, .. } => Some(*file),
+            Change::Rename { over, exchange: false, .. } => *over,
+            _ => None,
+        }
+    }
+
     /// The files whose entries or attributes the update may touch.
     pub fn touches(&self) -> Vec<FileId> {
         match &self.change {

@@ -2,12 +2,12 @@
 //! what is left comes to the same, whenever the process dies.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::WantedMode;
+use client::{OpenFlags, WantedMode};
 use protocol::Mode;
 use replica::Limits;
 use sim::check;
 use sim::contents::stretch;
-use sim::machine::{ClientMachine, End, OriginMachine, Room};
+use sim::machine::{ClientMachine, End, OriginMachine, Room, VOLUME};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
@@ -21,10 +21,13 @@ const CLOSE: Operation = Operation::Close { slot: 0 };
 const LOOKED: Duration = Duration::from_secs(12);
 /// Writes to the disk that the process lives to see.
 const WRITES: std::ops::Range<u64> = 0..60;
+const KILLS: usize = 12;
+/// Versions of a program that run at once.
+const RUNNING: usize = 3;
 
 struct Scene {
     room: Room,
-    _origin: OriginMachine,
+    origin: OriginMachine,
     machines: [ClientMachine; 2],
     programs: Programs,
 }
@@ -32,14 +35,17 @@ struct Scene {
 impl Scene {
     /// A file is at the origin, and nothing that is done here leaves from now on.
     async fn new(seed: u64) -> Scene {
+        Scene::over(Conditions::NEAR, seed).await
+    }
+
+    async fn over(conditions: Conditions, seed: u64) -> Scene {
         let room = Room::new(seed, false);
         let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
-        let machine =
-            |number| ClientMachine::invited(&room, &origin, number, Conditions::NEAR, PARTIAL);
+        let machine = |number| ClientMachine::invited(&room, &origin, number, conditions, PARTIAL);
         let mut machines = [machine(0), machine(1)];
         machines[0].start().await.unwrap();
         let programs = Programs::default();
-        let mut scene = Scene { room, _origin: origin, machines, programs };
+        let mut scene = Scene { room, origin, machines, programs };
         for operation in written("object", 1) {
             scene.does(&operation).await;
         }
@@ -68,6 +74,11 @@ impl Scene {
         let (from, to) = (Path::new("temporary"), Path::new("object"));
         self.does(&Operation::Rename { from, to, flag: client::RenameFlag::Replace }).await;
         self.does(&Operation::Unlink { path: Path::new("scratch") }).await;
+    }
+
+    /// Listed at the origin. A client counts those since it was started alone.
+    fn conflicts(&self) -> usize {
+        self.origin.origin().unwrap().conflicts(VOLUME, 100).unwrap().len()
     }
 
     async fn settled(&mut self) {
@@ -107,7 +118,7 @@ fn of_what_is_built_over_and_over_without_a_link_the_last_is_sent() {
         scene.client().set_mode(PARTIAL);
         scene.settled().await;
         assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(29, LENGTH)));
-        assert!(scene.client().status().conflicts == 0);
+        assert_eq!(scene.conflicts(), 0);
         scene.room.network.close();
     });
 }
@@ -126,7 +137,7 @@ async fn dies(writes: u64, how: End) -> bool {
     scene.machines[0].start().await.unwrap();
     scene.client().set_mode(PARTIAL);
     scene.settled().await;
-    assert_eq!(scene.client().status().conflicts, 0);
+    assert_eq!(scene.conflicts(), 0);
     let found = scene.read_elsewhere().await;
     let stored: Vec<_> = (1..5).map(|version| Outcome::Bytes(stretch(version, LENGTH))).collect();
     match how {
@@ -162,7 +173,7 @@ fn what_is_on_its_way_is_not_cancelled() {
         }
         scene.settled().await;
         assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(39, LENGTH)));
-        assert_eq!(scene.client().status().conflicts, 0);
+        assert_eq!(scene.conflicts(), 0);
         scene.room.network.close();
     });
 }
@@ -262,4 +273,38 @@ fn what_may_have_left_before_a_restart_is_not_cancelled_before_that_is_known() {
             scene.room.network.close();
         }
     });
+}
+
+/// Builds while what was built leaves, is killed in the midst of it, and goes on.
+async fn is_killed_again_and_again(seed: u64) {
+    let mut scene = Scene::over(Conditions::FAR, seed).await;
+    scene.client().set_mode(PARTIAL);
+    let chance = scene.room.chance.clone();
+    let mut version = 1;
+    for _ in 0..KILLS {
+        for _ in 0..1 + chance.below(8) {
+            version += 1;
+            scene.room.clock.sleep(Duration::from_millis(chance.below(300))).await;
+            // Who runs a program keeps it, whatever is built meanwhile.
+            let (slot, flags) =
+                (1 + version as usize % RUNNING, OpenFlags { read: true, ..OpenFlags::default() });
+            let _ = scene.programs.perform(&scene.client(), &Operation::Close { slot }).await;
+            scene.does(&Operation::Open { path: Path::new("object"), slot, flags }).await;
+            scene.builds(version).await;
+        }
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.programs = Programs::default();
+        scene.machines[0].start().await.unwrap();
+    }
+    scene.settled().await;
+    assert_eq!(scene.read_elsewhere().await, Outcome::Bytes(stretch(version, LENGTH)));
+    assert_eq!(scene.conflicts(), 0, "seed {seed}: what was removed is back");
+    scene.room.network.close();
+}
+
+#[test]
+fn what_was_renamed_over_stays_away_after_kills_wherever_the_log_was_looked_through() {
+    for seed in 10..18 {
+        sim::run::paused(is_killed_again_and_again(seed));
+    }
 }
