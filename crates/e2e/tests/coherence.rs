@@ -10,10 +10,11 @@ use e2e::mount::Wanted;
 use e2e::{Lane, Mount, Server, World, eventually, timed};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What others did is seen in partial mode within so long, on a fast link.
@@ -184,6 +185,36 @@ fn connected_of_two_who_make_one_name_exactly_one_is_told_that_it_exists() {
 }
 
 /// A lock made of exclusive creation, as mail programs use: it must hold over both machines.
+#[test]
+fn connected_a_rename_takes_the_place_of_whatever_others_have_put_there_just_then() {
+    let (_world, _server, a, b) = two("connected");
+    let stop = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                File::create(a.path("name")).unwrap();
+                match fs::remove_file(a.path("name")) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+                    _ => {}
+                }
+            }
+        });
+        let refused: Vec<String> = (0..12)
+            .filter_map(|number| {
+                let own = b.path(format!("own {number}"));
+                fs::write(&own, "own").unwrap();
+                let renamed = fs::rename(&own, b.path("name"));
+                renamed.err().map(|error| format!("{number}: {error}"))
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, Vec::<String>::new());
+    assert!(names(&b.mountpoint).iter().all(|name| name == "name"), "{:?}", names(&b.mountpoint));
+    assert_eq!(names(&a.mountpoint), names(&b.mountpoint));
+}
+
 #[test]
 fn connected_a_lock_file_keeps_a_counter_whole() {
     let (_world, _server, a, b) = two("connected");

@@ -10,7 +10,7 @@ use crate::watch::{Waiting, Watch};
 use client::{Client, Done, Error, Step, Stop, complete};
 use fuse::{Errno, INodeNo, Request};
 use model::FileId;
-use protocol::Upstream;
+use protocol::{Objection, Upstream};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,18 +52,29 @@ pub(crate) struct Call {
     /// The kernel's number for the request.
     request: u64,
     named: Named,
+    /// How often it is decided anew, if somebody elsewhere was first.
+    anew: u32,
 }
+
+/// Who has the origin say no so often in a row is told.
+const ANEW_MAX: u32 = 32;
 
 impl Call {
     /// A request about a file that the kernel knows by its id.
     pub(crate) fn of(what: &'static str, request: &Request, file: INodeNo) -> Call {
         let (thread, request) = (request.pid(), request.unique());
-        Call { what, file: FileId(file.0), thread, request, named: Named::ById }
+        Call { what, file: FileId(file.0), thread, request, named: Named::ById, anew: 0 }
     }
 
     /// A request about a name in a directory.
     pub(crate) fn within(what: &'static str, request: &Request, directory: INodeNo) -> Call {
         Call { named: Named::ByName, ..Call::of(what, request, directory) }
+    }
+
+    /// The call is about whatever has the name, and not about what was there when it was made: where
+    /// the origin finds something else there, it is decided anew.
+    pub(crate) fn of_whatever_is_there(self) -> Call {
+        Call { anew: ANEW_MAX, ..self }
     }
 
     pub(crate) fn refused(&self, error: &Error) -> Errno {
@@ -185,7 +196,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
                 self.note_asker(&call, &error);
                 return answer(call.seen(Err(error)));
             }
-            Ok(done) => (Some(done), None),
+            Ok(done) => (Some(done), (call.anew > 0).then(again)),
             Err(Stop::Need(need)) => {
                 tracing::debug!(what = call.what, file = %call.file, ?need, "waits");
                 (None, Some(again()))
@@ -197,15 +208,20 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
             let work = async {
-                let done = match (done, attempt) {
-                    (Some(done), _) => done,
-                    (None, Some(attempt)) => complete(&client, attempt).await?,
-                    (None, None) => unreachable!("without a value there is an attempt, above"),
-                };
-                if let Some(number) = done.wait {
-                    client.settled(number).await?;
+                let mut left = call.anew;
+                let (mut done, mut attempt) = (done, attempt);
+                loop {
+                    let tried = match (done.take(), &mut attempt) {
+                        (Some(done), _) => done,
+                        (None, Some(attempt)) => complete(&client, attempt).await?,
+                        (None, None) => unreachable!("without a value there is an attempt, above"),
+                    };
+                    let Some(number) = tried.wait else { return Ok(tried.value) };
+                    match client.settled(number).await {
+                        Err(error) if left > 0 && is_overtaken(&error) => left -= 1,
+                        settled => return settled.map(|()| tried.value),
+                    }
                 }
-                Ok(done.value)
             };
             let work = async { work.await.inspect_err(|error| driver.note_asker(&call, error)) };
             answer(unless_interrupted(call, work, waiting).await);
@@ -227,6 +243,12 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
             answer(unless_interrupted(call, work, waiting).await);
         });
     }
+}
+
+/// Something else has the name than was seen here, or nothing.
+fn is_overtaken(error: &Error) -> bool {
+    let by_name = [Objection::Exists, Objection::NoEntry, Objection::Changed];
+    matches!(error, Error::Objection(objection) if by_name.contains(objection))
 }
 
 /// The name of the process that a thread belongs to, as the kernel has it.
@@ -258,7 +280,7 @@ mod tests {
     use std::process::Command;
 
     fn call(thread: u32) -> Call {
-        Call { what: "test", file: FileId::ROOT, thread, request: 7, named: Named::ById }
+        Call { what: "test", file: FileId::ROOT, thread, request: 7, named: Named::ById, anew: 0 }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl<U: Upstream, C: Containers> Fuse<U, C> {
     ) {
         let caller = caller(request);
         self.driver.serve(
-            Call::within("unlink", request, parent),
+            Call::within("unlink", request, parent).of_whatever_is_there(),
             move |client| client.unlink(caller, file(parent), &name, is_dir),
             move |outcome| answer_empty(reply, outcome),
         );
