@@ -34,8 +34,20 @@ struct State {
     given: u64,
     others: HashMap<u64, Other>,
     of_file: HashMap<FileId, OfFile>,
-    /// Threads that were told to look a path up anew, by which number they had come, and when.
-    refused: HashMap<u32, (u64, Moment)>,
+    /// Threads that were told to look a path up anew, and have not opened the file yet.
+    refused: HashMap<u32, Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    file: FileId,
+    at: Moment,
+}
+
+impl Refused {
+    fn is_about(&self, file: FileId, now: Moment) -> bool {
+        self.file == file && now.since(self.at) < LOOKED_UP_WITHIN
+    }
 }
 
 /// A number that is not the file's own.
@@ -77,7 +89,8 @@ pub(crate) struct Place {
     pub current: u64,
     /// It is new, and who needed it is about to come.
     pub is_fresh: bool,
-    /// Who asks was told to look the path up anew, and came to the same again.
+    /// Who asks was told to look the path up anew, and is here again: the kernel does that once, and
+    /// the program would hear of it the second time.
     pub is_retry: bool,
 }
 
@@ -155,10 +168,9 @@ impl Numbers {
             let (number, current) = (inode.number, file.0);
             return Place { number, current, is_fresh: false, is_retry: false };
         }
-        let mut state = self.state();
-        let refused = state.refused.remove(&inode.thread);
-        let is_retry =
-            refused.is_some_and(|(by, at)| by == inode.number && now.since(at) < LOOKED_UP_WITHIN);
+        let state = self.state();
+        let refused = state.refused.get(&inode.thread);
+        let is_retry = refused.is_some_and(|refused| refused.is_about(file, now));
         let fresh_since = state.of_file.get(&file).and_then(|of_file| of_file.fresh_since);
         let is_fresh = fresh_since.is_some_and(|since| now.since(since) < LOOKED_UP_WITHIN);
         Place { number: inode.number, current: state.current(file), is_fresh, is_retry }
@@ -176,9 +188,9 @@ impl Numbers {
         let mut state = self.state();
         if inode.thread != 0 {
             if state.refused.len() >= REFUSED_MAX {
-                state.refused.retain(|_, (_, at)| now.since(*at) < LOOKED_UP_WITHIN);
+                state.refused.retain(|_, refused| refused.is_about(refused.file, now));
             }
-            state.refused.insert(inode.thread, (inode.number, now));
+            state.refused.insert(inode.thread, Refused { file, at: now });
         }
         self.any.store(true, Ordering::Release);
         if state.current(file) != inode.number && !current_is_in_the_way {
@@ -194,10 +206,18 @@ impl Numbers {
         true
     }
 
-    /// Who needed a new number has come.
-    pub(crate) fn is_taken(&self, file: FileId) {
-        if self.any()
-            && let Some(of_file) = self.state().of_file.get_mut(&file)
+    /// A thread has opened a file. `took`: what was new is one that it needed, and is free for others
+    /// once all who were told to look it up have come.
+    pub(crate) fn has_come(&self, file: FileId, thread: u32, took: bool, now: Moment) {
+        if !self.any() {
+            return;
+        }
+        let mut state = self.state();
+        state.refused.remove(&thread);
+        let is_awaited = || state.refused.values().any(|refused| refused.is_about(file, now));
+        if took
+            && !is_awaited()
+            && let Some(of_file) = state.of_file.get_mut(&file)
         {
             of_file.fresh_since = None;
         }

@@ -53,9 +53,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let lends = self.lends(file, flags);
         let opened =
             self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { inode, lends }));
-        if let Err(Stop::Error(Error::LentOut)) = &opened {
+        match &opened {
             // From here on they may change by another number.
-            self.forget_what_is_cached(file, false);
+            Err(Stop::Error(Error::LentOut)) => self.forget_what_is_cached(file, false),
+            // The program hears of it, and whatever the thread opens next is another matter.
+            Err(Stop::Error(_)) => {
+                self.numbers().has_come(file, inode.thread, false, self.inner.world.clock.moment());
+            }
+            Ok(_) | Err(Stop::Need(_)) => {}
         }
         opened
     }
@@ -201,8 +206,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             number: place.number,
             astray: flags.write && !place.is_current(),
         });
-        if flags.write && place.is_fresh {
-            self.numbers().is_taken(file);
+        if let Opener::Kernel { inode, .. } = opener {
+            let now = self.inner.world.clock.moment();
+            self.numbers().has_come(file, inode.thread, flags.write && place.is_fresh, now);
         }
         Ok(Opened { handle, keep_cache, direct, lent })
     }
@@ -231,7 +237,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.shown.remove(&file);
             place.current = place.number;
         } else if (is_in_the_way || is_astray) && !place.is_retry {
-            let other = flags.write && files.is_in_the_way(file, place.current);
+            let other = (flags.write && files.is_in_the_way(file, place.current))
+                || files.is_lent_as_another(file, version, place.current);
             if numbers.refuse(file, inode, other, now) {
                 files.shown.remove(&file);
             }

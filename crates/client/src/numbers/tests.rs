@@ -72,18 +72,35 @@ fn an_older_number_that_is_free_takes_over() {
 }
 
 #[test]
-fn who_comes_to_the_same_number_again_is_told_from_who_found_another() {
+fn who_was_told_to_look_again_is_known_until_he_has_come() {
     let (numbers, now) = (Numbers::default(), now());
     numbers.refuse(FILE, OWN, false, now);
     let other = numbers.tell(FILE);
-    let found = numbers.place(FILE, by(other, OWN.thread), now);
-    assert!(found.is_fresh && !found.is_retry);
-    numbers.is_taken(FILE);
-    assert!(!numbers.place(FILE, by(other, 6), now).is_fresh);
-    numbers.refuse(FILE, OWN, false, now);
     assert!(!numbers.place(FILE, by(77, 6), now).is_retry, "another thread");
-    assert!(numbers.place(FILE, OWN, now).is_retry);
-    assert!(!numbers.place(FILE, OWN, now).is_retry, "it is told once more");
-    numbers.refuse(FILE, OWN, false, now);
+    assert!(!numbers.place(FileId(78), by(78, OWN.thread), now).is_retry, "another file");
     assert!(!numbers.place(FILE, OWN, now + LOOKED_UP_WITHIN).is_retry, "that was long ago");
+    // By whichever number he comes, and though he has to try twice.
+    for number in [77, other, other] {
+        assert!(numbers.place(FILE, by(number, OWN.thread), now).is_retry);
+    }
+    numbers.has_come(FILE, OWN.thread, true, now);
+    assert!(!numbers.place(FILE, OWN, now).is_retry);
+}
+
+#[test]
+fn a_new_number_stays_free_until_all_have_come_who_were_told_to_look_it_up() {
+    let (numbers, now) = (Numbers::default(), now());
+    numbers.refuse(FILE, OWN, false, now);
+    numbers.refuse(FILE, by(77, 6), false, now);
+    let other = numbers.tell(FILE);
+    let is_fresh = |at| numbers.place(FILE, by(other, 7), at).is_fresh;
+    numbers.has_come(FILE, OWN.thread, true, now);
+    assert!(is_fresh(now), "one is still to come");
+    numbers.has_come(FILE, 6, true, now);
+    assert!(!is_fresh(now));
+    numbers.refuse(FILE, by(other, 8), false, now);
+    let third = numbers.tell(FILE);
+    numbers.has_come(FILE, 8, false, now);
+    assert!(numbers.place(FILE, by(third, 7), now).is_fresh, "who came did not need it");
+    assert!(!numbers.place(FILE, by(third, 7), now + LOOKED_UP_WITHIN).is_fresh);
 }
