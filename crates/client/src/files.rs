@@ -7,6 +7,7 @@ mod beside;
 mod birth;
 mod bytes;
 mod closing;
+mod coming;
 mod copy;
 mod counts;
 mod first;
