@@ -77,7 +77,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let applied = core.log.last_position();
             if !rebuilds {
                 core.meta.applied = applied;
-                forget_removed(&mut *write, &removed)?;
+                forget_removed(&mut *write, &core.log, &removed)?;
             }
             core.meta.save(&mut *write)?;
             // What outlived the process may not be on the disk yet.
@@ -92,7 +92,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     .map_err(|error| ClientError::Rebuild(error.to_string()))?;
                 core.meta.applied = applied;
                 let mut write = self.inner.tables.write()?;
-                forget_removed(&mut *write, &removed)?;
+                forget_removed(&mut *write, &core.log, &removed)?;
                 core.meta.save(&mut *write)?;
                 write.commit(Durability::Now)?;
             }
@@ -404,14 +404,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 /// What was written to files of which it shows that they were removed here: the store of what they
 /// held may have been cancelled for that. How it came to show does not matter. The removal may have
 /// been taken already, or find its place as it is only when all that was cancelled is left out.
-fn forget_removed(write: &mut dyn Write, removed: &BTreeSet<FileId>) -> Result<(), ClientError> {
+fn forget_removed(
+    write: &mut dyn Write,
+    log: &UpdateLog,
+    removed: &BTreeSet<FileId>,
+) -> Result<(), ClientError> {
     for file in removed {
         match Tree::new(&*write as &dyn Read, 0).node(*file) {
-            Ok(None) => forget_written(write, *file)?,
-            // It has other names, or it is not known here whether it has.
-            Ok(Some(_)) => {}
-            Err(missing) if missing.file().is_some() => {}
+            Ok(None) => {}
+            // It has other names.
+            Ok(Some(_)) => continue,
+            // It is not known here whether it has.
+            Err(missing) if missing.file().is_some() => continue,
             Err(missing) => return Err(missing.into()),
+        }
+        let is_written = Presence::load(&*write, *file)?.is_some_and(|row| row.dirty.is_some());
+        // What is stored and has not left is needed until it has.
+        if is_written || log.pending_store(*file).is_none() {
+            forget_written(write, *file)?;
         }
     }
     Ok(())

@@ -308,3 +308,38 @@ fn what_was_renamed_over_stays_away_after_kills_wherever_the_log_was_looked_thro
         sim::run::paused(is_killed_again_and_again(seed));
     }
 }
+
+#[test]
+fn what_was_stored_in_a_file_that_others_have_moved_is_there_though_its_name_was_taken_here() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(7).await;
+        let other = scene.machines[1].start().await.unwrap();
+        // Without a link nothing is heard of what the other does.
+        let line = scene.machines[0].line;
+        scene.room.network.cut(line, Duration::ZERO);
+        scene.client().set_mode(WantedMode::Fixed(Mode::Disconnected));
+        let opened = OpenFlags { write: true, truncate: true, ..OpenFlags::default() };
+        let object = || Path::new("object");
+        scene.does(&Operation::Open { path: object(), slot: 0, flags: opened }).await;
+        scene.does(&Operation::Write { slot: 0, offset: 0, length: LENGTH, version: 2 }).await;
+        scene.does(&CLOSE).await;
+        let flag = client::RenameFlag::Replace;
+        let moved = Operation::Rename { from: object(), to: Path::new("kept"), flag };
+        assert!(!matches!(Programs::default().perform(&other, &moved).await, Outcome::Failed(_)));
+        for operation in written("temporary", 3) {
+            scene.does(&operation).await;
+        }
+        let from = Path::new("temporary");
+        scene.does(&Operation::Rename { from, to: object(), flag }).await;
+        scene.room.clock.sleep(LOOKED).await;
+        scene.room.network.restore(line);
+        scene.client().set_mode(PARTIAL);
+        scene.settled().await;
+        for (name, version) in [("object", 3), ("kept", 2)] {
+            let fetch = Operation::Fetch { path: Path::new(name) };
+            let found = Programs::default().perform(&other, &fetch).await;
+            assert_eq!(found, Outcome::Bytes(stretch(version, LENGTH)), "{name}");
+        }
+        scene.room.network.close();
+    });
+}

@@ -6,7 +6,7 @@
 use super::Grip;
 use crate::client::Client;
 use crate::presence::Presence;
-use crate::types::Handle;
+use crate::types::{Handle, Stop};
 use model::FileId;
 use protocol::Upstream;
 use store::container::Key;
@@ -29,7 +29,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Pages that were mapped may have been written after the last flush.
             && let Err(stop) = self.store_unattended(grip)
         {
-            tracing::warn!(file = %grip.file, %stop, "what was written is not stored yet");
+            match stop {
+                // It is fetched, and then all of it stored.
+                Stop::Need(need) => tracing::debug!(file = %grip.file, ?need, "stored later"),
+                Stop::Error(error) => {
+                    tracing::warn!(file = %grip.file, %error, "what was written is not stored yet");
+                }
+            }
         }
         let mut files = self.files();
         let Some(state) = files.handles.remove(&handle.0) else { return };

@@ -1,13 +1,13 @@
 //! Files whose last name has gone while they are open: they are this machine's affair.
 
-use crate::client::{Client, failed, log_failed};
+use crate::client::{Client, Core, failed, log_failed};
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::Step;
 use model::{Change, Effects, FileId, Node};
 use protocol::Upstream;
 use store::{Containers, Durability, StoreError, Write};
-use update_log::{Cancel, Record};
+use update_log::{Cancel, Record, What};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A name has gone, perhaps the last: who has the file open keeps it. That it went is logged,
@@ -28,7 +28,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
         // Contents that nobody will see need not travel, once nobody can undo that the name went.
-        if let Some(number) = core.log.pending_store(file).filter(|_| !may_be_undone) {
+        let goes = !may_be_undone && is_ours_alone(&core, file);
+        if let Some(number) = core.log.pending_store(file).filter(|_| goes) {
             let before = core.log.store_bytes();
             if core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled {
                 core.plans.remove(number);
@@ -79,6 +80,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         Ok(is_one)
     }
+}
+
+/// Nobody else can know of it: what made it has not left. Others may have given a file that they know
+/// another name meanwhile, by which it outlives the one that went here.
+fn is_ours_alone(core: &Core, file: FileId) -> bool {
+    let mut updates = core.log.of_file(file);
+    updates.any(|(number, what)| what == What::Makes && !core.log.is_submitted(number))
 }
 
 /// What was written to the file's container needs no store any more. Nor is it the version that the
