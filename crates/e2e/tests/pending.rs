@@ -134,10 +134,11 @@ fn of_each_file_it_is_told_what_it_waits_for_and_how_much_goes_before_it() {
     let wanted = Wanted { mode: "partial", up: Some(slow), ..Wanted::default() };
     let mount = world.mount_with(&server, "mount", wanted);
     fs::write(mount.path("first"), noise(7, 600_000)).unwrap();
-    fs::write(mount.path("second"), noise(8, 500_000)).unwrap();
+    // What is there when it leaves may leave with it.
     eventually(SOON, "the first is on its way", || {
         log(&mount, &[])["files"][0]["waits_for"] == "answer"
     });
+    fs::write(mount.path("second"), noise(8, 500_000)).unwrap();
     let told = log(&mount, &[]);
     assert_eq!(paths(&told), ["first", "second"], "{told:#}");
     assert_eq!(told["files"][1]["waits_for"]["behind"]["path"], "first", "{told:#}");
