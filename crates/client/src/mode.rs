@@ -6,6 +6,7 @@ use crate::connection::Connection;
 use protocol::{HOUSE, LinkEstimate, Mode, ModeChange, Upstream};
 use replay::{LinkView, Why};
 use std::collections::VecDeque;
+use std::time::Duration;
 use store::Containers;
 use world::Moment;
 
@@ -117,6 +118,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.settled.notify_waiters();
         self.inner.replay_wanted.notify_one();
         self.inner.locks_wanted.notify_one();
+    }
+
+    /// Of the link, as last measured.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.inner.upstream.quality().round_trip
     }
 
     /// What the user wants from now on.

@@ -47,6 +47,8 @@ impl<U, C: Containers> Clone for Driver<U, C> {
 pub(crate) struct Call {
     what: &'static str,
     file: FileId,
+    /// Another directory that the call is about.
+    to: Option<FileId>,
     /// The thread that waits for the answer.
     thread: u32,
     /// The kernel's number for the request.
@@ -63,12 +65,16 @@ impl Call {
     /// A request about a file that the kernel knows by its id.
     pub(crate) fn of(what: &'static str, request: &Request, file: INodeNo) -> Call {
         let (thread, request) = (request.pid(), request.unique());
-        Call { what, file: FileId(file.0), thread, request, named: Named::ById, anew: 0 }
+        Call { what, file: FileId(file.0), to: None, thread, request, named: Named::ById, anew: 0 }
     }
 
     /// A request about a name in a directory.
     pub(crate) fn within(what: &'static str, request: &Request, directory: INodeNo) -> Call {
         Call { named: Named::ByName, ..Call::of(what, request, directory) }
+    }
+
+    pub(crate) fn and_to(self, directory: INodeNo) -> Call {
+        Call { to: Some(FileId(directory.0)), ..self }
     }
 
     /// The call is about whatever has the name, and not about what was there when it was made: where
@@ -204,7 +210,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         };
         let (client, driver) = (self.client.clone(), self.clone());
         let waiting = self.watch.waiting(call.thread, call.request, Ends::WhenToStop);
-        let wait = self.waits.begin();
+        let wait = self.waits.begin([Some(call.file), call.to], client.round_trip());
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
             let work = async {
@@ -280,7 +286,15 @@ mod tests {
     use std::process::Command;
 
     fn call(thread: u32) -> Call {
-        Call { what: "test", file: FileId::ROOT, thread, request: 7, named: Named::ById, anew: 0 }
+        Call {
+            what: "test",
+            file: FileId::ROOT,
+            to: None,
+            thread,
+            request: 7,
+            named: Named::ById,
+            anew: 0,
+        }
     }
 
     #[test]

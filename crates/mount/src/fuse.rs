@@ -210,7 +210,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         let Some(flag) = calls::rename_asked(flags) else { return reply.error(errno::INVALID) };
         let caller = caller(request);
         self.driver.serve(
-            Call::within("rename", request, parent).of_whatever_is_there(),
+            Call::within("rename", request, parent).and_to(to).of_whatever_is_there(),
             move |client| client.rename(caller, file(parent), &name, file(to), &to_name, flag),
             move |outcome| answer_empty(reply, outcome),
         );

@@ -18,17 +18,21 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::Containers;
 
-/// How long who asks waits until it is carried out, while some request waits that may hold the
-/// lock. After that it is carried out later.
+/// How long who asks waits until it is carried out, while some request waits. After that it is
+/// carried out later.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long if no request waits: then the machine is only slow. Others may wait for who asks.
 const PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// How long at least, and for how many round trips, if a request waits that is about the same file: it
+/// holds the lock of that, and may itself wait for who asks. Its answer may be on its way, too.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+const ROUND_TRIPS: u32 = 4;
 /// What may be waiting to be carried out.
 const QUEUE_MAX: usize = 65_536;
 /// So many files can be held by requests that wait before the rest has to wait too.
@@ -99,34 +103,65 @@ impl Told {
     }
 }
 
-/// The requests that wait for the link. Each may hold a lock of the kernel's.
+/// The requests that wait for the link, by the files that they are about: each holds the kernel's lock
+/// of those, or may.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waits(Arc<AtomicUsize>);
+pub(crate) struct Waits(Arc<Mutex<HashMap<FileId, Held>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    requests: usize,
+    patience: Duration,
+}
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Wait(Waits);
+pub(crate) struct Wait {
+    waits: Waits,
+    files: [Option<FileId>; 2],
+}
 
 impl Waits {
-    pub(crate) fn begin(&self) -> Wait {
-        self.0.fetch_add(1, Ordering::AcqRel);
-        Wait(self.clone())
+    /// `round_trip`: of the link that the request waits for.
+    pub(crate) fn begin(&self, files: [Option<FileId>; 2], round_trip: Option<Duration>) -> Wait {
+        let trips = round_trip.map_or(PATIENCE, |trip| trip * ROUND_TRIPS);
+        let patience = trips.clamp(PATIENCE_MIN, PATIENCE);
+        let mut held = self.held();
+        for file in files.into_iter().flatten() {
+            let held = held.entry(file).or_insert(Held { requests: 0, patience });
+            held.requests += 1;
+            held.patience = patience;
+        }
+        drop(held);
+        Wait { waits: self.clone(), files }
     }
 
-    fn any(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
+    fn held(&self) -> MutexGuard<'_, HashMap<FileId, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long who wants something of this file forgotten waits for it.
+    fn patience(&self, file: FileId) -> Duration {
+        let held = self.held();
+        match held.get(&file) {
+            Some(held) => held.patience,
+            None if held.is_empty() => PATIENCE_MAX,
+            None => PATIENCE,
+        }
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
+        let mut held = self.waits.held();
+        for file in self.files.into_iter().flatten() {
+            let Some(of_file) = held.get_mut(&file) else { continue };
+            of_file.requests -= 1;
+            if of_file.requests == 0 {
+                held.remove(&file);
+            }
+        }
     }
-}
-
-/// Whether who asks waits on after so long.
-fn is_patient(waited: Duration, a_request_waits: bool) -> bool {
-    waited < if a_request_waits { PATIENCE } else { PATIENCE_MAX }
 }
 
 /// Who carries it out, one notice at a time.
@@ -181,22 +216,27 @@ impl Forgetter {
     fn ask(&self, forget: Forget) -> bool {
         self.told.add();
         let (done, carried_out) = sync_channel(1);
+        let file = forget.of();
         let mut queue = self.shared.queue();
         // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
-        let mut patient = is_patient(queue.held_for(forget.of()), self.waits.any());
+        let waited = queue.held_for(file);
         if !queue.add(Job { forget, done }) {
             return false;
         }
         drop(queue);
         self.shared.changed.notify_one();
         let begun = Instant::now();
-        while patient {
-            match carried_out.recv_timeout(PATIENCE) {
+        loop {
+            let left = self.waits.patience(file).saturating_sub(waited + begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            // Requests come and go meanwhile.
+            match carried_out.recv_timeout(left.min(PATIENCE_MIN)) {
                 Ok(done) => return done,
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            patient = is_patient(begun.elapsed(), self.waits.any());
         }
         tracing::debug!("the kernel is busy; it is told later");
         false
@@ -387,7 +427,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_held_holds_nobody_else_and_is_forgotten_later() {
         let (forgetter, let_go, carried_out, _) = slow();
-        let _request = forgetter.waits.begin();
+        let _request = forgetter.waits.begin([Some(FileId(7)), None], None);
         let start = Instant::now();
         forgetter.forget_entry(FileId(9), &name("a"));
         let waited = start.elapsed();
@@ -417,15 +457,40 @@ mod tests {
             let_go.send(())
         });
         // A request that is over holds nothing.
-        drop(forgetter.waits.begin());
+        drop(forgetter.waits.begin([Some(FileId(9)), None], None));
         forgetter.forget_entry(FileId(9), &name("a"));
         assert_eq!(carried_out.try_recv(), Ok(Forget::Entry(FileId(9), name("a"))));
     }
 
     #[test]
-    fn nobody_is_waited_for_without_end() {
-        assert!(is_patient(PATIENCE / 2, true) && !is_patient(PATIENCE, true));
-        assert!(is_patient(PATIENCE, false) && !is_patient(PATIENCE_MAX, false));
+    fn a_directory_for_which_a_request_waits_is_waited_for_no_longer_than_its_answer_takes() {
+        let waits = Waits::default();
+        let patience = |file| waits.patience(FileId(file));
+        assert_eq!(patience(9), PATIENCE_MAX);
+        let both = [Some(FileId(9)), Some(FileId(8))];
+        let near = waits.begin(both, Some(Duration::from_millis(1)));
+        assert_eq!([9, 8, 7].map(patience), [PATIENCE_MIN, PATIENCE_MIN, PATIENCE]);
+        let far = waits.begin([Some(FileId(9)), None], Some(Duration::from_millis(50)));
+        assert_eq!(patience(9), Duration::from_millis(200));
+        let unknown = waits.begin([Some(FileId(8)), None], None);
+        assert_eq!(patience(8), PATIENCE);
+        drop((near, unknown));
+        assert_eq!([9, 8].map(patience), [Duration::from_millis(200), PATIENCE]);
+        drop(far);
+        assert_eq!(patience(9), PATIENCE_MAX);
+    }
+
+    #[test]
+    fn who_asks_about_a_directory_for_which_a_request_waits_goes_on_soon() {
+        let (forgetter, let_go, carried_out, _) = slow();
+        let files = [Some(FileId(9)), None];
+        let _request = forgetter.waits.begin(files, Some(Duration::from_millis(1)));
+        let start = Instant::now();
+        forgetter.forget_entry(FileId(9), &name("a"));
+        assert!(start.elapsed() < PATIENCE);
+        let_go.send(()).unwrap();
+        let late = carried_out.recv_timeout(10 * PATIENCE).unwrap();
+        assert_eq!(late, Forget::Entry(FileId(9), name("a")));
     }
 
     #[test]
