@@ -94,6 +94,10 @@ impl Call {
     }
 }
 
+/// How often it is looked again whether something is there at all, and how long after.
+const PAUSES_MAX: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// For calls that have nothing to wait for once they are done.
 pub(crate) fn at_once<T>(value: T) -> Done<T> {
     Done { value, wait: None }
@@ -214,20 +218,14 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
             let work = async {
-                let mut left = call.anew;
-                let (mut done, mut attempt) = (done, attempt);
-                loop {
-                    let tried = match (done.take(), &mut attempt) {
-                        (Some(done), _) => done,
-                        (None, Some(attempt)) => complete(&client, attempt).await?,
-                        (None, None) => unreachable!("without a value there is an attempt, above"),
-                    };
-                    let Some(number) = tried.wait else { return Ok(tried.value) };
-                    match client.settled(number).await {
-                        Err(error) if left > 0 && is_overtaken(&error) => left -= 1,
-                        settled => return settled.map(|()| tried.value),
+                let done = match (done, attempt) {
+                    (Some(done), attempt) => (done, attempt),
+                    (None, Some(mut attempt)) => {
+                        (complete(&client, &mut attempt).await?, Some(attempt))
                     }
-                }
+                    (None, None) => unreachable!("without a value there is an attempt, above"),
+                };
+                settled_anew(&client, done, call.anew).await
             };
             let work = async { work.await.inspect_err(|error| driver.note_asker(&call, error)) };
             answer(unless_interrupted(call, work, waiting).await);
@@ -248,6 +246,38 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.runtime.spawn(async move {
             answer(unless_interrupted(call, work, waiting).await);
         });
+    }
+}
+
+/// Waits for the verdict; where somebody elsewhere was faster, up to `anew` times, what is there now
+/// is looked at and it is tried again.
+async fn settled_anew<U: Upstream, C: Containers, T, A>(
+    client: &Client<U, C>,
+    (mut done, mut attempt): (Done<T>, Option<A>),
+    anew: u32,
+) -> Result<T, Error>
+where
+    A: FnMut(&Client<U, C>) -> Step<Done<T>>,
+{
+    let (mut tries, mut pauses) = (anew, PAUSES_MAX);
+    loop {
+        let Some(number) = done.wait else { return Ok(done.value) };
+        let settled = client.settled(number).await;
+        let attempt = match (&settled, &mut attempt) {
+            (Err(error), Some(attempt)) if tries > 0 && is_overtaken(error) => attempt,
+            _ => return settled.map(|()| done.value),
+        };
+        tries -= 1;
+        done = loop {
+            match complete(client, &mut *attempt).await {
+                // What is known of a name and of what bears it may be of two moments for a while.
+                Err(error) if pauses > 0 && is_overtaken(&error) => {
+                    pauses -= 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                tried => break tried?,
+            }
+        };
     }
 }
 
