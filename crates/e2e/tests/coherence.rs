@@ -199,7 +199,7 @@ fn connected_a_rename_takes_the_place_of_whatever_others_have_put_there_just_the
                 }
             }
         });
-        let refused: Vec<String> = (0..12)
+        let refused: Vec<String> = (0..60)
             .filter_map(|number| {
                 let own = b.path(format!("own {number}"));
                 fs::write(&own, "own").unwrap();
