@@ -55,8 +55,8 @@ pub(crate) struct Files<K> {
     open: BTreeMap<(FileId, u32), OpenFile<K>>,
     handles: BTreeMap<u64, HandleState>,
     last_handle: u64,
-    /// The version whose pages the kernel may have cached.
-    shown: BTreeMap<FileId, Stamp>,
+    /// The version whose pages the kernel may have cached, and of no other.
+    shown: BTreeMap<FileId, Shown>,
     /// Files of which the kernel may go by the size of an older version.
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
@@ -79,6 +79,13 @@ impl<K> Default for Files<K> {
             left: None,
         }
     }
+}
+
+/// A version whose pages the kernel may have cached, by the current number of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    generation: u32,
+    version: Stamp,
 }
 
 /// One version of a file that somebody has open.
@@ -162,7 +169,7 @@ impl<K> Files<K> {
 }
 
 impl<K> OpenFile<K> {
-    fn new(container: K, presence: Presence) -> OpenFile<K> {
+    pub fn new(container: K, presence: Presence) -> OpenFile<K> {
         OpenFile {
             container,
             presence,
@@ -199,6 +206,10 @@ impl<K> OpenFile<K> {
             left: Arc::default(),
             beside: false,
         }
+    }
+
+    pub fn version(&self) -> Stamp {
+        self.presence.version
     }
 
     /// Somebody who has it open may write to it.
@@ -294,23 +305,23 @@ impl<K: Container> Files<K> {
     ) -> StoreResult<Option<Node>> {
         let unlinked = || self.generations(file).find_map(|open| open.unlinked.as_ref());
         let mut node = node.or_else(|| unlinked().or(gone).cloned());
-        for open in self.generations(file) {
-            if (open.presence.dirty.is_some() || open.unlinked.is_some())
-                && let Some(node) = &mut node
-            {
-                node.contents.size = open.container.length()?;
-                if open.presence.dirty.is_some() {
-                    // What is not here is not a hole.
-                    let size = node.contents.size;
-                    let absent = open.presence.absent(0, size);
-                    let absent: u64 = absent.iter().map(|(from, to)| to - from).sum();
-                    let holes = size.saturating_sub(open.container.allocated()? + absent);
-                    node.contents.holes = (holes > 0).then_some(holes);
-                }
-                let (mtime, changed) = open.times()?;
-                node.mtime = mtime.unwrap_or(node.mtime);
-                node.ctime = changed.map_or(node.ctime, |changed| node.ctime.max(changed));
+        // Whoever opens it gets the newest, whatever is written to older ones through what was opened
+        // before.
+        let newest = self.newest(file).map(|(_, open)| open);
+        let shared = newest.filter(|o| o.presence.dirty.is_some() || o.unlinked.is_some());
+        if let (Some(open), Some(node)) = (shared, &mut node) {
+            node.contents.size = open.container.length()?;
+            if open.presence.dirty.is_some() {
+                // What is not here is not a hole.
+                let size = node.contents.size;
+                let absent = open.presence.absent(0, size);
+                let absent: u64 = absent.iter().map(|(from, to)| to - from).sum();
+                let holes = size.saturating_sub(open.container.allocated()? + absent);
+                node.contents.holes = (holes > 0).then_some(holes);
             }
+            let (mtime, changed) = open.times()?;
+            node.mtime = mtime.unwrap_or(node.mtime);
+            node.ctime = changed.map_or(node.ctime, |changed| node.ctime.max(changed));
         }
         Ok(node)
     }
@@ -400,12 +411,30 @@ impl<K: Container> Files<K> {
         named.map(|((file, _), open)| (*file, &open.presence))
     }
 
-    pub fn shown(&mut self, file: FileId, version: Stamp) {
-        self.shown.insert(file, version);
+    /// The kernel fills its cache with this version.
+    pub fn shown(&mut self, file: FileId, generation: u32, version: Stamp) {
+        self.shown.insert(file, Shown { generation, version });
         if self.shown.len() > SHOWN_MAX {
             let other = self.shown.keys().find(|other| **other != file).copied();
             other.map(|other| self.shown.remove(&other));
         }
+    }
+
+    /// Whether what the kernel has cached is this version, as this container has it.
+    fn is_shown(&self, file: FileId, generation: u32, version: Stamp) -> bool {
+        self.shown.get(&file) == Some(&Shown { generation, version })
+    }
+
+    /// The version whose pages the kernel may have.
+    fn shown_version(&self, file: FileId) -> Option<Stamp> {
+        self.shown.get(&file).map(|shown| shown.version)
+    }
+
+    /// What was written to a container is stored as this version: if the pages that the kernel has
+    /// are those of this container, they are those of the version. Says whether it is so.
+    fn shown_is_stored(&mut self, file: FileId, generation: u32, version: Stamp) -> bool {
+        let shown = self.shown.get_mut(&file).filter(|shown| shown.generation == generation);
+        shown.map(|shown| shown.version = version).is_some()
     }
 
     pub fn newest_generation(&self, file: FileId) -> Option<u32> {
@@ -476,11 +505,24 @@ mod tests {
     fn of_very_many_files_some_are_forgotten_and_never_the_last() {
         let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
         for file in 0..=SHOWN_MAX as u64 {
-            files.shown(FileId(file), version(1));
+            files.shown(FileId(file), 0, version(1));
         }
         assert_eq!(files.shown.len(), SHOWN_MAX);
-        files.shown(FileId(0), version(2));
-        assert_eq!(files.shown.get(&FileId(0)), Some(&version(2)));
+        files.shown(FileId(0), 0, version(2));
+        assert_eq!(files.shown_version(FileId(0)), Some(version(2)));
         assert_eq!(files.shown.len(), SHOWN_MAX);
+    }
+
+    #[test]
+    fn what_is_stored_of_a_container_whose_pages_the_kernel_does_not_have_does_not_show_there() {
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        let file = FileId(7);
+        files.shown_is_stored(file, 0, version(1));
+        assert_eq!(files.shown_version(file), None);
+        files.shown(file, 0, version(1));
+        files.shown_is_stored(file, 1, version(2));
+        assert_eq!(files.shown_version(file), Some(version(1)), "it was written past its cache");
+        files.shown_is_stored(file, 0, version(3));
+        assert_eq!(files.shown_version(file), Some(version(3)));
     }
 }

@@ -77,6 +77,11 @@ impl Known {
         self.gone.remove(&file);
     }
 
+    /// How often it was told of a file and has not forgotten it.
+    pub fn times_told(&self, file: FileId) -> u64 {
+        self.told.get(&file).copied().unwrap_or(0)
+    }
+
     /// All that the kernel has.
     pub fn told(&self) -> impl Iterator<Item = FileId> {
         self.told.keys().copied()
@@ -199,6 +204,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (is_forgotten, is_gone) = known.forget(file, times);
             if is_forgotten {
                 self.numbers().let_go(file);
+            } else {
+                self.numbers().left(file, known.times_told(file));
             }
             is_gone
         };

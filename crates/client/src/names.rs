@@ -1,6 +1,7 @@
 //! Names and attributes: what needs no contents.
 
 mod listing;
+mod numbered;
 
 pub(crate) use listing::{Listings, cookie};
 
@@ -41,16 +42,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let node = self.node_or_unborn(&files, file)?;
         self.found(&mut files, file, node)
-    }
-
-    /// As `attributes`, for a kernel that goes by them from then on.
-    pub fn attributes_known(&self, file: FileId) -> Step<Found> {
-        self.look_before(file)?;
-        let mut files = self.files();
-        let node = self.node_or_unborn(&files, file)?;
-        let found = self.found(&mut files, file, node)?;
-        files.tell_size(file, found.node.contents_stamp);
-        Ok(found)
     }
 
     /// The file of a name, or none if the directory has no such name.
@@ -423,7 +414,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let node = files.show(file, node, gone.as_ref()).map_err(crate::client::failed)?;
         let mut node = node.ok_or(Error::Objection(Objection::NoEntry))?;
         self.show_access(file, &mut node);
-        if self.inner.kernel.get().is_some() {
+        // Where it has several numbers, it is told by each of what it caches by that (`size_by`).
+        if self.inner.kernel.get().is_some() && !self.numbers().has_several(file) {
             let told = files.size_cached(file, node.contents_stamp);
             node.contents.size = told.map_err(crate::client::failed)?.unwrap_or(node.contents.size);
         }

@@ -6,7 +6,7 @@
 //! From: the kernel's `fs/fuse/iomode.c`, which lets an inode of it be read in one way at a time, and
 //! `fs/namei.c`, which looks a path up anew when opening what it led to says ESTALE.
 
-use model::{FileId, REPLICA_MAX};
+use model::{FileId, REPLICA_MAX, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +41,8 @@ struct State {
 #[derive(Debug)]
 struct Refused {
     file: FileId,
+    /// The oldest of its generations that was to be had then.
+    since: u32,
     at: Moment,
 }
 
@@ -63,8 +65,12 @@ struct OfFile {
     current: u64,
     /// Those that are not its own.
     others: Vec<u64>,
+    /// The kernel has it by its own no more.
+    own_is_forgotten: bool,
     /// When the current one was new, until it has been opened by who needed it.
     fresh_since: Option<Moment>,
+    /// The version whose size the kernel was told by the current one, if it was new since.
+    told_as: Option<Stamp>,
 }
 
 /// By which inode of the kernel's a file is asked for.
@@ -87,17 +93,31 @@ impl Inode {
 pub(crate) struct Place {
     pub number: u64,
     pub current: u64,
+    /// The kernel may have the file by others as well.
+    pub is_one_of_several: bool,
     /// It is new, and who needed it is about to come.
     pub is_fresh: bool,
     /// Who asks was told to look the path up anew, and is here again: the kernel does that once, and
     /// the program would hear of it the second time.
     pub is_retry: bool,
+    /// The oldest generation that was to be had when he was told so.
+    pub since: Option<u32>,
+    /// The generation that he is to have, whatever is current.
+    pub joins: Option<u32>,
 }
 
 impl Place {
     /// Of a handle that the kernel does not get.
     pub fn of_nobody() -> Place {
-        Place { number: 0, current: 0, is_fresh: false, is_retry: false }
+        Place {
+            number: 0,
+            current: 0,
+            is_one_of_several: false,
+            is_fresh: false,
+            is_retry: false,
+            since: None,
+            joins: None,
+        }
     }
 
     pub fn is_current(&self) -> bool {
@@ -136,6 +156,34 @@ impl Numbers {
         number
     }
 
+    /// As `tell`, of a file that has several, with the size of this version. Of several answers that
+    /// are under way the kernel takes the first for an inode that is new to it: so by a number that
+    /// nobody `has_open` it is told of one version alone, and by another one of the next. Says, too,
+    /// whether it is such a one.
+    pub(crate) fn tell_as(&self, file: FileId, version: Stamp, has_open: bool) -> (u64, bool) {
+        let mut state = self.state();
+        let told_as = state.of_file.get(&file).and_then(|of_file| of_file.told_as);
+        let is_new = !has_open && told_as.is_some_and(|told| told != version);
+        if is_new {
+            state.give(file, None);
+            state.let_go_of_unused(file);
+        }
+        if let Some(of_file) = state.of_file.get_mut(&file) {
+            of_file.told_as = Some(version);
+        }
+        let number = state.current(file);
+        if let Some(other) = state.others.get_mut(&number) {
+            other.lookups += 1;
+        }
+        (number, is_new)
+    }
+
+    /// Whether the kernel was told of no other version by the current number since that was new.
+    pub(crate) fn may_be_told_as(&self, file: FileId, version: Stamp) -> bool {
+        let is_one = |of_file: &OfFile| of_file.told_as.is_none_or(|told| told == version);
+        !self.any() || self.state().of_file.get(&file).is_none_or(is_one)
+    }
+
     /// The kernel has a number so many times less. Gives back the file.
     pub fn forgotten(&self, number: u64, times: u64) -> FileId {
         let file = self.file(number);
@@ -151,6 +199,9 @@ impl Numbers {
         if self.any()
             && let Some(of_file) = self.state().of_file.get(&file)
         {
+            if of_file.own_is_forgotten {
+                all.clear();
+            }
             all.extend(&of_file.others);
         }
         all
@@ -159,29 +210,58 @@ impl Numbers {
     /// Whether it may have it by more than one: what it is told of the one it does not know of the
     /// other.
     pub fn has_several(&self, file: FileId) -> bool {
-        self.any() && self.state().of_file.contains_key(&file)
+        let is_several = |of_file: &OfFile| of_file.others.len() > 1 || !of_file.own_is_forgotten;
+        self.any() && self.state().of_file.get(&file).is_some_and(is_several)
+    }
+
+    /// By which it is found.
+    pub(crate) fn current(&self, file: FileId) -> u64 {
+        if self.any() { self.state().current(file) } else { file.0 }
+    }
+
+    /// The kernel has forgotten something of a file, and has been told of it so often more than it
+    /// has forgotten.
+    pub(crate) fn left(&self, file: FileId, told: u64) {
+        if !self.any() {
+            return;
+        }
+        let mut state = self.state();
+        let State { others, of_file, .. } = &mut *state;
+        let Some(of_file) = of_file.get_mut(&file) else { return };
+        let by_others = of_file.others.iter().filter_map(|other| others.get(other));
+        // Of what is being told just now, the file is noted before its number is.
+        let is_all = by_others.map(|other| other.lookups).sum::<u64>() >= told;
+        of_file.own_is_forgotten |= is_all && of_file.current != file.0;
     }
 
     /// Who is about to open a file: where he has come to.
     pub(crate) fn place(&self, file: FileId, inode: Inode, now: Moment) -> Place {
         if !self.any() {
-            let (number, current) = (inode.number, file.0);
-            return Place { number, current, is_fresh: false, is_retry: false };
+            return Place { number: inode.number, current: file.0, ..Place::of_nobody() };
         }
         let state = self.state();
         let refused = state.refused.get(&inode.thread);
-        let is_retry = refused.is_some_and(|refused| refused.is_about(file, now));
-        let fresh_since = state.of_file.get(&file).and_then(|of_file| of_file.fresh_since);
-        let is_fresh = fresh_since.is_some_and(|since| now.since(since) < LOOKED_UP_WITHIN);
-        Place { number: inode.number, current: state.current(file), is_fresh, is_retry }
+        let since = refused.filter(|refused| refused.is_about(file, now)).map(|it| it.since);
+        let of_file = state.of_file.get(&file);
+        let fresh_since = of_file.and_then(|of_file| of_file.fresh_since);
+        Place {
+            number: inode.number,
+            current: state.current(file),
+            is_one_of_several: of_file.is_some(),
+            is_fresh: fresh_since.is_some_and(|since| now.since(since) < LOOKED_UP_WITHIN),
+            is_retry: since.is_some(),
+            since,
+            joins: None,
+        }
     }
 
-    /// Who came by this inode is told to look the path up anew. If it is the current one, or that is
+    /// Who came by this inode is told to look the path up anew, and gets no older generation than
+    /// `since`. If it is the current one, or that is
     /// in his way, too, he finds another there: says whether it is so.
     pub(crate) fn refuse(
         &self,
         file: FileId,
-        inode: Inode,
+        (inode, since): (Inode, u32),
         current_is_in_the_way: bool,
         now: Moment,
     ) -> bool {
@@ -190,23 +270,17 @@ impl Numbers {
             if state.refused.len() >= REFUSED_MAX {
                 state.refused.retain(|_, refused| refused.is_about(refused.file, now));
             }
-            state.refused.insert(inode.thread, Refused { file, at: now });
+            state.refused.insert(inode.thread, Refused { file, since, at: now });
         }
         self.any.store(true, Ordering::Release);
         if state.current(file) != inode.number && !current_is_in_the_way {
             return false;
         }
-        let new = FIRST + state.given;
-        state.given += 1;
-        state.others.insert(new, Other { file, lookups: 0 });
-        let own = OfFile { current: file.0, others: Vec::new(), fresh_since: None };
-        let of_file = state.of_file.entry(file).or_insert(own);
-        of_file.others.push(new);
-        (of_file.current, of_file.fresh_since) = (new, Some(now));
+        state.give(file, Some(now));
         true
     }
 
-    /// A thread has opened a file. `took`: what was new is one that it needed, and is free for others
+    /// A thread has opened a file. `took`: what was new is one that it needed, and is free for all
     /// once all who were told to look it up have come.
     pub(crate) fn has_come(&self, file: FileId, thread: u32, took: bool, now: Moment) {
         if !self.any() {
@@ -228,6 +302,8 @@ impl Numbers {
         let mut state = self.state();
         if let Some(of_file) = state.of_file.get_mut(&file) {
             (of_file.current, of_file.fresh_since) = (number, None);
+            of_file.own_is_forgotten &= number != file.0;
+            of_file.told_as = None;
         }
         state.let_go_of_unused(file);
     }
@@ -249,6 +325,25 @@ impl Numbers {
 impl State {
     fn current(&self, file: FileId) -> u64 {
         self.of_file.get(&file).map_or(file.0, |of_file| of_file.current)
+    }
+
+    /// A file gets another number. `fresh_since`: for who needs it.
+    fn give(&mut self, file: FileId, fresh_since: Option<Moment>) {
+        let new = FIRST + self.given;
+        self.given += 1;
+        self.others.insert(new, Other { file, lookups: 0 });
+        let own = OfFile {
+            current: file.0,
+            others: Vec::new(),
+            own_is_forgotten: false,
+            fresh_since: None,
+            told_as: None,
+        };
+        let of_file = self.of_file.entry(file).or_insert(own);
+        of_file.others.push(new);
+        of_file.current = new;
+        of_file.fresh_since = fresh_since.or(of_file.fresh_since);
+        of_file.told_as = None;
     }
 
     fn forgotten(&mut self, number: u64, times: u64) {

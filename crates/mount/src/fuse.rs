@@ -8,6 +8,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{
     answer_attributes, answer_data, answer_empty, answer_entry, answer_totals, caller, file, kept,
+    sized,
 };
 use crate::{directory, errno, locks, tmpfile, xattrs};
 use client::{Handle, Making};
@@ -81,22 +82,23 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
-        let known = self.driver.client().clone();
+        let (known, number) = (self.driver.client().clone(), request.number());
         self.driver.serve_kept(
             Call::of("getattr", request, ino),
-            move |client| client.attributes_known(file(ino)).map(at_once),
-            move |outcome| answer_attributes(reply, &known, outcome),
+            move |client| client.attributes_known(file(ino), number.0).map(at_once),
+            move |outcome| answer_attributes(reply, (&known, number), outcome),
         );
     }
 
     fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx) {
-        let known = self.driver.client().clone();
+        let (known, number) = (self.driver.client().clone(), request.number());
         self.driver.serve_kept(
             Call::of("statx", request, ino),
-            move |client| client.attributes_known(file(ino)).map(at_once),
+            move |client| client.attributes_known(file(ino), number.0).map(at_once),
             move |outcome| match outcome {
                 Ok((found, keep)) => {
-                    reply.attr(&kept(&known, found.file, keep), &shown(&found));
+                    let attributes = sized(&known, shown(&found), number);
+                    reply.attr(&kept(&known, found.file, keep), &attributes);
                 }
                 Err(errno) => reply.error(errno),
             },
@@ -107,7 +109,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         if set.size.is_some_and(|size| size > OFFSET_MAX) {
             return reply.error(errno::FILE_TOO_LARGE);
         }
-        let known = self.driver.client().clone();
+        let (known, number) = (self.driver.client().clone(), request.number());
         let cuts = set.size.is_some();
         let (changer, handle) = (Changer::of(request), set.handle.map(|handle| Handle(handle.0)));
         let setting = setting_asked(&set);
@@ -120,7 +122,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
                 }
                 Ok(set)
             },
-            move |outcome| answer_attributes(reply, &known, outcome),
+            move |outcome| answer_attributes(reply, (&known, number), outcome),
         );
     }
 

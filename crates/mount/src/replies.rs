@@ -41,8 +41,19 @@ pub(crate) fn found_by<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     attributes: FileAttr,
 ) -> FileAttr {
-    let number = client.numbers().tell(FileId(attributes.ino.0));
-    FileAttr { number: INodeNo(number), ..attributes }
+    let (number, size) = client.number_to_tell(FileId(attributes.ino.0));
+    FileAttr { number: INodeNo(number), size: size.unwrap_or(attributes.size), ..attributes }
+}
+
+/// Attributes that the kernel is told of a file by one of its numbers: by each it goes by the size of
+/// what it caches by that.
+pub(crate) fn sized<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    attributes: FileAttr,
+    number: INodeNo,
+) -> FileAttr {
+    let size = client.size_by(FileId(attributes.ino.0), number.0);
+    FileAttr { size: size.unwrap_or(attributes.size), ..attributes }
 }
 
 /// How long the kernel may keep what it is told of a file that it has by several numbers: what is
@@ -57,11 +68,14 @@ pub(crate) fn kept<U: Upstream, C: Containers>(
 
 pub(crate) fn answer_attributes<U: Upstream, C: Containers>(
     reply: ReplyAttr,
-    client: &Client<U, C>,
+    (client, number): (&Client<U, C>, INodeNo),
     outcome: Result<(Found, Duration), Errno>,
 ) {
     match outcome {
-        Ok((found, keep)) => reply.attr(&kept(client, found.file, keep), &shown(&found)),
+        Ok((found, keep)) => {
+            let attributes = sized(client, shown(&found), number);
+            reply.attr(&kept(client, found.file, keep), &attributes);
+        }
         Err(errno) => reply.error(errno),
     }
 }

@@ -64,7 +64,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if closed {
             files.open.remove(&key);
         }
-        let settles = files.size_may_settle(state.file);
+        let settles = files.size_may_settle(state.file, self.numbers().current(state.file));
         drop(files);
         if !state.fetches {
             self.let_go_of_locks(state.file, handle);

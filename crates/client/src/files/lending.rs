@@ -11,7 +11,7 @@
 //! ```
 
 use super::unseen::takes_unseen;
-use super::{Files, HandleState, OpenFile};
+use super::{Files, HandleState};
 use crate::client::Client;
 use crate::mode;
 use crate::numbers::Place;
@@ -20,6 +20,7 @@ use model::{FileId, Node, Stamp};
 use protocol::Upstream;
 use std::sync::Arc;
 use store::{Container, Containers};
+use world::Moment;
 
 /// Of a smaller file the kernel's own cache is quicker: to lend it takes two calls more.
 const LENT_BYTES_MIN: u64 = 1 << 20;
@@ -165,7 +166,7 @@ impl<K: Container> Files<K> {
     }
 
     /// Whether somebody has it open, or mapped, by this number.
-    pub(super) fn is_open_by(&self, file: FileId, number: u64) -> bool {
+    pub(crate) fn is_open_by(&self, file: FileId, number: u64) -> bool {
         let has_it =
             |state: &HandleState| state.file == file && state.number == number && !state.fetches;
         self.is_lent_by(file, number) || self.handles.values().any(has_it)
@@ -181,17 +182,52 @@ impl<K: Container> Files<K> {
     /// Whether this version must not be read by way of the cache that the kernel has for an inode.
     /// Pages of another version that is open too must not mix with its own, nor must they be cut to
     /// its size; and what is written elsewhere is older in that cache.
-    pub(super) fn is_beside(&self, file: FileId, generation: u32, place: Place) -> bool {
+    fn is_beside(&self, file: FileId, generation: u32, place: Place) -> bool {
         let elsewhere = self.lent.get(&file).filter(|out| out.number != place.number);
-        let is_apart = |open: &OpenFile<K>| {
-            let other = open.presence.generation;
-            open.cached_handles == 0 && elsewhere.is_some_and(|out| out.generation == other)
-        };
-        let mut others =
-            self.generations(file).filter(|open| open.presence.generation != generation);
         let is_written_elsewhere =
             elsewhere.is_some_and(|out| out.to_all && out.generation == generation);
-        !place.is_current() || is_written_elsewhere || others.any(|open| !is_apart(open))
+        let is_alone = self.generations(file).all(|open| open.presence.generation == generation);
+        let has_others = || {
+            !is_alone
+                && self.handles_by(file, place.number).any(|state| state.generation != generation)
+        };
+        !place.is_current()
+            || is_written_elsewhere
+            || has_others()
+            || self.is_cached_elsewhere(file, generation, place)
+    }
+
+    /// Whether a version that is opened must be read past the cache that the kernel has for an inode.
+    pub(super) fn is_past_cache(
+        &self,
+        (file, generation): (FileId, u32),
+        version: Stamp,
+        place: Place,
+        now: Moment,
+    ) -> bool {
+        let beside = self.is_beside(file, generation, place);
+        // Who joins others has their size.
+        let is_past = beside || place.joins.is_none() && self.size_is_in_doubt(file, version, now);
+        if is_past {
+            tracing::debug!(%file, %version, beside, ?place, "opened past the cache of the kernel");
+        }
+        is_past
+    }
+
+    /// Whether what is written to it by this number is not seen where the kernel has it cached.
+    pub(super) fn is_astray_by(&self, (file, generation): (FileId, u32), place: Place) -> bool {
+        !place.is_current() || self.is_cached_elsewhere(file, generation, place)
+    }
+
+    /// Whether the kernel fills its cache with this version by another number.
+    fn is_cached_elsewhere(&self, file: FileId, generation: u32, place: Place) -> bool {
+        let is_cached = self.get(file, generation).is_some_and(|open| open.cached_handles > 0);
+        let is_it = |state: &HandleState| {
+            (state.file, state.generation) == (file, generation)
+                && state.number != place.number
+                && !state.direct
+        };
+        is_cached && place.is_one_of_several && self.handles.values().any(is_it)
     }
 
     /// Whether what is written through it is seen by nobody who has the file cached.

@@ -154,16 +154,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Opener::Kernel { inode, .. } => self.come(files, (file, version), flags, inode)?,
             Opener::Us => Place::of_nobody(),
         };
-        let generation = self.current_generation(files, file, node)?;
-        let beside = match opener {
-            Opener::Kernel { .. } => files.is_beside(file, generation, place),
-            Opener::Us => true,
+        let (generation, version) = match place.joins {
+            Some(joined) => (joined, files.get(file, joined).map_or(version, OpenFile::version)),
+            None => (self.current_generation(files, file, node)?, version),
         };
+        let now = self.inner.world.clock.moment();
         let direct =
-            beside || files.size_is_in_doubt(file, version, self.inner.world.clock.moment());
-        if direct {
-            tracing::debug!(%file, %version, beside, "opened past the cache of the kernel");
-        }
+            opener == Opener::Us || files.is_past_cache((file, generation), version, place, now);
         let asked = match opener {
             Opener::Kernel { lends, .. } => {
                 files.asked((file, generation), node, (flags, place, lends), direct)
@@ -189,9 +186,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.is_mappable = true;
         }
         let cached = !direct && lent.is_none();
-        let keep_cache = cached && files.shown.get(&file) == Some(&version);
+        let keep_cache = cached && files.is_shown(file, generation, version);
         if cached {
-            files.shown(file, version);
+            files.shown(file, generation, version);
         }
         let handle = files.add_handle(HandleState {
             file,
@@ -204,11 +201,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             fetches: false,
             counts: false,
             number: place.number,
-            astray: flags.write && !place.is_current(),
+            astray: flags.write && files.is_astray_by((file, generation), place),
         });
         if let Opener::Kernel { inode, .. } = opener {
-            let now = self.inner.world.clock.moment();
-            self.numbers().has_come(file, inode.thread, flags.write && place.is_fresh, now);
+            let took = place.is_fresh && (flags.write || place.is_retry);
+            self.numbers().has_come(file, inode.thread, took, now);
         }
         Ok(Opened { handle, keep_cache, direct, lent })
     }
@@ -401,7 +398,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // The pages that the kernel has are those of an older version.
             files.shown.remove(&grip.file);
         } else {
-            files.shown(grip.file, presence.version);
+            let is_shown = files.shown_is_stored(grip.file, grip.generation, presence.version);
+            if !is_shown && self.numbers().has_several(grip.file) {
+                // It was written by another number than that by which it is found.
+                files.forget_size(grip.file, true, self.inner.world.clock.moment());
+            }
         }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
             (open.unseen, open.is_mappable) = (None, false);

@@ -4,7 +4,7 @@
 //! the kernel keeps no pages.
 //! From: NFS, close-to-open and locks.
 
-use super::{Files, HandleState};
+use super::{Files, HandleState, OpenFile};
 use crate::client::Client;
 use crate::presence::Presence;
 use crate::types::{Error, Handle, Step};
@@ -15,6 +15,13 @@ use store::{Container, Containers};
 /// How often the kernel is told to forget the pages of an older version, if something is in its
 /// way.
 const FORGET_TRIES_MAX: usize = 4;
+
+/// What handles are tied to from now on, and what nobody has open any more.
+struct Renewed {
+    version: Stamp,
+    generation: u32,
+    left: Vec<Presence>,
+}
 
 impl<K: Container> Files<K> {
     /// Whether programs have versions open that are neither this one nor written to here.
@@ -59,6 +66,13 @@ impl<K: Container> Files<K> {
             (all, cached, writing) = (all + 1, cached + reads, writing + writes);
             state.generation = generation;
         }
+        // What is written by one of several numbers the others do not know of.
+        let mut programs: Vec<_> =
+            handles.values_mut().filter(|state| state.file == file && state.number != 0).collect();
+        let number = programs.first().map(|state| state.number);
+        if programs.iter().any(|state| Some(state.number) != number) {
+            programs.iter_mut().for_each(|state| state.astray = state.flags.write);
+        }
         if let Some(now) = open.get_mut(&(file, generation)) {
             now.handles += all;
             now.cached_handles += cached;
@@ -77,7 +91,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         through: Option<Handle>,
     ) -> Result<(), Error> {
         let renewed = self.renew_handles(file, through)?;
-        let Some((version, left)) = renewed else { return Ok(()) };
+        let Some(Renewed { version, generation, left }) = renewed else { return Ok(()) };
         for presence in &left {
             self.closed(file, presence);
             self.discard_if_unused(file, presence, false);
@@ -90,17 +104,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         let mut files = self.files();
         files.settle_size(file, forgotten, now);
-        if forgotten {
-            files.shown(file, version);
+        let is_another =
+            |open: &OpenFile<_>| open.presence.generation != generation && open.cached_handles > 0;
+        if forgotten && !files.generations(file).any(is_another) {
+            files.shown(file, generation, version);
+        } else {
+            files.shown.remove(&file);
         }
         Ok(())
     }
 
-    fn renew_handles(
-        &self,
-        file: FileId,
-        through: Option<Handle>,
-    ) -> Step<Option<(Stamp, Vec<Presence>)>> {
+    fn renew_handles(&self, file: FileId, through: Option<Handle>) -> Step<Option<Renewed>> {
         let mut files = self.files();
         let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
         let Some(node) = node.filter(|node| files.have_older(file, node.contents_stamp)) else {
@@ -112,6 +126,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let generation = self.current_generation(&mut files, file, &node)?;
         let left = files.renew(file, generation);
         self.let_go(files);
-        Ok(Some((node.contents_stamp, left)))
+        Ok(Some(Renewed { version: node.contents_stamp, generation, left }))
     }
 }

@@ -1,7 +1,7 @@
 //! Which size of a file the kernel goes by: it knows one of a file, whatever versions are open.
 //! Holds: nothing is read through its cache while it may go by the size of another version.
 
-use super::{Files, OpenFile};
+use super::{Files, HandleState, OpenFile};
 use model::{FileId, Stamp};
 use std::time::Duration;
 use store::{Container, Result as StoreResult};
@@ -61,6 +61,34 @@ impl<K: Container> Files<K> {
         Ok(Some(size))
     }
 
+    /// As `size_cached`, by one of the numbers by which the kernel has a file: it caches a version by
+    /// each, and goes by its size there. `current`: the version that is, by the number by which the
+    /// file is found.
+    pub(crate) fn size_cached_by(
+        &mut self,
+        file: FileId,
+        number: u64,
+        current: Option<Stamp>,
+    ) -> StoreResult<Option<u64>> {
+        let has_a_size = |state: &&HandleState| !state.direct || state.lent;
+        let states = self.handles_by(file, number).filter(has_a_size);
+        let Some(state) = states.min_by_key(|state| state.lent).copied() else { return Ok(None) };
+        let Some(open) = self.get(file, state.generation) else { return Ok(None) };
+        let size = open.container.length()?;
+        let is_older = |current| Some(state.generation) != self.shared(file, current);
+        if current.is_some_and(is_older) && !state.lent {
+            self.size_told.insert(file, SizeTold::Older);
+        }
+        Ok(Some(size))
+    }
+
+    /// The kernel finds a file by another number from now on, for which it has no pages that count and
+    /// asks for the size.
+    pub(crate) fn is_found_anew(&mut self, file: FileId, now: Moment) {
+        self.shown.remove(&file);
+        self.size_told.insert(file, SizeTold::Forgotten { since: now, told: None });
+    }
+
     /// Whether the kernel may go by another size than that of the version.
     pub(super) fn size_is_in_doubt(&self, file: FileId, version: Stamp, now: Moment) -> bool {
         self.size_told.get(&file).is_some_and(|told| told.is_doubtful(version, now))
@@ -69,7 +97,7 @@ impl<K: Container> Files<K> {
     /// Whether the kernel goes by the size of this version: nothing has put it in doubt, and it
     /// has the contents. So it is where what is written here hides what was stored before it.
     pub fn knows_size(&self, file: FileId, version: Stamp) -> bool {
-        let has_it = self.shown.get(&file) == Some(&version) || self.shows_what_is_written(file);
+        let has_it = self.shown_version(file) == Some(version) || self.shows_what_is_written(file);
         !self.size_told.contains_key(&file) && has_it
     }
 
@@ -128,10 +156,11 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// Whether nobody has the older version cached any more whose size the kernel was told.
-    pub(super) fn size_may_settle(&self, file: FileId) -> bool {
+    /// Whether nobody has the older version cached any more whose size the kernel was told, by the
+    /// number by which it finds the file.
+    pub(super) fn size_may_settle(&self, file: FileId, number: u64) -> bool {
         self.size_told.get(&file) == Some(&SizeTold::Older)
-            && self.generations(file).all(|open| open.cached_handles == 0)
+            && self.handles_by(file, number).all(|state| state.direct)
     }
 
     /// The kernel has been told to ask for the size anew.
@@ -199,7 +228,7 @@ mod tests {
         let now = World::simulated(0, 1).clock.moment();
         let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
         assert!(!files.knows_size(FILE, version(2)), "it has not opened it");
-        files.shown(FILE, version(2));
+        files.shown(FILE, 0, version(2));
         assert!(files.knows_size(FILE, version(2)));
         assert!(!files.knows_size(FILE, version(3)), "it has another one");
         files.doubt_sizes(&[FILE], now);

@@ -7,6 +7,7 @@
 
 mod access_lists;
 mod attributes;
+mod beside;
 mod births;
 mod contents;
 mod lent;
