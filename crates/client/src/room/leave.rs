@@ -11,7 +11,7 @@ use crate::client::{Client, error_of};
 use crate::files::{Held, OpenFile};
 use crate::presence::Presence;
 use crate::types::Error;
-use model::{FileId, View};
+use model::{FileId, Stamp, View};
 use protocol::Upstream;
 use std::sync::atomic::Ordering;
 use store::container::Key;
@@ -23,9 +23,21 @@ use volume::partial::Tree;
 struct Leaving<'a, U: Upstream, C: Containers> {
     file: FileId,
     generation: u32,
+    version: Stamp,
     stretches: Stretches,
     _alone: Option<OwnedRwLockWriteGuard<()>>,
     _held: Held<'a, U, C>,
+}
+
+/// Whether a container is still the version of which stretches began to leave.
+fn is_still<K>(open: &OpenFile<K>, version: Stamp) -> bool {
+    open.is_clean() && open.presence.version == version
+}
+
+/// Whether the bytes of these stretches can go: nobody has written to the container since they began
+/// to leave, though it be stored by now, nor filled them again.
+fn may_go<K>(open: &OpenFile<K>, version: Stamp, stretches: &Stretches) -> bool {
+    is_still(open, version) && both(&open.presence.ranges, stretches).is_empty()
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -229,7 +241,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.presence = presence;
         // Before the first byte goes: who is reading now notices afterwards.
         open.left.fetch_add(1, Ordering::AcqRel);
-        Ok(Some(Leaving { file, generation, stretches, _alone: alone, _held: held }))
+        let version = open.presence.version;
+        Ok(Some(Leaving { file, generation, version, stretches, _alone: alone, _held: held }))
     }
 
     fn let_stretches_leave(&self, leaving: Vec<Leaving<'_, U, C>>) -> Result<(), Error> {
@@ -245,7 +258,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         said
     }
 
-    /// The bytes go. False: somebody is writing to the file by now.
+    /// The bytes go. False: somebody is writing to the file by now, or has written to it: what he
+    /// stored is in the same container.
     fn clear(&self, leaving: &Leaving<'_, U, C>) -> Result<bool, Error> {
         let open = self
             .files()
@@ -255,7 +269,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Ok(_still) = still.try_write() else { return Ok(false) };
         // Who begins to write must wait from here on.
         let files = self.files();
-        if !files.get(leaving.file, leaving.generation).is_some_and(OpenFile::is_clean) {
+        let open = files.get(leaving.file, leaving.generation);
+        if !open.is_some_and(|open| may_go(open, leaving.version, &leaving.stretches)) {
             return Ok(false);
         }
         drop(files);
@@ -272,12 +287,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn stay_after_all(&self, leaving: &Leaving<'_, U, C>) -> Result<(), Error> {
         let mut files = self.files();
         let open = files.get_mut(leaving.file, leaving.generation);
-        let Some(open) = open.filter(|open| open.is_clean()) else { return Ok(()) };
+        let Some(open) = open.filter(|open| is_still(open, leaving.version)) else {
+            return Ok(());
+        };
         for &(from, to) in &leaving.stretches {
             open.presence.add(from, to - from);
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
         open.presence.save(&mut *write, leaving.file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presence::Dirty;
+    use model::{Contents, ReplicaId};
+    use store::memory::MemoryContainers;
+
+    /// The one who writes meanwhile writes to the same container.
+    #[test]
+    fn what_was_written_and_stored_since_it_began_to_leave_does_not_go() {
+        let version = |number| Stamp::new(ReplicaId(3), number);
+        let container = MemoryContainers::default().open(Key { file: 7, generation: 0 }, true);
+        let contents = Contents { size: 100, root: None, holes: None };
+        let mut presence = Presence::new(0, version(1), contents, 0);
+        presence.ranges = vec![(0, 50)];
+        let mut open = OpenFile::new(container.unwrap().unwrap(), presence);
+        let leaving = vec![(50, 100)];
+        assert!(may_go(&open, version(1), &leaving));
+        open.presence.ranges = vec![(0, 60)];
+        assert!(!may_go(&open, version(1), &leaving), "some of it was fetched again");
+        open.presence.ranges = vec![(0, 50)];
+        open.presence.dirty = Some(Dirty::new(version(1), 0));
+        assert!(!may_go(&open, version(1), &leaving));
+        (open.presence.dirty, open.presence.version) = (None, version(2));
+        assert!(!may_go(&open, version(1), &leaving), "it is stored, and the container is that");
+        assert!(!is_still(&open, version(1)), "nor does what began to leave come back to it");
     }
 }
