@@ -358,6 +358,48 @@ fn a_crash_at_any_write_leaves_all_of_a_copy_or_its_beginning_or_nothing() {
     }
 }
 
+/// As `dies`, of who cuts a copy to nothing of which nothing is here.
+async fn dies_cutting((mode, how): (WantedMode, End), writes: u64) -> bool {
+    let mut scene = Scene::new(writes + 1, &[CONNECTED, mode]).await;
+    let mut programs = Programs::default();
+    let [from, to, copy] = begin();
+    scene.all(1, &mut programs, &[from, to, copy, close(1), close(0)]).await;
+    scene.settled().await;
+    scene.machines[1].disk.crash_after(writes);
+    let cuts = OpenFlags { write: true, truncate: true, ..OpenFlags::default() };
+    for operation in [open("copy", 1, cuts), close(1)] {
+        programs.perform(&scene.client(1), &operation).await;
+    }
+    let died = scene.machines[1].has_crashed();
+    scene.machines[1].stop(how, Duration::ZERO);
+    scene.machines[1].disk.crash_after(u64::MAX);
+    scene.machines[1].start().await.unwrap();
+    scene.settled().await;
+    let found = scene.read(1, "copy").await;
+    let Outcome::Bytes(bytes) = &found else { panic!("{writes}: {found}") };
+    let is_whole = *bytes == stretch(1, LENGTH);
+    assert!(bytes.is_empty() || is_whole, "{how:?} at {writes}: {found}");
+    assert!(died || bytes.is_empty(), "{how:?} at {writes}: {found}");
+    let bytes = bytes.clone();
+    scene.is_everywhere("copy", &bytes).await;
+    assert!(scene.client(1).status().damage.is_empty(), "{how:?} at {writes}");
+    scene.end();
+    died
+}
+
+/// Zeros would be neither.
+#[test]
+fn a_crash_at_any_write_of_who_cuts_a_copy_leaves_the_copy_or_nothing() {
+    const WRITES: std::ops::Range<u64> = 0..12;
+    for play in [(PARTIAL, End::Killed), (PARTIAL, End::PowerCut), (CONNECTED, End::Killed)] {
+        let mut died = 0;
+        for writes in WRITES {
+            died += usize::from(sim::run::paused(async { dies_cutting(play, writes).await }));
+        }
+        assert!((3..WRITES.count()).contains(&died), "it died {died} times");
+    }
+}
+
 /// What a program does to the copy in slot 1, and what becomes of `bytes` by it. Of the file in
 /// slot 0 there is `image`.
 fn draw(chance: &Entropy, version: u64, image: &[u8], bytes: &mut Vec<u8>) -> Operation {

@@ -149,7 +149,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
         // What is here of one that is all to go is not all that there was until it is cut.
-        let none_is_needed = before.is_whole() || (all && before.ranges.is_empty());
+        let is_bare = before.ranges.is_empty() && before.ground.is_none();
+        let none_is_needed = before.is_whole() || (all && is_bare);
         let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
