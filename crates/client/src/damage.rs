@@ -5,6 +5,7 @@
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, Core, error_of};
+use crate::part::{PartRow, opened_record};
 use crate::presence::{Dirty, Presence};
 use crate::replay_log::stale_by;
 use crate::trash::GENERATION_MIN;
@@ -204,7 +205,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
     ) -> Result<Option<Rest<C::Container>>, StoreError> {
         let Change::Store { contents, .. } = update.change else { return Ok(None) };
-        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        let (row, part) = {
+            let read = self.inner.tables.read()?;
+            let part = PartRow::load(&*read, file, update.stamp.number, &contents)?;
+            (Presence::load(&*read, file)?, part)
+        };
         let newest = self.files().newest_generation(file);
         let used = row.as_ref().map_or(update.at.secs, |row| row.used);
         let is_it = |row: &&Presence| {
@@ -241,7 +246,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         };
         let bytes = container.length()?;
-        let presence = Presence::new(generation, update.stamp, contents, used);
+        let mut presence = Presence::new(generation, update.stamp, contents, used);
+        let row = row.filter(|_| current.is_some() && part.is_some());
+        if let Some(ground) = row.as_ref().and_then(|row| row.ground.clone()) {
+            // What is not here is still as it is there.
+            presence.ranges = row.map_or(Vec::new(), |row| row.ranges);
+            presence.ground = Some(ground);
+            presence.cut(bytes);
+            presence.doubt();
+        }
         Ok(Some(Rest { container, presence, bytes }))
     }
 
@@ -270,11 +283,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         rest: &Rest<C::Container>,
         (file, expects, mtime): (FileId, Stamp, Time),
     ) -> Result<(), Error> {
-        let (generation, uid) = (rest.presence.generation, update.uid);
+        let (generation, dirty) = (rest.presence.generation, Dirty::new(expects, update.uid));
         let mut files = self.files();
         let mut write = self.inner.tables.write().map_err(error_of)?;
         // Noted before the store is taken back: between the two, a crash loses neither.
-        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
+        core.log.note(&opened_record(file, dirty, &rest.presence)).map_err(of_log)?;
         core.log.overtake(update.stamp.number).map_err(of_log)?;
         // Until the tables know of it.
         let was_behind = std::mem::replace(&mut core.behind, true);
@@ -282,7 +295,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         partial::patch_cancelled_store(&mut *write, file, expects, last)
             .map_err(|missing| Error::Failed(missing.to_string()))?;
         let mut presence = rest.presence.clone();
-        presence.dirty = Some(Dirty::new(expects, uid));
+        presence.dirty = Some(dirty);
         presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
         core.behind = was_behind;
@@ -347,6 +360,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         torn: &Torn,
     ) -> Result<(), StoreError> {
         for (file, version) in torn.damaged.iter().copied() {
+            // Of what has been removed since, nothing is missed.
+            if matches!(Tree::new(&*write, 0).node(file), Ok(None)) {
+                continue;
+            }
             let row = Presence::load(&*write, file)?;
             let generation = row.map_or(0, |row| row.generation);
             let container = self.inner.containers.open(Key { file: file.0, generation }, false)?;

@@ -2,7 +2,8 @@
 //! version that they are written upon, their ground, and is fetched from there when it is needed.
 //! Holds: the log says that a stretch is here only after the disk has it, so no crash shows zeros
 //! where there were bytes; after a crash all that is here counts as written; what was written is
-//! never given up for want of the rest.
+//! never given up for want of the rest, nor taken for lost before the replica above has said that
+//! it lacks it.
 //! From: LBFS, "Read protocol" and "Update protocol"; to do both for parts is beyond it.
 
 mod get;
@@ -10,6 +11,7 @@ mod row;
 mod upon;
 
 pub(crate) use row::{PartRow, forget_part, redo_part, renumber_part};
+pub(crate) use upon::Added;
 
 use crate::client::{Client, error_of, failed, log_failed};
 use crate::files::{Altered, Grip};

@@ -9,7 +9,7 @@ use crate::effects::effects_here;
 use crate::files::{forget_written, may_have_been_lent, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
-use crate::part::{PartRow, redo_part};
+use crate::part::{Added, PartRow, redo_part};
 use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
 use crate::renumber::Anew;
@@ -210,7 +210,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// The log says that these contents were stored, and the container holds others: the power
     /// went before they were on the disk, or they were written over since. Then it is still being
-    /// written to, as the log has said before, and what it holds is stored anew.
+    /// written to, as the log has said before, and what it holds is stored anew. Where there is no
+    /// container, most often it left the cache, or the file was removed, once the store had been
+    /// taken, which is not in the log: the replica above is asked.
     fn is_torn(&self, read: &dyn Read, update: &Update, meta: &Meta) -> Result<bool, ClientError> {
         let Change::Store { file, contents, .. } = &update.change else { return Ok(false) };
         let Some(presence) = Presence::load(read, *file)?.filter(|row| row.dirty.is_some()) else {
@@ -218,9 +220,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let key = Key { file: file.0, generation: presence.generation };
         let secret = Secret::new(meta.secret);
-        let of = (*file, update.stamp.number, contents);
-        if let Some(holds) = self.holds_part(read, of, &secret)? {
-            return Ok(!holds);
+        if let Some(row) = PartRow::load(read, *file, update.stamp.number, contents)? {
+            return Ok(self.added(*file, &row, &secret)? == Added::Altered);
         }
         let Some(container) = self.inner.containers.open(key, false)? else { return Ok(false) };
         let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);

@@ -36,7 +36,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         if let Some(plan) = self.plan_of_part(update)? {
-            self.core().plans.insert(update.stamp.number, plan);
+            if let Some(plan) = plan {
+                self.core().plans.insert(update.stamp.number, plan);
+            }
             return Ok(());
         }
         let row = {

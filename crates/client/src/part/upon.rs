@@ -10,16 +10,26 @@ use crate::presence::{Ground, Presence};
 use crate::replay_log::Setback;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::{ChunksError, Described, Found, PartOf, Secret, Short, describe_part};
-use model::{Change, ChunkName, Contents, FileId, Piece, Update};
+use model::{Change, ChunkName, FileId, Piece, Update};
 use protocol::{Class, Range as Stretch, Request, Upstream};
 use std::ops::Range;
 use store::container::Key;
-use store::{Container, Containers, Read, StoreError};
+use store::{Container, Containers, StoreError};
 
 /// Chunks that are cut anew for one version. With more all of the file is fetched.
 const PIECES_MAX: usize = 1 << 16;
 /// Bytes that are searched at once for the end of a hole.
 const HOLE_STEP_BYTES: u64 = 64 << 20;
+
+/// What is here of what a store adds to its ground.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    There,
+    /// The container holds something else.
+    Altered,
+    /// There is no container: it left when the store had been taken, or the disk has lost it.
+    Gone,
+}
 
 /// A container, as far as it is the file.
 struct Here<'a, K> {
@@ -128,68 +138,70 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(row)
     }
 
-    /// The plan of a pending store that rests on a ground; none if it does not.
-    pub(crate) fn plan_of_part(&self, update: &Update) -> Result<Option<Plan>, Error> {
+    /// The plan of a pending store that rests on a ground, if what it adds to that is here. None:
+    /// it rests on none.
+    pub(crate) fn plan_of_part(&self, update: &Update) -> Result<Option<Option<Plan>>, Error> {
         let Change::Store { file, contents, .. } = &update.change else { return Ok(None) };
-        let row = {
-            let read = self.inner.tables.read().map_err(error_of)?;
-            PartRow::load(&*read, *file, update.stamp.number, contents).map_err(error_of)?
-        };
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let row = PartRow::load(&*read, *file, update.stamp.number, contents).map_err(error_of)?;
+        drop(read);
+        let Some(row) = row else { return Ok(None) };
         let secret = self.secret().0;
-        Ok(row.map(|row| {
-            let recipe = row.recipe.iter().map(|bytes| (secret.name(bytes), bytes.to_vec()));
-            let data = row.pieces.iter().filter_map(|(offset, length, name)| {
-                Some((*name, (*offset, u32::try_from(*length).ok()?)))
-            });
-            let mut plan = Plan::empty(*file, row.generation);
-            (plan.recipe, plan.data) = (recipe.collect(), data.collect());
-            plan
-        }))
+        if self.added(*file, &row, &secret).map_err(error_of)? != Added::There {
+            return Ok(Some(None));
+        }
+        let recipe = row.recipe.iter().map(|bytes| (secret.name(bytes), bytes.to_vec()));
+        let data = row.pieces.iter().filter_map(|(offset, length, name)| {
+            Some((*name, (*offset, u32::try_from(*length).ok()?)))
+        });
+        let mut plan = Plan::empty(*file, row.generation);
+        (plan.recipe, plan.data) = (recipe.collect(), data.collect());
+        Ok(Some(Some(plan)))
     }
 
-    /// After a crash: whether the container still holds what a store is said to add to its ground.
-    /// None: the store rests on none.
-    pub(crate) fn holds_part(
+    /// What is here of what a store is said to add to its ground.
+    pub(crate) fn added(
         &self,
-        read: &dyn Read,
-        (file, number, contents): (FileId, u64, &Contents),
+        file: FileId,
+        row: &PartRow,
         secret: &Secret,
-    ) -> Result<Option<bool>, StoreError> {
-        let Some(row) = PartRow::load(read, file, number, contents)? else { return Ok(None) };
+    ) -> Result<Added, StoreError> {
         let key = Key { file: file.0, generation: row.generation };
         let Some(container) = self.inner.containers.open(key, false)? else {
-            return Ok(Some(false));
+            return Ok(Added::Gone);
         };
-        if container.length()? < contents.size {
-            return Ok(Some(false));
+        if container.length()? < row.contents.size {
+            return Ok(Added::Altered);
         }
         for (offset, length, name) in &row.pieces {
             let length = usize::try_from(*length).unwrap_or(usize::MAX);
             let bytes = container.read(*offset, length)?;
             if secret.check(name, &bytes).is_err() {
-                return Ok(Some(false));
+                return Ok(Added::Altered);
             }
         }
-        Ok(Some(true))
+        Ok(Added::There)
     }
 
     /// The replica above lacks chunks for a store that rests on a ground, and they are nowhere
-    /// here. False: no store that rests on one is among these.
+    /// here. False: no store that rests on one is among these, or it is to be given up: what it
+    /// adds to its ground is not here any more, or the ground is kept nowhere.
     pub(crate) async fn ground_is_lacking(&self, updates: &[Update]) -> Result<bool, Setback> {
         let Some(update) = updates.iter().find(|one| matches!(one.change, Change::Store { .. }))
         else {
             return Ok(false);
         };
         let Change::Store { file, contents, .. } = update.change else { return Ok(false) };
-        let ground = {
+        let (part, row) = {
             let read = self.inner.tables.read().map_err(error_of)?;
             let part = PartRow::load(&*read, file, update.stamp.number, &contents);
-            let row = Presence::load(&*read, file).map_err(error_of)?;
-            match part.map_err(error_of)? {
-                Some(_) => row.filter(|row| row.version == update.stamp).and_then(|row| row.ground),
-                None => return Ok(false),
-            }
+            (part.map_err(error_of)?, Presence::load(&*read, file).map_err(error_of)?)
         };
+        let Some(part) = part else { return Ok(false) };
+        if self.added(file, &part, &self.secret().0).map_err(error_of)? != Added::There {
+            return Ok(false);
+        }
+        let ground = row.filter(|row| row.version == update.stamp).and_then(|row| row.ground);
         let Some(ground) = ground else { return Ok(false) };
         let range = Stretch { offset: 0, length: 1 };
         let (of, version) = (ground.of.unwrap_or(file), Some(ground.version));
