@@ -453,6 +453,13 @@ mod tests {
             &[0x80, 0x82, 0x82, 3, 9, 0x19, 0x03, 0xe8, 5],
         ]
         .concat();
+        let set = Some(Time { secs: 7, nanos: 8 });
+        let times_set = Presence { dirty: Some(Dirty { mtime: set, ..dirty }), ..written.clone() };
+        let golden_times_set = [
+            &[1, 0x86, 0, 0x82, 3, 9, 0x81, 0][..],
+            &[0x80, 0x83, 0x82, 3, 9, 0x19, 0x03, 0xe8, 0x82, 7, 8, 5],
+        ]
+        .concat();
         let ground = Ground { reach: 90, written: vec![(0, 10)], ..Ground::new(version, contents) };
         let upon = Presence { ground: Some(ground), ..part.clone() };
         let golden_upon = [
@@ -480,6 +487,7 @@ mod tests {
         let goldens = [
             (golden_part, part),
             (golden_written, written),
+            (golden_times_set, times_set),
             (golden_upon, upon),
             (golden_copied, copied),
             (golden_plain, plain),
