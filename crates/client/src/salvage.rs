@@ -26,6 +26,14 @@ pub struct Unsent {
     pub is_part: bool,
 }
 
+/// What there is in a log and a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    pub files: Vec<Unsent>,
+    /// Records that are whole, and that this program cannot read.
+    pub unread: usize,
+}
+
 /// What the records that are whole say of files with contents that were not sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
@@ -60,7 +68,11 @@ fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
                 said.generations.insert(*file, *generation);
                 said.parts.remove(file);
             }
-            Record::OpenedPart { file, generation, .. } => {
+            // The record that opened it may be one of those that cannot be read.
+            Record::OpenedPart { file, generation, .. }
+            | Record::Here { file, generation, .. }
+            | Record::Reach { file, generation, .. }
+            | Record::Part { file, generation, .. } => {
                 said.open.insert(*file);
                 said.generations.insert(*file, *generation);
                 said.parts.insert(*file);
@@ -118,8 +130,10 @@ pub fn unsent<C: Containers>(
     read: Option<&dyn Read>,
     records: &[Vec<u8>],
     containers: &C,
-) -> Result<Vec<Unsent>, Error> {
+) -> Result<Salvaged, Error> {
+    let all = records.len();
     let records: Vec<Record> = records.iter().filter_map(|it| Record::decode(it).ok()).collect();
+    let unread = all - records.len();
     let meta = read.and_then(|read| Meta::load(read).ok()).unwrap_or_default();
     let ahead = |number| meta.passed.as_ref().is_some_and(|passed| passed.contains(&number));
     let said = said(&records, |number| number <= meta.settled || ahead(number));
@@ -128,7 +142,7 @@ pub fn unsent<C: Containers>(
         let names = read.and_then(|read| Tree::new(read, 0).names_of(files).ok());
         Ok(names.unwrap_or_default())
     })?;
-    let mut all = Vec::new();
+    let mut found = Vec::new();
     for file in files {
         let row = read.and_then(|read| Presence::load(read, file).ok().flatten());
         let there = containers.list_of(file.0).map_err(error_of)?;
@@ -141,9 +155,9 @@ pub fn unsent<C: Containers>(
             continue;
         }
         let is_part = said.parts.contains(&file) || row.is_some_and(|row| row.ground.is_some());
-        all.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
+        found.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
     }
-    Ok(all)
+    Ok(Salvaged { files: found, unread })
 }
 
 #[cfg(test)]
@@ -250,6 +264,25 @@ mod tests {
         };
         let all = said(&[opened(2), part.clone()], |_| false);
         assert_eq!((all.open.len(), all.generations[&file], all.parts.len()), (1, 3, 1));
+        // The record that opened it cannot be read.
+        let (generation, from, to) = (3, 0, 9);
+        for record in [
+            Record::Here { file, generation, from, to },
+            Record::Reach { file, generation, reach: 9 },
+            Record::Part {
+                file,
+                generation,
+                number: 9,
+                contents: Contents::EMPTY,
+                pieces: Vec::new(),
+                recipe: Vec::new(),
+            },
+        ] {
+            let all = said(std::slice::from_ref(&record), |_| false);
+            assert_eq!((all.open.len(), all.generations[&file], all.parts.len()), (1, 3, 1));
+            let all = said(&[opened(2), record, store(9, 7)], |_| false);
+            assert_eq!((all.open.len(), all.generations[&file], all.parts.len()), (0, 3, 1));
+        }
         let all = said(&[part, opened(4)], |_| false);
         assert_eq!((all.generations[&file], all.parts.len()), (4, 0));
         // It was stored and sent, or given up.

@@ -5,7 +5,7 @@ use crate::lock::lock;
 use crate::state;
 use crate::{output, units};
 use anyhow::{Context, Result};
-use client::Unsent;
+use client::{Salvaged, Unsent};
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -46,11 +46,7 @@ impl Salvage {
         let _lock = lock(&self.state)?;
         make_empty(&self.out)?;
         let log = salvage(&self.state.join("log"))?;
-        let damage = log.damage.iter().map(|(path, offset, bytes)| {
-            let (path, bytes) = (path.display(), units::count(*bytes, "byte"));
-            format!("{path}: {bytes} from offset {offset} on cannot be read\n")
-        });
-        let mut told: String = damage.collect();
+        let mut told: String = log.damage.iter().map(unreadable).collect();
         let tables = Database::open(&self.state.join(state::TABLES));
         if let Err(error) = &tables {
             let _ = writeln!(told, "names are those of the log alone: {error}");
@@ -58,7 +54,8 @@ impl Salvage {
         let containers = DirectoryContainers::open(&self.state.join("cache"))?;
         let records: Vec<Vec<u8>> = log.records.into_iter().map(|(_, record)| record).collect();
         let read = tables.as_ref().ok().and_then(|tables| tables.read().ok());
-        let files = client::unsent(read.as_deref(), &records, &containers)?;
+        let Salvaged { files, unread } = client::unsent(read.as_deref(), &records, &containers)?;
+        told.push_str(&doubts(unread, log.damage.is_empty()));
         let (mut copied, mut lost) = (0, 0);
         for file in &files {
             match self.copy(&containers, file) {
@@ -102,6 +99,30 @@ impl Salvage {
         };
         Ok(format!("{}: {}{part}", path.display(), units::show_size(bytes)))
     }
+}
+
+fn unreadable((path, offset, bytes): &(PathBuf, u64, u64)) -> String {
+    let (path, bytes) = (path.display(), units::count(*bytes, "byte"));
+    format!("{path}: {bytes} from offset {offset} on cannot be read\n")
+}
+
+/// What may be wrong with the copies for want of what cannot be read.
+fn doubts(unread: usize, sound: bool) -> String {
+    let mut told = String::new();
+    if unread > 0 {
+        let records = units::count(unread as u64, "record");
+        let _ = writeln!(
+            told,
+            "{records} of the log cannot be read; if a newer farfs wrote this log, use that one"
+        );
+    }
+    if unread > 0 || !sound {
+        told.push_str(
+            "so files may be lacking or have another name, and what was not here of a file may be \
+             zeros where that is not said\n",
+        );
+    }
+    told
 }
 
 /// Names of the volume lead nowhere else.
