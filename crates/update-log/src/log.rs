@@ -39,6 +39,12 @@ pub enum LogError {
     Store(#[from] StoreError),
     #[error("the log of pending updates is damaged at record {position}: {source}")]
     Record { position: Position, source: RecordError },
+    /// Nothing is known to be damaged.
+    #[error(
+        "a newer farfs wrote the log of pending updates (record {position} is of format {format}): \
+         use that one"
+    )]
+    Newer { position: Position, format: u8 },
     /// What is missing may have been pending.
     #[error("the log of pending updates is damaged: it ends at record {last}, and there were {of}")]
     CutShort { last: Position, of: Position },

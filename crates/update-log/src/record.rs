@@ -127,12 +127,23 @@ const FORMAT_OF_ANOTHER: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    #[error("a record of format {0}: a newer farfs wrote this log; use that one")]
+    #[error("a record of format {0}, which this farfs does not know: a newer one wrote it")]
     Format(u8),
     #[error("an empty record")]
     Empty,
+    #[error("a record of a kind that this farfs does not know: a newer farfs may have written it")]
+    Unknown,
     #[error("a record that does not decode: {0}")]
-    Malformed(#[from] minicbor::decode::Error),
+    Malformed(minicbor::decode::Error),
+}
+
+impl From<minicbor::decode::Error> for RecordError {
+    fn from(source: minicbor::decode::Error) -> RecordError {
+        match source.is_unknown_variant() {
+            true => RecordError::Unknown,
+            false => RecordError::Malformed(source),
+        }
+    }
 }
 
 impl Record {
@@ -419,6 +430,11 @@ mod tests {
         assert!(matches!(Record::decode(&[9, 1]), Err(RecordError::Format(9))));
         assert!(matches!(Record::decode(&[]), Err(RecordError::Empty)));
         assert!(matches!(Record::decode(&[1, 0xff, 0]), Err(RecordError::Malformed(_))));
+        // A kind that is not known, and a change that is not.
+        let kind = Record::decode(&read("018218638100"));
+        assert!(matches!(kind, Err(RecordError::Unknown)), "{kind:?}");
+        let change = Record::decode(&read("01820081848203090082010282186380"));
+        assert!(matches!(change, Err(RecordError::Unknown)), "{change:?}");
     }
 
     /// Reads or refuses the bytes; what was read can be written and is then read as the same.

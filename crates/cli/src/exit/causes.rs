@@ -62,6 +62,8 @@ fn of_client(error: &ClientError) -> Option<Exit> {
         ClientError::Store(error)
         | ClientError::Log(LogError::Store(error))
         | ClientError::Tree(Missing::Store(error)) => of_store(error),
+        // A newer farfs can use what is there.
+        ClientError::Log(LogError::Newer { .. }) => Some(Exit::Failure),
         ClientError::Log(_)
         | ClientError::Tree(_)
         | ClientError::Contents(_)
@@ -93,6 +95,8 @@ mod tests {
         assert_eq!(exit(&ReplicaError::Tree(damaged().into())), Some(Exit::Damaged));
         assert_eq!(exit(&ClientError::Store(damaged())), Some(Exit::Damaged));
         assert_eq!(exit(&ClientError::Store(StoreError::Busy("x".into()))), Some(Exit::Busy));
+        let newer = LogError::Newer { position: 1, format: 3 };
+        assert_eq!(exit(&ClientError::Log(newer)), Some(Exit::Failure));
         assert_eq!(exit(&MountError::InUse("/mnt".into())), Some(Exit::Busy));
         assert_eq!(exit(&std::fmt::Error), None);
     }

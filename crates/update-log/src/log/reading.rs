@@ -5,7 +5,7 @@ use super::{LogError, NUMBER_MAX, Near, UpdateLog};
 use crate::log::by_file::ByFile;
 use crate::log::numbers::Numbers;
 use crate::log::places::Places;
-use crate::record::Record;
+use crate::record::{Record, RecordError};
 use model::{Change, ReplicaId, Stamp, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -285,8 +285,10 @@ impl UpdateLog {
         let read = self.journal.read(from, bytes_max)?;
         let Some(last) = read.last().map(|(position, _)| *position) else { return Ok(None) };
         let records = read.into_iter().map(|(position, bytes)| {
-            let record =
-                Record::decode(&bytes).map_err(|source| LogError::Record { position, source })?;
+            let record = Record::decode(&bytes).map_err(|source| match source {
+                RecordError::Format(format) => LogError::Newer { position, format },
+                source => LogError::Record { position, source },
+            })?;
             Ok((position, record))
         });
         Ok(Some(Decoded { records: records.collect::<Result<_, LogError>>()?, last }))

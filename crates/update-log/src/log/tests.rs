@@ -228,6 +228,21 @@ fn updates_that_are_not_in_their_order_are_damage() {
     assert!(matches!(error, LogError::Order { position: 2, number: 2, after: 2 }), "{error}");
 }
 
+#[test]
+fn what_a_newer_program_wrote_is_no_damage() {
+    let open = |bytes: &[u8]| {
+        let journal = Arc::new(MemoryJournal::default());
+        journal.append(bytes).expect("memory");
+        UpdateLog::open(journal, 0, 0, FEW).err().expect("it cannot be read")
+    };
+    let error = open(&[3, 0x80]);
+    assert!(matches!(error, LogError::Newer { position: 1, format: 3 }), "{error}");
+    assert!(!error.to_string().contains("damaged"), "{error}");
+    // What begins as of old and is not understood may be either.
+    let error = open(&[1, 0x82, 0x18, 99, 0x80]);
+    assert!(matches!(error, LogError::Record { source: RecordError::Unknown, .. }), "{error}");
+}
+
 /// What a log of plain rows in memory does.
 #[derive(Default)]
 struct Naive {
