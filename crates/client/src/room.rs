@@ -245,7 +245,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // The trash gives way first.
         let trash = self.trash().bytes();
         let mut left = self.empty_trash(trash.saturating_sub(to_leave)).map_err(error_of)?;
-        to_leave = to_leave.saturating_sub(trash - self.trash().bytes());
+        // More may have come into it meanwhile.
+        to_leave = to_leave.saturating_sub(trash.saturating_sub(self.trash().bytes()));
         for _ in 0..ROUNDS_MAX {
             if to_leave == 0 {
                 break;
