@@ -72,6 +72,12 @@ fn reopened(directory: &Path) -> Result<usize, StoreError> {
     Ok(records.len())
 }
 
+/// Every file of a directory.
+fn contents(directory: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let read = |path: PathBuf| (path.file_name().unwrap().to_owned(), std::fs::read(path).unwrap());
+    files(directory, "").into_iter().map(read).collect()
+}
+
 /// A journal whose mark has not reached the disk: it says nothing of what was synced.
 fn journal_without_mark(records: u64, synced_each: u64) -> TempDir {
     let directory = tempdir().unwrap();
@@ -81,7 +87,7 @@ fn journal_without_mark(records: u64, synced_each: u64) -> TempDir {
 }
 
 #[test]
-fn what_was_synced_and_is_not_there_any_more_is_told_until_the_mark_is_removed() {
+fn what_was_synced_and_is_not_there_any_more_is_told_and_nothing_is_changed() {
     let original = tempdir().unwrap();
     journal_with(original.path(), 30, 7);
     let newest = files(original.path(), ".journal").pop().unwrap();
@@ -95,11 +101,17 @@ fn what_was_synced_and_is_not_there_any_more_is_told_until_the_mark_is_removed()
                 assert!(count >= 28, "{count} records, and 28 had been synced");
                 cut += 1;
             }
-            Err(StoreError::Damaged { what, .. }) => {
-                let mark = copied.path().join("synced");
-                assert!(what.contains(mark.to_str().unwrap()), "{what}");
-                std::fs::remove_file(mark).unwrap();
-                assert!(reopened(copied.path()).unwrap() < 28);
+            Err(StoreError::Damaged { .. }) => {
+                let there = contents(copied.path());
+                std::fs::remove_file(copied.path().join("synced")).unwrap();
+                // Whoever else knows of them is believed as the mark is.
+                assert!(FileJournal::open_knowing(copied.path(), 28).is_err());
+                let left = contents(copied.path());
+                let kept = there.iter().filter(|(name, _)| name != "synced");
+                assert!(kept.eq(left.iter()), "nothing is changed");
+                let last = reopened(copied.path()).unwrap() as u64;
+                let missing = salvage(copied.path()).unwrap().missing(28);
+                assert!(last < 28 && missing.iter().all(|(from, _)| *from == last + 2));
                 told += 1;
             }
             Err(other) => panic!("{other}"),
@@ -205,6 +217,50 @@ fn a_missing_segment_is_told() {
     assert!(segments.len() > 3);
     std::fs::remove_file(&segments[1]).unwrap();
     assert!(matches!(FileJournal::open(original.path()), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn a_journal_that_is_emptied_or_gone_is_told_and_left_as_it_is() {
+    for way in ["gone", "emptied", "garbage"] {
+        let directory = tempdir().unwrap();
+        journal_with(directory.path(), 3, 3);
+        let segment = files(directory.path(), ".journal").remove(0);
+        match way {
+            "gone" => std::fs::remove_file(&segment).unwrap(),
+            "emptied" => std::fs::write(&segment, b"").unwrap(),
+            _ => std::fs::write(&segment, [7; 99]).unwrap(),
+        }
+        for mark in [true, false] {
+            if !mark {
+                std::fs::remove_file(directory.path().join("synced")).unwrap();
+            }
+            let there = contents(directory.path());
+            let opened = FileJournal::open_knowing(directory.path(), if mark { 0 } else { 3 });
+            assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{way}");
+            assert_eq!(contents(directory.path()), there, "{way}");
+            let salvaged = salvage(directory.path()).unwrap();
+            assert!(salvaged.records.is_empty() && !salvaged.is_there);
+            assert_eq!(salvaged.missing(3), [(1, 3)], "{way}");
+        }
+    }
+    let nowhere = tempdir().unwrap().path().join("log");
+    assert!(FileJournal::open_knowing(&nowhere, 1).is_err());
+    assert!(!nowhere.exists());
+    assert!(salvage(&nowhere).unwrap().missing(0).is_empty());
+}
+
+#[test]
+fn of_a_journal_that_is_whole_nothing_is_missing_also_when_its_beginning_was_retired() {
+    let directory = tempdir().unwrap();
+    journal_with(directory.path(), 40, 7);
+    let missing = |known| salvage(directory.path()).unwrap().missing(known);
+    assert!(salvage(directory.path()).unwrap().is_there);
+    assert_eq!(missing(40), []);
+    assert_eq!(missing(42), [(41, 42)]);
+    FileJournal::open_with_segments(directory.path(), 600).unwrap().retire(30).unwrap();
+    assert_eq!(missing(40), []);
+    std::fs::remove_file(&files(directory.path(), ".journal")[1]).unwrap();
+    assert_eq!(missing(40).len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The journal in files: segments named for their first position, in one directory.
 //! Holds: a torn tail is cut off when the journal is opened; damage of what was synced, as later
-//! records or the mark say, is an error that names file and offset, and deletes nothing; the newest segment is never removed,
-//! so that no position is given twice.
+//! records, the mark or the caller say, is an error that names file and offset, and then nothing is
+//! changed; the newest segment is never removed, so that no position is given twice.
 //! Never: two processes at once in one directory.
 
 use super::envelope::{self, HEADER_BYTES, Header, RECORD_BYTES_MAX};
@@ -24,7 +24,7 @@ pub const SEGMENT_BYTES: u64 = 4 << 20;
 const WORTH_RETIRING_BYTES: u64 = 64 << 10;
 
 mod marks;
-mod synced;
+pub(super) mod synced;
 
 pub(super) const ENDING: &str = ".journal";
 
@@ -64,11 +64,23 @@ impl FileJournal {
         FileJournal::open_with_segments(directory, SEGMENT_BYTES)
     }
 
+    /// The same, where the caller knows of records up to `known` that were synced.
+    pub fn open_knowing(directory: &Path, known: Position) -> Result<FileJournal> {
+        FileJournal::opened(directory, SEGMENT_BYTES, known)
+    }
+
     pub fn open_with_segments(directory: &Path, segment_bytes: u64) -> Result<FileJournal> {
+        FileJournal::opened(directory, segment_bytes, 0)
+    }
+
+    fn opened(directory: &Path, segment_bytes: u64, known: Position) -> Result<FileJournal> {
+        if known > 0 && !directory.is_dir() {
+            return Err(missing(directory, 1, known + 1));
+        }
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;
+        let state = recovered(directory, synced::upto(directory).max(known))?;
         let mark = SyncedMark::open(directory)?;
-        let state = recovered(directory, mark.upto())?;
         // What survived is in the files; whether it is beyond the reach of a power cut is not
         // known before the next sync.
         let safe = state.segments.back().map_or(0, |newest| newest.first - 1);
@@ -199,9 +211,10 @@ fn write_header(path: &Path, first: Position) -> Result<File> {
     Ok(file)
 }
 
-/// What is there, of which the records up to `synced` had been synced.
+/// What is there, of which the records up to `synced` had been synced. Nothing is changed before
+/// all of it has been read.
 fn recovered(directory: &Path, synced: Position) -> Result<State> {
-    let mut found = Vec::new();
+    let (mut found, mut useless, mut torn) = (Vec::new(), Vec::new(), None);
     // A segment whose making was interrupted has no record, but its name says what had been
     // synced by then.
     let mut begun = 1;
@@ -215,7 +228,7 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
             Header::Newer(format) => return Err(newer(&path, format)),
             _ if length <= HEADER_BYTES as u64 => {
                 begun = begun.max(first);
-                files::remove(&path)?;
+                useless.push(path);
             }
             _ => return Err(damaged(&path, 0)),
         }
@@ -241,9 +254,9 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
                 return Err(damaged(&path, end.offset));
             }
             if end.next <= synced {
-                return Err(damaged_end(directory, &path, end.offset));
+                return Err(damaged_end(&path, end.offset));
             }
-            cut_tail(directory, &path, &bytes, end.offset)?;
+            torn = Some((path.clone(), bytes, end.offset));
         }
         next = end.next;
         segments.push_back(Segment { first, path, bytes: end.offset as u64, marks });
@@ -253,7 +266,11 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
     }
     if next <= synced {
         let end = segments.back().map_or((directory, 0), |newest| (&newest.path, newest.bytes));
-        return Err(damaged_end(directory, end.0, end.1 as usize));
+        return Err(damaged_end(end.0, end.1 as usize));
+    }
+    useless.iter().try_for_each(|path| files::remove(path))?;
+    if let Some((path, bytes, offset)) = torn {
+        cut_tail(directory, &path, &bytes, offset)?;
     }
     let newest = match segments.back() {
         Some(segment) => files::open(&segment.path, false)?,
@@ -345,15 +362,10 @@ fn damaged(path: &Path, offset: usize) -> StoreError {
     files::damaged(path, offset as u64, format!("a record is not what was written; {SALVAGE}"))
 }
 
-/// Of the newest records some are not there that the mark says had been synced.
-fn damaged_end(directory: &Path, path: &Path, offset: usize) -> StoreError {
-    let mark = synced::path(directory);
-    let what = format!(
-        "what was synced is not here any more, from this record on; keep a copy of the directory; \
-         a backup may have it; to go on without it, remove {}",
-        mark.display()
-    );
-    files::damaged(path, offset as u64, what)
+/// Of the newest records some are not there that had been synced.
+fn damaged_end(path: &Path, offset: usize) -> StoreError {
+    let what = "what was synced is not here any more, from this record on";
+    files::damaged(path, offset as u64, format!("{what}; {SALVAGE}"))
 }
 
 fn nowhere(path: &Path, first: Position) -> StoreError {

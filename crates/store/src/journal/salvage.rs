@@ -1,8 +1,8 @@
 //! What can still be read of a damaged journal. Reads only: the journal is left as it is.
 
 use super::Position;
-use super::envelope::{self, HEADER_BYTES};
-use super::file::{ENDING, End, is_first, read_segment, walk};
+use super::envelope::{self, HEADER_BYTES, Header};
+use super::file::{ENDING, End, is_first, read_segment, synced, walk};
 use crate::error::Result;
 use crate::files;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,44 @@ pub struct Salvaged {
     pub records: Vec<(Position, Vec<u8>)>,
     /// Where bytes were passed over: file, offset, how many.
     pub damage: Vec<(PathBuf, u64, u64)>,
+    /// The first position of each segment, in order, as its name says.
+    pub begun: Vec<Position>,
+    /// One segment at least is there whose header is whole, as of every journal that was ever opened.
+    pub is_there: bool,
+    /// Records up to this one had been synced. 0: that is not said.
+    pub synced: Position,
+}
+
+impl Salvaged {
+    /// Stretches of positions, the first and the last of each, of records that there were and that
+    /// are not among these. `known`: there were records up to this one. What is missing before the
+    /// first segment may have been retired, and does not count while there is a segment.
+    pub fn missing(&self, known: Position) -> Vec<(Position, Position)> {
+        let first = self.begun.first().copied().unwrap_or(1);
+        let begun = self.begun.last().map_or(0, |begun| begun - 1);
+        let last = self.synced.max(known).max(begun);
+        let there = self.records.iter().map(|(position, _)| *position);
+        let (mut missing, mut next) = (Vec::new(), first);
+        for position in there.chain([last + 1]).filter(|position| *position >= first) {
+            if position > next {
+                missing.push((next, position - 1));
+            }
+            next = next.max(position + 1);
+        }
+        missing
+    }
 }
 
 /// Goes through a journal that nobody has open, past whatever is damaged. Records before the
 /// first damage are a prefix of what was appended; whether those behind it still make sense is
 /// for the caller to say.
 pub fn salvage(directory: &Path) -> Result<Salvaged> {
-    let mut salvaged = Salvaged { records: Vec::new(), damage: Vec::new() };
+    let (records, damage, begun) = (Vec::new(), Vec::new(), Vec::new());
+    let (is_there, synced) = (false, synced::upto(directory));
+    let mut salvaged = Salvaged { records, damage, begun, is_there, synced };
+    if !directory.is_dir() {
+        return Ok(salvaged);
+    }
     let found = files::numbered(directory, ENDING)?;
     for (index, (first, path)) in found.iter().enumerate() {
         let beyond = found.get(index + 1).map_or(Position::MAX, |(next, _)| *next);
@@ -27,6 +58,8 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
             salvaged.damage.push((path.clone(), 0, bytes.len() as u64));
             continue;
         }
+        salvaged.begun.push(*first);
+        salvaged.is_there |= envelope::parse_header(&bytes) == Header::First(*first);
         let mut end = walk(&bytes, End::at_first(*first), |position, record| {
             salvaged.records.push((position, record.to_vec()));
         });

@@ -16,22 +16,20 @@ const BYTES: usize = 12;
 
 pub(super) struct SyncedMark(File);
 
-pub(super) fn path(directory: &Path) -> PathBuf {
+fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
+}
+
+/// 0: it does not say.
+pub fn upto(directory: &Path) -> Position {
+    let mut bytes = [0; BYTES];
+    let read = File::open(path(directory)).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    read.ok().and_then(|()| parse(&bytes)).unwrap_or(0)
 }
 
 impl SyncedMark {
     pub fn open(directory: &Path) -> Result<SyncedMark> {
         files::open(&path(directory), true).map(SyncedMark)
-    }
-
-    /// 0: it does not say.
-    pub fn upto(&self) -> Position {
-        let mut bytes = [0; BYTES];
-        match self.0.read_exact_at(&mut bytes, 0) {
-            Ok(()) => parse(&bytes).unwrap_or(0),
-            Err(_) => 0,
-        }
     }
 
     /// Without it less damage is told from a torn tail, and nothing else: a disk without room for it
