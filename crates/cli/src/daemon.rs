@@ -22,6 +22,7 @@ use sd_notify::NotifyState;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use store::Tables as _;
 use store::container::DirectoryContainers;
 use store::embedded::{Database, Settings as DatabaseSettings, Words};
 use store::journal::FileJournal;
@@ -168,12 +169,16 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         )
     };
     let stores = || -> Result<Stores<DirectoryContainers>> {
+        state.tables_are_there(known)?;
+        let tables = Database::open_as(
+            &state.tables(),
+            DatabaseSettings { words: words(), ..DatabaseSettings::default() },
+        )?;
+        let applied = client::applied(&*tables.read()?)?.unwrap_or(0);
         Ok(Stores {
-            tables: Arc::new(Database::open_as(
-                &state.tables(),
-                DatabaseSettings { words: words(), ..DatabaseSettings::default() },
-            )?),
-            journal: Arc::new(FileJournal::open(&state.log())?),
+            tables: Arc::new(tables),
+            // Of a log that ends before what the tables have of it nothing may be cut off.
+            journal: Arc::new(FileJournal::open_knowing(&state.log(), applied)?),
             containers: DirectoryContainers::open(&state.cache())?,
             reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE)),
         })

@@ -90,6 +90,18 @@ impl State {
         self.directory.join(TABLES)
     }
 
+    /// Of a device that was let in there were tables: made anew they would say that nothing of
+    /// what is cached is pending.
+    pub fn tables_are_there(&self, known: &Known) -> Result<()> {
+        let path = self.tables();
+        let there = std::fs::metadata(&path).is_ok_and(|found| found.len() > 0);
+        if there || known.unattached {
+            return Ok(());
+        }
+        let said = format!("{} is missing or empty: a backup may have it", path.display());
+        Err(fail(Exit::Damaged, said))
+    }
+
     pub fn log(&self) -> PathBuf {
         self.directory.join("log")
     }

@@ -110,7 +110,7 @@ pub use pending::{HeldBack, PendingFile, PendingLog, WaitsFor};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
 pub use replay::LINK_GRACE;
-pub use salvage::{Salvaged, Unsent, unsent};
+pub use salvage::{LogRead, Salvaged, Told, Unlogged, Unsent, applied, unlogged, unsent};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,

@@ -2,6 +2,10 @@
 //! sent, under the names that they had.
 //! Holds: nothing of the directory is changed.
 
+mod unlogged;
+
+pub use unlogged::{LogRead, Told, Unlogged, applied, unlogged};
+
 use crate::client::error_of;
 use crate::meta::Meta;
 use crate::pending::paths;

@@ -4,16 +4,17 @@ use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::lock;
 use crate::state;
 use crate::{output, units};
-use anyhow::{Context, Result};
-use client::{Salvaged, Unsent};
-use std::fmt::Write as _;
+use anyhow::{Context, Result, anyhow};
+use client::{LogRead, Told, Unlogged, Unsent};
+use model::{FileId, Time};
+use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
-use store::container::DirectoryContainers;
+use store::container::{DirectoryContainers, Key};
 use store::embedded::Database;
-use store::journal::salvage;
-use store::{Container, Containers, Tables};
+use store::journal::{Salvaged, salvage};
+use store::{Container, Containers, Read, Tables};
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -21,8 +22,11 @@ const COPY_BYTES: usize = 1 << 20;
 ///
 /// For where `farfs mount` says that the state directory cannot be used. The files of which
 /// something had not been sent are written below OUT, under the names that they had in the volume;
-/// those of which no name can be found, as `unnamed/NUMBER`; some that had just been sent may be among
-/// them. What cannot be read is said. The state directory is left as it is.
+/// those of which no name can be found, as `unnamed/NUMBER`; some that had been sent may be among
+/// them. Where the log is damaged, what the tables say was not sent is written too, and what lies in
+/// the cache of which nothing says that the server has it. A line for each says what is known of it.
+/// What cannot be read is said, and ends it with exit code 6: not all may be there then. The state
+/// directory is left as it is.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs salvage ~/.local/state/farfs/work ~/salvaged",
@@ -45,84 +49,207 @@ impl Salvage {
         }
         let _lock = lock(&self.state)?;
         make_empty(&self.out)?;
-        let log = salvage(&self.state.join("log"))?;
-        let mut told: String = log.damage.iter().map(unreadable).collect();
-        let tables = Database::open(&self.state.join(state::TABLES));
-        if let Err(error) = &tables {
-            let _ = writeln!(told, "names are those of the log alone: {error}");
-        }
-        let containers = DirectoryContainers::open(&self.state.join("cache"))?;
-        let records: Vec<Vec<u8>> = log.records.into_iter().map(|(_, record)| record).collect();
+        let tables = tables(&self.state.join(state::TABLES));
         let read = tables.as_ref().ok().and_then(|tables| tables.read().ok());
-        let Salvaged { files, unread } = client::unsent(read.as_deref(), &records, &containers)?;
-        told.push_str(&doubts(unread, log.damage.is_empty()));
-        let (mut copied, mut lost) = (0, 0);
-        for file in &files {
-            match self.copy(&containers, file) {
-                Ok(line) => {
-                    copied += 1;
-                    let _ = writeln!(told, "{line}");
-                }
-                Err(error) => {
-                    lost += 1;
-                    let name = file.path.clone().unwrap_or_else(|| file.file.to_string());
-                    let _ = writeln!(told, "{name}: {}", exit::words(&error));
-                }
-            }
+        let applied = match (&tables, &read) {
+            (Err(error), _) => Err(exit::words(error)),
+            (_, None) => Err("they cannot be read".to_owned()),
+            (_, Some(read)) => match client::applied(&**read) {
+                Ok(Some(applied)) => Ok(applied),
+                Ok(None) => Err("they say nothing of this mount".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        let mut report = Report::default();
+        let log = salvage(&self.state.join("log"))?;
+        let missing = log.missing(*applied.as_ref().unwrap_or(&0));
+        let is_whole = log.is_there && log.damage.is_empty() && missing.is_empty();
+        let logged = LogRead { records: &log.records, is_whole };
+        report.log(&log, &missing, &logged.unreadable());
+        if let Err(error) = &applied {
+            report.line(format_args!("names are those of the log alone: the tables: {error}"));
         }
-        output::text(&told)?;
-        eprintln!("farfs: {} below {}", units::count(copied, "file"), self.out.display());
-        match lost {
-            0 => Ok(()),
-            lost => {
-                let lost = units::count(lost, "file");
-                Err(fail(Exit::Damaged, format!("of {lost} there is nothing left to copy")))
-            }
-        }
+        self.copy_all(read.as_deref(), logged, &mut report)?;
+        report.tables_are_damaged = applied.is_err();
+        output::text(&report.told)?;
+        let copied = units::count(report.copied, "file");
+        eprintln!("farfs: {copied} below {}", self.out.display());
+        report.outcome()
     }
 
-    fn copy(&self, containers: &DirectoryContainers, file: &Unsent) -> Result<String> {
-        let found = file.key.map(|key| containers.open(key, false)).transpose()?.flatten();
-        let found = found.context("its contents are not there")?;
-        let named = file.path.as_ref().map(|path| self.out.join(within(Path::new(path))));
+    fn copy_all(
+        &self,
+        read: Option<&dyn Read>,
+        log: LogRead<'_>,
+        report: &mut Report,
+    ) -> Result<()> {
+        let containers = DirectoryContainers::open(&self.state.join("cache"))?;
+        let records: Vec<Vec<u8>> = log.records.iter().map(|(_, record)| record.clone()).collect();
+        let logged = client::unsent(read, &records, &containers)?.files;
+        // What is surely not sent first: there may not be room for all.
+        for file in &logged {
+            report.copied(file.path.as_ref(), file.file, self.copy_logged(&containers, file));
+        }
+        for file in &client::unlogged(read, log, &logged, &containers)? {
+            // A log that is whole tells of every update that is pending.
+            report.log_is_damaged |= matches!(file.told, Told::Stored(_));
+            report.copied(file.path.as_ref(), file.file, self.copy_unlogged(&containers, file));
+        }
+        Ok(())
+    }
+
+    fn copy_logged(&self, containers: &DirectoryContainers, file: &Unsent) -> Result<String> {
+        let key = file.key.context(NOT_THERE)?;
+        let copied = self.copy(containers, key, file.path.as_deref())?;
+        Ok(format!("{copied}{}", if file.is_part { A_PART } else { "" }))
+    }
+
+    fn copy_unlogged(&self, containers: &DirectoryContainers, file: &Unlogged) -> Result<String> {
+        if !file.is_there {
+            return Err(anyhow!(NOT_THERE));
+        }
+        let copied = self.copy(containers, file.key, file.path.as_deref())?;
+        let part = match file.is_part {
+            Some(true) => A_PART,
+            None if copied.has_holes => {
+                "; it has holes, which are zeros: what belongs there may not have been here"
+            }
+            Some(false) | None => "",
+        };
+        let changed = copied.changed.as_deref().unwrap_or("nobody knows when");
+        let told = match file.told {
+            Told::Written => "by the tables it was written to, and not stored".to_owned(),
+            Told::Stored(number) => {
+                format!(
+                    "by the tables it was not sent; update {number}, which stored it, is not in the log"
+                )
+            }
+            Told::Changed => format!(
+                "written to or fetched since the tables were; last changed {changed}; the server may have it"
+            ),
+            Told::Nothing => format!(
+                "nothing tells where it comes from; last changed {changed}; the server may have it"
+            ),
+        };
+        Ok(format!("{copied}; {told}{part}"))
+    }
+
+    fn copy(
+        &self,
+        containers: &DirectoryContainers,
+        key: Key,
+        path: Option<&str>,
+    ) -> Result<Copied> {
+        let found = containers.open(key, false)?.context(NOT_THERE)?;
+        let named = path.map(|path| self.out.join(within(Path::new(path))));
         // Two may have had one name, one after the other.
-        let named = named.filter(|path| fs::symlink_metadata(path).is_err());
-        let unnamed = || self.out.join("unnamed").join(file.file.0.to_string());
-        let path = named.unwrap_or_else(unnamed);
+        let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+        let unnamed = self.out.join("unnamed").join(key.file.to_string());
+        let other = unnamed.with_extension(key.generation.to_string());
+        let path = named.into_iter().chain([unnamed]).find(is_free).unwrap_or(other);
         let above = path.parent().unwrap_or(&self.out);
         fs::create_dir_all(above).with_context(|| format!("cannot make {}", above.display()))?;
-        let bytes =
+        let changed = found.changed_at().ok().flatten();
+        let changed = changed.map(|(secs, nanos)| units::show_time(Time { secs, nanos }));
+        let (bytes, held) =
             copy_to(&found, &path).with_context(|| format!("cannot write {}", path.display()))?;
-        let part = match file.is_part {
-            true => "; parts of it that were not here are zeros: the server has them",
-            false => "",
-        };
-        Ok(format!("{}: {}{part}", path.display(), units::show_size(bytes)))
+        Ok(Copied { path, bytes, has_holes: held < bytes, changed })
     }
 }
 
-fn unreadable((path, offset, bytes): &(PathBuf, u64, u64)) -> String {
-    let (path, bytes) = (path.display(), units::count(*bytes, "byte"));
-    format!("{path}: {bytes} from offset {offset} on cannot be read\n")
+const NOT_THERE: &str = "its contents are not there";
+const A_PART: &str = "; parts of it that were not here are zeros: the server has them";
+
+struct Copied {
+    path: PathBuf,
+    bytes: u64,
+    has_holes: bool,
+    changed: Option<String>,
 }
 
-/// What may be wrong with the copies for want of what cannot be read.
-fn doubts(unread: usize, sound: bool) -> String {
-    let mut told = String::new();
-    if unread > 0 {
-        let records = units::count(unread as u64, "record");
-        let _ = writeln!(
-            told,
-            "{records} of the log cannot be read; if a newer farfs wrote this log, use that one"
-        );
+impl fmt::Display for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), units::show_size(self.bytes))
     }
-    if unread > 0 || !sound {
-        told.push_str(
-            "so files may be lacking or have another name, and what was not here of a file may be \
-             zeros where that is not said\n",
-        );
+}
+
+/// What there is to say at the end.
+#[derive(Default)]
+struct Report {
+    told: String,
+    copied: u64,
+    lost: u64,
+    log_is_damaged: bool,
+    tables_are_damaged: bool,
+}
+
+impl Report {
+    fn line(&mut self, line: impl fmt::Display) {
+        let _ = writeln!(self.told, "{line}");
     }
-    told
+
+    fn log(&mut self, log: &Salvaged, missing: &[(u64, u64)], unreadable: &[u64]) {
+        for (path, offset, bytes) in &log.damage {
+            let (path, bytes) = (path.display(), units::count(*bytes, "byte"));
+            self.line(format_args!("{path}: {bytes} from offset {offset} on cannot be read"));
+        }
+        if !log.is_there && missing.is_empty() {
+            self.line("of the log nothing is there");
+        }
+        for (from, to) in missing {
+            self.line(format_args!("of the log the records {from} to {to} are missing"));
+        }
+        for position in unreadable {
+            self.line(format_args!("of the log record {position} cannot be read"));
+        }
+        if !unreadable.is_empty() {
+            self.line("if a newer farfs wrote this log, use that one");
+        }
+        let is_whole = log.is_there && log.damage.is_empty() && missing.is_empty();
+        self.log_is_damaged = !is_whole || !unreadable.is_empty();
+    }
+
+    fn copied(&mut self, path: Option<&String>, file: FileId, outcome: Result<String>) {
+        match outcome {
+            Ok(line) => {
+                self.copied += 1;
+                self.line(line);
+            }
+            Err(error) => {
+                self.lost += 1;
+                let name = path.cloned().unwrap_or_else(|| file.to_string());
+                self.line(format_args!("{name}: {}", exit::words(&error)));
+            }
+        }
+    }
+
+    fn outcome(&self) -> Result<()> {
+        let mut said = Vec::new();
+        if self.log_is_damaged {
+            let more = "there may be more than this that was not sent, and what was not here of a file \
+                        may be zeros where that is not said";
+            said.push(format!("not all of the log could be read: {more}"));
+        }
+        // Of a directory in which there is nothing, nothing was lost with them.
+        if self.tables_are_damaged && self.copied + self.lost > 0 {
+            let names = "names may be missing, and much of this may have been sent";
+            said.push(format!("the tables could not be read: {names}"));
+        }
+        if self.lost > 0 {
+            let lost = units::count(self.lost, "file");
+            said.push(format!("of {lost} there is nothing left to copy"));
+        }
+        if said.is_empty() { Ok(()) } else { Err(fail(Exit::Damaged, said.join("; "))) }
+    }
+}
+
+/// The tables, if they are there: none are made.
+fn tables(path: &Path) -> Result<Database> {
+    match fs::metadata(path) {
+        Ok(found) if found.len() > 0 => Ok(Database::open(path)?),
+        Ok(_) => Err(anyhow!("{} is empty", path.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
 }
 
 /// Names of the volume lead nowhere else.
@@ -139,13 +266,14 @@ fn make_empty(out: &Path) -> Result<()> {
     }
 }
 
-/// What it holds, with its holes. Gives its length.
-fn copy_to(container: &impl Container, path: &Path) -> Result<u64> {
+/// What it holds, with its holes. Gives its length, and how much of that is no hole.
+fn copy_to(container: &impl Container, path: &Path) -> Result<(u64, u64)> {
     let file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let length = container.length()?;
     file.set_len(length)?;
-    for (offset, bytes) in container.data(0, length)? {
-        let (mut at, end) = (offset, offset + bytes);
+    let data = container.data(0, length)?;
+    for (offset, bytes) in &data {
+        let (mut at, end) = (*offset, offset + bytes);
         while at < end {
             let most = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
             let read = container.read(at, most)?;
@@ -157,7 +285,7 @@ fn copy_to(container: &impl Container, path: &Path) -> Result<u64> {
         }
     }
     file.sync_all().or_exit(Exit::Failure, "it may not be on the disk")?;
-    Ok(length)
+    Ok((length, data.iter().map(|(_, bytes)| bytes).sum()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! What was not yet sent is had out of a state directory whose log is damaged in its midst.
+//! What was not yet sent is had out of a state directory whose log is damaged or gone.
 
 use super::says;
 use e2e::contents::noise;
 use e2e::world::farfs;
-use e2e::{World, eventually, run};
+use e2e::{Mount, Server, World, eventually, run};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const FILES: u64 = 12;
@@ -66,4 +67,133 @@ fn what_was_not_sent_is_copied_out_of_a_damaged_state_directory() {
     let nothing = world.folder("nothing").display().to_string();
     let other = world.path("other").display().to_string();
     says(run(&mut farfs(&["salvage", &nothing, &other])), 7, &["not the state of a mount"]);
+}
+
+const DRAFTS: u64 = 3;
+
+/// Every ordinary file below a directory, with what it holds.
+fn held(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let found = e2e::contents::tree(directory).into_keys().map(|path| directory.join(path));
+    found
+        .filter(|path| path.is_file())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    run(Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to)).succeeds();
+}
+
+fn damage(path: &Path, way: &str) {
+    let length = fs::metadata(path).unwrap().len();
+    match way {
+        "deleted" => fs::remove_file(path).unwrap(),
+        "emptied" => fs::write(path, b"").unwrap(),
+        "halved" => {
+            fs::File::options().write(true).open(path).unwrap().set_len(length / 2).unwrap()
+        }
+        _ => fs::write(path, noise(99, 900)).unwrap(),
+    }
+}
+
+/// A mount with drafts that were not sent, and what was sent before; how it ended is for `end`.
+fn with_drafts(world: &World, server: &Server, name: &str, end: impl Fn(&mut Mount)) -> Mount {
+    let mut mount = world.mount(server, name, "partial");
+    fs::create_dir(mount.path("trip")).unwrap();
+    fs::write(mount.path("trip/sent"), text(20)).unwrap();
+    mount.wait();
+    mount.set_mode("disconnected");
+    for number in 0..DRAFTS {
+        fs::write(mount.path(format!("trip/draft {number}")), text(number)).unwrap();
+    }
+    run(&mut mount.farfs("wait", &["--until", "logged"])).succeeds();
+    end(&mut mount);
+    mount
+}
+
+fn salvage(state: &Path, out: &Path) -> e2e::Ran {
+    let _ = fs::remove_dir_all(out);
+    run(&mut farfs(&["salvage", &state.display().to_string(), &out.display().to_string()]))
+}
+
+/// The mount is refused, says how to go on, and leaves the log and the cache as they are.
+fn is_refused(mount: &Mount, case: &str) {
+    let kept = || [held(&mount.state.join("log")), held(&mount.state.join("cache"))];
+    let before = kept();
+    let refused = run(&mut mount.command());
+    assert_eq!(refused.code, Some(6), "{case}: {}", refused.err);
+    let advice = format!(
+        "`farfs salvage {} OUT` copies it out; then mount with another --state",
+        mount.state.display()
+    );
+    assert!(refused.err.contains(&advice), "{case}: {}", refused.err);
+    assert!(!refused.err.contains(", remove "), "{case}: {}", refused.err);
+    let lock = |kept: [Vec<(PathBuf, Vec<u8>)>; 2]| {
+        kept.into_iter().flatten().filter(|(path, _)| !path.ends_with("lock")).collect::<Vec<_>>()
+    };
+    assert!(lock(before) == lock(kept()), "{case}: a mount that is refused changes nothing");
+}
+
+#[test]
+fn what_the_cache_holds_is_copied_out_whatever_became_of_the_log_and_the_tables() {
+    let world = World::bounded(Duration::from_secs(180));
+    let server = world.server();
+    let mount = with_drafts(&world, &server, "mount", |mount| {
+        mount.unmount(&["--wait", "0s"]);
+    });
+    let (pristine, out) = (world.path("pristine"), world.path("salvaged"));
+    copy(&mount.state, &pristine);
+    let whole = salvage(&mount.state, &out);
+    assert_eq!((whole.code, held(&out).len() as u64), (Some(0), DRAFTS), "{}", whole.out);
+    for way in ["deleted", "emptied", "halved", "filled with garbage"] {
+        copy(&pristine, &mount.state);
+        damage(&segment(&mount.state.join("log")), way);
+        is_refused(&mount, way);
+        // Whoever removes the mark of what was synced has no log that is whole, either.
+        fs::remove_file(mount.state.join("log/synced")).unwrap();
+        is_refused(&mount, way);
+        let salvaged = salvage(&mount.state, &out);
+        says(salvaged, 6, &["not all of the log could be read"]);
+        for number in 0..DRAFTS {
+            let draft = fs::read(out.join(format!("trip/draft {number}")));
+            assert!(draft.is_ok_and(|draft| draft == text(number)), "{way}: {number}");
+        }
+        assert_eq!(held(&out).len() as u64, DRAFTS, "{way}: what was sent is not among them");
+
+        for tables in ["deleted", "emptied", "filled with garbage"] {
+            let case = format!("the log {way}, the tables {tables}");
+            damage(&mount.state.join("tables.redb"), tables);
+            is_refused(&mount, &case);
+            let salvaged = salvage(&mount.state, &out);
+            let said = salvaged.out.clone();
+            says(salvaged, 6, &["of the log", "the tables could not be read"]);
+            let found = held(&out);
+            for number in 0..DRAFTS {
+                assert!(found.iter().any(|(_, held)| *held == text(number)), "{case}: {number}");
+            }
+            assert!(said.contains("the server may have it"), "{case}: {said}");
+            copy(&pristine.join("tables.redb"), &mount.state.join("tables.redb"));
+        }
+    }
+    // As it was advised.
+    let other = world.mount(&server, "other", "partial");
+    let (found, _) = held(&out).into_iter().next().expect("something was copied out");
+    fs::copy(found, other.path("trip/back")).unwrap();
+    other.wait();
+}
+
+#[test]
+fn after_a_kill_what_was_not_sent_is_copied_out_without_the_log() {
+    let world = World::bounded(Duration::from_secs(90));
+    let server = world.server();
+    let mount = with_drafts(&world, &server, "mount", Mount::kill);
+    let out = world.path("salvaged");
+    fs::remove_file(segment(&mount.state.join("log"))).unwrap();
+    is_refused(&mount, "killed");
+    says(salvage(&mount.state, &out), 6, &["not all of the log could be read"]);
+    let found = held(&out);
+    for number in 0..DRAFTS {
+        assert!(found.iter().any(|(_, held)| *held == text(number)), "{number}: {found:?}");
+    }
 }
