@@ -9,7 +9,7 @@ use crate::processes;
 use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, exit, keeping};
+use crate::{control, exit, keeping, show};
 use crate::{metrics, mounts, past, places, state};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
@@ -306,7 +306,11 @@ async fn not_ready(shared: &Shared, known: &Known, error: &client::Error) -> any
         Exit::Failure => shared.status().link.trouble.unwrap_or(why),
         _ => why,
     };
-    fail(exit, format!("cannot mount {}: {why}{}", known.url, advice(exit, &why)))
+    let mut advice = advice(exit, &why);
+    if exit == Exit::Failure && advice.is_empty() && !known.unattached {
+        advice = ". What is cached of it can be used meanwhile: mount with --mode auto";
+    }
+    fail(exit, format!("cannot mount {}: {why}{advice}", known.url))
 }
 
 /// What the user can look at.

@@ -157,7 +157,8 @@ fn mode_change(change: &ModeChange) -> String {
 fn link(link: &LinkStatus) -> String {
     if !link.connected {
         let why = link.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
-        return format!("down{why}");
+        let what = if link.refused { "up, but of no use" } else { "down" };
+        return format!("{what}{why}");
     }
     let mut text = String::from("up");
     if let Some(delay) = link.round_trip_ms {

@@ -101,14 +101,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tokio::pin!(changed);
                 changed.as_mut().enable();
                 // Who has nothing at all waits on: there is nothing to fall back to.
-                let away = !mode::fetches(self.connection().mode) && self.knows_the_root();
+                let falls_back = self.knows_the_root();
+                let away = !mode::fetches(self.connection().mode) && falls_back;
                 {
                     let connection = self.connection();
                     if connection.attached && !away {
                         return Ok(());
                     }
                     let why = connection.why_not();
-                    if away || matches!(why, Unreachable::TurnedAway(_)) {
+                    let final_word = match why {
+                        Unreachable::TurnedAway(_) => true,
+                        // Else the mode is another one in a moment.
+                        Unreachable::Refused(_) => !falls_back || !connection.falls_back(),
+                        _ => false,
+                    };
+                    if away || final_word {
                         return Err(Error::Unreachable(why.to_string()));
                     }
                 }
@@ -163,7 +170,7 @@ fn refused(refusal: protocol::Refusal) -> Error {
         Refusal::NotAttached => Error::Retry,
         other => {
             tracing::warn!(%other, "the server refused a request");
-            Error::Failed(other.to_string())
+            Error::Refused(other)
         }
     }
 }

@@ -52,6 +52,9 @@ pub(crate) struct Connection {
     pub left: bool,
     /// What keeps this client from attaching over it, in words for the user.
     pub obstacle: Option<String>,
+    /// How often in a row it could not attach, and when it tries again.
+    pub obstacles: u32,
+    pub attach_at: Moment,
     pub down_since: Option<Moment>,
     /// How long nothing had been heard when it went down.
     pub silent_before: Duration,
@@ -84,6 +87,11 @@ pub(crate) struct Connection {
     pub near: bool,
 }
 
+/// How long after an attach that failed the next one is tried over the same session. It doubles
+/// with each that fails, up to a longest.
+const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
+const ATTACH_AGAIN_WITHIN: Duration = Duration::from_secs(30);
+const DOUBLED_MAX: u32 = 8;
 /// So long after a lease others may be kept waiting because it is not known to be over.
 const LEASE_COUNTS_AFTER: Duration = Duration::from_secs(10);
 /// A near link that has been gone for so long is not expected back at any moment.
@@ -130,6 +138,8 @@ impl Connection {
             up: false,
             left: false,
             obstacle: None,
+            obstacles: 0,
+            attach_at: now,
             down_since: Some(now),
             silent_before: Duration::ZERO,
             trouble: None,
@@ -163,6 +173,42 @@ impl Connection {
         self.trouble = Some(why);
     }
 
+    /// The replica above is there, and cannot be used. There is nothing to wait for before this
+    /// client goes on without it.
+    pub fn went_refused(&mut self, why: String, now: Moment) {
+        (self.attached, self.alone, self.attaching) = (false, false, false);
+        self.down_since.get_or_insert(now);
+        self.silent_before = LINK_GRACE;
+        self.obstacle = Some(why.clone());
+        self.trouble = Some(Unreachable::Refused(why));
+    }
+
+    /// What the replica above refuses to be used for, while there is a session.
+    pub fn refusal(&self) -> Option<&str> {
+        match &self.trouble {
+            Some(Unreachable::Refused(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// This client could not attach, and tries again later: the longer it fails, the later.
+    pub fn met(&mut self, obstacle: String, now: Moment) {
+        self.obstacle = Some(obstacle);
+        let pause = ATTACH_AGAIN_AFTER.saturating_mul(1 << self.obstacles.min(DOUBLED_MAX));
+        self.obstacles += 1;
+        self.attach_at = now + pause.min(ATTACH_AGAIN_WITHIN);
+    }
+
+    /// It is time to try over the same session what could not be done before.
+    pub fn attaches_again(&self, now: Moment) -> bool {
+        self.up && !self.attached && self.obstacle.is_some() && self.attach_at <= now
+    }
+
+    /// Where the replica above cannot be used, what is cached is all there is, and is shown.
+    pub fn falls_back(&self) -> bool {
+        self.volume_known && self.wanted != WantedMode::Fixed(Mode::Connected)
+    }
+
     pub fn lease_holds(&self, now: Moment) -> bool {
         self.lease_until.is_some_and(|until| now < until)
     }
@@ -191,7 +237,7 @@ impl Connection {
 
     pub fn why_not(&self) -> Unreachable {
         match &self.trouble {
-            Some(away @ Unreachable::TurnedAway(_)) => away.clone(),
+            Some(away @ (Unreachable::TurnedAway(_) | Unreachable::Refused(_))) => away.clone(),
             _ if self.wanted == WantedMode::Fixed(Mode::Disconnected) => Unreachable::Unwanted,
             Some(trouble) => trouble.clone(),
             None => Unreachable::NoLink,
@@ -212,6 +258,26 @@ impl Connection {
 mod tests {
     use super::*;
     use model::ReplicaId;
+
+    #[test]
+    fn who_is_refused_tries_again_the_later_the_longer_it_fails() {
+        let world = World::simulated(0, 1);
+        let begun = world.clock.moment();
+        let meta = Meta { replica: Some(ReplicaId(3)), ..Meta::default() };
+        let mut connection = Connection::new((WantedMode::Auto, None), begun, &meta);
+        connection.up = true;
+        let mut pauses = Vec::new();
+        for _ in 0..40 {
+            connection.went_refused("its store failed".into(), begun);
+            connection.met("its store failed".into(), begun);
+            assert!(!connection.attaches_again(begun));
+            assert!(connection.attaches_again(connection.attach_at));
+            pauses.push(connection.attach_at.since(begun).as_secs());
+        }
+        assert_eq!(pauses[..6], [2, 4, 8, 16, 30, 30]);
+        assert_eq!(pauses.last(), Some(&30));
+        assert_eq!(connection.down_for(begun), Some(LINK_GRACE), "nothing is waited for");
+    }
 
     #[test]
     fn who_begins_where_nothing_leads_to_the_server_takes_the_link_for_gone() {

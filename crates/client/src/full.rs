@@ -110,6 +110,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// The user waits for what is pending.
     pub fn hurry(&self) {
         self.inner.full.ask();
+        self.attach_soon();
         {
             let mut core = self.core();
             core.hurried = core.log.last_number();

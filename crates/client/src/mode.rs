@@ -69,6 +69,7 @@ impl Connection {
         let at = now.since(self.choice.began);
         let link = LinkView {
             down_for: self.down_for(now),
+            refused: self.refusal().is_some(),
             attaching: self.attaching,
             grade: self.choice.judged.grade(),
             figures: self.choice.judged.figures(at),
@@ -129,6 +130,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn set_mode(&self, wanted: WantedMode) {
         self.connection().wanted = wanted;
         self.choose_mode();
+        self.attach_soon();
     }
 }
 

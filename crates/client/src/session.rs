@@ -10,8 +10,8 @@ use crate::mode;
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Patience, Request, Response, States,
-    Tail, Unreachable, Upstream,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Objection, Patience, Refusal,
+    Request, Response, States, Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,8 +23,6 @@ use world::Moment;
 const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// A lease with less than this left is renewed, if the mount is in use.
 const RENEW_BELOW: Duration = Duration::from_secs(12);
-/// How long after an attach that failed the next one is tried over the same session.
-const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the mode and the lease are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// Of what the kernel has, so much is taken from it when all that is cached is in doubt; the rest it
@@ -103,12 +101,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if away {
             return;
         }
-        self.connection().attaching = true;
-        let outcome = self.attach().await;
         {
             let mut connection = self.connection();
+            // Who goes on without it does so until it is attached.
+            connection.attaching = connection.refusal().is_none();
+        }
+        let outcome = self.attach().await;
+        {
+            let now = self.inner.world.clock.moment();
+            let mut connection = self.connection();
             connection.attaching = false;
-            connection.obstacle = outcome.as_ref().err().map(ToString::to_string);
+            match &outcome {
+                Ok(()) => (connection.obstacle, connection.obstacles) = (None, 0),
+                Err(Error::Unreachable(why)) => connection.met(why.clone(), now),
+                Err(error) => {
+                    if matches!(error, Error::Failed(_)) {
+                        // The tables here are damaged, for one: to wait for the server is of no use.
+                        connection.went_refused(error.to_string(), now);
+                    }
+                    connection.met(error.to_string(), now);
+                }
+            }
         }
         match outcome {
             Ok(()) => {
@@ -119,6 +132,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             Err(error) => {
                 tracing::warn!(%error, "the volume could not be attached; it is tried again");
+                self.choose_mode();
             }
         }
         self.inner.session_changed.notify_waiters();
@@ -129,13 +143,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What kept this client from attaching may be gone: a full disk, a volume that was busy.
     async fn attach_again(&self) {
-        let due = {
-            let connection = self.connection();
-            connection.up && !connection.attached && connection.obstacle.is_some()
-        };
-        if due {
+        let now = self.inner.world.clock.moment();
+        if self.connection().attaches_again(now) {
             self.up().await;
         }
+    }
+
+    /// The user has a reason to think that it is gone.
+    pub(crate) fn attach_soon(&self) {
+        let now = self.inner.world.clock.moment();
+        self.connection().attach_at = now;
+        self.inner.session_changed.notify_waiters();
+    }
+
+    /// The replica above is there, and cannot do what the session takes. What is cached shows as if
+    /// it were not there, and it is asked again later.
+    pub(crate) fn refused_session(&self, refusal: &Refusal) -> Error {
+        let why = refusal.to_string();
+        let now = self.inner.world.clock.moment();
+        self.connection().went_refused(why.clone(), now);
+        self.inner.company.forget();
+        self.choose_mode();
+        Error::Unreachable(why)
     }
 
     fn down(&self, why: Unreachable) {
@@ -177,11 +206,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());
                 self.take_attached(attached, said, sent)
             }
-            Ok(Response::Refused(refusal)) => {
-                let text = refusal.to_string();
+            Ok(Response::Refused(Refusal::NoVolume)) => {
+                let text = Refusal::NoVolume.to_string();
                 self.connection().trouble = Some(Unreachable::TurnedAway(text.clone()));
                 Err(Error::Unreachable(text))
             }
+            Ok(Response::Refused(refusal)) => Err(self.refused_session(&refusal)),
             Ok(other) => Err(unexpected("attach", &other)),
             Err(error) => Err(Error::Unreachable(error.to_string())),
         }
@@ -354,7 +384,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.calls_at_renewal = self.inner.counters.calls.load(Ordering::Relaxed);
             (seen, connection.lease_until)
         };
-        match self.ask(Class::Interactive, Request::Renew { seen }).await? {
+        match self.ask_for_lease(seen).await? {
             Response::Renewed { tail, wanted, allowance, conflicts } => {
                 self.take_tail(tail, None)?;
                 self.take_allowance(&mut self.core(), allowance);
@@ -380,6 +410,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Where the replica above cannot renew it, the session is of no use.
+    async fn ask_for_lease(&self, seen: model::Seq) -> Result<Response, Error> {
+        let answer = self.ask(Class::Interactive, Request::Renew { seen }).await;
+        let refusal = match answer {
+            Err(Error::Refused(refusal)) => refusal,
+            Err(Error::Objection(Objection::NoSpace)) => Refusal::NoSpace,
+            answer => return answer,
+        };
+        let error = self.refused_session(&refusal);
+        tracing::warn!(%refusal, "the lease could not be renewed; it is tried again");
+        let now = self.inner.world.clock.moment();
+        self.connection().met(refusal.to_string(), now);
+        self.inner.session_changed.notify_waiters();
+        Err(error)
+    }
+
     async fn run_watch(&self) {
         while !self.is_stopping() {
             tokio::select! {
@@ -393,14 +439,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.look_at_link();
             self.acknowledge_company();
             self.follow_wish().await;
-            let waiting = {
-                let connection = self.connection();
-                connection.up && connection.obstacle.is_some()
-            };
-            if waiting {
-                self.inner.world.clock.sleep(ATTACH_AGAIN_AFTER).await;
-                self.attach_again().await;
-            }
+            self.attach_again().await;
             let now = self.inner.world.clock.moment();
             let (attached, left, before) = {
                 let connection = self.connection();

@@ -57,14 +57,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let inner = &*self.inner;
         let quality = inner.upstream.quality();
         let traffic = inner.upstream.traffic();
-        let (mode, wanted, attached, (alone, paused), trouble) = {
+        let (mode, wanted, attached, (alone, paused, refused), trouble) = {
             let connection = self.connection();
             // Who has found that nothing leads there says it better.
             let trouble = connection.trouble.as_ref().filter(|why| **why != Unreachable::NoWay);
             let trouble = trouble.map(ToString::to_string);
             let left = connection.left.then(|| Unreachable::Unwanted.to_string());
             let trouble = left.or(connection.obstacle.clone()).or(trouble);
-            let others = (connection.alone, connection.paused);
+            let refused = connection.up && connection.refusal().is_some();
+            let others = (connection.alone, connection.paused, refused);
             (connection.mode, connection.wanted, connection.attached, others, trouble)
         };
         let (mode_why, mode_changes, estimate) = {
@@ -97,7 +98,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             read_only: core.meta.access == protocol::Access::ReadOnly,
             replica: core.meta.replica.map(|replica| replica.0),
             seen: core.meta.seen.0,
-            link: LinkStatus { estimate, ..link_status(&quality, attached, trouble) },
+            link: LinkStatus { estimate, refused, ..link_status(&quality, attached, trouble) },
             cache: CacheStatus {
                 files,
                 bytes,

@@ -1,7 +1,7 @@
 //! What a caller of the client gives and gets.
 
 use model::{FileId, Kind, Name, Node, Time};
-use protocol::Objection;
+use protocol::{Objection, Refusal};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ impl fmt::Display for Stop {
 pub enum Error {
     #[error("{0}")]
     Objection(Objection),
-    #[error("it is not in the cache, and there is no link to fetch it: {0}")]
+    #[error("it cannot be had without the server: {0}")]
     Unreachable(String),
     #[error(
         "it is not in the cache and would take {secs} s to come, more than the {limit} s of its \
@@ -147,6 +147,9 @@ pub enum Error {
     /// Whoever held it does not know who has written since.
     #[error("a lock was lost, and another device has it: close the file and open it again")]
     LockLost,
+    /// The server's trouble: it has it in its log.
+    #[error("{0}")]
+    Refused(Refusal),
     /// Logged where it happened.
     #[error("{0}")]
     Failed(String),

@@ -86,7 +86,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 said.entries.extend(states.entries);
                 Ok(())
             }
-            Ok(Response::Refused(refusal)) => Err(Error::Unreachable(refusal.to_string())),
+            Ok(Response::Refused(refusal)) => Err(self.refused_session(&refusal)),
             Ok(other) => Err(unexpected("inspect", &other)),
             Err(error) => Err(Error::Unreachable(error.to_string())),
         }

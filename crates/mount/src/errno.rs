@@ -63,7 +63,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::LentOut => Errno::ESTALE,
         Error::LentToReaders => Errno::ETXTBSY,
         Error::OlderLentOut => Errno::EBUSY,
-        Error::LockLost | Error::Failed(_) => Errno::EIO,
+        Error::LockLost | Error::Refused(_) | Error::Failed(_) => Errno::EIO,
     }
 }
 

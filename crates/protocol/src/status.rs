@@ -206,6 +206,9 @@ impl std::fmt::Display for Damage {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LinkStatus {
     pub connected: bool,
+    /// There is a session, and over it the volume cannot be used: `trouble` says why.
+    #[serde(default)]
+    pub refused: bool,
     /// Why not, in words for the user.
     pub trouble: Option<String>,
     pub round_trip_ms: Option<f64>,

@@ -15,6 +15,9 @@ pub enum Unreachable {
     Lost,
     #[error("the server turned this device away: {0}")]
     TurnedAway(String),
+    /// It is there, and does not let this device use the volume now: its store fails, for one.
+    #[error("{0}")]
+    Refused(String),
     #[error("nothing was heard from the server for {} s", .0.as_secs())]
     Silent(Duration),
     /// The server's name has no address, or no network leads there.

@@ -24,6 +24,8 @@ pub enum WantedMode {
 pub struct LinkView {
     /// How long there has been no session; none: there is one.
     pub down_for: Option<Duration>,
+    /// There is one, and over it the replica above refuses to be used.
+    pub refused: bool,
     /// There is one again, and the replica above lets whoever changed something come first.
     pub attaching: bool,
     /// None: nothing has been measured.
@@ -40,6 +42,8 @@ pub struct LinkView {
 pub enum Why {
     Wished,
     NoLink,
+    /// The replica above is there, and cannot be used.
+    Refused,
     Alone,
     HeldBack,
     /// The link has this grade, by these figures.
@@ -54,6 +58,7 @@ impl fmt::Display for Why {
         match self {
             Why::Wished => f.write_str("as set"),
             Why::NoLink => f.write_str("there is no link"),
+            Why::Refused => f.write_str("the volume cannot be attached"),
             Why::Alone => f.write_str("nobody else is there"),
             Why::HeldBack => f.write_str("what is changed is held back"),
             Why::Unmeasured => f.write_str("the link has not been measured yet"),
@@ -82,6 +87,7 @@ fn chosen(wanted: WantedMode, link: &LinkView, before: (Mode, Why)) -> (Mode, Wh
     match wanted {
         // To wait for the replica above is what was asked for.
         WantedMode::Fixed(Mode::Connected) => return (Mode::Connected, Why::Wished),
+        _ if gone && link.refused => return (Mode::Disconnected, Why::Refused),
         _ if gone => return (Mode::Disconnected, Why::NoLink),
         WantedMode::Fixed(mode) => return (mode, Why::Wished),
         WantedMode::Auto if link.down_for.is_some() => return before,
@@ -134,6 +140,7 @@ mod tests {
         let delay = Some(Duration::from_millis(millis));
         LinkView {
             down_for: None,
+            refused: false,
             attaching: false,
             grade,
             figures: Figures { delay, rate: None, loss: None },
@@ -190,6 +197,17 @@ mod tests {
         assert_eq!(auto(down(9), Mode::Connected), Mode::Disconnected);
         // It stays without one until it is attached.
         assert_eq!(auto(coming, Mode::Disconnected), Mode::Disconnected);
+    }
+
+    #[test]
+    fn who_is_refused_goes_on_without_the_server_and_is_told_why() {
+        let refused = LinkView { refused: true, ..down(9) };
+        let outcome = |wanted| choose(wanted, &refused, (Mode::Partial, Why::Unmeasured));
+        for wanted in [WantedMode::Auto, WantedMode::Fixed(Mode::Partial)] {
+            assert_eq!(outcome(wanted), (Mode::Disconnected, Why::Refused));
+        }
+        let connected = WantedMode::Fixed(Mode::Connected);
+        assert_eq!(outcome(connected), (Mode::Connected, Why::Wished));
     }
 
     #[test]

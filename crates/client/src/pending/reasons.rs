@@ -101,7 +101,8 @@ pub(super) fn held_back(connection: &Connection, trouble: Option<String>) -> Opt
         return Some(HeldBack::Budget);
     }
     if !connection.attached && !connection.left {
-        return Some(HeldBack::NoLink);
+        let refusal = connection.refusal().map(|why| HeldBack::Trouble(why.to_owned()));
+        return Some(refusal.unwrap_or(HeldBack::NoLink));
     }
     if !mode::replays(connection.mode) {
         return Some(HeldBack::Mode(connection.mode));
@@ -120,6 +121,11 @@ mod tests {
         let mut connection =
             Connection::new((crate::WantedMode::Auto, None), now, &crate::meta::Meta::default());
         assert_eq!(held_back(&connection, None), Some(HeldBack::NoLink));
+        connection.went_refused("its store failed".into(), now);
+        assert_eq!(
+            held_back(&connection, None),
+            Some(HeldBack::Trouble("its store failed".into()))
+        );
         connection.attached = true;
         assert_eq!(held_back(&connection, None), None);
         let full = Some("the server's disk is full".to_owned());
