@@ -43,15 +43,29 @@ fn paths() -> Vec<PathBuf> {
 pub fn read() -> Result<Vec<Config>> {
     let mut configs = Vec::new();
     for path in paths() {
-        match std::fs::read_to_string(&path) {
-            Ok(text) => configs.push(parse(&text, &path)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
-            }
+        if let Some(text) = text_of(&path)? {
+            configs.push(parse(&text, &path)?);
         }
     }
     Ok(configs)
+}
+
+/// What a file says that people write. None: there is none.
+pub fn text_of(path: &Path) -> Result<Option<String>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+    };
+    String::from_utf8(bytes).map(Some).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let at = before.len();
+        let path = path.display();
+        fail(Exit::Usage, format!("{path}: line {line} is no text (not UTF-8 at byte {at})"))
+    })
 }
 
 fn parse(text: &str, path: &Path) -> Result<Config> {
@@ -117,6 +131,18 @@ mod tests {
         assert_eq!(found.cache_size, Some(Size(2 << 30)));
         let other = wishes(&configs, Path::new("/else"), "farfs://h/w");
         assert_eq!(other.cache_size, Some(Size(1 << 30)));
+    }
+
+    #[test]
+    fn what_is_no_text_is_named_with_its_file_and_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.toml");
+        assert_eq!(text_of(&path).unwrap(), None);
+        std::fs::write(&path, b"[mount]\nmode = '\xff'\n").unwrap();
+        let error = text_of(&path).unwrap_err();
+        assert_eq!(crate::exit::code(&error), Exit::Usage);
+        let said = format!("{}: line 2 is no text (not UTF-8 at byte 16)", path.display());
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

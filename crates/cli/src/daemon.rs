@@ -159,7 +159,8 @@ async fn has_address(known: &Known) -> Result<()> {
 fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     let world = World::real();
     let had_key = state.device_key().exists();
-    let identity = Identity::load_or_create(&state.device_key())?;
+    let identity = Identity::load_or_create(&state.device_key())
+        .map_err(|error| state.device_key_is_unusable(error))?;
     let shown = state.directory.display().to_string();
     let damage = || {
         format!(

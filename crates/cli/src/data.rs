@@ -3,6 +3,7 @@
 //! Draws: `lock`, `server.pem`, `tables.redb`, `tables.log/`, `chunks/`, `address`, `control.sock`, and
 //! `farfs.toml` if somebody wrote one.
 
+use crate::config::text_of;
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::{Lock, in_use, try_lock};
 use crate::reserve;
@@ -97,7 +98,7 @@ impl Data {
         tables_are_there(directory)?;
         key_is_there(directory, lost)?;
         let identity = Identity::load_or_create(&directory.join(KEY))
-            .with_context(|| format!("cannot use the server's key in {shown}"))?;
+            .map_err(|error| key_is_unusable(directory, error))?;
         let chunks = directory.join(CHUNKS);
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
@@ -274,6 +275,21 @@ fn key_is_there(directory: &Path, lost: LostKey) -> Result<()> {
     }
 }
 
+/// What can be done about a key that is there and cannot be used.
+fn key_is_unusable(directory: &Path, error: link::Error) -> anyhow::Error {
+    let shown = directory.display();
+    let lost = match &error {
+        link::Error::KeyDamaged { .. } if has_tables(directory) => {
+            " (if it is in no backup, move it away, and `farfs serve --new-key` goes on with another              one; no device connects then before it has been mounted with the server's new URL and              --accept-new-key, which sends what it had still to send)"
+        }
+        link::Error::KeyDamaged { .. } => {
+            " (if it is in no backup, move it away: there is no store yet)"
+        }
+        _ => "",
+    };
+    anyhow::Error::new(error).context(format!("cannot use the server's key in {shown}{lost}"))
+}
+
 /// The next who opens the store makes the index of its chunks again from the packs.
 pub fn rebuild_index(directory: &Path) -> Result<()> {
     let shown = directory.display();
@@ -302,12 +318,8 @@ pub fn exists(directory: &Path) -> Result<()> {
 
 pub fn settings(directory: &Path) -> Result<Settings> {
     let path = directory.join("farfs.toml");
-    match std::fs::read_to_string(&path) {
-        Ok(text) => toml::from_str(&text)
-            .map_err(|error| fail(Exit::Usage, format!("{}: {error}", path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
+    let Some(text) = text_of(&path)? else { return Ok(Settings::default()) };
+    toml::from_str(&text).map_err(|error| fail(Exit::Usage, format!("{}: {error}", path.display())))
 }
 
 /// `ADDR:PORT`, or one of both.

@@ -122,6 +122,10 @@ pub struct Place {
 
 pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     data::exists(directory)?;
+    if matches!(order, Order::Collect { .. } | Order::Check { .. }) {
+        // The next server would not start with it.
+        data::settings(directory)?;
+    }
     // A repair needs the store for itself.
     if !matches!(order, Order::Check { repair: true })
         && let Some(answer) = control::ask(directory, order, order.answer_within())?

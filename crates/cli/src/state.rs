@@ -145,6 +145,22 @@ impl State {
         ))
     }
 
+    /// What can be done about a key that is there and cannot be used.
+    pub fn device_key_is_unusable(&self, error: link::Error) -> anyhow::Error {
+        let shown = self.directory.display();
+        let lost = match &error {
+            link::Error::KeyDamaged { .. } => format!(
+                " (if it is in no backup, move it away, have a new invitation made (`farfs invite` \
+                 on the server), and mount once with its URL and --new-device-key: what was changed \
+                 here and not yet sent is sent then; `farfs salvage {shown} OUT` copies that out \
+                 before)"
+            ),
+            _ => String::new(),
+        };
+        anyhow::Error::new(error)
+            .context(format!("cannot use the key of this device in {shown}{lost}"))
+    }
+
     /// Before the first request: makes a directory that belongs to nobody this volume's.
     /// `attached`: the stores say that this device has been let in.
     pub fn bind(&self, wanted: &Known, attached: bool, consent: Consent) -> Result<()> {

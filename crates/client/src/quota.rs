@@ -116,6 +116,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.inner.has_quota.store(said.is_some(), Ordering::Release);
         core.unsaved |= core.meta.allowance != said;
+        let quota =
+            |allowance: Option<&Allowance>| allowance.map(|allowance| allowance.quota.clone());
+        if quota(core.meta.allowance.as_ref()) != quota(said.as_ref()) {
+            // What was said of the whole volume goes by another bound now.
+            core.totals = None;
+        }
         core.meta.allowance = said;
     }
 

@@ -12,8 +12,7 @@ pub enum Error {
     KeyUnwritable { path: PathBuf, source: io::Error },
     /// Never mended by making a new key: the old one may be known to servers.
     #[error(
-        "the key file {} is damaged ({what}); restore it from a backup, or move it away to start \
-         with a new key, which others must then be told of",
+        "the key file {} is damaged ({what}); restore it from a backup",
         path.display()
     )]
     KeyDamaged { path: PathBuf, what: String },

@@ -58,9 +58,13 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
         /// How long, such as 7d; 0 keeps none but what snapshots show; `default` is 30d
-        #[arg(long, visible_alias = "retention", value_name = "TIME", value_parser = kept)]
-        #[arg(group = "what")]
+        #[arg(long, value_name = "TIME", value_parser = kept, group = "what")]
         keep_versions: Option<Kept>,
+        /// The same as --keep-versions
+        // No alias: what is wrong with it is told of the word that was typed.
+        #[arg(long, value_name = "TIME", value_parser = kept, group = "what")]
+        #[arg(conflicts_with = "keep_versions")]
+        retention: Option<Kept>,
         /// How many bytes its files may have, such as 10G; holes do not count; `none` for as many
         /// as there is room for
         #[arg(long, value_name = "SIZE", value_parser = quota::bytes, group = "what")]
@@ -109,9 +113,17 @@ impl Volume {
                 (data, Order::CreateVolume { name, uid, gid, cutter })
             }
             Command::List { data } => (data, Order::ListVolumes),
-            Command::Set { data, keep_versions, quota, quota_files, quota_user, name } => {
+            Command::Set {
+                data,
+                keep_versions,
+                retention,
+                quota,
+                quota_files,
+                quota_user,
+                name,
+            } => {
                 let quota = quota::Wish { bytes: quota, files: quota_files, users: quota_user };
-                if let Some(Kept(kept)) = keep_versions {
+                if let Some(Kept(kept)) = keep_versions.or(retention) {
                     let order = Order::KeepVersions { name: name.clone(), kept };
                     orders::print(&orders::give(&data, &order)?)?;
                 }
