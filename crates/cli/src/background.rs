@@ -24,7 +24,7 @@ const PLAN_BYTES_MAX: u64 = 1 << 20;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Report {
-    Usable,
+    Usable { damage: Vec<String> },
     Failed { message: String, exit: u8 },
 }
 
@@ -45,7 +45,10 @@ pub fn start(plan: &Plan) -> Result<()> {
     let _ = serde_json::to_writer(sent, plan);
     let report = child.stdout.take().context("the daemon has a standard output")?;
     match heard(report, plan) {
-        Some(Report::Usable) => Ok(()),
+        Some(Report::Usable { damage }) => {
+            damage.iter().for_each(|told| eprintln!("farfs: {told}"));
+            Ok(())
+        }
         Some(Report::Failed { message, exit }) => {
             let _ = child.wait();
             Err(fail(Exit::from_code(exit), message))
@@ -114,10 +117,10 @@ pub fn child() -> Result<()> {
     let plan: Plan = serde_json::from_slice(&said)
         .or_exit(Exit::Usage, "this command is farfs's own; use `farfs mount`")?;
     let mut told = false;
-    let result = daemon::run(&plan, logging::to_journal_or_file, || {
+    let result = daemon::run(&plan, logging::to_journal_or_file, |damage| {
         told = true;
         set_parent_process_death_signal(None)?;
-        say(&Report::Usable)
+        say(&Report::Usable { damage })
     });
     match &result {
         Ok(()) => {}

@@ -69,12 +69,12 @@ impl Shared {
     }
 }
 
-/// Mounts, calls `ready` when it can be used, and returns when it is unmounted. `log` is told the
+/// Mounts, calls `ready` when it can be used, with what is damaged of it all the same, and returns when it is unmounted. `log` is told the
 /// state directory once it is this mount's own.
 pub fn run(
     plan: &Plan,
     log: impl FnOnce(&Path) -> Result<()>,
-    ready: impl FnOnce() -> Result<()>,
+    ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
     let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
     let state = State::open(&plan.state)?;
@@ -118,7 +118,7 @@ async fn mounted(
     state: &State,
     known: Known,
     invitation: &mut Invitation,
-    ready: impl FnOnce() -> Result<()>,
+    ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
     let signals = Signals::new()?;
     if known.unattached {
@@ -244,7 +244,7 @@ async fn serve(
     known: Known,
     shared: &Shared,
     mut signals: Signals,
-    ready: impl FnOnce() -> Result<()>,
+    ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
     let came = tokio::select! {
         came = shared.volume.ready(plan.answer_within.max(SETTLING)) => match came {
@@ -287,7 +287,7 @@ async fn serve(
         let error = exit::words(&error);
         tracing::warn!(error, "the next mount needs its URL or --state again");
     }
-    ready()?;
+    ready(show::state_damage(&shared.status()))?;
     tracing::info!(mountpoint = %plan.mountpoint.display(), volume = known.volume, "mounted");
     until_unmounted(mounted, shared, &mut signals).await
 }

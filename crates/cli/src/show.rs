@@ -88,11 +88,34 @@ pub fn status(status: &Status) -> String {
     for damage in &status.damage {
         line("damaged", &damage.to_string());
     }
+    for place in state_damage(status) {
+        line("damaged", &place);
+    }
     if status.wanted.missing > 0 || status.wanted.given > 0 {
         line("wanted", &wanted(&status.wanted));
     }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
+}
+
+/// What is wrong with the state directory, and what can be done about it.
+pub fn state_damage(status: &Status) -> Vec<String> {
+    let mut told = status.state_damage.clone();
+    if !told.is_empty() {
+        let state = &status.state_directory;
+        told.push(match status.pending.updates {
+            0 => format!(
+                "some files cannot be read for that. Nothing waits to be sent: unmount, remove {state}, \
+                 and mount with a new invitation"
+            ),
+            _ => format!(
+                "some files cannot be read for that. `farfs salvage {state} OUT` copies out what was \
+                 changed here and not yet sent (unmount first); then mount with another --state and a \
+                 new invitation"
+            ),
+        });
+    }
+    told
 }
 
 /// How long what is at the server now was on its way.
@@ -349,6 +372,7 @@ pub mod tests {
             conflicts: 0,
             conflicts_listed: None,
             damage: Vec::new(),
+            state_damage: Vec::new(),
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),
             misses: 0,

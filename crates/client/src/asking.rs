@@ -136,7 +136,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 outcome?;
                 // Whatever becomes of this process, the next one can begin without a link.
                 let client = self.clone();
-                let saved = self.off_the_runtime(move || Ok(client.checkpoint())).await;
+                let saved = self.off_the_runtime(move || {
+                    crate::marred::look_through(&*client.inner.tables);
+                    Ok(client.checkpoint())
+                });
+                let saved = saved.await;
                 if let Err(error) = saved.map_err(error_of).flatten() {
                     tracing::warn!(%error, "what was learnt of the volume is not on the disk yet");
                 }

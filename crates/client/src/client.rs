@@ -72,6 +72,7 @@ impl<U, C: Containers> Clone for Client<U, C> {
 
 pub(crate) struct Inner<U, C: Containers> {
     pub tables: Arc<dyn Tables>,
+    pub marred: Arc<crate::marred::Marred>,
     pub journal: Arc<dyn Journal>,
     pub containers: C,
     pub reserved: Reserved,
@@ -216,6 +217,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         world: World,
         settings: Settings,
     ) -> Result<Self, ClientError> {
+        let marred = Arc::new(crate::marred::Marred::default());
+        let tables: Arc<dyn Tables> =
+            Arc::new(crate::marred::Watched::new(stores.tables, marred.clone()));
+        let stores = Stores { tables, ..stores };
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
         let near_max = settings.pending_near_max;
@@ -231,6 +236,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 trash: Mutex::new(trash),
                 keeping: crate::pins::Keeping::load(&*stores.tables)?,
                 tables: stores.tables,
+                marred,
                 journal: stores.journal,
                 containers: stores.containers,
                 reserved: Reserved::new(stores.reserve),

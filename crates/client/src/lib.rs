@@ -43,6 +43,7 @@ mod line;
 mod locking;
 mod locks;
 mod lost;
+mod marred;
 mod meta;
 mod misses;
 mod mode;

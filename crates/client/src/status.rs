@@ -121,6 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             conflicts_listed: self.connection().conflicts_listed,
             damage: self.damage(),
+            state_damage: inner.marred.places(),
             wanted: missing_above,
         }
     }

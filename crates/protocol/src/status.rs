@@ -110,6 +110,9 @@ pub struct Status {
     /// Contents that this machine's disk did not keep, the oldest first.
     #[serde(default)]
     pub damage: Vec<Damage>,
+    /// Rows and pages of the state directory that were found to be damaged since the mount.
+    #[serde(default)]
+    pub state_damage: Vec<String>,
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,

@@ -77,7 +77,8 @@ impl Mount {
         if !self.foreground {
             return background::start(&plan);
         }
-        let ready = || {
+        let ready = |damage: Vec<String>| {
+            damage.iter().for_each(|told| eprintln!("farfs: {told}"));
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             eprintln!("farfs: mounted at {}", plan.mountpoint.display());
             Ok(())

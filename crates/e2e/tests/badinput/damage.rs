@@ -245,6 +245,38 @@ fn mount_or_report(mount: &mut Mount, case: &str) {
     mount.kill();
 }
 
+#[test]
+fn damaged_rows_are_told_of_at_mount_and_in_the_status_with_what_to_do() {
+    let world = World::alone(Duration::from_secs(120));
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    fs::write(mount.path("whole"), expected(1)).unwrap();
+    // A link's row holds what it says.
+    let target = "where-the-damaged-link-leads";
+    std::os::unix::fs::symlink(target, mount.path("link")).unwrap();
+    mount.wait();
+    mount.unmount(&[]);
+    let tables = mount.state.join("tables.redb");
+    let bytes = fs::read(&tables).unwrap();
+    let file = fs::File::options().write(true).open(&tables).unwrap();
+    let found = bytes.windows(target.len()).enumerate();
+    for (at, _) in found.filter(|(_, window)| *window == target.as_bytes()) {
+        file.write_all_at(b"W", at as u64).unwrap();
+    }
+    let before = mount.said().len();
+    mount.again();
+    assert_eq!(fs::read(mount.path("whole")).unwrap(), expected(1));
+    let status = run(&mut mount.farfs("status", &[])).succeeds();
+    let said = mount.said()[before..].to_owned();
+    for told in [&status, &said] {
+        for part in ["tables.redb", "partial-nodes", "Nothing waits to be sent"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    assert!(!status.contains("link      down"), "{status}");
+    assert!(fs::read_link(mount.path("link")).is_err());
+}
+
 /// Writes a file that nobody else has, and unmounts before it is sent; the container of it.
 fn leave_pending(mount: &mut Mount, name: &str, bytes: &[u8]) -> PathBuf {
     mount.set_mode("fetch-only");

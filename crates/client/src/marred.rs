@@ -1,0 +1,181 @@
+//! The client's tables, and which of their rows were found to be damaged while they were read.
+//! Holds: what a transaction says is what the tables below say; of damage the first few places stay
+//! known until the process ends.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{Durability, Read, Row, StoreError, Tables, Write};
+
+/// Places that are told of. More of them say no more.
+const PLACES_MAX: usize = 16;
+/// Rows of each table that are looked at when the volume is mounted.
+const LOOKED_AT_MAX: usize = 10_000;
+/// What programs see is in these.
+const SHOWN: [&str; 4] =
+    ["partial-nodes", "partial-entries", "partial-directories", "client-presence"];
+const LAST: [u8; 300] = [0xff; 300];
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The damage that was met, in words.
+#[derive(Default)]
+pub(crate) struct Marred(Mutex<BTreeSet<String>>);
+
+impl Marred {
+    pub fn places(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn see<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error @ StoreError::Damaged { .. }) = &outcome {
+            let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = error.to_string();
+            if places.len() < PLACES_MAX && !places.contains(&place) {
+                tracing::error!(%error, "what the state directory holds is damaged");
+                places.insert(place);
+            }
+        }
+        outcome
+    }
+}
+
+/// Tables of which damage is noted.
+pub(crate) struct Watched {
+    tables: Arc<dyn Tables>,
+    marred: Arc<Marred>,
+}
+
+impl Watched {
+    pub fn new(tables: Arc<dyn Tables>, marred: Arc<Marred>) -> Watched {
+        Watched { tables, marred }
+    }
+}
+
+/// Reads the first rows of what programs see, so that damage of them is known.
+pub(crate) fn look_through(tables: &dyn Tables) {
+    let Ok(read) = tables.read() else { return };
+    for table in SHOWN {
+        // It has been noted, and whoever needs the row is told again.
+        let _ = read.scan(table, &[], &LAST, LOOKED_AT_MAX);
+    }
+}
+
+impl Tables for Watched {
+    fn read(&self) -> Result<Box<dyn Read + '_>> {
+        let read = self.marred.see(self.tables.read())?;
+        Ok(Box::new(Reading { read, marred: &self.marred }))
+    }
+
+    fn write(&self) -> Result<Box<dyn Write + '_>> {
+        let write = self.marred.see(self.tables.write())?;
+        Ok(Box::new(Writing { write, marred: &self.marred }))
+    }
+
+    fn room(&self) -> Result<u64> {
+        self.tables.room()
+    }
+}
+
+struct Reading<'a> {
+    read: Box<dyn Read + 'a>,
+    marred: &'a Marred,
+}
+
+impl Read for Reading<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.marred.see(self.read.get(table, key))
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> Result<Vec<Row>> {
+        self.marred.see(self.read.scan(table, from, to, rows_max))
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
+        self.marred.see(self.read.last(table, from, to))
+    }
+}
+
+struct Writing<'a> {
+    write: Box<dyn Write + 'a>,
+    marred: &'a Marred,
+}
+
+impl Read for Writing<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.marred.see(self.write.get(table, key))
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> Result<Vec<Row>> {
+        self.marred.see(self.write.scan(table, from, to, rows_max))
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
+        self.marred.see(self.write.last(table, from, to))
+    }
+}
+
+impl Write for Writing<'_> {
+    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()> {
+        self.marred.see(self.write.put(table, key, value))
+    }
+
+    fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()> {
+        self.marred.see(self.write.delete(table, key))
+    }
+
+    fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
+        let Writing { write, marred } = *self;
+        marred.see(write.commit(durability))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use store::embedded::Database;
+
+    #[test]
+    fn a_damaged_row_is_known_with_its_place_once_it_was_met() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tables.redb");
+        let value = b"a value that is found in the file";
+        {
+            let database = Database::open(&path).unwrap();
+            let mut write = database.write().unwrap();
+            write.put(SHOWN[0], b"one", value).unwrap();
+            write.put(SHOWN[0], b"two", b"another").unwrap();
+            write.commit(Durability::Now).unwrap();
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        for at in 0..bytes.len() - value.len() {
+            if bytes[at..].starts_with(value) {
+                file.write_all_at(b"A", at as u64).unwrap();
+            }
+        }
+        let marred = Arc::new(Marred::default());
+        let tables = Watched::new(Arc::new(Database::open(&path).unwrap()), marred.clone());
+        assert!(tables.read().unwrap().get(SHOWN[0], b"two").unwrap().is_some());
+        assert_eq!(marred.places(), Vec::<String>::new());
+        look_through(&tables);
+        look_through(&tables);
+        let places = marred.places();
+        assert_eq!(places.len(), 1, "{places:?}");
+        for part in ["tables.redb", "partial-nodes", "6f6e65"] {
+            assert!(places[0].contains(part), "{places:?}");
+        }
+    }
+}
