@@ -280,7 +280,9 @@ fn key_is_unusable(directory: &Path, error: link::Error) -> anyhow::Error {
     let shown = directory.display();
     let lost = match &error {
         link::Error::KeyDamaged { .. } if has_tables(directory) => {
-            " (if it is in no backup, move it away, and `farfs serve --new-key` goes on with another              one; no device connects then before it has been mounted with the server's new URL and              --accept-new-key, which sends what it had still to send)"
+            " (if it is in no backup, move it away, and `farfs serve --new-key` goes on with another \
+             one; no device connects then before it has been mounted with the server's new URL and \
+             --accept-new-key, which sends what it had still to send)"
         }
         link::Error::KeyDamaged { .. } => {
             " (if it is in no backup, move it away: there is no store yet)"

@@ -85,12 +85,8 @@ pub fn status(status: &Status) -> String {
     } else if status.conflicts_listed.is_none() && status.conflicts > 0 {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
-    for damage in &status.damage {
-        line("damaged", &damage.to_string());
-    }
-    for place in state_damage(status) {
-        line("damaged", &place);
-    }
+    let damaged = status.damage.iter().map(ToString::to_string);
+    damaged.chain(state_damage(status)).for_each(|what| line("damaged", &what));
     if status.wanted.missing > 0 || status.wanted.given > 0 {
         line("wanted", &wanted(&status.wanted));
     }

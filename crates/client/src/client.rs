@@ -184,6 +184,14 @@ pub(crate) struct Core {
     pub unsaved: bool,
 }
 
+/// Whoever has logged anything has its id from the tables.
+fn tables_know(meta: &Meta, log: &UpdateLog) -> Result<(), ClientError> {
+    match meta.replica.is_none() && log.last_number() > 0 {
+        true => Err(ClientError::TablesEmpty),
+        false => Ok(()),
+    }
+}
+
 impl Core {
     fn new(log: UpdateLog, meta: Meta) -> Core {
         let log_last = log.last_number();
@@ -217,17 +225,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         world: World,
         settings: Settings,
     ) -> Result<Self, ClientError> {
-        let marred = Arc::new(crate::marred::Marred::default());
-        let tables: Arc<dyn Tables> =
-            Arc::new(crate::marred::Watched::new(stores.tables, marred.clone()));
-        let stores = Stores { tables, ..stores };
+        let (stores, marred) = crate::marred::watched(stores);
         let mut meta = Meta::load(&*stores.tables.read()?)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
         let near_max = settings.pending_near_max;
         let (mut log, recovered) = crate::passing::open_log(&stores.journal, &meta, near_max)?;
-        if meta.replica.is_none() && log.last_number() > 0 {
-            return Err(ClientError::TablesEmpty);
-        }
+        tables_know(&meta, &log)?;
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
         let connection = Connection::of(&settings, &world, &core.meta);

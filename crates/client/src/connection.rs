@@ -191,6 +191,14 @@ impl Connection {
         }
     }
 
+    /// Why it is not attached, in words for the user.
+    pub fn told_trouble(&self) -> Option<String> {
+        // Who has found that nothing leads there says it better.
+        let trouble = self.trouble.as_ref().filter(|why| **why != Unreachable::NoWay);
+        let left = self.left.then(|| Unreachable::Unwanted.to_string());
+        left.or(self.obstacle.clone()).or(trouble.map(ToString::to_string))
+    }
+
     /// This client could not attach, and tries again later: the longer it fails, the later.
     pub fn met(&mut self, obstacle: String, now: Moment) {
         self.obstacle = Some(obstacle);

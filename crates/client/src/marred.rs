@@ -2,6 +2,7 @@
 //! Holds: what a transaction says is what the tables below say; of damage the first few places stay
 //! known until the process ends.
 
+use crate::client::Stores;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Durability, Read, Row, StoreError, Tables, Write};
@@ -13,6 +14,7 @@ const LOOKED_AT_MAX: usize = 10_000;
 /// What programs see is in these.
 const SHOWN: [&str; 4] =
     ["partial-nodes", "partial-entries", "partial-directories", "client-presence"];
+const INDEX: &str = "chunk-index";
 const LAST: [u8; 300] = [0xff; 300];
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -26,6 +28,11 @@ impl Marred {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
+    /// The same of one table. What an index says may be wrong, and is mended as it is met.
+    fn see_of<T>(&self, table: &str, outcome: Result<T>) -> Result<T> {
+        if table == INDEX { outcome } else { self.see(outcome) }
+    }
+
     fn see<T>(&self, outcome: Result<T>) -> Result<T> {
         if let Err(error @ StoreError::Damaged { .. }) = &outcome {
             let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,6 +44,13 @@ impl Marred {
         }
         outcome
     }
+}
+
+/// Stores of whose tables damage is noted.
+pub(crate) fn watched<C>(stores: Stores<C>) -> (Stores<C>, Arc<Marred>) {
+    let marred = Arc::new(Marred::default());
+    let tables = Arc::new(Watched::new(stores.tables, marred.clone()));
+    (Stores { tables, ..stores }, marred)
 }
 
 /// Tables of which damage is noted.
@@ -83,7 +97,7 @@ struct Reading<'a> {
 
 impl Read for Reading<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.marred.see(self.read.get(table, key))
+        self.marred.see_of(table, self.read.get(table, key))
     }
 
     fn scan(
@@ -93,11 +107,11 @@ impl Read for Reading<'_> {
         to: &[u8],
         rows_max: usize,
     ) -> Result<Vec<Row>> {
-        self.marred.see(self.read.scan(table, from, to, rows_max))
+        self.marred.see_of(table, self.read.scan(table, from, to, rows_max))
     }
 
     fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.marred.see(self.read.last(table, from, to))
+        self.marred.see_of(table, self.read.last(table, from, to))
     }
 }
 
@@ -108,7 +122,7 @@ struct Writing<'a> {
 
 impl Read for Writing<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.marred.see(self.write.get(table, key))
+        self.marred.see_of(table, self.write.get(table, key))
     }
 
     fn scan(
@@ -118,11 +132,11 @@ impl Read for Writing<'_> {
         to: &[u8],
         rows_max: usize,
     ) -> Result<Vec<Row>> {
-        self.marred.see(self.write.scan(table, from, to, rows_max))
+        self.marred.see_of(table, self.write.scan(table, from, to, rows_max))
     }
 
     fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>> {
-        self.marred.see(self.write.last(table, from, to))
+        self.marred.see_of(table, self.write.last(table, from, to))
     }
 }
 
@@ -148,6 +162,7 @@ mod tests {
     use store::embedded::Database;
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the disk is what damages the row")]
     fn a_damaged_row_is_known_with_its_place_once_it_was_met() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tables.redb");

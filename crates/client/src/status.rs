@@ -8,7 +8,7 @@ use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, FileId, Kind, Node, Stamp, Update};
 use protocol::{
     CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
-    PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Unreachable, Upstream,
+    PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -59,11 +59,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let traffic = inner.upstream.traffic();
         let (mode, wanted, attached, (alone, paused, refused), trouble) = {
             let connection = self.connection();
-            // Who has found that nothing leads there says it better.
-            let trouble = connection.trouble.as_ref().filter(|why| **why != Unreachable::NoWay);
-            let trouble = trouble.map(ToString::to_string);
-            let left = connection.left.then(|| Unreachable::Unwanted.to_string());
-            let trouble = left.or(connection.obstacle.clone()).or(trouble);
+            let trouble = connection.told_trouble();
             let refused = connection.up && connection.refusal().is_some();
             let others = (connection.alone, connection.paused, refused);
             (connection.mode, connection.wanted, connection.attached, others, trouble)
