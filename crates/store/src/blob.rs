@@ -20,13 +20,20 @@ pub trait Blobs: Send + Sync + 'static {
 
     fn delete(&self, name: &[u8]) -> Result<()>;
 
+    /// The same, where little is lost if some of these are there again some day, as after a crash:
+    /// that needs hardly any room.
+    fn let_go(&self, names: &[&[u8]]) -> Result<()> {
+        names.iter().try_for_each(|name| self.delete(name))
+    }
+
     /// All that was put before is safe from a power cut when this returns.
     fn sync(&self) -> Result<()>;
 
     /// Bytes that all blobs take, about.
     fn bytes(&self) -> u64;
 
-    /// Bytes that may still be put, about. `u64::MAX` where nothing bounds them.
+    /// Bytes that may still be put, about. `u64::MAX` where nothing bounds them. What tidying up
+    /// needs is not among them.
     fn room(&self) -> Result<u64>;
 
     /// Names that come after `after` in the order of bytes, each with the bytes of its blob, at

@@ -2,6 +2,7 @@
 //! reads and writes at an offset, and a lock against a second process.
 
 use crate::error::{Result, StoreError};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -58,10 +59,49 @@ pub fn lock_directory(path: &Path) -> Result<File> {
     }
 }
 
-/// What the disk that holds the path has free for who asks.
+/// What the disk that holds the path has free for everybody.
 pub fn free_bytes(path: &Path) -> Result<u64> {
-    let disk = rustix::fs::statvfs(path).map_err(|errno| failed(path, errno.into()))?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    Ok(Disk::of(path)?.free)
+}
+
+/// What the disk is known to give us, of which `wanted` would do. What it keeps from others, as
+/// ext4 does for root, may be ours: whether it is, it shows when it is asked for that much.
+pub fn usable_bytes(directory: &Path, wanted: u64) -> Result<u64> {
+    let disk = Disk::of(directory)?;
+    let is_more = disk.is_worth_asking(wanted) && gives(directory, wanted);
+    Ok(if is_more { wanted } else { disk.free })
+}
+
+/// The room of a disk, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    pub total: u64,
+    /// For everybody.
+    pub free: u64,
+    /// What is kept from most is among it.
+    pub unused: u64,
+}
+
+impl Disk {
+    pub fn of(path: &Path) -> Result<Disk> {
+        let disk = rustix::fs::statvfs(path).map_err(|errno| failed(path, errno.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        let (total, free) = (bytes(disk.f_blocks), bytes(disk.f_bavail));
+        Ok(Disk { total, free, unused: bytes(disk.f_bfree) })
+    }
+
+    fn is_worth_asking(&self, wanted: u64) -> bool {
+        self.free < wanted && wanted <= self.unused
+    }
+}
+
+/// Has so much set aside for a file without a name, which goes at once.
+fn gives(directory: &Path, bytes: u64) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR);
+    let set_aside =
+        file.and_then(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes));
+    set_aside.is_ok()
 }
 
 pub fn open(path: &Path, create: bool) -> Result<File> {
@@ -165,4 +205,25 @@ pub fn numbered(directory: &Path, ending: &str) -> Result<Vec<(u64, PathBuf)>> {
 /// values that are locked here are consistent then.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_disk_keeps_from_others_is_asked_for_only_where_it_would_do() {
+        let disk = Disk { total: 100, free: 10, unused: 15 };
+        let asked = [9, 10, 11, 15, 16].map(|wanted| disk.is_worth_asking(wanted));
+        assert_eq!(asked, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_disk_gives_what_it_has_and_nothing_is_left_of_the_asking() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::of(directory.path()).unwrap();
+        assert!(!gives(directory.path(), disk.total.saturating_mul(2)));
+        assert!(usable_bytes(directory.path(), u64::MAX).unwrap() <= disk.total);
+        assert_eq!(names(directory.path()).unwrap(), Vec::<String>::new());
+    }
 }

@@ -1,7 +1,8 @@
 //! Blobs in packs: files to which records are only ever appended, with an index beside them.
 //! Holds: what `sync` promised is there; a blob whose bytes are not what was put is not there;
 //! the packs alone say what there is, and the index can be thrown away at any time.
-//! Never: overwrites a record; removes a pack before everything alive in it is safe elsewhere.
+//! Never: overwrites a record; removes a pack, or cuts off its end, before everything alive in it
+//! is safe elsewhere; puts a blob into the room that tidying up needs.
 
 use crate::blob::{Blobs, Damage, Listed};
 use crate::error::{Result, StoreError};
@@ -21,6 +22,7 @@ mod index;
 mod lost;
 mod record;
 mod recover;
+mod room;
 
 /// A pack that has reached this gets no further records.
 pub const PACK_BYTES: u64 = 64 << 20;
@@ -42,6 +44,8 @@ const ENDING: &str = ".pack";
 pub struct Packs {
     directory: PathBuf,
     pack_bytes: u64,
+    /// Of a pack that is written anew, what is copied before its end is cut off.
+    piece_bytes_max: u64,
     index: Index,
     appender: Mutex<Appender>,
     open: Mutex<OpenFiles>,
@@ -98,6 +102,7 @@ impl Packs {
         Ok(Packs {
             directory: directory.to_path_buf(),
             pack_bytes,
+            piece_bytes_max: pack_bytes,
             index: recovered.index,
             appender: Mutex::new(recovered.appender),
             open: Mutex::default(),
@@ -339,6 +344,7 @@ impl Blobs for Packs {
                 fresh.push((*name, *bytes));
             }
         }
+        self.leave_room(fresh.iter().map(|(_, bytes)| bytes.len() as u64).sum())?;
         let mut rest = &fresh[..];
         while !rest.is_empty() {
             // A pack takes one at least: where it is full, another begins.
@@ -371,6 +377,22 @@ impl Blobs for Packs {
     fn delete(&self, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
         self.delete_at(&mut locked(&self.appender), name)
+    }
+
+    /// The index alone forgets them: where it is lost, they are there again until they are let go
+    /// of once more.
+    fn let_go(&self, names: &[&[u8]]) -> Result<()> {
+        let _appender = locked(&self.appender);
+        for name in names {
+            self.check_name(name)?;
+            if let Some(place) = self.index.get(name)? {
+                self.index.remove(name, place);
+            }
+            if self.index.is_gathered_full() {
+                self.index.flush(Durability::Later)?;
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
@@ -406,7 +428,7 @@ impl Blobs for Packs {
     }
 
     fn room(&self) -> Result<u64> {
-        files::free_bytes(&self.directory)
+        self.room_for_blobs()
     }
 
     fn bytes(&self) -> u64 {

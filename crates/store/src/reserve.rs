@@ -2,6 +2,8 @@
 //! something was not done after all, and what somebody else has done.
 //! Holds: it is let go of only while it is lent, and taken again as far as there is room.
 
+use crate::error::Result;
+use crate::files;
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +13,12 @@ const LEAST_ONE_IN: u64 = 4;
 
 /// Of what was lent, so much is left to the file system when the rest is set aside again.
 const LEFT_BYTES: u64 = 128 << 10;
+
+const TIDYING_ONE_IN: u64 = 24;
+/// A commit of the tables and one of the index, and pieces of packs.
+const TIDYING_BYTES_MIN: u64 = 2 << 20;
+/// The pages of a large index on the way to a thousand of its rows, several times.
+const TIDYING_BYTES_MAX: u64 = 16 << 20;
 
 /// Room kept aside.
 pub trait Reserve: Send + Sync + 'static {
@@ -37,6 +45,17 @@ impl Reserve for NoReserve {
     fn lend(&self) {}
 
     fn take_back(&self) {}
+}
+
+/// The size of the disk that holds the path.
+pub fn disk_bytes(path: &Path) -> Result<u64> {
+    Ok(files::Disk::of(path)?.total)
+}
+
+/// Of a disk of so many bytes, what contents and other programs leave to tidying up, which is
+/// what makes room.
+pub fn tidying_bytes(total: u64) -> u64 {
+    (total / TIDYING_ONE_IN).clamp(TIDYING_BYTES_MIN, TIDYING_BYTES_MAX)
 }
 
 /// How much is set aside.
@@ -100,8 +119,13 @@ impl FileReserve {
         }
         let enough = there >= bytes / LEAST_ONE_IN;
         let Some(free) = self.free()? else { return Ok(true) };
-        // Some of what was lent has been written.
-        let lent = self.lent.load(Ordering::Acquire).min(free.saturating_sub(LEFT_BYTES));
+        // Some of what was lent has been written. It may lie in what the disk keeps from others.
+        let lent = self.lent.load(Ordering::Acquire);
+        let usable = match files::usable_bytes(self.directory(), lent.saturating_add(LEFT_BYTES)) {
+            Ok(usable) if lent > 0 => usable,
+            _ => free,
+        };
+        let lent = lent.min(usable.saturating_sub(LEFT_BYTES));
         let wanted = bytes.min(there.saturating_add((free / one_in).max(lent)));
         if wanted <= there || wanted < bytes / LEAST_ONE_IN {
             return Ok(enough);
@@ -115,13 +139,17 @@ impl FileReserve {
         }
     }
 
+    fn directory(&self) -> &Path {
+        self.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
     fn there(&self) -> u64 {
         rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs())
     }
 
     /// None: the file system does not count what it has.
     fn free(&self) -> rustix::io::Result<Option<u64>> {
-        let disk = rustix::fs::statvfs(self.path.parent().unwrap_or(Path::new(".")))?;
+        let disk = rustix::fs::statvfs(self.directory())?;
         Ok((disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 }
@@ -205,6 +233,12 @@ mod tests {
         let reserve = FileReserve { portion: Portion { one_in: u64::MAX, ..portion }, ..reserve };
         reserve.take_back();
         assert_eq!(path.metadata().map_or(0, |file| file.len()), set_aside);
+    }
+
+    #[test]
+    fn what_is_left_to_tidying_up_goes_by_the_disk() {
+        let mib = |mib: u64| tidying_bytes(mib << 20) >> 20;
+        assert_eq!([16, 48, 120, 300, 384, 1 << 20].map(mib), [2, 2, 5, 12, 16, 16]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Room on the disk of a database.
-//! Holds: a commit finds its room before it begins; what memory alone has keeps its own.
+//! Holds: a commit finds its room before it begins; what memory alone has keeps its own. Room that
+//! the disk keeps from others counts, where it is ours.
 
 use super::young::Puts;
 use super::{Database, State};
 use crate::error::{Result, StoreError};
 use crate::files;
 use crate::table::Durability;
+use std::path::Path;
 
 /// A commit is refused when the disk has less than this, besides what the commit brings: redb
 /// gives up for good where a write fails, and takes with it what only memory has.
@@ -29,13 +31,13 @@ impl Database {
         let free = files::free_bytes(&self.path)?;
         let is_much =
             taken_by(waiting) > (free / UNDURABLE_ONE_IN).max(taken_by(WAITING_BYTES_MIN));
-        let fits = has_room(free, bytes + waiting);
+        let fits = self.takes(bytes + waiting)?;
         if fits && !is_much {
             return Ok(());
         }
-        if waiting > 0 && has_room(free, waiting) {
+        if waiting > 0 && self.takes(waiting)? {
             self.flush(state, &Puts::new(), Durability::Now)?;
-            if has_room(files::free_bytes(&self.path)?, bytes) {
+            if self.takes(bytes)? {
                 return Ok(());
             }
         }
@@ -48,10 +50,16 @@ impl Database {
             return self.find_room(state, bytes);
         }
         let waiting = state.undurable_bytes + self.level().young.bytes() + held;
-        match has_room(files::free_bytes(&self.path)?, waiting + bytes) {
+        match self.takes(waiting + bytes)? {
             true => Ok(()),
             false => Err(StoreError::Full(self.path.clone())),
         }
+    }
+
+    fn takes(&self, bytes: u64) -> Result<bool> {
+        let wanted = room_for(bytes);
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok(files::usable_bytes(directory.unwrap_or(Path::new(".")), wanted)? >= wanted)
     }
 }
 
@@ -60,8 +68,9 @@ fn taken_by(bytes: u64) -> u64 {
     bytes.saturating_mul(ROOM_FACTOR)
 }
 
-fn has_room(free_bytes: u64, bytes: u64) -> bool {
-    free_bytes >= taken_by(bytes).saturating_add(ROOM_BYTES_MIN)
+/// What the disk must have for a commit that brings so much.
+fn room_for(bytes: u64) -> u64 {
+    taken_by(bytes).saturating_add(ROOM_BYTES_MIN)
 }
 
 #[cfg(test)]
@@ -70,9 +79,8 @@ mod tests {
 
     #[test]
     fn a_commit_needs_room_for_what_it_brings_and_some_more() {
-        assert!(has_room(ROOM_BYTES_MIN, 0));
-        assert!(!has_room(ROOM_BYTES_MIN, 1));
-        assert!(!has_room(u64::MAX - 1, u64::MAX));
-        assert!(has_room(ROOM_BYTES_MIN + 4000, 1000));
+        assert_eq!(room_for(0), ROOM_BYTES_MIN);
+        assert_eq!(room_for(1000), ROOM_BYTES_MIN + 4000);
+        assert_eq!(room_for(u64::MAX), u64::MAX);
     }
 }

@@ -33,6 +33,8 @@ const DOES_NOT_ADD_UP: &str = "rows of the index are missing, too many, or lead 
 const GATHERED_MAX: usize = 1024;
 
 const STATE_BYTES: usize = 25;
+const RETIRED: u8 = 1;
+const CUT: u8 = 2;
 
 /// Rows read at a time when the index is loaded.
 const LOAD_ROWS: usize = 4096;
@@ -59,6 +61,9 @@ pub struct PackState {
     pub dead: u64,
     /// Everything alive has been copied elsewhere; the file may go.
     pub retired: bool,
+    /// Everything alive beyond `upto` has been copied elsewhere; the file may end there. Never of
+    /// the newest, to which records are added.
+    pub cut: bool,
     /// Over all rows that lead into the pack: `mark` of each, exclusive or. A row that is lost, is
     /// too many or leads elsewhere makes another.
     pub marks: u64,
@@ -227,6 +232,14 @@ impl Index {
 
     pub fn retire_pack(&self, pack: u32) {
         locked(&self.inner).packs.entry(pack).or_default().retired = true;
+    }
+
+    /// What comes after `upto` is copied elsewhere or dead, and goes.
+    pub fn cut_pack(&self, pack: u32, upto: u64) {
+        let mut inner = locked(&self.inner);
+        let state = inner.packs.entry(pack).or_default();
+        state.dead = state.dead.saturating_sub(state.upto.saturating_sub(upto));
+        (state.upto, state.cut) = (upto, true);
     }
 
     pub fn forget_pack(&self, pack: u32) {
@@ -448,7 +461,7 @@ fn encode_state(state: PackState) -> [u8; STATE_BYTES] {
     let mut row = [0; STATE_BYTES];
     row[..8].copy_from_slice(&state.upto.to_le_bytes());
     row[8..16].copy_from_slice(&state.dead.to_le_bytes());
-    row[16] = u8::from(state.retired);
+    row[16] = if state.retired { RETIRED } else { 0 } | if state.cut { CUT } else { 0 };
     row[17..].copy_from_slice(&state.marks.to_le_bytes());
     row
 }
@@ -458,7 +471,8 @@ fn parse_state(row: &[u8]) -> Option<PackState> {
     Some(PackState {
         upto: u64::from_le_bytes(*row.first_chunk()?),
         dead: u64::from_le_bytes(*row[8..].first_chunk()?),
-        retired: row[16] != 0,
+        retired: row[16] & RETIRED != 0,
+        cut: row[16] & CUT != 0,
         marks: u64::from_le_bytes(*row[17..].first_chunk()?),
     })
 }

@@ -24,6 +24,12 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
             files::remove(&pack_path(directory, pack))?;
             index.forget_pack(pack);
             lengths.remove(&pack);
+        } else if state.cut
+            && let Some(length) = lengths.get_mut(&pack)
+            && *length > state.upto
+        {
+            cut_off(&pack_path(directory, pack), state.upto)?;
+            *length = state.upto;
         }
     }
     let newest = lengths.keys().next_back().copied().unwrap_or(1);
@@ -47,6 +53,11 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
     let file = Arc::new(file);
     let appender = Appender { pack: newest, path, file, offset, appended, unsynced };
     Ok(Recovered { index, appender, total_bytes })
+}
+
+/// The index had this written before a crash came between.
+fn cut_off(path: &Path, length: u64) -> Result<()> {
+    files::open(path, false)?.set_len(length).map_err(|source| files::failed(path, source))
 }
 
 /// Returns where the pack's last whole record ends.
