@@ -155,7 +155,7 @@ pub(crate) fn measure(inner: &Inner, volume: &Volume) -> Result<Totals> {
     let used = view.usage()?.unwrap_or_default();
     let files = view.files()?;
     let bytes = inner.blobs.bytes();
-    let room = inner.tables.room()?;
+    let room = if inner.reserved.is_kept() { inner.tables.room()? } else { 0 };
     let disks = room.min(inner.blobs.room()?).min(volume.door.room().unwrap_or(u64::MAX));
     let (left, files_left) = (
         inner.limits.bytes_max.saturating_sub(bytes).min(disks),

@@ -111,11 +111,15 @@ pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Re
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
         return Err(Refusal::NoSpace);
     }
+    let refuse = |error: crate::ReplicaError| inner.refuse(&error, volume, "keep chunks");
+    if more > 0 {
+        inner.has_room_for_more().map_err(refuse)?;
+    }
+    let refuse = |error: store::StoreError| refuse(error.into());
     let promise = inner.upkeep.promises.current();
     let names: Vec<ChunkName> = chunks.iter().map(|chunk| volume.secret.name(chunk)).collect();
     names.iter().for_each(|name| promise.note(volume.id, name));
     let blob_names: Vec<_> = names.iter().map(|name| volume.blob(name)).collect();
-    let refuse = |error: store::StoreError| inner.refuse(&error.into(), volume, "keep chunks");
     let mut known = 0;
     for name in &blob_names {
         known += u32::from(inner.blobs.has(name).map_err(refuse)?);

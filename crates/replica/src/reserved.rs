@@ -1,10 +1,15 @@
 //! Room that is kept aside on the disk of an origin.
 //! Holds: it is used where there is none besides, and for nothing but what lets somebody in, or
-//! removes something.
+//! removes something; what adds to the store begins only while it is whole, and none of it is used.
 
 use crate::error::Result;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use store::Reserve;
+use crate::origin::Inner;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use store::{Reserve, StoreError};
+
+/// What is full, in the words of an error.
+const PLACE: &str = "the server's data";
 
 #[derive(Default)]
 pub(crate) struct Reserved {
@@ -19,6 +24,17 @@ impl Reserved {
         let _ = self.reserve.set(reserve);
     }
 
+    /// Whether what adds to the store may begin.
+    pub fn is_kept(&self) -> bool {
+        let Some(reserve) = self.reserve.get() else { return true };
+        // Who uses it would lose it to this look.
+        match self.using.try_lock() {
+            Ok(_one) => reserve.is_kept(),
+            Err(TryLockError::Poisoned(_)) => reserve.is_kept(),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
     /// Does this; if the disk is full, once more with what is kept aside.
     pub fn used<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         match (work(), self.reserve.get()) {
@@ -31,5 +47,55 @@ impl Reserved {
             }
             (outcome, _) => outcome,
         }
+    }
+}
+
+impl Inner {
+    /// What adds to the store leaves the room that removing and tidying up need. What the disk has
+    /// for everybody counts here, and not what it keeps for a few, into which those may go.
+    pub fn has_room_for_more(&self) -> Result<()> {
+        let more = self.reserved.is_kept() && self.tables.room()? > 0;
+        if more { Ok(()) } else { Err(StoreError::Full(PathBuf::from(PLACE)).into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Default)]
+    struct Aside(AtomicBool);
+
+    impl Reserve for Aside {
+        fn is_kept(&self) -> bool {
+            self.take_back();
+            true
+        }
+
+        fn lend(&self) {
+            self.0.store(true, Ordering::Release);
+        }
+
+        fn take_back(&self) {
+            self.0.store(false, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn what_is_used_is_not_taken_back_by_who_looks_whether_it_is_whole() {
+        let (reserved, aside) = (Reserved::default(), Arc::new(Aside::default()));
+        assert!(reserved.is_kept(), "nothing is kept aside here");
+        reserved.give(aside.clone());
+        assert!(reserved.is_kept());
+        let outcome = reserved.used(|| {
+            if !aside.0.load(Ordering::Acquire) {
+                return Err(StoreError::Full(PathBuf::from(PLACE)).into());
+            }
+            assert!(!reserved.is_kept());
+            Ok(aside.0.load(Ordering::Acquire))
+        });
+        assert!(outcome.unwrap() && reserved.is_kept());
+        assert!(!aside.0.load(Ordering::Acquire));
     }
 }

@@ -5,8 +5,8 @@
 //! From: LBFS, "Implementation": its trash, and what is removed in the background.
 //!
 //! ```text
-//!   prune ──→ mark ──→ want ──→ sweep ──→ empty ──→ repack
-//!   versions  chunks   recipes  trash     trash     packs
+//!   clear ──→ prune ──→ mark ──→ want ──→ sweep ──→ empty ──→ repack
+//!   packs     versions  chunks   recipes  trash     trash     packs
 //! ```
 
 mod collect;

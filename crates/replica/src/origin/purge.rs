@@ -8,7 +8,7 @@ use crate::tree::purge_tree;
 use crate::upkeep::forget_trash;
 use crate::wanted::purge_wanted;
 use crate::within::purge_within;
-use store::{Blobs, Durability, Tables};
+use store::{Blobs, Durability, StoreError, Tables};
 use tracing::info;
 use volume::whole::{VolumeId, purge};
 
@@ -36,7 +36,11 @@ fn purge_volume(tables: &dyn Tables, blobs: &dyn Blobs, row: &RemovedRow) -> Res
             break;
         }
         for (name, _) in own {
-            blobs.delete(name)?;
+            match blobs.delete(name) {
+                // Should it be there again some day, it is found to be of no volume.
+                Err(StoreError::Full(_)) => blobs.let_go(&[name])?,
+                deleted => deleted?,
+            }
         }
     }
     loop {

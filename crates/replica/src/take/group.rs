@@ -81,7 +81,7 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
     let refuse = |error: crate::ReplicaError| inner.refuse(&error, volume, "take updates");
-    let outcomes = match commit(inner, volume, &batches) {
+    let outcomes = match commit_more(inner, volume, &batches) {
         Ok(outcomes) => {
             inner.note_written();
             outcomes
@@ -109,8 +109,20 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
 fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
     match one.iter().all(Batch::frees) {
         true => inner.reserved.used(|| commit(inner, volume, one)),
-        false => commit(inner, volume, one),
+        false => commit_more(inner, volume, one),
     }
+}
+
+/// Also what frees nothing, which leaves the room that the rest needs.
+fn commit_more(
+    inner: &Inner,
+    volume: &Volume,
+    batches: &[Batch],
+) -> Result<Vec<Result<Done, Refusal>>> {
+    if !batches.iter().all(Batch::frees) {
+        inner.has_room_for_more()?;
+    }
+    commit(inner, volume, batches)
 }
 
 /// One transaction, and then the word to all whom it concerns.

@@ -1,11 +1,14 @@
 //! One cycle over the store, a bounded piece at a time.
 //! Holds: before the first chunk is deleted, everything that says it is not needed is on the disk;
 //! a deletion happens only in the cycle that found the chunk unneeded.
-//! Never: deletes what is promised.
+//! Never: deletes what is promised. On a full disk, where the trash is to be empty: needs more room
+//! than a few commits and a piece of a pack.
+
+mod unneeded;
 
 use super::mark::{Marking, Marks};
 use super::pace::is_too_far;
-use super::promises::{Left, Standing};
+use super::promises::Left;
 use super::trash::{self, Due, TRASH, TrashRow};
 use crate::catalog::{self, VolumeRow};
 use crate::error::Result;
@@ -29,6 +32,7 @@ const REPACK_BYTES_MIN: u64 = 64 << 10;
 /// Packs of which less is dead are left as they are, in the background and on demand.
 const DEAD_PERCENT_BACKGROUND: u8 = 40;
 const DEAD_PERCENT_WANTED: u8 = 10;
+const DEAD_PERCENT_WHOLLY: u8 = 100;
 /// After every name of a blob.
 const BEYOND: [u8; 65] = [0xff; 65];
 
@@ -106,6 +110,7 @@ pub(super) struct Collector {
 }
 
 enum Stage {
+    Clear,
     Begin,
     Prune { next: usize, at: Option<PruneAt> },
     Mark(Box<Marking>),
@@ -122,7 +127,7 @@ impl Collector {
             promises: inner.promises_left(),
             inner,
             wish,
-            stage: Stage::Begin,
+            stage: Stage::Clear,
             holds: Vec::new(),
             bytes_at: BTreeMap::new(),
             freed: Freed::default(),
@@ -136,6 +141,7 @@ impl Collector {
     /// A piece of work. True: there is more to do.
     pub fn turn(&mut self) -> Result<bool> {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Clear => self.clear()?,
             Stage::Begin => self.begin()?,
             Stage::Prune { next, at } => self.prune(next, at)?,
             Stage::Mark(marking) => self.mark(marking)?,
@@ -148,6 +154,17 @@ impl Collector {
             Stage::Done => Stage::Done,
         };
         Ok(!matches!(self.stage, Stage::Done))
+    }
+
+    /// What was deleted before, if nothing lies between, needs hardly any room to be given back, and
+    /// makes some.
+    fn clear(&mut self) -> Result<Stage> {
+        if !self.wish.thorough || self.wish.dry_run {
+            return Ok(Stage::Begin);
+        }
+        let freed = self.inner.blobs.reclaim(DEAD_PERCENT_WHOLLY)?.unwrap_or(0);
+        self.freed.bytes_on_disk += freed;
+        Ok(if freed < REPACK_BYTES_MIN { Stage::Begin } else { Stage::Clear })
     }
 
     fn begin(&mut self) -> Result<Stage> {
@@ -224,6 +241,10 @@ impl Collector {
         unsure: BTreeSet<VolumeId>,
     ) -> Result<Stage> {
         let Some((id, from)) = look.pop() else {
+            if self.skips_the_trash() {
+                // All is on the disk that speaks against what goes from now on.
+                self.inner.tables.write()?.commit(Durability::Now)?;
+            }
             return Ok(Stage::Sweep { marks, unsure, after: Vec::new() });
         };
         let volume = locked(&self.inner.volumes).get(&id).cloned();
@@ -244,16 +265,21 @@ impl Collector {
             Some(last) if !is_last => [last, &[0][..]].concat(),
             _ => BEYOND.to_vec(),
         };
-        let now = self.inner.world.clock.time().secs;
-        let inner = self.inner.clone();
+        let (now, inner) = (self.inner.world.clock.time().secs, self.inner.clone());
+        let is_needed = |name: &[u8]| {
+            let volume = parse_blob_name(name).map(|(volume, _)| volume);
+            marks.has(name) || volume.is_none_or(|volume| unsure.contains(&volume))
+        };
+        let blobs = match self.skips_the_trash() {
+            true => self.without_unneeded(blobs, is_needed)?,
+            false => blobs,
+        };
         let mut write = inner.tables.write()?;
         let mut known: BTreeMap<_, _> =
             trash::rows(&*write, after, &upto, usize::MAX)?.into_iter().collect();
         let mut changed = false;
         for (name, bytes) in blobs {
-            let volume = parse_blob_name(&name).map(|(volume, _)| volume);
-            let is_needed = marks.has(&name) || volume.is_none_or(|v| unsure.contains(&v));
-            let row = match (known.remove(&name), is_needed) {
+            let row = match (known.remove(&name), is_needed(&name)) {
                 (None, true) => continue,
                 (Some(row), true) => {
                     write.delete(TRASH, &name)?;
@@ -277,7 +303,7 @@ impl Collector {
             let bytes_then = self.bytes_at.entry(row.since).or_default();
             *bytes_then = bytes_then.saturating_add(row.bytes);
         }
-        // A crash came between their deletion and that of their rows.
+        // They went just now, or a crash came between their deletion and that of their rows.
         for name in known.keys() {
             write.delete(TRASH, name)?;
             changed = true;
@@ -292,28 +318,6 @@ impl Collector {
             Some(last) if !is_last => Stage::Sweep { marks, unsure, after: last },
             _ => Stage::Empty { due: self.due(), gone_then: 0, after: Vec::new(), unsure },
         })
-    }
-
-    /// What would come into the trash would go out again.
-    fn would_go(&mut self, name: &[u8], bytes: u64) {
-        let Some((volume, chunk)) = parse_blob_name(name) else { return };
-        let nothing = || Ok::<(), std::convert::Infallible>(());
-        let Ok(standing) = self.inner.upkeep.promises.unless_promised(volume, &chunk, nothing);
-        if self.is_free(standing, bytes) {
-            self.freed.deleted.add(bytes);
-        }
-    }
-
-    /// Counts what is promised.
-    fn is_free(&mut self, standing: Standing, bytes: u64) -> bool {
-        let left = match standing {
-            Standing::Free => return true,
-            Standing::PromisedBefore => self.promises.before,
-            Standing::PromisedNow => self.promises.now,
-        };
-        self.freed.promised.add(bytes);
-        self.freed.promised_for = self.freed.promised_for.max(left);
-        false
     }
 
     fn due(&self) -> Due {
@@ -346,7 +350,7 @@ impl Collector {
             }
             let delete = || match self.wish.dry_run {
                 true => Ok(()),
-                false => inner.blobs.delete(&name),
+                false => inner.blobs.let_go(&[&name]),
             };
             let standing = inner.upkeep.promises.unless_promised(volume, &chunk, delete)?;
             if !self.is_free(standing, row.bytes) {
