@@ -215,7 +215,7 @@ impl First {
         if was_told() {
             return;
         }
-        for name in [KEY, TABLES, reserve::NAME] {
+        for name in [KEY, TABLES, reserve::NAME, reserve::TIDYING_NAME] {
             // What is not there need not be removed.
             let _ = std::fs::remove_file(directory.join(name));
         }

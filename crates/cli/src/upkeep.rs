@@ -78,9 +78,9 @@ pub fn not_tidied(error: ReplicaError) -> anyhow::Error {
     }
     anyhow::Error::new(error).context(
         "there is no room left even to tidy up, which writes a little before it deletes; nothing is \
-         lost. Make 64 MiB of room on the disk of the data directory (move something else away from \
-         it for a while, or enlarge it), stop the server, so that nobody else takes the room, and run \
-         `farfs gc` again",
+         lost, and what the server keeps aside for it is used up. Make 16 MiB of room on the disk of \
+         the data directory (move something else away from it for a while, or enlarge it), and run \
+         `farfs gc --empty-trash --forget-sent`, which needs the least",
     )
 }
 
@@ -191,7 +191,7 @@ mod tests {
     fn a_full_disk_is_told_with_what_to_do_and_stays_the_cause() {
         let full = || ReplicaError::from(store::StoreError::Full("tables".into()));
         let error = not_tidied(full());
-        assert!(error.to_string().contains("Make 64 MiB of room"), "{error}");
+        assert!(error.to_string().contains("Make 16 MiB of room"), "{error}");
         assert!(error.downcast_ref::<ReplicaError>().is_some_and(ReplicaError::is_full));
         let other = not_tidied(ReplicaError::NoVolume("a".into()));
         assert!(!other.to_string().contains("room"), "{other}");

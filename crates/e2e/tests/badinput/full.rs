@@ -136,6 +136,59 @@ fn a_full_disk_at_the_server_holds_up_what_is_pending_and_loses_none_of_it() {
     assert_eq!(server.conflicts(), Vec::<String>::new());
 }
 
+/// What README says to do, with all of it going on.
+fn follows_the_readme(world: &World, size: &str, fills: bool) {
+    let place = disk(world, &format!("disk-{size}-{fills}"), size);
+    let server = world.server_at(&place.join("data"), &format!("origin-{size}-{fills}"));
+    let mount = world.mount(&server, &format!("mount-{size}-{fills}"), "partial");
+    // A pack has some of each: none is dead as a whole when every second file goes.
+    let mut there = 0;
+    while there < 200 && mount.pending() < 8 {
+        fs::write(mount.path(format!("file-{there}")), noise(there, FILE_BYTES)).unwrap();
+        std::thread::sleep(SECOND / 10);
+        there += 1;
+    }
+    assert!(there < 200, "the disk is full by then");
+    for number in (0..there).step_by(2) {
+        fs::remove_file(mount.path(format!("file-{number}"))).unwrap();
+    }
+    // A removal goes within a minute, and what is left of the reserve is for tidying up.
+    std::thread::sleep(5 * SECOND);
+    if fills {
+        fill(&place);
+    }
+    let data = server.data.display().to_string();
+    let set = |kept| {
+        let set = ["volume", "set", "--data", &data, "--retention", kept, "main"];
+        run(&mut world.farfs(&set)).succeeds();
+    };
+    set("0");
+    let gc = ["gc", "--data", &data, "--empty-trash", "--forget-sent"];
+    let said = run(&mut world.farfs(&gc)).succeeds();
+    assert!(said.contains("given back to the disk: "), "{said}");
+    assert!(!said.contains("given back to the disk: nothing"), "{said}");
+    set("30d");
+    eventually(90 * SECOND, "what was pending has gone", || mount.pending() == 0);
+    for number in (1..there).step_by(2) {
+        let read = fs::read(mount.path(format!("file-{number}"))).unwrap();
+        assert!(read == noise(number, FILE_BYTES), "file {number}");
+    }
+    let check = ["check", "--data", &data];
+    run(&mut world.farfs(&check)).succeeds();
+}
+
+#[test]
+fn a_server_whose_disk_is_full_has_room_again_when_one_does_what_the_readme_says() {
+    let world = World::new();
+    follows_the_readme(&world, "24m", false);
+}
+
+#[test]
+fn so_has_one_whose_disk_something_else_has_filled_to_the_last_byte() {
+    let world = World::new();
+    follows_the_readme(&world, "32m", true);
+}
+
 #[test]
 fn a_full_disk_here_is_an_errno_and_what_was_written_stays() {
     let world = World::new();
