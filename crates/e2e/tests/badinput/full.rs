@@ -81,9 +81,11 @@ fn a_full_disk_at_the_server_is_an_errno_in_connected_mode() {
         assert!(read == noise(fetched, FILE_BYTES), "file {fetched}");
         fetched = (fetched + 1) % acknowledged;
         assert!(fs::read_dir(other.path("")).unwrap().count() as u64 >= acknowledged);
-        let error = write_and_sync(&mount.path("more"), &noise(98, FILE_BYTES)).unwrap_err();
+        // More than what tidying up by itself may bring meanwhile.
+        let error = write_and_sync(&mount.path("more"), &noise(98, 4 * FILE_BYTES)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
     }
+    fill(&place);
     let invite = ["invite", "--data", &server.data.display().to_string()];
     let said = run(&mut world.farfs(&invite)).fails_with(1);
     assert!(said.contains("no space left"), "{said}");
