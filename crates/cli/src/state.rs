@@ -95,11 +95,19 @@ impl State {
     pub fn tables_are_there(&self, known: &Known) -> Result<()> {
         let path = self.tables();
         let there = std::fs::metadata(&path).is_ok_and(|found| found.len() > 0);
-        if there || known.unattached {
+        if there || known.unattached || self.holds_nothing() {
             return Ok(());
         }
         let said = format!("{} is missing or empty: a backup may have it", path.display());
         Err(fail(Exit::Damaged, said))
+    }
+
+    /// Neither contents nor a log: there is nothing that tables could be wrong about.
+    fn holds_nothing(&self) -> bool {
+        let is_empty = |directory: PathBuf| {
+            std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
+        };
+        is_empty(self.cache()) && is_empty(self.log())
     }
 
     pub fn log(&self) -> PathBuf {
