@@ -291,6 +291,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What the kernel must forget is told to `kernel` from now on. The first one stays.
     pub fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
+        self.inner.kernel.numbers.begin(&self.inner.world.entropy);
         self.inner.kernel.set(kernel);
     }
 }

@@ -254,8 +254,6 @@ struct HandleState {
     counts: bool,
     /// By which number the kernel has it.
     number: u64,
-    /// What is written through it the kernel does not see where it has the file cached.
-    astray: bool,
 }
 
 impl HandleState {
@@ -273,7 +271,6 @@ impl HandleState {
             fetches: true,
             counts: false,
             number: 0,
-            astray: false,
         }
     }
 }

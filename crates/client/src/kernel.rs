@@ -46,12 +46,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// A file was written to through this handle, if there is one: the kernel does not see it where it
-    /// has the file cached by another number.
-    pub fn is_written(&self, file: FileId, handle: Option<Handle>) {
-        let is_astray = |handle| self.files().is_astray(handle);
-        if self.numbers().has_several(file) && handle.is_none_or(is_astray) {
-            self.forget_what_is_cached(file, true);
+    /// A file was written to through this handle: the kernel does not see it where it has the file
+    /// cached by another number.
+    pub fn is_written(&self, file: FileId, handle: Handle) {
+        let numbers = self.numbers();
+        if numbers.has_several(file)
+            && let Some(number) = self.files().astray(handle, numbers.current(file))
+        {
+            self.is_changed_by(file, number);
+        }
+    }
+
+    /// Its contents were changed by this number: what the kernel has by others it asks for when it is
+    /// wanted next.
+    pub fn is_changed_by(&self, file: FileId, number: u64) {
+        if self.numbers().has_several(file)
+            && let Some(kernel) = self.inner.kernel.get()
+            && !kernel.forget_others(file, number)
+        {
+            tracing::debug!(%file, "the kernel may show it for a while as it was");
         }
     }
 }

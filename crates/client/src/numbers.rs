@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use world::Moment;
+use world::{Entropy, Moment};
 
 /// No file has one of these: this replica is never given to anybody.
 const FIRST: u64 = (REPLICA_MAX as u64) << 40;
@@ -130,6 +130,13 @@ impl Numbers {
         self.any.load(Ordering::Acquire)
     }
 
+    /// What was given out in an earlier life leads to nothing in this one.
+    pub(crate) fn begin(&self, entropy: &Entropy) {
+        let mut bytes = [0; 4];
+        entropy.fill(&mut bytes);
+        self.state().given = u64::from(u32::from_le_bytes(bytes)) << 6;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,6 +219,11 @@ impl Numbers {
     pub fn has_several(&self, file: FileId) -> bool {
         let is_several = |of_file: &OfFile| of_file.others.len() > 1 || !of_file.own_is_forgotten;
         self.any() && self.state().of_file.get(&file).is_some_and(is_several)
+    }
+
+    /// Whether it had, and has not been forgotten since.
+    pub(crate) fn has_had_several(&self, file: FileId) -> bool {
+        self.any() && self.state().of_file.contains_key(&file)
     }
 
     /// By which it is found.

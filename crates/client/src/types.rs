@@ -326,6 +326,9 @@ pub trait Kernel: Send + Sync + 'static {
     /// Attributes; with `contents`, cached pages too; of a directory, its cached entries. Says
     /// whether it has forgotten them: where something is in its way it does later.
     fn forget_node(&self, file: FileId, contents: bool) -> bool;
+    /// Attributes and cached pages of a file by all its numbers but this one. Nobody waits for it for
+    /// long: others may be writing by those.
+    fn forget_others(&self, file: FileId, number: u64) -> bool;
     /// The name, and what is kept of its directory: attributes and listings.
     fn forget_entry(&self, directory: FileId, name: &Name);
     /// Lends the kernel a container to read in the place of a file. None: it takes none.

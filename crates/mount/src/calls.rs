@@ -212,7 +212,7 @@ pub(crate) fn write<U: Upstream, C: Containers>(
 ) -> Step<Done<()>> {
     let wait = target.before_writing(client)?;
     client.write(target.handle, offset, bytes)?;
-    client.is_written(target.file, Some(target.handle));
+    client.is_written(target.file, target.handle);
     Ok(Done { value: (), wait })
 }
 
@@ -246,7 +246,7 @@ pub(crate) fn allocate<U: Upstream, C: Containers>(
 ) -> Step<Done<()>> {
     let wait = target.before_writing(client)?;
     client.allocate(target.handle, offset, length, mode)?;
-    client.is_written(target.file, Some(target.handle));
+    client.is_written(target.file, target.handle);
     Ok(Done { value: (), wait })
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn copy<U: Upstream, C: Containers>(
 ) -> Step<Done<u64>> {
     let wait = target.before_writing(client)?;
     let value = client.copy(from, from_offset, target.handle, offset, length)?;
-    client.is_written(target.file, Some(target.handle));
+    client.is_written(target.file, target.handle);
     Ok(Done { value, wait })
 }
 

@@ -118,7 +118,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             move |client| {
                 let set = calls::set_attributes(client, changer, file(ino), handle, &setting)?;
                 if cuts {
-                    client.is_written(file(ino), handle);
+                    client.is_changed_by(file(ino), number.0);
                 }
                 Ok(set)
             },

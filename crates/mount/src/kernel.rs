@@ -42,6 +42,8 @@ const THREADS: usize = 4;
 pub(crate) enum Forget {
     Attributes(FileId),
     Contents(FileId),
+    /// What is cached by all numbers but this one.
+    Others(FileId, u64),
     Entry(FileId, Name),
 }
 
@@ -49,7 +51,8 @@ impl Forget {
     /// The file whose lock it takes.
     fn of(&self) -> FileId {
         match self {
-            Forget::Attributes(file) | Forget::Contents(file) | Forget::Entry(file, _) => *file,
+            Forget::Attributes(file) | Forget::Contents(file) => *file,
+            Forget::Others(file, _) | Forget::Entry(file, _) => *file,
         }
     }
 }
@@ -59,6 +62,9 @@ impl fmt::Display for Forget {
         match self {
             Forget::Attributes(file) => write!(f, "the attributes of file {file}"),
             Forget::Contents(file) => write!(f, "the contents of file {file}"),
+            Forget::Others(file, number) => {
+                write!(f, "the contents of file {file} by another number than {number}")
+            }
             Forget::Entry(directory, name) => write!(f, "{name} in directory {directory}"),
         }
     }
@@ -217,6 +223,10 @@ impl Forgetter {
         self.told.add();
         let (done, carried_out) = sync_channel(1);
         let file = forget.of();
+        let most = match forget {
+            Forget::Others(..) => PATIENCE_MIN,
+            _ => PATIENCE_MAX,
+        };
         let mut queue = self.shared.queue();
         // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
         let waited = queue.held_for(file);
@@ -227,7 +237,7 @@ impl Forgetter {
         self.shared.changed.notify_one();
         let begun = Instant::now();
         loop {
-            let left = self.waits.patience(file).saturating_sub(waited + begun.elapsed());
+            let left = self.waits.patience(file).min(most).saturating_sub(waited + begun.elapsed());
             if left.is_zero() {
                 break;
             }
@@ -326,6 +336,10 @@ impl Kernel for Forgetter {
         self.ask(if contents { Forget::Contents(file) } else { Forget::Attributes(file) })
     }
 
+    fn forget_others(&self, file: FileId, number: u64) -> bool {
+        self.ask(Forget::Others(file, number))
+    }
+
     fn forget_entry(&self, directory: FileId, name: &Name) {
         self.ask(Forget::Entry(directory, name.clone()));
     }
@@ -350,9 +364,10 @@ impl<U: Upstream, C: Containers> Teller<U, C> {
         Teller { notifier, client }
     }
 
-    fn forget_file(&self, file: FileId, contents: bool) -> io::Result<()> {
+    fn forget_file(&self, file: FileId, contents: bool, but: Option<u64>) -> io::Result<()> {
         let numbers = self.client.numbers().all(file).into_iter();
-        let outcomes = numbers.map(|number| {
+        let outcomes = numbers.filter(|number| Some(*number) != but);
+        let outcomes = outcomes.map(|number| {
             let number = INodeNo(number);
             self.notifier.forget_inode(number, contents)
         });
@@ -364,8 +379,9 @@ impl<U: Upstream, C: Containers> Teller<U, C> {
 impl<U: Upstream, C: Containers> Carry for Teller<U, C> {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
-            Forget::Attributes(file) => self.forget_file(*file, false),
-            Forget::Contents(file) => self.forget_file(*file, true),
+            Forget::Attributes(file) => self.forget_file(*file, false, None),
+            Forget::Contents(file) => self.forget_file(*file, true, None),
+            Forget::Others(file, but) => self.forget_file(*file, true, Some(*but)),
             Forget::Entry(directory, name) => {
                 // The listing first: the kernel forgets it with a name only if it knows the name.
                 self.notifier.forget_inode(INodeNo(directory.0), true)?;

@@ -30,7 +30,8 @@ pub(crate) fn answer_entry<U: Upstream, C: Containers>(
     match outcome {
         Ok((seen, keep)) => {
             let found = seen.hand_over();
-            reply.entry(&kept(client, found.file, keep), &found_by(client, shown(&found)));
+            let attributes = found_by(client, shown(&found));
+            reply.entry(&kept(client, found.file, keep), &attributes);
         }
         Err(errno) => reply.error(errno),
     }

@@ -3,6 +3,7 @@
 //! versions each has an inode of its own, unless who opens it cannot look it up.
 //! From: Linux, `fs/namei.c`, `do_filp_open`.
 
+use super::lending::Lends;
 use super::{Files, HandleState};
 use crate::client::Client;
 use crate::numbers::{Inode, Place};
@@ -61,7 +62,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         files: &mut Files<C::Container>,
         (file, version): (FileId, Stamp),
         flags: OpenFlags,
-        inode: Inode,
+        (inode, lends): (Inode, Lends),
     ) -> Step<Place> {
         let numbers = self.numbers();
         let now = self.inner.world.clock.moment();
@@ -73,7 +74,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let is_doubted = place.is_current()
             && files.size_is_in_doubt(file, version, now)
             && files.handles_by(file, place.number).all(|state| state.direct);
-        let is_of_another = inode.thread != 0 && (is_doubted || is_mixed(place.number));
+        let is_known = !lends.shares_locks && inode.thread != 0;
+        let is_of_another = is_known && (is_doubted || is_mixed(place.number));
         let joins = files.is_lent_by(file, place.number) && !is_in_the_way;
         let is_astray = !place.is_current() && !joins;
         if is_astray && !is_in_the_way && !is_of_another && !files.is_open_by(file, place.current) {

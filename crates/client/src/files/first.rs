@@ -5,14 +5,15 @@
 
 use super::bytes::need;
 use super::{Grip, Images, Since};
-use crate::client::{Client, failed, log_failed};
+use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
 use crate::types::{Error, Step, Stop};
+use model::Stamp;
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
-use store::{Container, Containers, Durability};
+use store::{Container, Containers, Durability, Read};
 use volume::partial;
 
 /// What a change touches of a container that is a stored version so far.
@@ -154,7 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
-        let overtaken = core.log.pending_store(grip.file);
+        let overtaken = pending_in(&core, &*write, grip)?;
         if let Some(number) = overtaken {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
@@ -188,5 +189,41 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.behind = was_behind;
         self.recharge(&mut core, [grip.file]);
         Ok(overtaken.is_none().then_some(before))
+    }
+}
+
+/// The store of a file that is pending, in the container that is about to be written to.
+fn pending_in<K>(core: &Core, read: &dyn Read, grip: &Grip<K>) -> Step<Option<u64>> {
+    let Some(number) = core.log.pending_store(grip.file) else { return Ok(None) };
+    let stored = core.meta.replica.map(|us| Stamp::new(us, number));
+    let row = Presence::load(read, grip.file).map_err(failed)?;
+    if row.is_some_and(|row| is_stored_in_another(&row, grip.generation, stored)) {
+        return Err(Objection::Changed.into());
+    }
+    Ok(Some(number))
+}
+
+/// Whether what is pending is what another container holds than the one that is about to be written to,
+/// which is an older version that was opened before. To write to that would take the place of what was
+/// stored, with nobody told; so it waits, and who writes is told.
+fn is_stored_in_another(row: &Presence, generation: u32, pending: Option<Stamp>) -> bool {
+    row.generation != generation && row.dirty.is_none() && Some(row.version) == pending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Contents, ReplicaId};
+
+    #[test]
+    fn an_older_version_is_not_written_over_what_is_pending_in_a_newer_container() {
+        let stamp = |number| Stamp::new(ReplicaId(3), number);
+        let mut row = Presence::new(5, stamp(7), Contents::EMPTY, 0);
+        assert!(is_stored_in_another(&row, 4, Some(stamp(7))));
+        assert!(!is_stored_in_another(&row, 5, Some(stamp(7))), "it is what is pending");
+        assert!(!is_stored_in_another(&row, 4, Some(stamp(6))), "the row is of another version");
+        assert!(!is_stored_in_another(&row, 4, None));
+        row.dirty = Some(Dirty::new(stamp(7), 0));
+        assert!(!is_stored_in_another(&row, 4, Some(stamp(7))), "it is written over already");
     }
 }

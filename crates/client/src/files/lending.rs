@@ -52,6 +52,9 @@ pub(super) struct Lends {
     pub(super) to_writers: bool,
     /// To who reads it, though others may come who write.
     pub(super) to_readers: bool,
+    /// Whoever gets a lock goes on with the newest version through what he has open. Where it is not
+    /// so, versions that are open beside each other may each have an inode of its own.
+    pub(super) shares_locks: bool,
 }
 
 /// What decides on how a file is read that the kernel opens.
@@ -214,11 +217,6 @@ impl<K: Container> Files<K> {
         is_past
     }
 
-    /// Whether what is written to it by this number is not seen where the kernel has it cached.
-    pub(super) fn is_astray_by(&self, (file, generation): (FileId, u32), place: Place) -> bool {
-        !place.is_current() || self.is_cached_elsewhere(file, generation, place)
-    }
-
     /// Whether the kernel fills its cache with this version by another number.
     fn is_cached_elsewhere(&self, file: FileId, generation: u32, place: Place) -> bool {
         let is_cached = self.get(file, generation).is_some_and(|open| open.cached_handles > 0);
@@ -230,9 +228,17 @@ impl<K: Container> Files<K> {
         is_cached && place.is_one_of_several && self.handles.values().any(is_it)
     }
 
-    /// Whether what is written through it is seen by nobody who has the file cached.
-    pub(crate) fn is_astray(&self, handle: Handle) -> bool {
-        self.handles.get(&handle.0).is_some_and(|state| state.astray)
+    /// The number by which a handle was opened, if what is written through it is not seen where the
+    /// kernel has the file cached: by the `current` number, or by another one.
+    pub(crate) fn astray(&self, handle: Handle, current: u64) -> Option<u64> {
+        let state = self.handles.get(&handle.0)?;
+        let is_cached = |other: &HandleState| {
+            (other.file, other.generation) == (state.file, state.generation)
+                && other.number != state.number
+                && !other.direct
+        };
+        let is_astray = state.number != current || self.handles.values().any(is_cached);
+        is_astray.then_some(state.number)
     }
 
     /// Files that are lent to readers while others, by another inode, may write to mappings.
@@ -296,13 +302,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What may be lent to who opens a file so. Where calls wait for verdicts, others write, and
     /// whoever has got a lock reads what they wrote through what he has open.
     pub(super) fn lends(&self, file: FileId, flags: OpenFlags) -> Lends {
-        let is_free = || !mode::waits_for_verdicts(self.connection().mode);
-        match flags.write {
-            _ if self.inner.kernel.get().is_none() => Lends::default(),
-            true => {
-                Lends { to_writers: self.may_write_unseen(file, flags.read), to_readers: false }
-            }
-            false => Lends { to_writers: false, to_readers: is_free() },
+        if self.inner.kernel.get().is_none() {
+            return Lends::default();
+        }
+        let shares_locks = mode::waits_for_verdicts(self.connection().mode);
+        Lends {
+            to_writers: flags.write && self.may_write_unseen(file, flags.read),
+            to_readers: !flags.write && !shares_locks,
+            shares_locks,
         }
     }
 
@@ -380,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_somebody_may_write_to_is_lent_to_who_reads_if_it_is_large_and_nobody_shares_it() {
-        let lends = Lends { to_writers: false, to_readers: true };
+        let lends = Lends { to_readers: true, ..Lends::default() };
         let large = Asked { is_unwritable: false, lends, size: READ_BYTES_MIN, ..asked() };
         assert_eq!(way(&large), Way::Lent);
         for other in [
@@ -410,7 +417,7 @@ mod tests {
     fn what_may_be_written_unseen_is_lent_to_who_writes_and_from_then_on_to_all() {
         let writes = OpenFlags { read: false, write: true, ..READS };
         let both = OpenFlags { write: true, ..READS };
-        let lends = Lends { to_writers: true, to_readers: false };
+        let lends = Lends { to_writers: true, ..Lends::default() };
         let free = Asked { is_unwritable: false, lends, is_plain: true, ..asked() };
         for flags in [writes, both] {
             assert_eq!(way(&Asked { flags, ..free }), Way::Lent);

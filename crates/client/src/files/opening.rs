@@ -32,6 +32,17 @@ enum Opener {
     Us,
 }
 
+impl Opener {
+    /// Whatever the version is. The kernel appends where it knew the end to be before whoever appends
+    /// got the lock.
+    fn is_past_cache(self, flags: OpenFlags) -> bool {
+        match self {
+            Opener::Us => true,
+            Opener::Kernel { lends, .. } => flags.append && lends.shares_locks,
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Opens an ordinary file as its current version.
     pub fn open_file(&self, caller: Caller, file: FileId, flags: OpenFlags) -> Step<Done<Opened>> {
@@ -115,8 +126,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.release(opened.handle);
             return match opener {
                 // The daemon says when it is written what is in the way.
-                Opener::Kernel { inode, lends: Lends { to_writers: true, to_readers } } => {
-                    let lends = Lends { to_writers: false, to_readers };
+                Opener::Kernel { inode, lends } if lends.to_writers => {
+                    let lends = Lends { to_writers: false, ..lends };
                     self.open_here(caller, file, flags, Opener::Kernel { inode, lends })
                 }
                 _ => Err(stop),
@@ -134,8 +145,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
+        let shares_locks = self.lends(found.file, flags).shares_locks;
+        let (inode, lends) = (Inode::of(found.file), Lends { shares_locks, ..Lends::default() });
         let mut files = self.files();
-        let (inode, lends) = (Inode::of(found.file), Lends::default());
         let opener = Opener::Kernel { inode, lends };
         let opened = self.open_version(&mut files, (found.file, &found.node), flags, opener)?;
         self.let_go(files);
@@ -151,7 +163,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Opened> {
         let version = node.contents_stamp;
         let place = match opener {
-            Opener::Kernel { inode, .. } => self.come(files, (file, version), flags, inode)?,
+            Opener::Kernel { inode, lends } => {
+                self.come(files, (file, version), flags, (inode, lends))?
+            }
             Opener::Us => Place::of_nobody(),
         };
         let (generation, version) = match place.joins {
@@ -159,8 +173,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             None => (self.current_generation(files, file, node)?, version),
         };
         let now = self.inner.world.clock.moment();
-        let direct =
-            opener == Opener::Us || files.is_past_cache((file, generation), version, place, now);
+        let direct = opener.is_past_cache(flags)
+            || files.is_past_cache((file, generation), version, place, now);
         let asked = match opener {
             Opener::Kernel { lends, .. } => {
                 files.asked((file, generation), node, (flags, place, lends), direct)
@@ -201,7 +215,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             fetches: false,
             counts: false,
             number: place.number,
-            astray: flags.write && files.is_astray_by((file, generation), place),
         });
         if let Opener::Kernel { inode, .. } = opener {
             let took = place.is_fresh && (flags.write || place.is_retry);

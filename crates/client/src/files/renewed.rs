@@ -66,13 +66,6 @@ impl<K: Container> Files<K> {
             (all, cached, writing) = (all + 1, cached + reads, writing + writes);
             state.generation = generation;
         }
-        // What is written by one of several numbers the others do not know of.
-        let mut programs: Vec<_> =
-            handles.values_mut().filter(|state| state.file == file && state.number != 0).collect();
-        let number = programs.first().map(|state| state.number);
-        if programs.iter().any(|state| Some(state.number) != number) {
-            programs.iter_mut().for_each(|state| state.astray = state.flags.write);
-        }
         if let Some(now) = open.get_mut(&(file, generation)) {
             now.handles += all;
             now.cached_handles += cached;

@@ -29,14 +29,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn number_to_tell(&self, file: FileId) -> (u64, Option<u64>) {
         let numbers = self.numbers();
         if !numbers.has_several(file) {
-            return (numbers.tell(file), None);
+            let number = numbers.tell(file);
+            return (number, self.size_by(file, number));
         }
         let mut files = self.files();
         // What was found before may have been replaced meanwhile, and have another number.
         let Ok(found) =
             self.node_or_unborn(&files, file).and_then(|node| self.found(&mut files, file, node))
         else {
-            return (numbers.tell(file), None);
+            let number = numbers.tell(file);
+            return (number, files.size_cached_by(file, number, None).ok().flatten());
         };
         let version = found.node.contents_stamp;
         let current = numbers.current(file);
@@ -54,7 +56,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// which shows: it may cache another version by it.
     pub fn size_by(&self, file: FileId, number: u64) -> Option<u64> {
         let numbers = self.numbers();
-        if !numbers.has_several(file) {
+        // It had, maybe, when what is told now was found.
+        if !numbers.has_had_several(file) {
             return None;
         }
         let mut files = self.files();

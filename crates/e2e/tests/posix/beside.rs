@@ -2,8 +2,11 @@
 
 use crate::raw::Mapping;
 use e2e::contents::noise;
-use e2e::{Mount, World, eventually};
+use e2e::{Mount, World, eventually, run};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -145,4 +148,63 @@ fn what_is_written_to_an_older_version_is_not_seen_in_a_newer_one_that_is_open_b
     one.wait();
     assert!(fs::read(&path).unwrap() == new);
     assert!(bytes(&older) == old);
+}
+
+/// What was closed would be gone without a word.
+#[test]
+fn an_older_version_cannot_be_written_to_while_what_was_written_to_a_newer_one_is_pending() {
+    let world = World::new();
+    let server = world.server();
+    let one = world.mount(&server, "one", "partial");
+    let other = world.mount(&server, "other", "partial");
+    let older = changed_while_open(&one, &other);
+    let path = one.path("file");
+    run(&mut one.farfs("mode", &["fetch-only"])).succeeds();
+    both(&path).write_all_at(b"newer", 0).unwrap();
+    let refused = older.write_all_at(b"older", 0).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::STALE));
+    let mut expected = vec![b'2'; BYTES];
+    expected[..5].copy_from_slice(b"newer");
+    assert!(fs::read(&path).unwrap() == expected);
+    assert!(bytes(&older) == vec![b'1'; BYTES]);
+    run(&mut one.farfs("mode", &["partial"])).succeeds();
+    one.wait();
+    older.write_all_at(b"older", 0).unwrap();
+    drop(older);
+    one.wait();
+    // What was written upon the first version lies beside.
+    assert!(fs::read(&path).unwrap() == expected);
+    eventually(SOON, "the other has it", || fs::read(other.path("file")).unwrap() == expected);
+}
+
+/// Whoever has got the lock reads and appends to what the other has written, by whatever number he has
+/// the file open.
+#[test]
+fn who_appends_under_a_lock_appends_to_what_the_others_have_appended() {
+    let world = World::new();
+    let server = world.server();
+    let one = world.mount(&server, "one", "connected");
+    let other = world.mount(&server, "other", "connected");
+    let path = one.path("file");
+    fs::write(&path, "begun ").unwrap();
+    let appends = || File::options().read(true).append(true).open(&path).unwrap();
+    let first = appends();
+    assert_eq!(bytes(&first), b"begun ");
+    File::options().append(true).open(other.path("file")).unwrap().write_all(b"other ").unwrap();
+    eventually(SOON, "it is here", || fs::read(&path).unwrap() == b"begun other ");
+    let second = appends();
+    let mut expected = b"begun other ".to_vec();
+    for round in 0..4 {
+        for (mut file, who) in [(&first, "first"), (&second, "second")] {
+            flock(file, FlockOperation::LockExclusive).unwrap();
+            let text = format!("{who}{round} ");
+            file.write_all(text.as_bytes()).unwrap();
+            expected.extend_from_slice(text.as_bytes());
+            assert_eq!(String::from_utf8(bytes(file)), String::from_utf8(expected.clone()));
+            flock(file, FlockOperation::Unlock).unwrap();
+        }
+    }
+    drop((first, second));
+    assert!(fs::read(&path).unwrap() == expected);
+    assert!(fs::read(other.path("file")).unwrap() == expected);
 }
