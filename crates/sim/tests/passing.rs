@@ -2,7 +2,7 @@
 //! a program counts on the order; whatever is killed or cut meanwhile, it comes to the same.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{RenameFlag, WantedMode};
+use client::{OpenFlags, RenameFlag, WantedMode};
 use model::Kind;
 use protocol::Mode;
 use replica::Limits;
@@ -26,6 +26,8 @@ const LARGE: usize = 200_000;
 const SMALL: usize = 300;
 /// What is known is on the disk by then.
 const CHECKPOINT: Duration = Duration::from_secs(12);
+/// The same, and it is not about to be written down again.
+const CHECKPOINTED: Duration = Duration::from_secs(6);
 /// Of the journal in memory.
 const SEGMENT_RECORDS: u64 = 16;
 const SOON: Duration = Duration::from_secs(8);
@@ -107,6 +109,15 @@ fn written(name: &str, length: usize, version: u64) -> Vec<Operation> {
     vec![create, write, Operation::Close { slot }]
 }
 
+/// Writes a file anew that is there.
+fn again(name: &str, length: usize, version: u64) -> Vec<Operation> {
+    let slot = 1;
+    let flags = OpenFlags { read: true, write: true, truncate: true, append: false };
+    let open = Operation::Open { path: Path::new(name), slot, flags };
+    let write = Operation::Write { slot, offset: 0, length, version };
+    vec![open, write, Operation::Close { slot }]
+}
+
 fn rename(from: &str, to: &str) -> Operation {
     let (from, to) = (Path::new(from), Path::new(to));
     Operation::Rename { from, to, flag: RenameFlag::Replace }
@@ -167,6 +178,63 @@ async fn made_ahead_and_killed(before: u64) {
     assert_eq!(scene.elsewhere("open", SMALL).await, Some(3), "{before} updates before");
     assert_eq!(scene.elsewhere("large", LARGE).await, Some(2));
     scene.room.network.close();
+}
+
+/// After a kill verdicts that had come are awaited once more, and that of what went ahead comes
+/// before those of what the same file held before. Whenever the file is written again or removed, it
+/// is upon what shows: what went ahead, or what the other machine has stored upon that.
+#[test]
+fn what_went_ahead_before_a_kill_is_built_upon_without_a_conflict() {
+    for theirs in [false, true] {
+        for removes in [false, true] {
+            let waits = (900..1500).step_by(30).map(Duration::from_millis);
+            let seen = waits
+                .filter(|wait| sim::run::paused(killed_and_built_upon(theirs, removes, *wait)));
+            assert!(seen.count() > 5, "theirs: {theirs}");
+        }
+    }
+}
+
+/// False: what the other machine has stored is not known yet.
+async fn killed_and_built_upon(theirs: bool, removes: bool, wait: Duration) -> bool {
+    let case = format!("theirs: {theirs}, removes: {removes}, after {wait:?}");
+    let mut scene = Scene::new(15, PARTIAL).await;
+    scene.does_all(&written("small", SMALL, 2)).await;
+    scene.settled().await;
+    scene.rest(CHECKPOINTED).await;
+    scene.does_all(&again("small", SMALL, 3)).await;
+    check::settled(&scene.room, &scene.machines, false).await.unwrap();
+    scene.does_all(&written("large", LARGE, 10)).await;
+    scene.does_all(&again("small", SMALL, 11)).await;
+    scene.rest(Duration::from_secs(1)).await;
+    scene.machines[0].stop(End::Killed, Duration::ZERO);
+    scene.programs = Programs::default();
+    assert_eq!(scene.elsewhere("small", SMALL).await, Some(11), "{case}");
+    if theirs {
+        let mut programs = Programs::default();
+        for operation in again("small", SMALL, 12) {
+            programs.perform(scene.machines[1].client().unwrap(), &operation).await;
+        }
+        check::settled(&scene.room, &scene.machines[1..], true).await.unwrap();
+    }
+    let client = scene.machines[0].launch().unwrap();
+    assert_eq!(client.status().pending.updates, 4, "the crash undid the verdicts");
+    scene.rest(wait).await;
+    let fetch = Operation::Fetch { path: Path::new("small") };
+    let found = scene.programs.perform(&client, &fetch).await;
+    if theirs && found != Outcome::Bytes(stretch(12, SMALL)) {
+        scene.room.network.close();
+        return false;
+    }
+    scene.does_all(&again("small", SMALL, 13)).await;
+    if removes {
+        scene.does(&Operation::Unlink { path: Path::new("small") }).await;
+    }
+    scene.settled().await;
+    let there = (!removes).then_some(13);
+    assert_eq!(scene.elsewhere("small", SMALL).await, there, "{case}");
+    scene.room.network.close();
+    true
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
 use crate::types::{Error, Step, Stop};
-use model::Stamp;
+use model::{FileId, Stamp};
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
 use store::{Container, Containers, Durability, Read};
@@ -155,7 +155,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
-        let overtaken = pending_in(&core, &*write, grip)?;
+        let overtaken = pending_in(&core, &*write, grip, expects)?;
         if let Some(number) = overtaken {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
@@ -192,9 +192,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// The store of a file that is pending, in the container that is about to be written to.
-fn pending_in<K>(core: &Core, read: &dyn Read, grip: &Grip<K>) -> Step<Option<u64>> {
-    let Some(number) = core.log.pending_store(grip.file) else { return Ok(None) };
+impl Core {
+    /// The pending store of a file that the next one takes the place of, if that is written upon
+    /// `version`. It need not be pending: after a kill the verdict of what went ahead may come before
+    /// those, awaited once more, of what had been taken before it.
+    fn pending_under(&self, file: FileId, version: Stamp) -> Option<u64> {
+        let number = self.log.pending_store(file)?;
+        let is_it = self.meta.replica.is_some_and(|own| Stamp::new(own, number) == version);
+        (is_it || !self.meta.is_taken(number)).then_some(number)
+    }
+}
+
+/// The store of a file that is pending, whose place is taken by who writes to this container,
+/// as it is `version`.
+fn pending_in<K>(
+    core: &Core,
+    read: &dyn Read,
+    grip: &Grip<K>,
+    version: Stamp,
+) -> Step<Option<u64>> {
+    let Some(number) = core.pending_under(grip.file, version) else { return Ok(None) };
     let stored = core.meta.replica.map(|us| Stamp::new(us, number));
     let row = Presence::load(read, grip.file).map_err(failed)?;
     if row.is_some_and(|row| is_stored_in_another(&row, grip.generation, stored)) {
