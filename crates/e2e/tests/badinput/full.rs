@@ -74,17 +74,23 @@ fn a_full_disk_at_the_server_is_an_errno_in_connected_mode() {
     all_there(&other, acknowledged);
     // Longer than any lease.
     let begun = Instant::now();
-    let mut fetched = 0;
+    let (mut fetched, mut refused) = (0, 0);
     while begun.elapsed() < 30 * SECOND {
         all_there(&mount, acknowledged);
         let read = fs::read(late.path(format!("file-{fetched}"))).unwrap();
         assert!(read == noise(fetched, FILE_BYTES), "file {fetched}");
         fetched = (fetched + 1) % acknowledged;
         assert!(fs::read_dir(other.path("")).unwrap().count() as u64 >= acknowledged);
-        // More than what tidying up by itself may bring meanwhile.
-        let error = write_and_sync(&mount.path("more"), &noise(98, 4 * FILE_BYTES)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        // Tidying up by itself may bring room for one.
+        match write_and_sync(&mount.path("more"), &noise(98, 4 * FILE_BYTES)) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+                refused += 1;
+            }
+        }
     }
+    assert!(refused > 0, "there is no room");
     fill(&place);
     let invite = ["invite", "--data", &server.data.display().to_string()];
     let said = run(&mut world.farfs(&invite)).fails_with(1);
