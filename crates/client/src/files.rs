@@ -120,6 +120,9 @@ pub(crate) struct OpenFile<K> {
     pub only_cut: bool,
     /// Whoever wrote was told that it could not be stored, and has not written since.
     pub turned_down: bool,
+    /// So many bytes of what it was before are all as they were; what was written lies behind them,
+    /// and of that alone the log need not be on the disk.
+    added_to: Option<u64>,
     /// It was cut, and the log could not be told. It is told before the container grows again.
     pub owes_cut: bool,
     /// A pending store was taken back when this was first written to: what it had stored is not
@@ -187,6 +190,7 @@ impl<K> OpenFile<K> {
             is_plain: true,
             only_cut: false,
             turned_down: false,
+            added_to: None,
             owes_cut: false,
             overtook: false,
             doubtful: false,

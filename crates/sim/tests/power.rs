@@ -218,3 +218,16 @@ fn what_is_saved_without_a_link_over_what_was_forgotten_is_kept_beside_it() {
     }
     assert!(beside > 0, "nothing was forgotten");
 }
+
+#[test]
+fn what_was_added_to_and_then_written_over_is_one_thing_here_and_at_the_origin() {
+    let behind = Operation::Write { slot: 0, offset: LENGTH as u64, length: 100, version: 2 };
+    let cut = Operation::Cut { path: Path::new("old"), size: 7 };
+    for (seed, over) in (1..9).flat_map(|seed| [write(3), cut.clone()].map(|over| (seed, over))) {
+        play(seed, async |mut scene| {
+            scene.perform(&[open("old"), behind.clone(), over.clone()]).await;
+            scene.lose_power().await;
+            scene.agree().await;
+        });
+    }
+}

@@ -297,6 +297,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<()> {
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dirty(grip) {
+            self.begin_to_write_over(grip, extent)?;
             self.forget_time_set(grip)?;
             return self.go_on_upon_ground(grip);
         }

@@ -4,7 +4,7 @@
 //! From: DESIGN, "The client".
 
 use super::bytes::need;
-use super::{Grip, Images, Since};
+use super::{Files, Grip, Images, Since};
 use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
@@ -31,6 +31,16 @@ pub(super) enum Extent {
     Grows,
 }
 
+impl Extent {
+    fn begins(self) -> u64 {
+        match self {
+            Extent::All | Extent::AllOfOwn => 0,
+            Extent::From(offset) | Extent::Stretch(offset, _) => offset,
+            Extent::Grows => u64::MAX,
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Of a container that is a stored version so far. The caller sees to it that nobody else
     /// begins to.
@@ -41,11 +51,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         extent: Extent,
     ) -> Step<()> {
         let size = grip.container.length().map_err(failed)?;
-        let from = match extent {
-            Extent::All | Extent::AllOfOwn => 0,
-            Extent::From(offset) | Extent::Stretch(offset, _) => offset,
-            Extent::Grows => u64::MAX,
-        };
+        let from = extent.begins();
         let all = matches!(extent, Extent::All | Extent::AllOfOwn);
         if !all {
             if !self.may_be_ground(grip)? {
@@ -69,13 +75,37 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What is said of it next is of what is on the disk.
             self.sync_log().map_err(failed)?;
         }
-        if from < size {
+        if from >= size {
+            self.is_added_to(grip, size);
+        } else {
             self.sync_before_writing_over(grip.key()).map_err(failed)?;
             if let Some(before) = before {
                 self.keep_old(grip, &before, extent == Extent::AllOfOwn)?;
                 self.begin_images(grip, &before);
             }
         }
+        Ok(())
+    }
+
+    fn is_added_to(&self, grip: &Grip<C::Container>, size: u64) {
+        if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
+            open.added_to = (size > 0).then_some(size);
+        }
+    }
+
+    /// Of a container that is being written to. Bytes of the version before that were left as they
+    /// are may be about to change: then the log says durably that it is that version no more.
+    pub(super) fn begin_to_write_over(
+        &self,
+        grip: &Grip<C::Container>,
+        extent: Extent,
+    ) -> Step<()> {
+        let added_to = |files: &Files<_>| files.get(grip.file, grip.generation)?.added_to;
+        if added_to(&self.files()).is_none_or(|size| extent.begins() >= size) {
+            return Ok(());
+        }
+        self.sync_before_writing_over(grip.key()).map_err(failed)?;
+        self.is_added_to(grip, 0);
         Ok(())
     }
 

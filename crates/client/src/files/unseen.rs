@@ -277,9 +277,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _still = grip.still.read().unwrap_or_else(PoisonError::into_inner);
         let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let is_clean = !self.is_dirty(&grip);
+        let all = Extent::Stretch(0, grip.container.length().map_err(failed)?);
         if is_clean {
-            let size = grip.container.length().map_err(failed)?;
-            self.begin_first_change(&grip, uid, Extent::Stretch(0, size))?;
+            self.begin_first_change(&grip, uid, all)?;
+        } else {
+            self.begin_to_write_over(&grip, all)?;
         }
         let now = self.inner.world.clock.time();
         self.files().begin_unseen((grip.file, grip.generation), is_clean, now);
