@@ -5,6 +5,7 @@
 //! anybody is answered.
 //! From: DESIGN, "Updates"; LBFS, CONDWRITE.
 
+mod again;
 mod alone;
 mod aside;
 mod batch;
@@ -140,6 +141,18 @@ fn brings_contents(submit: &Submit) -> bool {
     submit.payload.is_some() || submit.deltas.is_some() || submit.updates.iter().any(is_store)
 }
 
+/// Takes in what came along. Gives the deltas that nothing came of.
+fn put_contents(
+    inner: &Inner,
+    volume: &Volume,
+    submit: &Submit,
+) -> Result<Vec<(FileId, Stamp)>, Refusal> {
+    if let Some(payload) = &submit.payload {
+        put_payload(inner, volume, payload)?;
+    }
+    submit.deltas.as_ref().map_or(Ok(Vec::new()), |deltas| put_deltas(inner, volume, deltas))
+}
+
 /// Takes in the chunks that came along, and cuts the batch off before the first update whose
 /// contents are not all here.
 fn prepare(
@@ -149,12 +162,20 @@ fn prepare(
     mut submit: Submit,
 ) -> Result<(Batch, Lacks), Refusal> {
     let writes = by.access == Access::ReadWrite;
-    if let Some(payload) = submit.payload.as_ref().filter(|_| writes) {
-        put_payload(inner, volume, payload)?;
-    }
-    let useless = match submit.deltas.as_ref().filter(|_| writes) {
-        Some(deltas) => put_deltas(inner, volume, deltas)?,
-        None => Vec::new(),
+    let ahead = submit.ahead == Some(true);
+    let put = if writes { put_contents(inner, volume, &submit) } else { Ok(Vec::new()) };
+    let useless = match put {
+        Err(Refusal::NoSpace) => {
+            let judged = again::judged(inner, volume, &by, (ahead, &submit.updates))
+                .map_err(|error| inner.refuse(&error, volume, "look for verdicts"))?;
+            if judged == 0 {
+                return Err(Refusal::NoSpace);
+            }
+            // Of these, what came along is not needed.
+            submit.updates.truncate(judged);
+            Vec::new()
+        }
+        put => put?,
     };
     let stores = brings_contents(&submit);
     let mut missing = Vec::new();
@@ -179,7 +200,6 @@ fn prepare(
         submit.updates.truncate(whole);
         (missing, bad) = (examined.missing, examined.bad);
     }
-    let ahead = submit.ahead == Some(true);
     let Submit { settled, strict, updates, .. } = submit;
     let batch = Batch { by, settled, strict, ahead, updates, bad, _promise: promise };
     Ok((batch, Lacks { missing, useless }))

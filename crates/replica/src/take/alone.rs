@@ -42,7 +42,7 @@ pub(crate) fn take_alone(
     let verdicts = taken.verdicts.clone();
     agree(&mut committer, &verdicts)?;
     let outcomes = vec![Ok(taken)];
-    let showing = show(&committer, &outcomes)?;
+    let showing = show((&committer.view(), committer.position()), &outcomes)?;
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
     let batches = (std::slice::from_ref(batch), &[Vec::new()][..]);

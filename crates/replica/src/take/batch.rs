@@ -2,6 +2,7 @@
 //! Holds: a number is used once: every update gets its verdict in the transaction that takes it,
 //! and one that comes again gets the same verdict.
 
+use super::again::verdict_of;
 use super::conflict::{self, Conflict};
 use super::decide::{Decision, Desk, Kept, decide};
 use super::quota::{self, Room, allowance, exceeds};
@@ -12,7 +13,7 @@ use crate::upkeep::Promise;
 use model::{Allowance, Change, Effects, FileId, Name, Quota, ReplicaId, Time, Update};
 use protocol::{Access, Objection, Refusal, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
-use volume::whole::{Committer, Touched, Writer};
+use volume::whole::{Committer, Touched, Whole, Writer};
 
 /// What is taken together.
 #[derive(Debug)]
@@ -120,19 +121,9 @@ impl Hand<'_> {
     }
 
     fn answer_again(&mut self, committer: &Committer<'_>, update: &Update) -> Result<()> {
-        let kept = committer.view().verdict(update.stamp)?;
-        let verdict = kept.unwrap_or_else(|| {
-            if update.stamp.number <= self.writer.settled {
-                // The writer had this verdict, and has lost it with a crash since. Whoever
-                // waited for it has been told; what counts now is how things are.
-                Verdict::Taken(committer.position())
-            } else {
-                // A number that was passed over: its writer had taken the update back.
-                Verdict::Refused(Objection::Changed)
-            }
-        });
+        let verdict = verdict_of(&committer.view(), committer.position(), &self.writer, update)?;
         show_update(&mut self.taken.shown, update);
-        self.show_verdict(committer, &verdict)?;
+        show_verdict(&committer.view(), &mut self.taken.shown, &verdict)?;
         self.taken.verdicts.push(verdict);
         Ok(())
     }
@@ -148,7 +139,7 @@ impl Hand<'_> {
         };
         self.note_unmade(update, &verdict);
         show_update(&mut self.taken.shown, update);
-        self.show_verdict(committer, &verdict)?;
+        show_verdict(&committer.view(), &mut self.taken.shown, &verdict)?;
         committer.put_verdict(update.stamp, &verdict)?;
         if !self.batch.ahead {
             self.writer.taken = update.stamp.number;
@@ -338,17 +329,17 @@ impl Hand<'_> {
         }
         Ok(made.seq)
     }
+}
 
-    fn show_verdict(&mut self, committer: &Committer<'_>, verdict: &Verdict) -> Result<()> {
-        use model::View;
-        if let Verdict::KeptAside { directory, name, .. } = verdict {
-            let shown = &mut self.taken.shown;
-            shown.nodes.extend(committer.view().entry(*directory, name)?);
-            shown.nodes.insert(*directory);
-            shown.entries.insert((*directory, name.clone()));
-        }
-        Ok(())
+/// Where what was kept aside is.
+pub(super) fn show_verdict(view: &Whole<'_>, shown: &mut Touched, verdict: &Verdict) -> Result<()> {
+    use model::View;
+    if let Verdict::KeptAside { directory, name, .. } = verdict {
+        shown.nodes.extend(view.entry(*directory, name)?);
+        shown.nodes.insert(*directory);
+        shown.entries.insert((*directory, name.clone()));
     }
+    Ok(())
 }
 
 fn has_too_much(effects: &Effects) -> bool {
@@ -356,7 +347,7 @@ fn has_too_much(effects: &Effects) -> bool {
 }
 
 /// What an update is about, whatever becomes of it.
-fn show_update(shown: &mut Touched, update: &Update) {
+pub(super) fn show_update(shown: &mut Touched, update: &Update) {
     shown.nodes.extend(update.touches());
     let mut entry = |directory: &FileId, name: &Name| {
         shown.entries.insert((*directory, name.clone()));

@@ -2,6 +2,7 @@
 //! that they share its sync.
 //! Holds: a batch whose session another one of the same client has followed changes nothing.
 
+use super::again::answered;
 use super::batch::{Batch, Taken, take};
 use super::{Done, redirect::Redirects};
 use crate::answer::{pick, states};
@@ -80,20 +81,27 @@ pub(super) async fn work(inner: Arc<Inner>, volume: Arc<Volume>) {
 fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
-    let refuse = |error: crate::ReplicaError| inner.refuse(&error, volume, "take updates");
+    let refuse = |error: crate::ReplicaError, batch: &Batch| {
+        let answered = if error.is_full() { answered(inner, volume, batch) } else { Ok(None) };
+        match answered {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => Err(inner.refuse(&error, volume, "take updates")),
+            Err(error) => Err(inner.refuse(&error, volume, "look for verdicts")),
+        }
+    };
     let outcomes = match commit_more(inner, volume, &batches) {
         Ok(outcomes) => {
             inner.note_written();
             outcomes
         }
         Err(error) if batches.len() == 1 && !(error.is_full() && batches[0].frees()) => {
-            vec![Err(refuse(error))]
+            vec![refuse(error, &batches[0])]
         }
         Err(_) => batches
             .chunks(1)
             .map(|one| match commit_one(inner, volume, one) {
                 Ok(mut outcomes) => outcomes.remove(0),
-                Err(error) => Err(refuse(error)),
+                Err(error) => refuse(error, &one[0]),
             })
             .collect(),
     };
@@ -145,7 +153,7 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
             false => Err(Refusal::NotAttached),
         });
     }
-    let showing = show(&committer, &outcomes)?;
+    let showing = show((&committer.view(), committer.position()), &outcomes)?;
     let lines = match volume.holders().is_any_patient() {
         true => outcomes.iter().map(|taken| lines_of(&committer.view(), taken)).collect(),
         false => Ok(vec![Vec::new(); outcomes.len()]),
@@ -158,7 +166,7 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
 
 /// The state of all that the group touched, as its transaction leaves it.
 pub(super) fn show(
-    committer: &Committer<'_>,
+    (view, position): (&Whole<'_>, Seq),
     outcomes: &[Result<Taken, Refusal>],
 ) -> Result<Showing> {
     let mut touched = Touched::default();
@@ -166,7 +174,7 @@ pub(super) fn show(
         touched.nodes.extend(&taken.shown.nodes);
         touched.entries.extend(taken.shown.entries.iter().cloned());
     }
-    Ok(Showing::of(states(&committer.view(), &touched, committer.position())?))
+    Ok(Showing::of(states(view, &touched, position)?))
 }
 
 /// Where that is which was touched: each file with the directories that it is in, upwards. One that

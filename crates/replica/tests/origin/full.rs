@@ -230,3 +230,30 @@ async fn renames_and_cutting_to_nothing_use_what_is_kept_aside_as_removals_do() 
     }
     assert_eq!(stage.party.tree(), "b: ");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_is_answered_again_on_a_full_disk_and_what_comes_after_it_is_not_taken() {
+    let stage = Stage::new();
+    stage.party.origin.use_reserve(Arc::new(stage.disk.reserve()));
+    let mut ada = stage.party.join("ada").await;
+    let made = ["a", "b"].map(|name| ada.making(ROOT, name, Kind::File).1);
+    let [first, second] = made.map(|make| ada.update(make));
+    let verdicts = |answer: Response| match answer {
+        Response::Submitted(submitted) => submitted.verdicts,
+        answer => panic!("{answer:?}"),
+    };
+    let taken = verdicts(submits(&ada, false, &first).await);
+    assert!(matches!(taken[..], [Verdict::Taken(_)]), "{taken:?}");
+    stage.disk.fill_after(0);
+    // The answer was lost with the session.
+    let ada = stage.party.rejoin(&ada).await;
+    assert_eq!(verdicts(submits(&ada, false, &first).await), taken);
+    let both = ada.submit_all(true, vec![first.clone(), second.clone()], None).await.unwrap();
+    assert_eq!(both.verdicts, taken, "the second has no room");
+    assert_eq!(submits(&ada, false, &second).await, Response::Refused(Refusal::NoSpace));
+    stage.disk.make_room();
+    assert_eq!(stage.party.tree(), "a: ");
+    let both = ada.submit_all(true, vec![first, second], None).await.unwrap();
+    assert!(matches!(both.verdicts[..], [Verdict::Taken(_), Verdict::Taken(_)]), "{both:?}");
+    assert_eq!(stage.party.tree(), "a: \nb: ");
+}
