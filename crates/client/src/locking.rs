@@ -12,12 +12,15 @@ use model::{FileId, Lock, LockKind, Name, View};
 use protocol::{
     Class, Held, LockAim, LockOutcome, Locked, Locking, Notice, Request, Response, States, Upstream,
 };
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Containers;
 use volume::partial::Tree;
 
+/// Where what is in the way is about to go.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// Who waits asks again after this, if no news come: whoever is in the way may be gone.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often a question is put again whose answer was overtaken.
@@ -139,6 +142,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Ok(());
                 }
                 Tried::TooMany => return Err(Error::TooManyLocks),
+                Tried::InTheWay(owners) if self.may_be_released(call.file, &owners) => {
+                    let _ = clock.within(LOOK_AGAIN_AFTER, changed).await;
+                    continue;
+                }
                 Tried::InTheWay(_) if !waits => {
                     self.tell_of_lock(call.file).await;
                     return Err(Error::Locked);
@@ -175,6 +182,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Without news it looks again all the same.
             let _ = clock.within(ASK_AGAIN_AFTER, changed).await;
         }
+    }
+
+    /// Whether what is in the way may be gone in a moment: programs take a lock for given up when they
+    /// have closed its file.
+    pub fn may_be_released(&self, file: FileId, owners: &BTreeSet<Owner>) -> bool {
+        let now = self.inner.world.clock.moment();
+        self.locks().may_be_released(file, owners, now)
     }
 
     /// What is in the way of a lock, and the process that holds it, if it is one of here.
@@ -264,8 +278,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// A process has closed a descriptor of the file.
-    pub fn closed_by(&self, file: FileId, owner: Owner) {
+    pub fn closed_by(&self, file: FileId, handle: Handle, owner: Owner) {
+        let now = self.inner.world.clock.moment();
         let mut locks = self.locks();
+        locks.one_closed(file, handle, now);
         if locks.closed(file, owner) {
             self.gave_up(&locks, file);
         }

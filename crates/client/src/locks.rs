@@ -4,12 +4,15 @@
 //! Never: waits, or asks anybody; `locking` does.
 //! From: fcntl(2), flock(2); Gray and Cheriton (1989).
 
+mod released;
+
 use crate::types::Handle;
 use model::{FileId, Lock, LockKind, LockTable, Locks, Waits};
 use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
+use world::Moment;
 
 /// Files of which all is leased and nothing held: another one more, and the first is given back.
 const IDLE_MAX: usize = 256;
@@ -111,6 +114,9 @@ struct OfFile {
 struct By {
     process: u32,
     handles: BTreeSet<Handle>,
+    /// A descriptor of one of the handles was closed since it locked anything: maybe the last, of
+    /// which the kernel tells later, when whoever closed it has gone on.
+    closed: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -236,6 +242,7 @@ impl Table {
         }
         let by = of_file.by.entry(call.owner).or_default();
         by.process = call.process;
+        by.closed = None;
         by.handles.insert(call.handle);
         if weaker {
             of_file.gave_up();

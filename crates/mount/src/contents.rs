@@ -172,7 +172,7 @@ pub(crate) fn flush<U: Upstream, C: Containers>(
         move |client| client.flush(caller, handle),
         move |outcome| {
             // Closing one descriptor gives up all the records that the process has locked.
-            client.closed_by(file, Owner(owner.0));
+            client.closed_by(file, handle, Owner(owner.0));
             if outcome.is_err() {
                 return answer_empty(reply, outcome);
             }

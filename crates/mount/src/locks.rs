@@ -77,16 +77,21 @@ fn lock_now<U: Upstream, C: Containers>(
     waits: bool,
     reply: ReplyEmpty,
 ) {
-    match driver.client().try_lock(&lock) {
+    let client = driver.client();
+    match client.try_lock(&lock) {
         Ok(Tried::Done) => return tell(driver, call, lock.file, reply),
         // Who asked flock for more may have given up what it had.
-        Ok(Tried::InTheWay(_)) if !waits && !driver.client().has_locks_to_tell(lock.file) => {
+        Ok(Tried::InTheWay(owners))
+            if !waits
+                && !client.has_locks_to_tell(lock.file)
+                && !client.may_be_released(lock.file, &owners) =>
+        {
             return reply.error(errno::LOCKED);
         }
         Ok(_) => {}
         Err(error) => return reply.error(call.refused(&error)),
     }
-    let client = driver.client().clone();
+    let client = client.clone();
     driver.wait_for_a_lock(call, async move { client.lock(&lock, waits).await }, move |outcome| {
         match outcome {
             Ok(()) => reply.ok(),

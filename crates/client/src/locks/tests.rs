@@ -105,6 +105,28 @@ fn of_files_that_nobody_locks_any_more_only_some_stay_leased() {
 }
 
 #[test]
+fn what_is_held_may_be_about_to_go_for_a_moment_after_a_descriptor_is_closed() {
+    let (mut table, clock) = (Table::default(), world::Clock::simulated(0));
+    let start = clock.moment();
+    let (one, other) = (call(1, true, 0, 9), call(2, true, 20, 29));
+    for call in [&one, &other] {
+        assert_eq!(table.try_lock(call, Scope::Here), Tried::Done);
+    }
+    let may_go = |table: &Table, owners: &[u64], after| {
+        let owners = owners.iter().copied().map(Owner).collect();
+        table.may_be_released(FILE, &owners, start + after)
+    };
+    let soon = released::WITHIN / 2;
+    assert!(!may_go(&table, &[1], soon));
+    table.one_closed(FILE, Handle(1), start);
+    assert!(may_go(&table, &[1], soon) && !may_go(&table, &[1], released::WITHIN));
+    assert!(!may_go(&table, &[1, 2], soon), "the other one stays");
+    // Through a descriptor that is left it is locked anew.
+    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    assert!(!may_go(&table, &[1], soon));
+}
+
+#[test]
 fn flock_gives_up_what_it_held_before_it_waits_for_more() {
     let mut table = Table::default();
     let whole = |owner, exclusive| {

@@ -208,4 +208,9 @@ pub fn locked(place: &Path, told: &mut String) {
     drop(copy);
     let free = rustix::fs::flock(&third, shared);
     writeln!(told, "{denied:?} {still:?} {free:?}").unwrap();
+    drop(third);
+    // Whoever has closed it has given it up.
+    let at_once = (0..200).map(|_| rustix::fs::flock(both(&path), exclusive));
+    let refused: Vec<_> = at_once.filter_map(Result::err).collect();
+    writeln!(told, "refused: {refused:?}").unwrap();
 }

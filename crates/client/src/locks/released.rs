@@ -1,0 +1,28 @@
+//! Locks that are about to go: of flock(2), and of an open file description. The kernel tells of the
+//! last close of a description when whoever closed it has gone on, and takes it for given up.
+
+use super::{By, Owner, Table};
+use crate::types::Handle;
+use model::FileId;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use world::Moment;
+
+/// So soon after the close of a descriptor the kernel tells that it was the last.
+pub(super) const WITHIN: Duration = Duration::from_millis(100);
+
+impl Table {
+    /// A descriptor of a handle is closed.
+    pub fn one_closed(&mut self, file: FileId, handle: Handle, now: Moment) {
+        let Some(of_file) = self.files.get_mut(&file) else { return };
+        let its = of_file.by.values_mut().filter(|by| by.handles.contains(&handle));
+        its.for_each(|by| by.closed = Some(now));
+    }
+
+    /// Whether all that these owners hold may be about to be given up, as far as is known `now`.
+    pub fn may_be_released(&self, file: FileId, owners: &BTreeSet<Owner>, now: Moment) -> bool {
+        let Some(of_file) = self.files.get(&file) else { return false };
+        let lately = |by: &By| by.closed.is_some_and(|at| now.since(at) < WITHIN);
+        owners.iter().all(|owner| of_file.by.get(owner).is_some_and(lately))
+    }
+}
