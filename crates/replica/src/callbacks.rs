@@ -1,8 +1,8 @@
 //! Callbacks: who was shown what, and who has to be told of a change.
 //! Holds: what a client may have cached and believes under a lease is known here, or the client
 //! is told of everything; notices to one client come in the order of positions, and none has a
-//! position beyond what that client was told; a client that is late once holds up nobody again
-//! until it attaches anew; of two sessions of one client the one that was expected later counts.
+//! position beyond what that client was told; a client whose lease has ended holds up nobody until
+//! it has the next, and one that never says that it has heard, nobody at all; of two sessions of one client the one that was expected later counts.
 //! Never: waits, or reads a store; `deliver` and the submitting session do the waiting.
 //! From: AFS callbacks; DESIGN, "The client": a callback is a strict promise.
 
@@ -75,7 +75,10 @@ pub(crate) struct Touch<'a> {
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub replica: ReplicaId,
+    /// Of the client's, the one whose lease it is.
+    session: u64,
     pub acknowledged: Watcher<Seq>,
+    /// Its lease ends then.
     pub until: Moment,
 }
 
@@ -283,11 +286,9 @@ impl Holders {
                 if touch.by == *replica || !holder.note(touch.keys, showing) {
                     continue;
                 }
-                let hurries = touch.strict && !holder.late && holder.lease_end > now;
+                let hurries = touch.strict && holder.is_waited_for(now);
                 if hurries && !holder.patience.covers(touch.lines) {
-                    let acknowledged = holder.acknowledged.watch();
-                    let until = holder.lease_end;
-                    waits.push(Wait { replica: *replica, acknowledged, until });
+                    waits.push(holder.wait(*replica));
                 }
             }
             holder.note_position(upto, POSITION_LAG_MAX);
@@ -302,13 +303,13 @@ impl Holders {
         let mut waits = Vec::new();
         for (replica, holder) in &mut self.by_replica {
             let has_taken_it_in = holder.acknowledged.is(|seen| *seen >= upto);
-            if *replica == by || has_taken_it_in || holder.late || holder.lease_end <= now {
+            if *replica == by || has_taken_it_in || !holder.is_waited_for(now) {
                 continue;
             }
-            let acknowledged = holder.acknowledged.watch();
+            let wait = holder.wait(*replica);
             // It says so with the next notice that it takes in.
             holder.note_position(upto, 0);
-            waits.push(Wait { replica: *replica, acknowledged, until: holder.lease_end });
+            waits.push(wait);
         }
         waits
     }
@@ -323,9 +324,9 @@ impl Holders {
             if *replica == by || is_told || holder.lease_end <= now {
                 continue;
             }
-            let acknowledged = holder.acknowledged.watch();
+            let wait = holder.wait(*replica);
             holder.note_position(upto, 0);
-            waits.push(Wait { replica: *replica, acknowledged, until: holder.lease_end });
+            waits.push(wait);
         }
         (waits, upto)
     }
@@ -349,14 +350,14 @@ impl Holders {
     /// The client has taken in a notice.
     pub fn acknowledge(&mut self, place: &Place, upto: Seq) {
         if let Some(holder) = self.at(place) {
-            holder.acknowledge(upto);
+            holder.has_heard(upto);
         }
     }
 
-    /// The lease of a holder ended before it acknowledged.
-    pub fn mark_late(&mut self, replica: ReplicaId) {
-        if let Some(holder) = self.by_replica.get_mut(&replica) {
-            holder.late = true;
+    /// The lease of a holder that was waited for ended before it acknowledged.
+    pub fn mark_late(&mut self, wait: &Wait, now: Moment) {
+        if let Some(holder) = self.by_replica.get_mut(&wait.replica) {
+            holder.mark_late(wait.session, now);
         }
     }
 

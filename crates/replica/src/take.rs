@@ -237,7 +237,7 @@ pub(crate) async fn await_holders(inner: &Inner, volume: &Volume, waits: Vec<Wai
         let left = wait.until.since(clock.moment());
         let acknowledged = wait.acknowledged.until(|seen| *seen >= upto);
         if clock.within(left, acknowledged).await.is_none() {
-            volume.holders().mark_late(wait.replica);
+            volume.holders().mark_late(&wait, clock.moment());
         }
     }
 }

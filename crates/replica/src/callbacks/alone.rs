@@ -84,7 +84,7 @@ impl Holders {
         if let (Some(only), None) = (there.next(), there.next())
             && only.session.is_some()
             // Who has kept others waiting is not to keep them waiting for this.
-            && !only.late
+            && only.is_waited_for(now)
         {
             only.tell_alone(true);
         }

@@ -8,15 +8,19 @@
 //! ```
 
 use super::level::Level;
-use super::{Showing, Wake};
+use super::{Showing, Wait, Wake};
 use crate::weight::{self, STATES_BYTES_MAX};
-use model::{FileId, Name, Seq};
+use model::{FileId, Name, ReplicaId, Seq};
 use protocol::{EntryState, NodeState, Notice, Patience, States};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 use volume::whole::Touched;
 use world::Moment;
+
+/// Who is waited for in vain so often in turn, and renews its lease all the same, is waited for no
+/// more until it attaches anew.
+const UNHEARD_MAX: u32 = 3;
 
 /// What a client may have cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +60,10 @@ pub(crate) struct Holder {
     pub promised_until: Moment,
     /// What is written of its leases was struck off when the last had ended.
     pub struck: bool,
-    /// It let a lease end while somebody waited.
-    pub late: bool,
+    /// It let a lease end while somebody waited, and has had no other since.
+    late: bool,
+    /// How often in turn somebody has waited in vain since it has taken in a notice.
+    unheard: u32,
     /// Of what nobody waits until it has been told, by its own wish.
     pub patience: Patience,
     pub session: Option<u64>,
@@ -122,6 +128,7 @@ impl Holder {
             promised_until: lease_end,
             struck: false,
             late: false,
+            unheard: 0,
             patience: Patience::default(),
             session: None,
             newest: 0,
@@ -140,7 +147,7 @@ impl Holder {
         self.wake = Arc::new(Notify::new());
         self.session = Some(session);
         self.newest = session;
-        self.late = false;
+        (self.late, self.unheard) = (false, 0);
         self.patience = Patience::default();
         self.behind = false;
         self.told = self.told.max(upto);
@@ -149,6 +156,32 @@ impl Holder {
         let position = self.acknowledged.is_watched();
         self.pending = Pending { position, ..Pending::default() };
         self.not_alone();
+    }
+
+    /// Whether who changes what it was shown waits until it has heard of it.
+    pub fn is_waited_for(&self, now: Moment) -> bool {
+        !self.late && self.unheard < UNHEARD_MAX && self.lease_end > now
+    }
+
+    pub fn wait(&self, replica: ReplicaId) -> Wait {
+        let (session, acknowledged) = (self.newest, self.acknowledged.watch());
+        Wait { replica, session, acknowledged, until: self.lease_end }
+    }
+
+    /// Somebody has waited in vain until the lease ended that a session had then. If it was renewed
+    /// meanwhile, that came with what was waited for, and the acknowledgement may be on its way.
+    pub fn mark_late(&mut self, session: u64, now: Moment) {
+        if self.newest != session {
+            return;
+        }
+        self.unheard = self.unheard.saturating_add(1);
+        self.late |= self.lease_end <= now;
+    }
+
+    /// It has taken in a notice.
+    pub fn has_heard(&mut self, upto: Seq) {
+        self.unheard = 0;
+        self.acknowledge(upto);
     }
 
     /// It holds no lease, and none is on its way to it.
@@ -167,6 +200,7 @@ impl Holder {
     /// the same: somebody may wait for its acknowledgement.
     pub fn renew(&mut self, seen: Seq, upto: Seq, lease_end: Moment) {
         self.lease_end = self.lease_end.max(lease_end);
+        self.late = false;
         self.behind = false;
         self.told = self.told.max(upto);
         self.acknowledge(seen);

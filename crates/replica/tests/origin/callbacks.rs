@@ -60,30 +60,75 @@ async fn a_name_that_was_found_absent_is_told_of_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_only_once() {
+async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_a_few_times_in_all() {
     let party = Party::new();
     let mut ada = party.join("ada").await;
     let bob = watching(&party, "bob").await;
     bob.ears.hang();
-    let clock = &party.world.clock;
+    let clock = party.world.clock.clone();
+    let mut waits = async |text: &str| {
+        let start = clock.moment();
+        let (_, make) = ada.making(FileId::ROOT, text, Kind::File);
+        assert!(matches!(ada.strict(make).await, Verdict::Taken(_)));
+        clock.moment().since(start).as_secs()
+    };
     clock.sleep(Duration::from_secs(20)).await;
-    let start = clock.moment();
-    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
-    assert!(matches!(ada.strict(make).await, Verdict::Taken(_)));
-    assert_eq!(clock.moment().since(start).as_secs(), 40, "the lease had 40 seconds left");
-    // He renews, and hangs still: nobody waits for him again.
+    assert_eq!(waits("one").await, 40, "the lease had 40 seconds left");
+    assert_eq!(waits("two").await, 0, "he has none");
+    // He renews, and may go by what he has, though he hangs still; but not for ever.
+    for text in ["three", "four"] {
+        bob.renew(Seq::START).await;
+        assert_eq!(waits(text).await, 60);
+    }
     bob.renew(Seq::START).await;
-    let start = clock.moment();
-    let (_, make) = ada.making(FileId::ROOT, "two", Kind::File);
-    ada.strict(make).await;
-    assert_eq!(clock.moment().since(start), Duration::ZERO);
+    assert_eq!(waits("five").await, 0);
     // Until he attaches again.
     let back = party.rejoin(&bob).await;
     back.ears.hang();
+    assert_eq!(waits("six").await, 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_waited_for_in_vain_is_waited_for_again_when_it_has_another_lease() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let bob = watching(&party, "bob").await;
+    let clock = party.world.clock.clone();
+    for round in 0..5 {
+        // The line is cut for as long as the lease lasts, and the session goes on.
+        bob.ears.hang();
+        let start = clock.moment();
+        let (_, make) = ada.making(FileId::ROOT, &format!("{round}"), Kind::File);
+        ada.strict(make).await;
+        assert_eq!(clock.moment().since(start).as_secs(), 60, "round {round}");
+        bob.ears.take_in();
+        clock.sleep(Duration::from_secs(1)).await;
+        bob.renew(bob.seen()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_session_before_says_nothing_of_the_one_that_followed_it() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let mut eve = party.join("eve").await;
+    let bob = watching(&party, "bob").await;
+    bob.ears.hang();
+    let clock = party.world.clock.clone();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    let back = async {
+        clock.sleep(Duration::from_secs(59)).await;
+        // What was on its way was lost with the session.
+        bob.ears.heard.lock().unwrap().clear();
+        let back = party.rejoin_deaf(&bob).await;
+        back.list(FileId::ROOT).await;
+        back
+    };
+    let (_, back) = tokio::join!(ada.strict(make), back);
     let start = clock.moment();
-    let (_, make) = ada.making(FileId::ROOT, "three", Kind::File);
-    ada.strict(make).await;
-    assert_eq!(clock.moment().since(start).as_secs(), 60);
+    let (_, make) = eve.making(FileId::ROOT, "two", Kind::File);
+    eve.strict(make).await;
+    assert!(clock.moment().since(start).as_secs() >= 58, "he has a lease: {}", back.name);
 }
 
 #[tokio::test(start_paused = true)]
