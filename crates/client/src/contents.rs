@@ -193,16 +193,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-        open.presence = Presence {
+        let unwritten = Presence {
             plain: open.presence.plain,
             ..whole(grip.generation, (written.version, written.before), written.used)
         };
+        // Of a row that says otherwise, who opens it next would take the container for current.
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        unwritten.save(&mut *write, grip.file).map_err(failed)?;
+        write.commit(Durability::Later).map_err(failed)?;
+        open.presence = unwritten;
         (open.unseen, open.since, open.written) = (None, None, false);
         open.is_mappable = false;
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
-        let mut write = self.inner.tables.write().map_err(failed)?;
-        open.presence.save(&mut *write, grip.file).map_err(failed)?;
-        write.commit(Durability::Later).map_err(failed)
+        Ok(())
     }
 
     /// A program of this machine has taken its last name since the caller looked. The log is locked:

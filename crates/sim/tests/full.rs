@@ -98,6 +98,33 @@ fn what_is_written_after_a_file_was_opened_and_cut_on_a_full_disk_is_kept() {
 }
 
 #[test]
+fn who_could_not_write_a_byte_on_a_full_disk_sees_what_another_stores_then() {
+    for left in LEFT.step_by(LEFT_STEP) {
+        sim::run::paused(async {
+            let mut scene = Scene::new(Mode::Partial).await;
+            let partial = WantedMode::Fixed(Mode::Partial);
+            let (room, origin) = (&scene.room, &scene._origin);
+            let mut other = ClientMachine::invited(room, origin, 1, Conditions::NEAR, partial);
+            other.start().await.unwrap();
+            let flags = OpenFlags { truncate: false, ..CUT };
+            assert!(scene.does(Operation::Open { path: path(), slot: 0, flags }).await);
+            scene.machine.disk.fill_after(left);
+            let behind =
+                Operation::Write { slot: 0, offset: BEFORE as u64, length: AFTER, version: 3 };
+            scene.does(behind).await;
+            scene.does(CLOSE).await;
+            scene.machine.disk.make_room();
+            scene.room.clock.sleep(FOUND_WITHIN).await;
+            let cut = Operation::Open { path: path(), slot: 0, flags: CUT };
+            let client = other.client().unwrap().clone();
+            Programs::default().perform_all(&client, [cut, write(AFTER, 2), CLOSE]).await;
+            check::settled(&scene.room, std::slice::from_ref(&other), true).await.unwrap();
+            scene.is(&stretch(2, AFTER), &format!("{left} bytes left")).await;
+        });
+    }
+}
+
+#[test]
 fn a_close_on_a_full_disk_says_so_and_what_was_written_is_stored_when_there_is_room() {
     for left in LEFT.step_by(LEFT_STEP) {
         sim::run::paused(async {
