@@ -6,6 +6,7 @@
 use crate::client::Client;
 use protocol::Upstream;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use store::container::Key;
 use store::{Container, Containers, StoreError};
@@ -19,6 +20,8 @@ pub(crate) struct Unsynced {
     keys: Mutex<BTreeSet<Key>>,
     /// Containers of which the log has said durably, since the last checkpoint, that they change.
     noted: Mutex<BTreeSet<Key>>,
+    /// The log could not be synced the last time: what was said to fail is on no disk yet.
+    failed: AtomicBool,
     /// Held while containers are being synced: who comes meanwhile must wait for those too.
     syncing: Mutex<()>,
 }
@@ -50,7 +53,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(()) => reached.note_synced(&appended, self.inner.world.clock.moment()),
             Err(_) => reached.note_sync_failed(appended),
         }
+        self.inner.unsynced.failed.store(outcome.is_err(), Ordering::Release);
         outcome
+    }
+
+    /// Whoever closes what another call has put into the log, and could not sync, is not told that
+    /// it is on the disk.
+    pub(crate) fn sync_what_failed(&self) -> Result<(), StoreError> {
+        let waits = self.inner.settings.durability == crate::Durability::Sync;
+        if waits && self.inner.unsynced.failed.load(Ordering::Acquire) {
+            return self.sync_log();
+        }
+        Ok(())
     }
 
     /// The contents of one container are on the disk when this returns.

@@ -135,6 +135,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(Done { value: (), wait: None });
         }
         let wait = self.store_or_leave(&grip, caller.uid)?;
+        self.sync_what_failed().map_err(failed)?;
         Ok(Done { value: (), wait })
     }
 

@@ -13,6 +13,7 @@ use crate::types::{Error, Handle, Need, Step, Stop};
 use model::FileId;
 use protocol::{Class, Range, Request, Response, Upstream};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use store::{Container, Containers, Durability};
 
 /// A stretch of a source, to be the ground of the same stretch of another file.
@@ -171,6 +172,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.note(&opened_record(grip.file, dirty, &copied)).map_err(log_failed)?;
             core.unsaved = true;
             open.presence = copied;
+            // Who found before that all was here looks again.
+            open.left.fetch_add(1, Ordering::AcqRel);
             let mut write = self.inner.tables.write().map_err(failed)?;
             open.presence.save(&mut *write, grip.file).map_err(failed)?;
             write.commit(Durability::Later).map_err(failed)?;

@@ -10,7 +10,7 @@ use crate::past::Past;
 use crate::perform::Programs;
 use crate::tree::{self, Tree};
 use crate::workload::Workload;
-use client::WantedMode;
+use client::{Durability, WantedMode};
 use protocol::Mode;
 use std::future::Future;
 use std::sync::Arc;
@@ -209,7 +209,8 @@ impl Actor {
             End::Killed => self.candidates.killed(in_flight)?,
             End::PowerCut => {
                 self.candidates.power_cut(in_flight);
-                self.board.power_was_cut();
+                let forgets = self.machine.durability == Durability::Prompt;
+                self.board.power_was_cut(&self.machine.name, forgets);
             }
         }
         self.room.tally.count(|tally| tally.clients_ended += 1);

@@ -84,8 +84,14 @@ impl Board {
         Err(format!("{who} read what nobody stored as a whole: {what} is {}", describe(bytes)))
     }
 
-    pub fn power_was_cut(&self) {
+    /// `forgets`: what the machine had logged and not synced may be gone, though it said that it was
+    /// done.
+    pub fn power_was_cut(&self, who: &str, forgets: bool) {
         let mut state = self.state();
+        let may_be_gone = |save: &&mut Save| {
+            forgets && save.who == who && matches!(save.closed, Some(Closed::Logged))
+        };
+        state.saves.iter_mut().filter(may_be_gone).for_each(|save| save.closed = None);
         state.torn += 1;
         state.ever_torn = true;
     }

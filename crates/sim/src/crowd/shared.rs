@@ -227,6 +227,9 @@ impl Edit {
         let close = Operation::Close { slot: SLOT };
         let outcome = actor.try_out(client, programs, &close).await?;
         let (Some(edited), Outcome::Done) = (edited?, outcome) else { return Ok(()) };
+        if actor.machine.has_crashed() {
+            return Err(Stopped::Fault);
+        }
         let modes = [before.mode, client.status().mode];
         let closed = match modes == [Mode::Connected; 2] && !edited.in_doubt {
             true => Closed::Connected,
