@@ -233,6 +233,11 @@ impl Reference {
         self.version(side, slot).ok().map(|version| version.file)
     }
 
+    /// The length of what a slot has open.
+    pub fn size_of(&self, side: usize, slot: usize) -> Option<u64> {
+        self.version(side, slot).ok().map(|version| version.contents.len() as u64)
+    }
+
     fn node(&self, file: u64) -> Step<&Node> {
         self.nodes.get(&file).ok_or(Fault::NoEntry)
     }

@@ -212,6 +212,47 @@ fn what_was_written_to_a_part_outlives_a_crash() {
     }
 }
 
+/// The machine is killed at some write to its disk, while a program writes over the end and behind
+/// it. Says whether it was.
+async fn dies_writing(writes: u64) -> bool {
+    let modes = [CONNECTED, PARTIAL];
+    let mut scene = Scene::of(writes + 1, &modes, MIXED_LENGTH, Some(1)).await;
+    let mut programs = Programs::default();
+    scene.all(1, &mut programs, &[open()]).await;
+    scene.machines[1].disk.crash_after(writes);
+    let over_the_end = write(MIXED_LENGTH as u64 - 5_000, 10_000, 2);
+    programs.perform(&scene.client(1), &over_the_end).await;
+    let died = scene.machines[1].has_crashed();
+    scene.machines[1].stop(End::Killed, Duration::ZERO);
+    scene.machines[1].disk.crash_after(u64::MAX);
+    scene.machines[1].start().await.unwrap();
+    check::settled(&scene.room, &scene.machines, true).await.unwrap();
+    let found = scene.read(1, "image").await;
+    let before = scene.bytes.clone();
+    scene.wrote(MIXED_LENGTH - 5_000, 10_000, 2);
+    let (all, beginning) = (&scene.bytes[..], &scene.bytes[..MIXED_LENGTH]);
+    assert!(
+        [&before[..], all, beginning].contains(&&found[..]),
+        "at {writes}: {} bytes",
+        found.len()
+    );
+    assert!(died || found == all, "at {writes}");
+    scene.bytes = found;
+    scene.is_everywhere().await;
+    scene.end();
+    died
+}
+
+#[test]
+fn who_is_killed_while_it_writes_over_the_end_has_written_all_or_the_beginning_or_nothing() {
+    const WRITES: std::ops::Range<u64> = 0..16;
+    let mut died = 0;
+    for writes in WRITES {
+        died += usize::from(sim::run::paused(dies_writing(writes)));
+    }
+    assert!((3..WRITES.count()).contains(&died), "it died {died} times");
+}
+
 #[test]
 fn without_a_link_what_is_written_is_kept_and_stored_when_it_is_back() {
     sim::run::paused(async {

@@ -56,6 +56,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         self.has_its_locks(handle)?;
+        let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
+        let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
+        if !upon.is_empty() {
+            // Of what lies upon the ground the log is told when it is there. If a crash comes before
+            // that, nothing may lie behind the end that it had, as if that alone had been written.
+            self.write_one(handle, offset, upon)?;
+        }
+        self.write_one(handle, offset + upon.len() as u64, behind)
+    }
+
+    fn write_one(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Step<()> {
+        let end = offset.checked_add(bytes.len() as u64);
         let appends = self.files().appends_directly(handle);
         let change = match end {
             Some(end) if !appends => Extent::Stretch(offset, end),

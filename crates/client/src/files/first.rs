@@ -9,7 +9,7 @@ use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
-use crate::types::{Error, Step, Stop};
+use crate::types::{Error, Handle, Step, Stop};
 use model::{FileId, Stamp};
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
@@ -219,6 +219,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.behind = was_behind;
         self.recharge(&mut core, [grip.file]);
         Ok(overtaken.is_none().then_some(before))
+    }
+}
+
+impl<K: Container> Files<K> {
+    /// Of what is about to be written: the bytes up to where what it is written upon ends, if it goes
+    /// on behind that, and not all of what lies under it is here.
+    pub(super) fn ground_ends_within(
+        &self,
+        handle: Handle,
+        offset: u64,
+        length: u64,
+    ) -> Option<usize> {
+        let state = self.handles.get(&handle.0).filter(|_| !self.appends_directly(handle))?;
+        let presence = &self.open.get(&(state.file, state.generation))?.presence;
+        let ends = presence.limit();
+        let is_within = offset < ends && ends < offset.saturating_add(length);
+        let lacks = is_within && !presence.absent(offset, ends).is_empty();
+        lacks.then(|| usize::try_from(ends - offset).ok()).flatten()
     }
 }
 

@@ -214,6 +214,18 @@ fn without_room(before: &Reference, after: Reference, operation: &Operation) -> 
     }
 }
 
+/// What was to be written over what there was and behind it is written in two steps, at times.
+fn half_written(before: &Reference, after: &Reference, operation: &Operation) -> Option<Reference> {
+    let Operation::Write { slot, offset, .. } = operation else { return None };
+    let size = before.size_of(SIDE, *slot)?;
+    if *offset >= size || after.size_of(SIDE, *slot)? <= size {
+        return None;
+    }
+    let mut half = after.clone();
+    half.perform(SIDE, &Operation::Truncate { slot: *slot, size });
+    Some(half)
+}
+
 fn with_in_flight<'a>(
     now: &'a [Reference],
     in_flight: Option<&'a Operation>,
@@ -222,8 +234,9 @@ fn with_in_flight<'a>(
         let after = in_flight.filter(|operation| operation.changes()).map(|operation| {
             let mut after = candidate.clone();
             after.perform(SIDE, operation);
-            after
+            let half = half_written(candidate, &after, operation);
+            [Some(after), half].into_iter().flatten()
         });
-        [candidate.clone()].into_iter().chain(after)
+        [candidate.clone()].into_iter().chain(after.into_iter().flatten())
     })
 }
