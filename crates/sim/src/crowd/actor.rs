@@ -65,6 +65,7 @@ impl Actor {
         board: Arc<Board>,
         chance: Entropy,
     ) -> Actor {
+        let may_be_refused = plan.full.origin;
         Actor {
             room: room.clone(),
             side,
@@ -75,7 +76,7 @@ impl Actor {
             chance,
             own: Programs::at(own_part(side)),
             shared: Programs::at(shared_part()),
-            candidates: Candidates::new(),
+            candidates: Candidates::new(may_be_refused),
             past: Past::default(),
             mended_at: None,
         }

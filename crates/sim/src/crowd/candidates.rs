@@ -20,12 +20,14 @@ pub struct Candidates {
     past: Vec<Vec<Reference>>,
     /// Files whose contents changed since they were last known to be on the disk.
     unsynced: BTreeSet<u64>,
+    /// The origin's disk is full at times.
+    may_be_refused: bool,
 }
 
 impl Candidates {
-    pub fn new() -> Candidates {
+    pub fn new(may_be_refused: bool) -> Candidates {
         let now = vec![Reference::new(1, 0o755)];
-        Candidates { now, past: Vec::new(), unsynced: BTreeSet::new() }
+        Candidates { now, past: Vec::new(), unsynced: BTreeSet::new(), may_be_refused }
     }
 
     /// Whole contents that others may read once this operation is under way.
@@ -122,7 +124,9 @@ impl Candidates {
 
     /// The process was killed, perhaps in the middle of an operation.
     pub fn killed(&mut self, in_flight: Option<&Operation>) -> Result<(), String> {
-        let next = with_in_flight(&self.now, in_flight).map(|mut candidate| {
+        let refused = in_flight.filter(|_| self.may_be_refused);
+        let refused = self.now.iter().filter_map(|candidate| turned_down(candidate, refused?));
+        let next = with_in_flight(&self.now, in_flight).chain(refused).map(|mut candidate| {
             candidate.crash(SIDE);
             candidate
         });
@@ -202,7 +206,9 @@ fn without_room(before: &Reference, after: Reference, operation: &Operation) -> 
         Operation::Close { slot } => {
             let mut abandoned = before.clone();
             abandoned.abandon(SIDE, *slot);
-            vec![after, abandoned]
+            let mut left_over = before.clone();
+            left_over.leave_over(SIDE, *slot);
+            vec![after, abandoned, left_over]
         }
         // Stored later, as by a close, or not.
         Operation::Cut { path, size } => {
@@ -212,6 +218,14 @@ fn without_room(before: &Reference, after: Reference, operation: &Operation) -> 
         }
         _ => vec![before.clone()],
     }
+}
+
+/// Who closes may die when what was written has been refused, and is undone.
+fn turned_down(before: &Reference, operation: &Operation) -> Option<Reference> {
+    let Operation::Close { slot } = operation else { return None };
+    let mut turned_down = before.clone();
+    turned_down.abandon(SIDE, *slot);
+    Some(turned_down)
 }
 
 /// What was to be written over what there was and behind it is written in two steps, at times.

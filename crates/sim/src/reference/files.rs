@@ -7,7 +7,7 @@ use crate::contents::stretch;
 use crate::operation::{Fault, Outcome, Path, SLOTS, Shown};
 use client::{Allocate, OpenFlags};
 use model::{Kind, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What one client's programs have open.
@@ -16,6 +16,8 @@ pub(super) struct Side {
     versions: BTreeMap<u64, Version>,
     slots: [Option<Slot>; SLOTS],
     last: u64,
+    /// Of the versions, those that nobody has open and that may be stored yet, or not.
+    left_over: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -85,8 +87,8 @@ impl Side {
     fn release(&mut self, slot: usize) {
         self.slots[slot] = None;
         let in_use = |number| self.slots.iter().flatten().any(|slot| slot.version == number);
-        let idle: Vec<u64> =
-            self.versions.keys().copied().filter(|number| !in_use(*number)).collect();
+        let is_idle = |number: &u64| !in_use(*number) && !self.left_over.contains(number);
+        let idle: Vec<u64> = self.versions.keys().copied().filter(is_idle).collect();
         for number in idle {
             self.versions.remove(&number);
         }
@@ -179,6 +181,7 @@ impl Reference {
                 side.last
             }
         };
+        side.left_over.remove(&version);
         side.slots[slot] =
             Some(Slot { version, read: flags.read, write: flags.write, append: flags.append });
         Ok(())
@@ -376,6 +379,7 @@ impl Reference {
             version.number = node.version;
             version.written = false;
             version.only_cut = false;
+            self.sides[side].left_over.remove(&number);
         }
     }
 
@@ -397,6 +401,17 @@ impl Reference {
         if self.sides[side].slot(slot).is_ok() {
             self.sides[side].release(slot);
         }
+    }
+
+    /// The slot is closed, and what was written to its version shows, and is not stored: whoever
+    /// opens the file next has it, and may be refused it.
+    pub fn leave_over(&mut self, side: usize, slot: usize) {
+        let Ok(Slot { version, .. }) = self.sides[side].slot(slot) else { return };
+        let side = &mut self.sides[side];
+        if side.versions.get(&version).is_some_and(|version| version.written) {
+            side.left_over.insert(version);
+        }
+        side.release(slot);
     }
 
     /// truncate(2): all that is written to the file at this side is stored with it.
