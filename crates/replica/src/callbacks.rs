@@ -1,8 +1,8 @@
 //! Callbacks: who was shown what, and who has to be told of a change.
 //! Holds: what a client may have cached and believes under a lease is known here, or the client
 //! is told of everything; notices to one client come in the order of positions, and none has a
-//! position beyond what that client was told; a client whose lease has ended holds up nobody until
-//! it has the next, and one that never says that it has heard, nobody at all; of two sessions of one client the one that was expected later counts.
+//! position beyond what that client was told; a client that is late once holds up nobody again
+//! until it attaches anew; of two sessions of one client the one that was expected later counts.
 //! Never: waits, or reads a store; `deliver` and the submitting session do the waiting.
 //! From: AFS callbacks; DESIGN, "The client": a callback is a strict promise.
 

@@ -18,10 +18,6 @@ use tokio::sync::Notify;
 use volume::whole::Touched;
 use world::Moment;
 
-/// Who is waited for in vain so often in turn, and renews its lease all the same, is waited for no
-/// more until it attaches anew.
-const UNHEARD_MAX: u32 = 3;
-
 /// What a client may have cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
@@ -60,10 +56,10 @@ pub(crate) struct Holder {
     pub promised_until: Moment,
     /// What is written of its leases was struck off when the last had ended.
     pub struck: bool,
-    /// It let a lease end while somebody waited, and has had no other since.
+    /// It let a lease end while somebody waited.
     late: bool,
-    /// How often in turn somebody has waited in vain since it has taken in a notice.
-    unheard: u32,
+    /// Somebody has waited in vain, and it had renewed its lease meanwhile.
+    unheard: bool,
     /// Of what nobody waits until it has been told, by its own wish.
     pub patience: Patience,
     pub session: Option<u64>,
@@ -128,7 +124,7 @@ impl Holder {
             promised_until: lease_end,
             struck: false,
             late: false,
-            unheard: 0,
+            unheard: false,
             patience: Patience::default(),
             session: None,
             newest: 0,
@@ -147,7 +143,7 @@ impl Holder {
         self.wake = Arc::new(Notify::new());
         self.session = Some(session);
         self.newest = session;
-        (self.late, self.unheard) = (false, 0);
+        (self.late, self.unheard) = (false, false);
         self.patience = Patience::default();
         self.behind = false;
         self.told = self.told.max(upto);
@@ -160,7 +156,7 @@ impl Holder {
 
     /// Whether who changes what it was shown waits until it has heard of it.
     pub fn is_waited_for(&self, now: Moment) -> bool {
-        !self.late && self.unheard < UNHEARD_MAX && self.lease_end > now
+        !self.late && self.lease_end > now
     }
 
     pub fn wait(&self, replica: ReplicaId) -> Wait {
@@ -169,18 +165,18 @@ impl Holder {
     }
 
     /// Somebody has waited in vain until the lease ended that a session had then. If it was renewed
-    /// meanwhile, that came with what was waited for, and the acknowledgement may be on its way.
+    /// meanwhile, that came with what was waited for, and the acknowledgement may be on its way: once.
     pub fn mark_late(&mut self, session: u64, now: Moment) {
         if self.newest != session {
             return;
         }
-        self.unheard = self.unheard.saturating_add(1);
-        self.late |= self.lease_end <= now;
+        self.late |= self.lease_end <= now || self.unheard;
+        self.unheard = true;
     }
 
     /// It has taken in a notice.
     pub fn has_heard(&mut self, upto: Seq) {
-        self.unheard = 0;
+        self.unheard = false;
         self.acknowledge(upto);
     }
 
@@ -200,7 +196,6 @@ impl Holder {
     /// the same: somebody may wait for its acknowledgement.
     pub fn renew(&mut self, seen: Seq, upto: Seq, lease_end: Moment) {
         self.lease_end = self.lease_end.max(lease_end);
-        self.late = false;
         self.behind = false;
         self.told = self.told.max(upto);
         self.acknowledge(seen);

@@ -60,51 +60,60 @@ async fn a_name_that_was_found_absent_is_told_of_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_a_few_times_in_all() {
+async fn a_holder_that_hangs_holds_a_writer_up_until_its_lease_ends_and_only_once() {
     let party = Party::new();
     let mut ada = party.join("ada").await;
     let bob = watching(&party, "bob").await;
     bob.ears.hang();
-    let clock = party.world.clock.clone();
-    let mut waits = async |text: &str| {
-        let start = clock.moment();
-        let (_, make) = ada.making(FileId::ROOT, text, Kind::File);
-        assert!(matches!(ada.strict(make).await, Verdict::Taken(_)));
-        clock.moment().since(start).as_secs()
-    };
+    let clock = &party.world.clock;
     clock.sleep(Duration::from_secs(20)).await;
-    assert_eq!(waits("one").await, 40, "the lease had 40 seconds left");
-    assert_eq!(waits("two").await, 0, "he has none");
-    // He renews, and may go by what he has, though he hangs still; but not for ever.
-    for text in ["three", "four"] {
-        bob.renew(Seq::START).await;
-        assert_eq!(waits(text).await, 60);
-    }
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "one", Kind::File);
+    assert!(matches!(ada.strict(make).await, Verdict::Taken(_)));
+    assert_eq!(clock.moment().since(start).as_secs(), 40, "the lease had 40 seconds left");
+    // He renews, and hangs still: nobody waits for him again.
     bob.renew(Seq::START).await;
-    assert_eq!(waits("five").await, 0);
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "two", Kind::File);
+    ada.strict(make).await;
+    assert_eq!(clock.moment().since(start), Duration::ZERO);
     // Until he attaches again.
     let back = party.rejoin(&bob).await;
     back.ears.hang();
-    assert_eq!(waits("six").await, 60);
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "three", Kind::File);
+    ada.strict(make).await;
+    assert_eq!(clock.moment().since(start).as_secs(), 60);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_waited_for_in_vain_is_waited_for_again_when_it_has_another_lease() {
+async fn who_has_renewed_its_lease_meanwhile_is_not_late_before_the_second_time() {
     let party = Party::new();
     let mut ada = party.join("ada").await;
     let bob = watching(&party, "bob").await;
     let clock = party.world.clock.clone();
-    for round in 0..5 {
-        // The line is cut for as long as the lease lasts, and the session goes on.
+    let mut waits = async |text: &str| {
         bob.ears.hang();
-        let start = clock.moment();
-        let (_, make) = ada.making(FileId::ROOT, &format!("{round}"), Kind::File);
-        ada.strict(make).await;
-        assert_eq!(clock.moment().since(start).as_secs(), 60, "round {round}");
+        bob.renew(Seq::START).await;
+        let (start, (_, make)) = (clock.moment(), ada.making(FileId::ROOT, text, Kind::File));
+        let strict = async {
+            ada.strict(make).await;
+            clock.moment().since(start).as_secs()
+        };
+        let renews = async {
+            clock.sleep(Duration::from_secs(30)).await;
+            bob.renew(Seq::START).await;
+        };
+        tokio::join!(strict, renews).0
+    };
+    for round in 0..3 {
+        assert_eq!(waits(&format!("{round}")).await, 60);
+        // What was on its way arrives.
         bob.ears.take_in();
         clock.sleep(Duration::from_secs(1)).await;
-        bob.renew(bob.seen()).await;
     }
+    let waited = [waits("first").await, waits("second").await, waits("third").await];
+    assert_eq!(waited, [60, 60, 0]);
 }
 
 #[tokio::test(start_paused = true)]
