@@ -189,8 +189,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// It is the version that it was, and not written to.
     fn leave_unwritten(&self, grip: &Grip<C::Container>, written: &Written) -> Step<()> {
         let mut core = self.core();
-        core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
-        core.unsaved = true;
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let unwritten = Presence {
@@ -201,10 +199,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(failed)?;
         unwritten.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
+        core.unsaved = true;
         open.presence = unwritten;
         (open.unseen, open.since, open.written) = (None, None, false);
         open.is_mappable = false;
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
+        if let Err(error) = core.log.note(&Record::Closed { file: grip.file }) {
+            // After a crash it is found once more to be what it was.
+            tracing::debug!(%error, file = %grip.file, "that nothing was written is not noted");
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use crate::client::Client;
 use protocol::Upstream;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use store::container::Key;
 use store::{Container, Containers, StoreError};
@@ -20,8 +20,10 @@ pub(crate) struct Unsynced {
     keys: Mutex<BTreeSet<Key>>,
     /// Containers of which the log has said durably, since the last checkpoint, that they change.
     noted: Mutex<BTreeSet<Key>>,
-    /// The log could not be synced the last time: what was said to fail is on no disk yet.
-    failed: AtomicBool,
+    /// How often the log could not be synced, and how many of those times a sync has begun after that
+    /// has succeeded: what was said to fail is on no disk before.
+    failures: AtomicU64,
+    mended: AtomicU64,
     /// Held while containers are being synced: who comes meanwhile must wait for those too.
     syncing: Mutex<()>,
 }
@@ -48,12 +50,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn sync_log(&self) -> Result<(), StoreError> {
         let reached = &self.inner.counters.reached;
         let appended = reached.before_sync();
+        let unsynced = &self.inner.unsynced;
+        let failures = unsynced.failures.load(Ordering::Acquire);
         let outcome = self.sync_contents().and_then(|()| self.inner.journal.sync());
         match outcome {
             Ok(()) => reached.note_synced(&appended, self.inner.world.clock.moment()),
             Err(_) => reached.note_sync_failed(appended),
         }
-        self.inner.unsynced.failed.store(outcome.is_err(), Ordering::Release);
+        match outcome {
+            Ok(()) => unsynced.mended.fetch_max(failures, Ordering::AcqRel),
+            Err(_) => unsynced.failures.fetch_add(1, Ordering::AcqRel),
+        };
         outcome
     }
 
@@ -61,7 +68,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// it is on the disk.
     pub(crate) fn sync_what_failed(&self) -> Result<(), StoreError> {
         let waits = self.inner.settings.durability == crate::Durability::Sync;
-        if waits && self.inner.unsynced.failed.load(Ordering::Acquire) {
+        let Unsynced { failures, mended, .. } = &self.inner.unsynced;
+        if waits && mended.load(Ordering::Acquire) < failures.load(Ordering::Acquire) {
             return self.sync_log();
         }
         Ok(())

@@ -5,7 +5,9 @@
 
 use crate::asking::unexpected;
 use crate::client::Client;
-use crate::locks::{self, LockCall, Owner, Scope, Table, Tried};
+use crate::locks::{
+    self, LockCall, Owner, RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN, Scope, Table, Tried,
+};
 use crate::mode;
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
 use model::{FileId, Lock, LockKind, Name, View};
@@ -125,6 +127,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub async fn lock(&self, call: &LockCall, waits: bool) -> Result<(), Error> {
         let clock = &self.inner.world.clock;
         let until = clock.moment() + self.inner.settings.answer_within;
+        let start = clock.moment();
         let waiting = Waiting::new(self, call.owner);
         let aim = if waits { LockAim::Wait } else { LockAim::Try };
         let mut overtaken = 0;
@@ -142,7 +145,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Ok(());
                 }
                 Tried::TooMany => return Err(Error::TooManyLocks),
-                Tried::InTheWay(owners) if self.may_be_released(call.file, &owners) => {
+                Tried::InTheWay(owners)
+                    if clock.moment().since(start) < self.released_within(call.file, &owners) =>
+                {
                     let _ = clock.within(LOOK_AGAIN_AFTER, changed).await;
                     continue;
                 }
@@ -184,11 +189,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Whether what is in the way may be gone in a moment: programs take a lock for given up when they
-    /// have closed its file.
-    pub fn may_be_released(&self, file: FileId, owners: &BTreeSet<Owner>) -> bool {
+    /// How soon what is in the way may be gone: programs take a lock for given up when they have closed
+    /// its file. Zero: it is there to stay.
+    pub fn released_within(&self, file: FileId, owners: &BTreeSet<Owner>) -> Duration {
         let now = self.inner.world.clock.moment();
-        self.locks().may_be_released(file, owners, now)
+        let handles = {
+            let locks = self.locks();
+            if locks.may_be_released(file, owners, now) {
+                return RELEASED_WITHIN;
+            }
+            locks.handles_of(file, owners)
+        };
+        // Of what is open to be read alone the kernel tells when it is released, and not before.
+        match self.files().are_all_for_reading(&handles) {
+            true => RELEASED_UNTOLD_WITHIN,
+            false => Duration::ZERO,
+        }
     }
 
     /// What is in the way of a lock, and the process that holds it, if it is one of here.

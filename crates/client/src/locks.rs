@@ -6,6 +6,8 @@
 
 mod released;
 
+pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
+
 use crate::types::Handle;
 use model::{FileId, Lock, LockKind, LockTable, Locks, Waits};
 use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};

@@ -84,7 +84,7 @@ fn lock_now<U: Upstream, C: Containers>(
         Ok(Tried::InTheWay(owners))
             if !waits
                 && !client.has_locks_to_tell(lock.file)
-                && !client.may_be_released(lock.file, &owners) =>
+                && client.released_within(lock.file, &owners).is_zero() =>
         {
             return reply.error(errno::LOCKED);
         }

@@ -357,7 +357,7 @@ impl Holders {
     /// The lease of a holder that was waited for ended before it acknowledged.
     pub fn mark_late(&mut self, wait: &Wait, now: Moment) {
         if let Some(holder) = self.by_replica.get_mut(&wait.replica) {
-            holder.mark_late(wait.session, now);
+            holder.mark_late(wait, now);
         }
     }
 

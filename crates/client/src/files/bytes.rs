@@ -59,6 +59,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
         let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
         if !upon.is_empty() {
+            self.has_quota_to_write(handle, Some(offset), bytes.len() as u64)?;
             // Of what lies upon the ground the log is told when it is there. If a crash comes before
             // that, nothing may lie behind the end that it had, as if that alone had been written.
             self.write_one(handle, offset, upon)?;

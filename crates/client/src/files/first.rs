@@ -71,14 +71,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             grip.container.set_length(size).map_err(failed)?;
         }
         let before = noted?;
+        // Until the log is on the disk.
+        self.is_added_to(grip, size);
         if self.has_ground(grip) {
             // What is said of it next is of what is on the disk.
             self.sync_log().map_err(failed)?;
         }
-        if from >= size {
-            self.is_added_to(grip, size);
-        } else {
-            self.sync_before_writing_over(grip.key()).map_err(failed)?;
+        if from < size {
+            self.begin_to_write_over(grip, extent)?;
             if let Some(before) = before {
                 self.keep_old(grip, &before, extent == Extent::AllOfOwn)?;
                 self.begin_images(grip, &before);

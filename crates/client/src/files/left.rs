@@ -3,6 +3,7 @@
 
 use super::{Files, HandleState, OpenFile};
 use crate::presence::Presence;
+use crate::types::Handle;
 use model::{FileId, Stamp};
 use store::Container;
 
@@ -41,6 +42,13 @@ impl<K: Container> Files<K> {
         let generation = presence.generation;
         let open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
         self.open.insert((file, generation), open);
+    }
+
+    /// Through none of these anything can be written.
+    pub fn are_all_for_reading(&self, handles: &[Handle]) -> bool {
+        let reads =
+            |handle: &Handle| self.handles.get(&handle.0).is_none_or(|state| !state.flags.write);
+        handles.iter().all(reads)
     }
 
     /// Files of which it is to be asked whether they have been stored.

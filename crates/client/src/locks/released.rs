@@ -9,7 +9,10 @@ use std::time::Duration;
 use world::Moment;
 
 /// So soon after the close of a descriptor the kernel tells that it was the last.
-pub(super) const WITHIN: Duration = Duration::from_millis(100);
+pub(crate) const RELEASED_WITHIN: Duration = Duration::from_millis(100);
+
+/// And so soon after a close of which it does not tell.
+pub(crate) const RELEASED_UNTOLD_WITHIN: Duration = Duration::from_millis(20);
 
 impl Table {
     /// A descriptor of a handle is closed.
@@ -22,7 +25,14 @@ impl Table {
     /// Whether all that these owners hold may be about to be given up, as far as is known `now`.
     pub fn may_be_released(&self, file: FileId, owners: &BTreeSet<Owner>, now: Moment) -> bool {
         let Some(of_file) = self.files.get(&file) else { return false };
-        let lately = |by: &By| by.closed.is_some_and(|at| now.since(at) < WITHIN);
+        let lately = |by: &By| by.closed.is_some_and(|at| now.since(at) < RELEASED_WITHIN);
         owners.iter().all(|owner| of_file.by.get(owner).is_some_and(lately))
+    }
+
+    /// Through which these owners hold what they hold.
+    pub fn handles_of(&self, file: FileId, owners: &BTreeSet<Owner>) -> Vec<Handle> {
+        let Some(of_file) = self.files.get(&file) else { return Vec::new() };
+        let their = owners.iter().filter_map(|owner| of_file.by.get(owner));
+        their.flat_map(|by| by.handles.iter().copied()).collect()
     }
 }

@@ -116,10 +116,10 @@ fn what_is_held_may_be_about_to_go_for_a_moment_after_a_descriptor_is_closed() {
         let owners = owners.iter().copied().map(Owner).collect();
         table.may_be_released(FILE, &owners, start + after)
     };
-    let soon = released::WITHIN / 2;
+    let soon = RELEASED_WITHIN / 2;
     assert!(!may_go(&table, &[1], soon));
     table.one_closed(FILE, Handle(1), start);
-    assert!(may_go(&table, &[1], soon) && !may_go(&table, &[1], released::WITHIN));
+    assert!(may_go(&table, &[1], soon) && !may_go(&table, &[1], RELEASED_WITHIN));
     assert!(!may_go(&table, &[1, 2], soon), "the other one stays");
     // Through a descriptor that is left it is locked anew.
     assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);

@@ -58,8 +58,8 @@ pub(crate) struct Holder {
     pub struck: bool,
     /// It let a lease end while somebody waited.
     late: bool,
-    /// Somebody has waited in vain, and it had renewed its lease meanwhile.
-    unheard: bool,
+    /// Somebody has waited in vain until this lease ended, and it had renewed it meanwhile.
+    unheard: Option<Moment>,
     /// Of what nobody waits until it has been told, by its own wish.
     pub patience: Patience,
     pub session: Option<u64>,
@@ -124,7 +124,7 @@ impl Holder {
             promised_until: lease_end,
             struck: false,
             late: false,
-            unheard: false,
+            unheard: None,
             patience: Patience::default(),
             session: None,
             newest: 0,
@@ -143,7 +143,7 @@ impl Holder {
         self.wake = Arc::new(Notify::new());
         self.session = Some(session);
         self.newest = session;
-        (self.late, self.unheard) = (false, false);
+        (self.late, self.unheard) = (false, None);
         self.patience = Patience::default();
         self.behind = false;
         self.told = self.told.max(upto);
@@ -166,17 +166,18 @@ impl Holder {
 
     /// Somebody has waited in vain until the lease ended that a session had then. If it was renewed
     /// meanwhile, that came with what was waited for, and the acknowledgement may be on its way: once.
-    pub fn mark_late(&mut self, session: u64, now: Moment) {
-        if self.newest != session {
+    pub fn mark_late(&mut self, wait: &Wait, now: Moment) {
+        if self.newest != wait.session {
             return;
         }
-        self.late |= self.lease_end <= now || self.unheard;
-        self.unheard = true;
+        let again = self.unheard.is_some_and(|before| before < wait.until);
+        self.late |= self.has_no_lease(now) || again;
+        self.unheard.get_or_insert(wait.until);
     }
 
     /// It has taken in a notice.
     pub fn has_heard(&mut self, upto: Seq) {
-        self.unheard = false;
+        self.unheard = None;
         self.acknowledge(upto);
     }
 

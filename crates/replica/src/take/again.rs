@@ -5,6 +5,7 @@
 use super::batch::{Batch, Taken, show_update, show_verdict};
 use super::group::{publish, show};
 use super::{Done, Submitter};
+use crate::answer::allowance;
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
@@ -70,6 +71,9 @@ pub(super) fn answered(inner: &Inner, volume: &Volume, batch: &Batch) -> Result<
         show_update(&mut taken.shown, update);
         show_verdict(&view, &mut taken.shown, &verdict)?;
         taken.verdicts.push(verdict);
+    }
+    if let Some(quota) = volume.quota() {
+        taken.allowance = Some(allowance(inner, volume, quota, place.replica)?);
     }
     let outcomes = vec![Ok(taken)];
     let showing = show((&view, position), &outcomes)?;

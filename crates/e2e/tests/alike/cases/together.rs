@@ -211,6 +211,7 @@ pub fn locked(place: &Path, told: &mut String) {
     drop(third);
     // Whoever has closed it has given it up.
     let at_once = (0..200).map(|_| rustix::fs::flock(both(&path), exclusive));
-    let refused: Vec<_> = at_once.filter_map(Result::err).collect();
+    let to_read = (0..200).map(|_| rustix::fs::flock(File::open(&path).unwrap(), exclusive));
+    let refused: Vec<_> = at_once.chain(to_read).filter_map(Result::err).collect();
     writeln!(told, "refused: {refused:?}").unwrap();
 }
