@@ -13,21 +13,25 @@ use model::{Seq, Update};
 use protocol::{Objection, Verdict};
 use volume::whole::{Whole, Writer};
 
-/// What became of an update whose number is behind.
-pub(super) fn verdict_of(
-    view: &Whole<'_>,
-    position: Seq,
+/// Answers an update whose number is behind.
+pub(super) fn answer(
+    taken: &mut Taken,
+    (view, position): (&Whole<'_>, Seq),
     writer: &Writer,
     update: &Update,
-) -> Result<Verdict> {
-    Ok(match view.verdict(update.stamp)? {
+) -> Result<()> {
+    let verdict = match view.verdict(update.stamp)? {
         Some(verdict) => verdict,
         // The writer had this verdict, and has lost it with a crash since. Whoever waited for it
         // has been told; what counts now is how things are.
         None if update.stamp.number <= writer.settled => Verdict::Taken(position),
         // A number that was passed over: its writer had taken the update back.
         None => Verdict::Refused(Objection::Changed),
-    })
+    };
+    show_update(&mut taken.shown, update);
+    show_verdict(view, &mut taken.shown, &verdict)?;
+    taken.verdicts.push(verdict);
+    Ok(())
 }
 
 /// How many of the updates were judged, from the first on.
@@ -39,14 +43,19 @@ pub(super) fn judged(
 ) -> Result<usize> {
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
-    let Some(writer) = view.writer(by.place.replica)? else { return Ok(0) };
+    let writer = view.writer(by.place.replica)?;
+    writer.map_or(Ok(0), |writer| judged_of(&view, &writer, (ahead, updates)))
+}
+
+fn judged_of(
+    view: &Whole<'_>,
+    writer: &Writer,
+    (ahead, updates): (bool, &[Update]),
+) -> Result<usize> {
     for (count, update) in updates.iter().enumerate() {
-        let is_judged = match ahead {
-            _ if update.stamp.number <= writer.taken => true,
-            true => view.verdict(update.stamp)?.is_some(),
-            // Its turn comes now, which would have to be written down.
-            false => false,
-        };
+        // Of one that was taken ahead and whose turn comes now, that would have to be written down.
+        let is_judged =
+            update.stamp.number <= writer.taken || (ahead && view.verdict(update.stamp)?.is_some());
         if !is_judged {
             return Ok(count);
         }
@@ -57,20 +66,17 @@ pub(super) fn judged(
 /// Answers without a write. None: nothing of the batch was judged.
 pub(super) fn answered(inner: &Inner, volume: &Volume, batch: &Batch) -> Result<Option<Done>> {
     let place = &batch.by.place;
-    let count = judged(inner, volume, &batch.by, (batch.ahead, &batch.updates))?;
-    if count == 0 || !volume.holders().is_newest(place) {
-        return Ok(None);
-    }
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
     let Some(writer) = view.writer(place.replica)? else { return Ok(None) };
+    let count = judged_of(&view, &writer, (batch.ahead, &batch.updates))?;
+    if count == 0 || !volume.holders().is_newest(place) {
+        return Ok(None);
+    }
     let position = view.position()?;
     let mut taken = Taken::default();
     for update in &batch.updates[..count] {
-        let verdict = verdict_of(&view, position, &writer, update)?;
-        show_update(&mut taken.shown, update);
-        show_verdict(&view, &mut taken.shown, &verdict)?;
-        taken.verdicts.push(verdict);
+        answer(&mut taken, (&view, position), &writer, update)?;
     }
     if let Some(quota) = volume.quota() {
         taken.allowance = Some(allowance(inner, volume, quota, place.replica)?);

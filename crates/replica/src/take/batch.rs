@@ -2,7 +2,7 @@
 //! Holds: a number is used once: every update gets its verdict in the transaction that takes it,
 //! and one that comes again gets the same verdict.
 
-use super::again::verdict_of;
+use super::again;
 use super::conflict::{self, Conflict};
 use super::decide::{Decision, Desk, Kept, decide};
 use super::quota::{self, Room, allowance, exceeds};
@@ -78,7 +78,8 @@ pub(super) fn take(
     };
     for update in &batch.updates {
         if hand.is_judged(committer, update)? {
-            hand.answer_again(committer, update)?;
+            let view = (&committer.view(), committer.position());
+            again::answer(&mut hand.taken, view, &hand.writer, update)?;
         } else if !hand.take(committer, update)? {
             break;
         }
@@ -118,14 +119,6 @@ impl Hand<'_> {
             self.writer.taken = number;
         }
         Ok(was_ahead)
-    }
-
-    fn answer_again(&mut self, committer: &Committer<'_>, update: &Update) -> Result<()> {
-        let verdict = verdict_of(&committer.view(), committer.position(), &self.writer, update)?;
-        show_update(&mut self.taken.shown, update);
-        show_verdict(&committer.view(), &mut self.taken.shown, &verdict)?;
-        self.taken.verdicts.push(verdict);
-        Ok(())
     }
 
     /// False: there is no room for it in a quota. It is not judged, nor is what comes after it.
