@@ -54,13 +54,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let failures = unsynced.failures.load(Ordering::Acquire);
         let outcome = self.sync_contents().and_then(|()| self.inner.journal.sync());
         match outcome {
-            Ok(()) => reached.note_synced(&appended, self.inner.world.clock.moment()),
-            Err(_) => reached.note_sync_failed(appended),
+            Ok(()) => {
+                reached.note_synced(&appended, self.inner.world.clock.moment());
+                unsynced.mended.fetch_max(failures, Ordering::AcqRel);
+            }
+            Err(_) => {
+                reached.note_sync_failed(appended);
+                unsynced.failures.fetch_add(1, Ordering::AcqRel);
+            }
         }
-        match outcome {
-            Ok(()) => unsynced.mended.fetch_max(failures, Ordering::AcqRel),
-            Err(_) => unsynced.failures.fetch_add(1, Ordering::AcqRel),
-        };
         outcome
     }
 

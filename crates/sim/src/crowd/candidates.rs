@@ -204,11 +204,9 @@ fn without_slot(candidate: &mut Reference, operation: &Operation) {
 fn without_room(before: &Reference, after: Reference, operation: &Operation) -> Vec<Reference> {
     match operation {
         Operation::Close { slot } => {
-            let mut abandoned = before.clone();
-            abandoned.abandon(SIDE, *slot);
             let mut left_over = before.clone();
             left_over.leave_over(SIDE, *slot);
-            vec![after, abandoned, left_over]
+            vec![after, abandoned(before, *slot), left_over]
         }
         // Stored later, as by a close, or not.
         Operation::Cut { path, size } => {
@@ -220,12 +218,16 @@ fn without_room(before: &Reference, after: Reference, operation: &Operation) -> 
     }
 }
 
+fn abandoned(before: &Reference, slot: usize) -> Reference {
+    let mut abandoned = before.clone();
+    abandoned.abandon(SIDE, slot);
+    abandoned
+}
+
 /// Who closes may die when what was written has been refused, and is undone.
 fn turned_down(before: &Reference, operation: &Operation) -> Option<Reference> {
     let Operation::Close { slot } = operation else { return None };
-    let mut turned_down = before.clone();
-    turned_down.abandon(SIDE, *slot);
-    Some(turned_down)
+    Some(abandoned(before, *slot))
 }
 
 /// What was to be written over what there was and behind it is written in two steps, at times.
