@@ -8,6 +8,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 SHARE := $(DESTDIR)$(PREFIX)/share
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 RELEASE := target/release/farfs
+LEND := target/release/farfs-lend
 
 .PHONY: help
 help: ## list what can be made
@@ -37,6 +38,8 @@ build: ## build the program as it is installed
 .PHONY: install
 install: build ## install program, manual, completions and units below PREFIX
 	install -D -m 755 $(RELEASE) $(BIN)/farfs
+	# It may nothing until an administrator says so: README, "Passthrough".
+	install -D -m 755 $(LEND) $(BIN)/farfs-lend
 	mkdir -p $(SHARE)/man/man1
 	$(RELEASE) man $(SHARE)/man/man1
 	mkdir -p $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions

@@ -55,7 +55,8 @@ pub struct Wishes {
     pub read_only: Option<bool>,
 
     /// auto: as root, the kernel reads and writes large cached files by itself, at the
-    /// speed of the disk; off: never [default: auto]
+    /// speed of the disk, and as another user where farfs-lend, beside this program, has
+    /// the capability CAP_SYS_ADMIN; off: never [default: auto]
     #[arg(long, value_enum)]
     pub passthrough: Option<PassthroughName>,
 

@@ -7,7 +7,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a door to the kernel: it opens /dev/fuse, runs fusermount3, and looks for a moment"
+    reason = "a door to the kernel: it opens /dev/fuse, runs fusermount3 and the helper that lends, and looks for a moment"
 )]
 
 mod answer;
@@ -15,10 +15,12 @@ mod asked;
 mod bytes;
 mod device;
 mod dispatch;
+mod lendable;
 mod lending;
 mod mounting;
 mod notice;
 mod opening;
+pub mod privileged;
 mod session;
 mod words;
 
@@ -32,6 +34,7 @@ pub use lending::{Lender, LentFile};
 pub use mounting::{How, in_path};
 pub use notice::Notifier;
 pub use opening::Agreed;
+pub use privileged::Privileged;
 pub use session::{Session, Settings};
 pub use words::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags,

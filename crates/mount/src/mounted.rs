@@ -5,7 +5,7 @@
 use crate::driver::Driver;
 use crate::fuse::Fuse;
 use crate::kernel::{Forgetter, Teller, Told, Waits};
-use crate::lending::Lending;
+use crate::lending::{Lending, Right};
 use crate::options::{MountError, MountOptions, check_mountpoint, refused, settings, tell};
 use crate::readahead;
 use crate::table;
@@ -59,10 +59,11 @@ pub fn mount<U: Upstream, C: Containers>(
     let driver = Driver::new(client.clone(), runtime, watch, told.clone(), waits.clone());
     let listings = driver.listings().clone();
     let fuse = Fuse::new(driver.noting_reads(options.notes_reads()));
-    let session = Session::mount(fuse, &mountpoint, settings(&options))
+    let right = Right::find(options.passthrough);
+    let session = Session::mount(fuse, &mountpoint, settings(&options, right.is_there()))
         .map_err(|source| refused(&mountpoint, source))?;
     tell(session.agreed());
-    let lending = Lending::by(session.lender(), options.passthrough);
+    let lending = Lending::by(session.lender(), right);
     let teller = Teller::new(session.notifier(), client.clone());
     let forgetter = Forgetter::start(teller, told, waits, lending).map_err(failed)?;
     let forgetter = Arc::new(forgetter);

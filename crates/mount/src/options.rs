@@ -1,6 +1,5 @@
 //! How a volume is mounted, and in which words it is said that it cannot be.
 
-use crate::lending::may_lend;
 use fuse::{Agreed, How, InitFlags, Settings};
 use rustix::fs::{Access, StatFs, access, stat, statfs};
 use std::io;
@@ -151,7 +150,7 @@ pub(crate) fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, MountError>
     Ok(path)
 }
 
-pub(crate) fn settings(options: &MountOptions) -> Settings {
+pub(crate) fn settings(options: &MountOptions, lends: bool) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let has = |flag| options.kernel_flags.contains(&flag);
     Settings {
@@ -167,10 +166,7 @@ pub(crate) fn settings(options: &MountOptions) -> Settings {
             sync: has(KernelFlag::Sync),
             dir_sync: has(KernelFlag::DirSync),
         },
-        flags: match options.passthrough {
-            Passthrough::Auto if may_lend() => WANTED | InitFlags::PASSTHROUGH,
-            Passthrough::Auto | Passthrough::Off => WANTED,
-        },
+        flags: if lends { WANTED | InitFlags::PASSTHROUGH } else { WANTED },
         bytes_max: WRITE_BYTES_MAX,
         background_max: BACKGROUND_MAX,
         threads: options.threads.unwrap_or(processors).clamp(THREADS_MIN, THREADS_MAX),
@@ -274,11 +270,11 @@ mod tests {
     #[test]
     fn what_the_kernel_is_to_keep_to_is_told_to_it() {
         let kernel_flags = vec![KernelFlag::NoExec, KernelFlag::Sync];
-        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }).how;
+        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }, false).how;
         assert!(told.no_exec && told.sync && !told.dir_sync && !told.no_atime);
         assert!(!told.suid && !told.dev);
         let kernel_flags = vec![KernelFlag::Dev, KernelFlag::Suid];
-        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }).how;
+        let told = settings(&MountOptions { kernel_flags, ..MountOptions::default() }, false).how;
         assert!(told.suid && told.dev);
     }
 
@@ -294,7 +290,8 @@ mod tests {
     #[test]
     fn a_few_threads_are_used_however_many_are_asked_for() {
         let threads = |threads| {
-            settings(&MountOptions { threads: Some(threads), ..MountOptions::default() }).threads
+            settings(&MountOptions { threads: Some(threads), ..MountOptions::default() }, false)
+                .threads
         };
         assert_eq!([threads(0), threads(3), threads(999)], [2, 3, 8]);
     }

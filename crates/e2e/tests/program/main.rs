@@ -6,17 +6,18 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod users;
+
 use e2e::contents::noise;
 use e2e::world::{marked, program};
-use e2e::{Mount, Process, Ran, Server, World, eventually, run, timed};
+use e2e::{Mount, Ran, Server, World, eventually, run, timed};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
-const USER: u32 = 1000;
 
 fn text(path: &Path) -> String {
     path.display().to_string()
@@ -66,93 +67,6 @@ fn a_mount_in_the_background_is_usable_when_the_command_returns_and_gone_after_u
     run(&mut world.farfs(&["mount", &text(&place), "--state", &state])).succeeds();
     assert_eq!(fs::read(place.join("file")).unwrap(), b"x");
     run(&mut world.farfs(&["umount", &text(&place)])).succeeds();
-}
-
-/// A mount namespace with a /dev/fuse that everybody may open, as udev makes it.
-struct Machine {
-    holder: Process,
-}
-
-impl Machine {
-    fn new(world: &World) -> Machine {
-        let devices = text(&world.folder("devices"));
-        let script = format!(
-            "mount -t tmpfs -o dev,mode=755 none {devices}
-             mknod {devices}/fuse c 10 229 && chmod 666 {devices}/fuse
-             mount --bind {devices}/fuse /dev/fuse
-             echo ready >&2; exec sleep 600"
-        );
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-ec", &script]);
-        let (holder, _out) = world.process(command, "machine");
-        eventually(10 * SECOND, "the namespace is there", || holder.said().contains("ready"));
-        Machine { holder }
-    }
-
-    /// Runs a line of shell there, as an ordinary user.
-    fn shell(&self, home: &Path, line: &str) -> Ran {
-        let mut command = self.command();
-        let ids = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];
-        command.arg("setpriv").args(ids).args(["sh", "-c", line]).current_dir("/");
-        command.env("HOME", home).env("XDG_RUNTIME_DIR", home.join("run"));
-        command.env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
-        run(&mut command)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        marked(&mut command);
-        command.args([format!("--mount=/proc/{}/ns/mnt", self.holder.pid()), "--".into()]);
-        command
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.holder.kill();
-    }
-}
-
-#[test]
-fn an_ordinary_user_mounts_works_and_unmounts() {
-    let world = World::new();
-    let server = world.server();
-    let machine = Machine::new(&world);
-    let home = world.folder("home");
-    for folder in ["home", "home/work", "home/run"] {
-        chown(world.folder(folder), Some(USER), Some(USER)).unwrap();
-    }
-    let shell = |line: &str| machine.shell(&home, line);
-    let (farfs, work) = (text(&program()), text(&home.join("work")));
-    let mount = |url: &str| shell(&format!("{farfs} mount '{url}' {work}")).succeeds();
-    let umount = || shell(&format!("{farfs} umount {work}")).succeeds();
-    mount(&server.invite());
-    // The volume's root belongs to who made the server: that is root here.
-    let made = shell(&format!("cd {work} && ls && mkdir mine"));
-    assert!(made.err.contains("Permission denied"), "{made:#?}");
-    let status = shell(&format!("{farfs} status {work}")).succeeds();
-    assert!(status.contains("home/.local/state/farfs/main-"), "its state is in the home: {status}");
-    let as_root = run(machine.command().args(["ls", &work]));
-    assert!(as_root.err.contains("Permission denied"), "root was not let in: {as_root:#?}");
-    umount();
-    // A server whose volume is the user's from the start.
-    let options = ["--owner", &format!("{USER}:{USER}")];
-    let given = world.server_with("given", &options);
-    mount(&given.invite());
-    shell(&format!("cd {work} && echo text > file && mkdir d")).succeeds();
-    umount();
-    // A volume of the user's own.
-    let (data, owner) = (text(&server.data), format!("{USER}:{USER}"));
-    let create = ["volume", "create", "--data", &data, "--owner", &owner, "own"];
-    run(&mut world.farfs(&create)).succeeds();
-    mount(&server.invite_to("own", &[]));
-    let line = format!("cd {work} && echo text > file && mkdir d && mv file d/ && cat d/file");
-    assert_eq!(shell(&line).succeeds(), "text\n");
-    shell(&format!("{farfs} wait {work}")).succeeds();
-    let refused = shell(&format!("{farfs} mount --allow-other '{}' {work}", server.invite()));
-    assert!(refused.code != Some(0) && refused.err.contains("mounted"), "{refused:#?}");
-    umount();
-    assert_eq!(shell(&format!("ls {work}")).succeeds(), "");
 }
 
 /// In a mount namespace of its own, where /sbin has the helper that `make install` puts there.
