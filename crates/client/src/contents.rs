@@ -204,7 +204,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (open.unseen, open.since, open.written) = (None, None, false);
         open.is_mappable = false;
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
-        if let Err(error) = core.log.note(&Record::Closed { file: grip.file }) {
+        if let Err(error) = files.note_closed(&mut core.log, grip.file, grip.generation) {
             // After a crash it is found once more to be what it was.
             tracing::debug!(%error, file = %grip.file, "that nothing was written is not noted");
         }

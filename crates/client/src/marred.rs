@@ -12,8 +12,13 @@ const PLACES_MAX: usize = 16;
 /// Rows of each table that are looked at when the volume is mounted.
 const LOOKED_AT_MAX: usize = 10_000;
 /// What programs see is in these.
-const SHOWN: [&str; 4] =
-    ["partial-nodes", "partial-entries", "partial-directories", "client-presence"];
+const SHOWN: [&str; 5] = [
+    "partial-nodes",
+    "partial-entries",
+    "partial-directories",
+    "client-presence",
+    "client-displaced",
+];
 const INDEX: &str = "chunk-index";
 const LAST: [u8; 300] = [0xff; 300];
 

@@ -1,6 +1,8 @@
 //! Which bytes of which version of a file are in its container.
 //! Holds: a stretch counts as present only after its bytes are in the container.
 
+mod displaced;
+
 use crate::recipes;
 use minicbor::{Decode, Encode};
 use model::{Contents, FileId, Stamp, Time};
@@ -238,10 +240,7 @@ impl Presence {
         read.get(PRESENCE, &file.0.to_be_bytes())?.map(|bytes| Presence::decode(&bytes)).transpose()
     }
 
-    pub fn save(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
-        write.put(PRESENCE, &file.0.to_be_bytes(), &self.encode())
-    }
-
+    /// The file's row; those beside it stay.
     pub fn remove(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
         recipes::retain(write, file, |_| false)?;
         write.delete(PRESENCE, &file.0.to_be_bytes())

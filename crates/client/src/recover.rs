@@ -3,7 +3,7 @@
 //! not stored is stored as if it had been closed at the crash.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
-use crate::client::{Client, ClientError, Core, error_of};
+use crate::client::{Client, ClientError, Core};
 use crate::damage::Torn;
 use crate::effects::effects_here;
 use crate::files::{forget_written, may_have_been_lent, sized};
@@ -12,11 +12,9 @@ use crate::meta::Meta;
 use crate::part::{Added, PartRow, redo_part};
 use crate::plan::describe_container;
 use crate::presence::{Dirty, Presence};
-use crate::renumber::Anew;
 use crate::shown::Gone;
 use crate::times_set::note_time_set;
 use crate::trash::GENERATION_MIN;
-use crate::types::Error;
 use chunks::{Growing, Secret};
 use model::{Change, Contents, FileId, Stamp, Update, View};
 use protocol::Upstream;
@@ -34,6 +32,15 @@ enum Redone {
     Hidden,
     /// A store whose contents are not there.
     Torn,
+}
+
+/// Which container holds what an update has stored, as far as can be told.
+enum Holder {
+    /// That of the file's row.
+    Row,
+    /// That of another version, which was written to at the same time.
+    Displaced(u32),
+    None,
 }
 
 /// What came of doing once more what the log has.
@@ -149,11 +156,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Redone, ClientError> {
         match record {
             Record::Update(update) => {
-                if self.is_torn(&*write, update, meta)? {
-                    return Ok(Redone::Torn);
-                }
                 if let Change::Store { file, contents, .. } = &update.change {
-                    self.redo_store(write, update, *file, *contents)?;
+                    let generation = match self.holder(&*write, update, *file, contents, meta)? {
+                        Holder::None => return Ok(Redone::Torn),
+                        Holder::Row => None,
+                        Holder::Displaced(generation) => Some(generation),
+                    };
+                    self.redo_store(write, update, (*file, *contents), generation)?;
                 }
                 note_time_set(write, update)?;
                 if meta.is_taken(update.stamp.number) {
@@ -176,7 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             | Record::Here { .. }
             | Record::Reach { .. }
             | Record::Part { .. } => redo_part(write, record)?,
-            Record::Closed { file } => forget_written(write, *file)?,
+            Record::Closed { file } => redo_closed(write, *file)?,
             // What they did is not redone.
             Record::Cancelled { .. } | Record::Moot { .. } | Record::Sure { .. } => {}
         }
@@ -187,11 +196,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         write: &mut dyn Write,
         update: &Update,
-        file: FileId,
-        contents: Contents,
+        (file, contents): (FileId, Contents),
+        generation: Option<u32>,
     ) -> Result<(), StoreError> {
-        let row = Presence::load(&*write, file)?;
         let part = PartRow::load(&*write, file, update.stamp.number, &contents)?;
+        let row = match generation.or(part.as_ref().map(|part| part.generation)) {
+            Some(generation) => Presence::of_generation(&*write, file, generation)?,
+            None => None,
+        };
+        let row = row.map_or_else(|| Presence::load(&*write, file), |row| Ok(Some(row)))?;
         if let (Some(_), Some(row)) = (part, row.as_ref().filter(|row| row.ground.is_some())) {
             let mut row = row.clone();
             // The log does not say what of it was written over.
@@ -213,20 +226,38 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// written to, as the log has said before, and what it holds is stored anew. Where there is no
     /// container, most often it left the cache, or the file was removed, once the store had been
     /// taken, which is not in the log: the replica above is asked.
-    fn is_torn(&self, read: &dyn Read, update: &Update, meta: &Meta) -> Result<bool, ClientError> {
-        let Change::Store { file, contents, .. } = &update.change else { return Ok(false) };
-        let Some(presence) = Presence::load(read, *file)?.filter(|row| row.dirty.is_some()) else {
-            return Ok(false);
+    fn holder(
+        &self,
+        read: &dyn Read,
+        update: &Update,
+        file: FileId,
+        contents: &Contents,
+        meta: &Meta,
+    ) -> Result<Holder, ClientError> {
+        let Some(presence) = Presence::load(read, file)?.filter(|row| row.dirty.is_some()) else {
+            return Ok(Holder::Row);
         };
-        let key = Key { file: file.0, generation: presence.generation };
         let secret = Secret::new(meta.secret);
-        if let Some(row) = PartRow::load(read, *file, update.stamp.number, contents)? {
-            return Ok(self.added(*file, &row, &secret)? == Added::Altered);
+        if let Some(row) = PartRow::load(read, file, update.stamp.number, contents)? {
+            let is_altered = self.added(file, &row, &secret)? == Added::Altered;
+            return Ok(if is_altered { Holder::None } else { Holder::Row });
         }
-        let Some(container) = self.inner.containers.open(key, false)? else { return Ok(false) };
-        let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);
-        let described = describe_container(&container, growing, size, 0, |_| Ok(()))?;
-        Ok(described.tree.contents != *contents)
+        let holds = |generation: u32| -> Result<Option<bool>, ClientError> {
+            let key = Key { file: file.0, generation };
+            let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
+            let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);
+            let described = describe_container(&container, growing, size, 0, |_| Ok(()))?;
+            Ok(Some(described.tree.contents == *contents))
+        };
+        if holds(presence.generation)? != Some(false) {
+            return Ok(Holder::Row);
+        }
+        for other in Presence::displaced(read, file)? {
+            if holds(other.generation)? == Some(true) {
+                return Ok(Holder::Displaced(other.generation));
+            }
+        }
+        Ok(Holder::None)
     }
 
     fn mark_written(
@@ -236,7 +267,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         generation: u32,
         dirty: Dirty,
     ) -> Result<(), ClientError> {
-        let row = Presence::load(&*write, file)?.filter(|row| row.generation == generation);
+        let row = Presence::of_generation(&*write, file, generation)?;
         let mut presence = match row {
             Some(row) => row,
             // The tables are ahead of the log: it was let go of since.
@@ -263,33 +294,59 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let read = self.inner.tables.read()?;
                 Presence::page(&*read, after, PAGE_FILES)?
             };
-            let Some((last, _)) = page.last() else { return Ok(()) };
+            let Some((last, _)) = page.last() else { break };
             after = Some(*last);
-            for (file, mut presence) in page {
+            for (file, presence) in page {
                 if presence.dirty.is_none() || self.was_never_born(file, &presence, logged)? {
                     continue;
                 }
-                presence.doubt();
-                let key = Key { file: file.0, generation: presence.generation };
-                self.take_from_the_kernel(key)?;
-                match self.inner.containers.open(key, false)? {
-                    Some(container) => {
-                        presence.cut(container.length()?);
-                        // It outlived the process, and may not be on the disk yet.
-                        self.contents_written(key);
-                        self.files().reopen(file, container, presence, doubtful);
-                    }
-                    None => {
-                        tracing::warn!(%file, "a file that was being written to has no container");
-                        let mut write = self.inner.tables.write()?;
-                        Presence::remove(&mut *write, file)?;
-                        // Durable before there can be a container again, to be fetched into: after
-                        // another crash it would be taken for what was being written.
-                        write.commit(Durability::Now)?;
-                    }
+                if !self.reopen(file, presence, doubtful)? {
+                    let mut write = self.inner.tables.write()?;
+                    Presence::remove(&mut *write, file)?;
+                    // Durable before there can be a container again, to be fetched into: after
+                    // another crash it would be taken for what was being written.
+                    write.commit(Durability::Now)?;
                 }
             }
         }
+        let mut after = None;
+        loop {
+            let page = {
+                let read = self.inner.tables.read()?;
+                Presence::page_displaced(&*read, after, PAGE_FILES)?
+            };
+            let Some((last, presence)) = page.last() else { return Ok(()) };
+            after = Some((*last, presence.generation));
+            for (file, presence) in page {
+                let generation = presence.generation;
+                if !self.reopen(file, presence, doubtful)? {
+                    let mut write = self.inner.tables.write()?;
+                    Presence::forget_displaced(&mut *write, file, generation)?;
+                    write.commit(Durability::Now)?;
+                }
+            }
+        }
+    }
+
+    /// Opens what was being written to. False: its container is not there.
+    fn reopen(
+        &self,
+        file: FileId,
+        mut presence: Presence,
+        doubtful: bool,
+    ) -> Result<bool, ClientError> {
+        presence.doubt();
+        let key = Key { file: file.0, generation: presence.generation };
+        self.take_from_the_kernel(key)?;
+        let Some(container) = self.inner.containers.open(key, false)? else {
+            tracing::warn!(%file, "a file that was being written to has no container");
+            return Ok(false);
+        };
+        presence.cut(container.length()?);
+        // It outlived the process, and may not be on the disk yet.
+        self.contents_written(key);
+        self.files().reopen(file, container, presence, doubtful);
+        Ok(true)
     }
 
     /// A program that has it open since before the crash may go on writing to a container that the
@@ -339,66 +396,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 continue;
             }
-            let row = Presence::load(&*read, FileId(key.file))?;
-            let current = row.is_some_and(|row| row.generation == key.generation);
-            if !current && core.log.pending_store(FileId(key.file)).is_none() {
+            let row = Presence::of_generation(&*read, FileId(key.file), key.generation)?;
+            if row.is_none() && core.log.pending_store(FileId(key.file)).is_none() {
                 self.inner.containers.remove(key)?;
             }
         }
         Ok(())
-    }
-
-    /// Gives the containers of files that were made here new ids.
-    pub(crate) fn move_containers(&self, anew: &Anew) -> Result<usize, Error> {
-        let mut moved = 0;
-        let mut after = None;
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        loop {
-            let page = Presence::page(&*write, after, PAGE_FILES).map_err(error_of)?;
-            let Some((last, _)) = page.last() else { break };
-            after = Some(*last);
-            for (file, mut presence) in page {
-                let version = anew.stamp(presence.version);
-                presence.version = version.unwrap_or(presence.version);
-                let Some(id) = anew.id(file) else {
-                    if version.is_some() {
-                        presence.save(&mut *write, file).map_err(error_of)?;
-                    }
-                    continue;
-                };
-                self.copy_container(file, id, presence.generation).map_err(error_of)?;
-                Presence::remove(&mut *write, file).map_err(error_of)?;
-                presence.save(&mut *write, id).map_err(error_of)?;
-                moved += 1;
-            }
-        }
-        write.commit(Durability::Now).map_err(error_of)?;
-        Ok(moved)
-    }
-
-    fn copy_container(&self, from: FileId, to: FileId, generation: u32) -> Result<(), StoreError> {
-        const STEP_BYTES: usize = 1 << 20;
-        let source = Key { file: from.0, generation };
-        let Some(old) = self.inner.containers.open(source, false)? else { return Ok(()) };
-        let Some(new) = self.inner.containers.open(Key { file: to.0, generation }, true)? else {
-            return Ok(());
-        };
-        let length = old.length()?;
-        new.set_length(length)?;
-        for (start, length) in old.data(0, length)? {
-            let mut offset = start;
-            while offset < start + length {
-                let step = STEP_BYTES.min((start + length - offset) as usize);
-                let bytes = old.read(offset, step)?;
-                if bytes.is_empty() {
-                    break;
-                }
-                new.write(offset, &bytes)?;
-                offset += bytes.len() as u64;
-            }
-        }
-        new.sync()?;
-        self.inner.containers.remove(source)
     }
 }
 
@@ -419,11 +422,24 @@ fn forget_removed(
             Err(missing) if missing.file().is_some() => continue,
             Err(missing) => return Err(missing.into()),
         }
-        let is_written = Presence::load(&*write, *file)?.is_some_and(|row| row.dirty.is_some());
+        let is_written = Presence::load(&*write, *file)?.is_some_and(|row| row.dirty.is_some())
+            || !Presence::displaced(&*write, *file)?.is_empty();
         // What is stored and has not left is needed until it has.
         if is_written || log.pending_store(*file).is_none() {
             forget_written(write, *file)?;
         }
+    }
+    Ok(())
+}
+
+/// What was written to one version of a file is stored no more. Where several are written to, the log
+/// does not say of which, and says anew of the others that they are: then nothing is forgotten, and
+/// what was not written to is found to be as it was when it is to be stored.
+fn redo_closed(write: &mut dyn Write, file: FileId) -> Result<(), ClientError> {
+    let several = !Presence::displaced(&*write, file)?.is_empty();
+    let is_gone = matches!(Tree::new(&*write as &dyn Read, 0).node(file), Ok(None));
+    if !several || is_gone {
+        forget_written(write, file)?;
     }
     Ok(())
 }

@@ -3,11 +3,16 @@
 
 use crate::client::{Client, error_of};
 use crate::part::renumber_part;
+use crate::presence::Presence;
 use crate::shown::Gone;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update};
 use protocol::Upstream;
-use store::{Containers, Durability};
+use store::container::Key;
+use store::{Container, Containers, Durability, StoreError};
+
+/// Files that are looked at in one reading.
+const PAGE_FILES: usize = 1024;
 
 /// What bears another name from here on, in order: files, and updates by their numbers.
 pub(crate) struct Anew {
@@ -71,6 +76,67 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .renumber(|update| rewrite(update, &anew))
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.rebuild_without(core, &Gone::Files(&anew.ids))
+    }
+
+    /// Gives the containers of files that were made here new ids.
+    fn move_containers(&self, anew: &Anew) -> Result<usize, Error> {
+        let mut moved = 0;
+        let mut after = None;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        loop {
+            let page = Presence::page(&*write, after, PAGE_FILES).map_err(error_of)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (file, presence) in page {
+                let mut rows = Presence::displaced(&*write, file).map_err(error_of)?;
+                // The file's row is saved last.
+                rows.push(presence);
+                let id = anew.id(file);
+                if id.is_some() {
+                    Presence::remove(&mut *write, file).map_err(error_of)?;
+                    Presence::forget_all_displaced(&mut *write, file).map_err(error_of)?;
+                }
+                let is_ours = |row: &Presence| anew.stamp(row.version).is_some();
+                if id.is_none() && !rows.iter().any(is_ours) {
+                    continue;
+                }
+                for mut row in rows {
+                    row.version = anew.stamp(row.version).unwrap_or(row.version);
+                    if let Some(id) = id {
+                        self.copy_container(file, id, row.generation).map_err(error_of)?;
+                        moved += 1;
+                    }
+                    row.save(&mut *write, id.unwrap_or(file)).map_err(error_of)?;
+                }
+            }
+        }
+        write.commit(Durability::Now).map_err(error_of)?;
+        Ok(moved)
+    }
+
+    fn copy_container(&self, from: FileId, to: FileId, generation: u32) -> Result<(), StoreError> {
+        const STEP_BYTES: usize = 1 << 20;
+        let source = Key { file: from.0, generation };
+        let Some(old) = self.inner.containers.open(source, false)? else { return Ok(()) };
+        let Some(new) = self.inner.containers.open(Key { file: to.0, generation }, true)? else {
+            return Ok(());
+        };
+        let length = old.length()?;
+        new.set_length(length)?;
+        for (start, length) in old.data(0, length)? {
+            let mut offset = start;
+            while offset < start + length {
+                let step = STEP_BYTES.min((start + length - offset) as usize);
+                let bytes = old.read(offset, step)?;
+                if bytes.is_empty() {
+                    break;
+                }
+                new.write(offset, &bytes)?;
+                offset += bytes.len() as u64;
+            }
+        }
+        new.sync()?;
+        self.inner.containers.remove(source)
     }
 }
 

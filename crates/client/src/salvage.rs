@@ -158,8 +158,18 @@ pub fn unsent<C: Containers>(
         if key.is_none() && said.nameless.contains(&file) && !paths.contains_key(&file) {
             continue;
         }
-        let is_part = said.parts.contains(&file) || row.is_some_and(|row| row.ground.is_some());
+        let is_part =
+            said.parts.contains(&file) || row.as_ref().is_some_and(|row| row.ground.is_some());
         found.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
+        // Other versions that were written to at the same time.
+        let others = read.and_then(|read| Presence::displaced(read, file).ok()).unwrap_or_default();
+        for row in others.iter().chain(&row).filter(|row| row.dirty.is_some()) {
+            let other = there.iter().find(|key| key.generation == row.generation).copied();
+            if other.is_some() && other != key {
+                let (path, is_part) = (paths.get(&file).cloned(), row.ground.is_some());
+                found.push(Unsent { file, path, key: other, is_part });
+            }
+        }
     }
     Ok(Salvaged { files: found, unread })
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use store::container::Key;
 use store::{Containers, Durability};
-use update_log::{LogError, Record};
+use update_log::LogError;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores an open file beside any call: nobody learns what becomes of it.
@@ -165,22 +165,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         version: Stamp,
     ) -> Result<(), Error> {
-        core.log.note(&Record::Closed { file }).map_err(of_log)?;
-        core.unsaved = true;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let row = Presence::load(&*write, file).map_err(error_of)?;
-        let Some(row) = row.filter(|row| row.version == version) else { return Ok(()) };
-        let generation = row.generation;
+        let displaced = Presence::displaced(&*write, file).map_err(error_of)?;
+        let is_it = |row: &Presence| row.version == version;
+        let generation = row.iter().chain(&displaced).find(|row| is_it(row));
+        let generation = generation.map(|row| row.generation);
+        files.note_closed(&mut core.log, file, generation.unwrap_or(u32::MAX)).map_err(of_log)?;
+        core.unsaved = true;
+        let Some(generation) = generation else { return Ok(()) };
         files.close_version(file, generation);
-        // The row stays, for the generation that it counts.
-        let without = Presence {
-            generation: generation.wrapping_add(1),
-            ranges: Vec::new(),
-            dirty: None,
-            ground: None,
-            ..row
-        };
-        without.save(&mut *write, file).map_err(error_of)?;
+        match row.filter(is_it) {
+            // The row stays, for the generation that it counts.
+            Some(row) => Presence {
+                generation: generation.wrapping_add(1),
+                ranges: Vec::new(),
+                dirty: None,
+                ground: None,
+                ..row
+            }
+            .replace(&mut *write, file),
+            None => Presence::forget_displaced(&mut *write, file, generation),
+        }
+        .map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
         self.inner.containers.remove(Key { file: file.0, generation }).map_err(error_of)
     }

@@ -10,9 +10,12 @@ use crate::mode;
 use crate::types::{Caller, Done, Error, Handle, Need, Step, Stop};
 use model::FileId;
 use protocol::Upstream;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLockReadGuard};
 use store::{Container, Containers, Result as StoreResult};
+
+/// Held by who changes a container: nobody makes a version of it meanwhile.
+type Writing<'a> = RwLockReadGuard<'a, ()>;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
@@ -56,18 +59,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         self.has_its_locks(handle)?;
+        let still = self.files().grip(handle)?.0.still;
+        // Nobody makes a version of half of it.
+        let writing = still.read().unwrap_or_else(PoisonError::into_inner);
         let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
         let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
         if !upon.is_empty() {
             self.has_quota_to_write(handle, Some(offset), bytes.len() as u64)?;
             // Of what lies upon the ground the log is told when it is there. If a crash comes before
             // that, nothing may lie behind the end that it had, as if that alone had been written.
-            self.write_one(handle, offset, upon)?;
+            self.write_one(handle, offset, upon, &writing)?;
         }
-        self.write_one(handle, offset + upon.len() as u64, behind)
+        self.write_one(handle, offset + upon.len() as u64, behind, &writing)
     }
 
-    fn write_one(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Step<()> {
+    fn write_one(
+        &self,
+        handle: Handle,
+        offset: u64,
+        bytes: &[u8],
+        writing: &Writing<'_>,
+    ) -> Step<()> {
         let end = offset.checked_add(bytes.len() as u64);
         let appends = self.files().appends_directly(handle);
         let change = match end {
@@ -76,7 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         self.has_quota_to_write(handle, (!appends).then_some(offset), bytes.len() as u64)?;
         let end = std::cell::OnceCell::new();
-        self.alter(handle, 0, change, |container| {
+        self.alter_while(writing, handle, 0, change, |container| {
             // The kernel's idea of the end may be that of another version. And a second try goes
             // where the first one went.
             let found = if appends { container.length()? } else { offset };
@@ -258,12 +270,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         extent: Extent,
         change: impl Fn(&C::Container) -> StoreResult<Altered>,
     ) -> Step<()> {
+        let still = self.files().grip(handle)?.0.still;
+        let writing = still.read().unwrap_or_else(PoisonError::into_inner);
+        self.alter_while(&writing, handle, uid, extent, change)
+    }
+
+    /// While the caller keeps whoever makes versions of the container away.
+    fn alter_while(
+        &self,
+        _writing: &Writing<'_>,
+        handle: Handle,
+        uid: u32,
+        extent: Extent,
+        change: impl Fn(&C::Container) -> StoreResult<Altered>,
+    ) -> Step<()> {
         let (grip, flags) = self.files().grip(handle)?;
         if !flags.write {
             return Err(Error::BadHandle.into());
         }
-        let still = grip.still.clone();
-        let _writing = still.read().unwrap_or_else(PoisonError::into_inner);
         self.begin_to_alter(&grip, uid, extent)?;
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;

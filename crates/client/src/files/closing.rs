@@ -142,6 +142,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             remove(row)?;
             let mut write = self.inner.tables.write()?;
             Presence::remove(&mut *write, file)?;
+            Presence::forget_all_displaced(&mut *write, file)?;
             write.commit(Durability::Later)?;
         }
         if current != Some(presence.generation) {

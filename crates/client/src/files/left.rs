@@ -2,10 +2,12 @@
 //! from before this machine stopped.
 
 use super::{Files, HandleState, OpenFile};
+use crate::part::opened_record;
 use crate::presence::Presence;
 use crate::types::Handle;
 use model::{FileId, Stamp};
 use store::Container;
+use update_log::{LogError, Record, UpdateLog};
 
 impl<K: Container> Files<K> {
     /// Versions that nobody has open and that are not stored yet.
@@ -83,6 +85,24 @@ impl<K: Container> Files<K> {
     pub fn is_being_written(&self, file: FileId) -> bool {
         let is_it = |open: &OpenFile<K>| open.is_for_writing() && open.presence.dirty.is_some();
         self.generations(file).any(is_it)
+    }
+
+    /// Says in the log that one version of a file is written to no more. The log says so of the file:
+    /// of others that are written to it says anew that they are.
+    pub fn note_closed(
+        &self,
+        log: &mut UpdateLog,
+        file: FileId,
+        generation: u32,
+    ) -> Result<(), LogError> {
+        log.note(&Record::Closed { file })?;
+        let others = self.generations(file).filter(|open| open.presence.generation != generation);
+        for open in others.filter(|open| open.unlinked.is_none()) {
+            if let Some(dirty) = open.presence.dirty {
+                log.note(&opened_record(file, dirty, &open.presence))?;
+            }
+        }
+        Ok(())
     }
 
     pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {

@@ -94,7 +94,7 @@ pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), St
             ranges,
             of,
         } => {
-            let row = Presence::load(&*write, *file)?.filter(|row| row.generation == *generation);
+            let row = Presence::of_generation(&*write, *file, *generation)?;
             let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
             let ground = Ground { reach: *reach, of: *of, ..Ground::new(*version, *contents) };
             let dirty = Some(Dirty::new(*expects, *uid));
@@ -123,10 +123,9 @@ fn change_row(
     (file, generation): (FileId, u32),
     change: impl FnOnce(&mut Presence),
 ) -> Result<(), StoreError> {
-    let is_it = |row: &Presence| {
-        row.generation == generation && row.dirty.is_some() && row.ground.is_some()
-    };
-    let Some(mut row) = Presence::load(&*write, file)?.filter(is_it) else { return Ok(()) };
+    let is_it = |row: &Presence| row.dirty.is_some() && row.ground.is_some();
+    let row = Presence::of_generation(&*write, file, generation)?;
+    let Some(mut row) = row.filter(is_it) else { return Ok(()) };
     change(&mut row);
     row.save(write, file)
 }

@@ -170,8 +170,8 @@ impl<'a> Judge<'a> {
     fn of(&self, key: Key, containers: &impl Containers) -> Option<(Told, Option<bool>)> {
         let Some(read) = self.read else { return Some((Told::Nothing, None)) };
         let file = FileId(key.file);
-        let row = match Presence::load(read, file) {
-            Ok(row) => row.filter(|row| row.generation == key.generation),
+        let row = match Presence::of_generation(read, file, key.generation) {
+            Ok(row) => row,
             Err(_) => return Some((Told::Nothing, None)),
         };
         // Left from before the last start, or written since the tables were.

@@ -1,0 +1,165 @@
+//! A file that is written to here while another machine stores a new version of it, which is opened
+//! here beside, too: what was written to either is there after a kill.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, WantedMode};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use sim::tree::Tree;
+use std::time::Duration;
+
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const LENGTH: usize = 3_000;
+const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+/// Long enough for the tables to be on the disk.
+const CHECKPOINT: Duration = Duration::from_secs(7);
+/// What each of them writes.
+const FIRST: u64 = 1;
+const OTHERS: u64 = 2;
+const OLDER: u64 = 3;
+const NEWER: u64 = 4;
+
+/// What is done with the two versions here, by the slot of each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Done {
+    Write(usize),
+    Close(usize),
+}
+
+const OLD: usize = 0;
+const NEW: usize = 1;
+
+fn path() -> Path {
+    Path::new("f")
+}
+
+fn open(slot: usize, flags: OpenFlags) -> Operation {
+    Operation::Open { path: path(), slot, flags }
+}
+
+fn write(slot: usize, version: u64) -> Operation {
+    Operation::Write { slot, offset: 0, length: LENGTH, version }
+}
+
+fn read(slot: usize) -> Operation {
+    Operation::Read { slot, offset: 0, length: LENGTH }
+}
+
+async fn all(programs: &mut Programs, client: &SimClient, operations: &[Operation]) {
+    for operation in operations {
+        let outcome = programs.perform(client, operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+}
+
+/// Whether some file has these contents, under whatever name.
+fn holds(tree: &Tree, bytes: &[u8]) -> bool {
+    tree.0.values().any(|leaf| leaf.contents.as_ref().is_some_and(|held| **held == bytes))
+}
+
+async fn check(room: &Room, done: &[Done], late: bool, killed: bool) {
+    let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+    let machine = |number| ClientMachine::invited(room, &origin, number, Conditions::NEAR, PARTIAL);
+    let (mut ada, mut bob) = (machine(0), machine(1));
+    let client = ada.start().await.unwrap();
+    let mut others = Programs::default();
+    let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+    all(&mut others, &client, &[create, write(0, FIRST), Operation::Close { slot: 0 }]).await;
+    check::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+
+    let here = bob.start().await.unwrap();
+    let mut programs = Programs::default();
+    all(&mut programs, &here, &[open(OLD, WRITES), read(OLD)]).await;
+    all(&mut others, &client, &[open(0, WRITES), write(0, OTHERS), Operation::Close { slot: 0 }])
+        .await;
+    room.clock.sleep(CHECKPOINT).await;
+    all(&mut programs, &here, &[open(NEW, WRITES)]).await;
+    let found = programs.perform(&here, &read(NEW)).await;
+    assert_eq!(found, Outcome::Bytes(stretch(OTHERS, LENGTH)), "it is another version");
+    if late {
+        room.network.cut(bob.line, Duration::ZERO);
+    }
+    for done in done {
+        let operation = match *done {
+            Done::Write(OLD) => write(OLD, OLDER),
+            Done::Write(slot) => write(slot, NEWER),
+            Done::Close(slot) => Operation::Close { slot },
+        };
+        all(&mut programs, &here, &[operation]).await;
+        if late {
+            room.clock.sleep(CHECKPOINT).await;
+        }
+    }
+    if killed {
+        bob.stop(End::Killed, Duration::ZERO);
+        bob.start().await.unwrap();
+    } else {
+        all(
+            &mut programs,
+            &here,
+            &[Operation::Close { slot: OLD }, Operation::Close { slot: NEW }],
+        )
+        .await;
+    }
+    room.network.restore(bob.line);
+    let machines = [ada, bob];
+    check::settled(room, &machines, true).await.unwrap();
+    let tree = check::origin_tree(&origin).await.unwrap();
+    for (slot, version) in [(OLD, OLDER), (NEW, NEWER)] {
+        let is_there = holds(&tree, &stretch(version, LENGTH));
+        let written = done.contains(&Done::Write(slot));
+        assert_eq!(
+            is_there, written,
+            "{done:?}, late {late}, killed {killed}: what was written to {slot}"
+        );
+    }
+    room.network.close();
+}
+
+/// Each with the link, and the tables just behind, and without both.
+fn check_all(done: &[Done], killed: bool) {
+    for late in [false, true] {
+        sim::run::paused(async { check(&Room::new(1, false), done, late, killed).await });
+    }
+}
+
+const BOTH: [[usize; 2]; 2] = [[OLD, NEW], [NEW, OLD]];
+
+#[test]
+fn what_was_written_to_two_versions_at_once_is_all_there_when_both_are_closed() {
+    for written in BOTH {
+        check_all(&written.map(Done::Write), false);
+    }
+}
+
+#[test]
+fn what_was_written_to_two_versions_at_once_is_all_there_after_a_kill() {
+    check_all(&[Done::Write(OLD)], true);
+    for written in BOTH {
+        check_all(&written.map(Done::Write), true);
+        check_all(&[written[0], written[1], written[0]].map(Done::Write), true);
+    }
+}
+
+#[test]
+fn what_was_written_to_one_version_is_there_after_a_kill_though_another_one_was_closed() {
+    for written in BOTH {
+        for closed in BOTH {
+            let both = written.map(Done::Write);
+            let [first, last] = closed.map(Done::Close);
+            check_all(&[both[0], both[1], first], true);
+            check_all(&[both[0], both[1], first, last], true);
+        }
+    }
+}
+
+#[test]
+fn what_was_not_written_to_is_not_stored_beside_what_was() {
+    check_all(&[Done::Write(NEW), Done::Close(OLD)], true);
+}
