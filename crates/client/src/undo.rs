@@ -127,9 +127,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             // What is written to it while it is open is to be stored again.
             self.files().named_again(named_again);
+            self.note_written(core, named_again)?;
         }
         // Whoever is told that it was not done must not find it done after a power cut.
         self.sync_log().map_err(error_of)
+    }
+
+    /// With the name of a file the log was told that nothing of it is written to: it learns that
+    /// this is so again.
+    fn note_written(&self, core: &mut Core, file: FileId) -> Result<(), Error> {
+        let files = self.files();
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for open in files.generations(file) {
+            let Some(dirty) = open.presence.dirty else { continue };
+            core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
+            open.presence.save(&mut *write, file).map_err(error_of)?;
+        }
+        write.commit(Durability::Later).map_err(error_of)
     }
 
     /// What was stored and is still open is written and not stored again: the next close or sync

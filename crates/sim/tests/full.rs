@@ -255,3 +255,41 @@ fn a_file_is_removed_though_what_is_pending_before_has_no_room() {
         });
     }
 }
+
+#[test]
+fn what_is_written_to_a_file_is_kept_when_the_full_origin_does_not_let_it_be_removed() {
+    for end in [End::Killed, End::PowerCut] {
+        sim::run::paused(async {
+            let room = Room::new(1, false);
+            let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+            let mode = WantedMode::Fixed(Mode::Partial);
+            let mut machine = ClientMachine::invited(&room, &origin, 0, Conditions::NEAR, mode);
+            let client = machine.start().await.unwrap();
+            let mut programs = Programs::default();
+            check::settled(&room, std::slice::from_ref(&machine), true).await.unwrap();
+            origin.disk.fill_after(0);
+            let create = Operation::Create { path: path(), mode: 0o644, slot: 0 };
+            let sync = Operation::Sync { slot: 0 };
+            for operation in [create, write(AFTER, 1), sync, write(AFTER, 2)] {
+                let outcome = programs.perform(&client, &operation).await;
+                assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+            }
+            client.set_mode(WantedMode::Fixed(Mode::Connected));
+            let removed = programs.perform(&client, &Operation::Unlink { path: path() }).await;
+            assert_eq!(removed, Outcome::Failed(Fault::NoSpace), "it is still to be made there");
+            drop(client);
+            machine.stop(end, Duration::ZERO);
+            machine.start().await.unwrap();
+            origin.disk.make_room();
+            check::settled(&room, std::slice::from_ref(&machine), true).await.unwrap();
+            let client = machine.client().unwrap().clone();
+            let found =
+                Programs::default().perform(&client, &Operation::Fetch { path: path() }).await;
+            let kept = [1, 2].map(|version| Outcome::Bytes(stretch(version, AFTER)));
+            // What was not synced may go with the power.
+            let lost = end == End::PowerCut && found == kept[0];
+            assert!(lost || found == kept[1], "{end:?}: {found}");
+            room.network.close();
+        });
+    }
+}

@@ -156,10 +156,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let (grip, flags) = self.files().grip(handle)?;
         let only_cut = |open: &OpenFile<_>| open.only_cut;
-        if !flags.write || self.files().get(grip.file, grip.generation).is_some_and(only_cut) {
+        if !flags.write {
             return Ok(Done { value: (), wait: None });
         }
-        let wait = self.store_or_leave(&grip, caller.uid)?;
+        let cut = self.files().get(grip.file, grip.generation).is_some_and(only_cut);
+        let wait = if cut { None } else { self.store_or_leave(&grip, caller.uid)? };
         self.sync_what_failed().map_err(failed)?;
         Ok(Done { value: (), wait })
     }

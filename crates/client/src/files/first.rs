@@ -72,7 +72,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let before = noted?;
         // Until the log is on the disk.
-        self.is_added_to(grip, size);
+        self.note_added_to(grip, size);
         if self.has_ground(grip) {
             // What is said of it next is of what is on the disk.
             self.sync_log().map_err(failed)?;
@@ -87,7 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn is_added_to(&self, grip: &Grip<C::Container>, size: u64) {
+    fn note_added_to(&self, grip: &Grip<C::Container>, size: u64) {
         if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
             open.added_to = (size > 0).then_some(size);
         }
@@ -105,7 +105,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         self.sync_before_writing_over(grip.key()).map_err(failed)?;
-        self.is_added_to(grip, 0);
+        self.note_added_to(grip, 0);
         Ok(())
     }
 
