@@ -204,7 +204,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (open.unseen, open.since, open.written) = (None, None, false);
         open.is_mappable = false;
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
-        if let Err(error) = files.note_closed(&mut core.log, grip.file, grip.generation) {
+        if let Err(error) = files.note_closed(&mut core.log, grip.file, Some(grip.generation)) {
             // After a crash it is found once more to be what it was.
             tracing::debug!(%error, file = %grip.file, "that nothing was written is not noted");
         }
@@ -271,6 +271,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Ok(())
             },
         )?;
+        self.note_others_written(core, grip);
         let presence = stored.expect("a change that was done has been written");
         self.became(grip, &presence, described);
         self.known().written(grip.file, presence.version, contents, mtime);
@@ -287,6 +288,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         plan.sends_on = plan.early.is_some();
         core.plans.insert(number, plan);
         Ok(done.wait)
+    }
+
+    /// The log says by a store that the file is written to no more: of other versions of it, it says
+    /// anew that they are.
+    fn note_others_written(&self, core: &mut Core, grip: &Grip<C::Container>) {
+        let noted = self.files().note_others(&mut core.log, grip.file, Some(grip.generation));
+        if let Err(error) = noted {
+            tracing::debug!(%error, file = %grip.file, "what else is written to is not noted anew");
+        }
     }
 
     /// Stores what a file holds that gets its first name just now, under the lock under which it

@@ -210,6 +210,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let part = PartRow::load(&*read, file, update.stamp.number, &contents)?;
             (Presence::load(&*read, file)?, part)
         };
+        let displaced = Presence::displaced(&*self.inner.tables.read()?, file)?;
+        let is_anothers = |key: &Key| {
+            let generation = key.generation;
+            displaced.iter().any(|row| row.generation == generation)
+                || self.files().get(file, generation).is_some()
+        };
         let newest = self.files().newest_generation(file);
         let used = row.as_ref().map_or(update.at.secs, |row| row.used);
         let is_it = |row: &&Presence| {
@@ -225,6 +231,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             key.generation < GENERATION_MIN
                 && Some(key.generation) != row.as_ref().map(|row| row.generation)
                 && Some(key.generation) != newest
+                && !is_anothers(key)
         });
         let other = others.map(|key| key.generation).max();
         let key = |generation| Key { file: file.0, generation };

@@ -10,13 +10,14 @@
 use crate::client::{Client, Core, error_of};
 use crate::meta::{Bound, Lost, Meta};
 use crate::mode;
+use crate::part::opened_record;
 use crate::presence::Dirty;
 use crate::types::Error;
 use crate::undo::of_log;
 use model::{FileId, Node, ReplicaId, Stamp, Update};
 use protocol::{Attached, NodeState, Upstream};
 use store::{Containers, Durability};
-use update_log::{Record, UpdateLog, What};
+use update_log::{UpdateLog, What};
 use volume::partial::Changed;
 
 /// Updates and files that may be made between two checkpoints without waiting for the log; beyond
@@ -171,9 +172,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             let mut core = self.core();
             let mut files = self.files();
-            let Some(version) = files.doubtful_version(file) else { return Ok(()) };
-            tracing::info!(%file, "what was written before the power went is at the server");
-            self.drop_version(&mut core, &mut files, file, version)?;
+            for generation in files.doubtful_generations(file) {
+                tracing::info!(%file, "what was written before the power went is at the server");
+                self.drop_version(&mut core, &mut files, file, Some(generation))?;
+            }
         }
         self.forget(&[Changed::Node { file, contents: true }]);
         Ok(())
@@ -183,16 +185,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn expect_nothing(&self, file: FileId) -> Result<(), Error> {
         let mut core = self.core();
         let mut files = self.files();
-        let Some(open) = files.written_version(file) else { return Ok(()) };
-        let (Some(dirty), Some(replica)) = (open.presence.dirty, core.meta.replica) else {
-            return Ok(());
-        };
-        let (generation, uid, expects) = (open.presence.generation, dirty.uid, nowhere(replica));
-        core.log.note(&Record::Opened { file, generation, expects, uid }).map_err(of_log)?;
-        core.unsaved = true;
-        open.presence.dirty = Some(Dirty::new(expects, uid));
+        let Some(replica) = core.meta.replica else { return Ok(()) };
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        open.presence.save(&mut *write, file).map_err(error_of)?;
+        for open in files.written_versions(file) {
+            let Some(Dirty { uid, .. }) = open.presence.dirty else { continue };
+            let dirty = Dirty::new(nowhere(replica), uid);
+            core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
+            core.unsaved = true;
+            open.presence.dirty = Some(dirty);
+            open.presence.save(&mut *write, file).map_err(error_of)?;
+        }
         write.commit(Durability::Later).map_err(error_of)
     }
 }

@@ -234,12 +234,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         contents: &Contents,
         meta: &Meta,
     ) -> Result<Holder, ClientError> {
-        let Some(presence) = Presence::load(read, file)?.filter(|row| row.dirty.is_some()) else {
+        let Some(row) = Presence::load(read, file)? else { return Ok(Holder::Row) };
+        let displaced = Presence::displaced(read, file)?;
+        let is_stored = row.dirty.is_none() && row.version == update.stamp;
+        if is_stored || (row.dirty.is_none() && displaced.is_empty()) {
             return Ok(Holder::Row);
-        };
+        }
         let secret = Secret::new(meta.secret);
-        if let Some(row) = PartRow::load(read, file, update.stamp.number, contents)? {
-            let is_altered = self.added(file, &row, &secret)? == Added::Altered;
+        if let Some(part) = PartRow::load(read, file, update.stamp.number, contents)? {
+            let is_altered = self.added(file, &part, &secret)? == Added::Altered;
             return Ok(if is_altered { Holder::None } else { Holder::Row });
         }
         let holds = |generation: u32| -> Result<Option<bool>, ClientError> {
@@ -249,15 +252,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let described = describe_container(&container, growing, size, 0, |_| Ok(()))?;
             Ok(Some(described.tree.contents == *contents))
         };
-        if holds(presence.generation)? != Some(false) {
-            return Ok(Holder::Row);
-        }
-        for other in Presence::displaced(read, file)? {
+        for other in displaced {
             if holds(other.generation)? == Some(true) {
                 return Ok(Holder::Displaced(other.generation));
             }
         }
-        Ok(Holder::None)
+        let is_altered = holds(row.generation)? == Some(false);
+        Ok(if is_altered { Holder::None } else { Holder::Row })
     }
 
     fn mark_written(
@@ -357,7 +358,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if container.descriptor().is_none() || !may_have_been_lent(container.length()?) {
             return Ok(());
         }
-        let beside = Key { generation: key.generation.wrapping_add(1), ..key };
+        // No version has this one; what a crash leaves of it is swept.
+        let beside = Key { generation: u32::MAX, ..key };
         let copied = containers.copy(key, beside, u64::MAX).and_then(|copied| {
             if let (true, Some(copy)) = (copied, containers.open(beside, false)?) {
                 // What the program has synced stays safe.

@@ -5,7 +5,7 @@
 //! gets the errno.
 
 use crate::client::{Client, Core, error_of};
-use crate::files::Files;
+use crate::files::{Files, OpenFile};
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::replay_log::{PAUSE, REFUSALS_MAX, SHORT_PAUSE, stale_by};
@@ -114,7 +114,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.cancel(update.stamp.number).map_err(of_log)?;
             core.plans.remove(update.stamp.number);
             if let (Some((file, _)), false) = (store, open) {
-                self.drop_version(core, &mut self.files(), file, update.stamp)?;
+                let generation = self.generation_of(file, update.stamp)?;
+                self.drop_version(core, &mut self.files(), file, generation)?;
             }
             tracing::warn!(update = %update.stamp, "the server has no room: an update was undone");
         }
@@ -171,34 +172,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(true)
     }
 
-    /// A version that is not to be stored goes, and with it its container.
+    /// The container that is a version, if that is the file's row.
+    fn generation_of(&self, file: FileId, version: Stamp) -> Result<Option<u32>, Error> {
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let row = Presence::load(&*read, file).map_err(error_of)?;
+        Ok(row.filter(|row| row.version == version).map(|row| row.generation))
+    }
+
+    /// A version that is not to be stored goes, and with it its container. None: it has gone.
     pub(crate) fn drop_version(
         &self,
         core: &mut Core,
         files: &mut Files<C::Container>,
         file: FileId,
-        version: Stamp,
+        generation: Option<u32>,
     ) -> Result<(), Error> {
-        let mut write = self.inner.tables.write().map_err(error_of)?;
-        let row = Presence::load(&*write, file).map_err(error_of)?;
-        let displaced = Presence::displaced(&*write, file).map_err(error_of)?;
-        let is_it = |row: &Presence| row.version == version;
-        let generation = row.iter().chain(&displaced).find(|row| is_it(row));
-        let generation = generation.map(|row| row.generation);
-        files.note_closed(&mut core.log, file, generation.unwrap_or(u32::MAX)).map_err(of_log)?;
+        files.note_closed(&mut core.log, file, generation).map_err(of_log)?;
         core.unsaved = true;
         let Some(generation) = generation else { return Ok(()) };
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let row = Presence::load(&*write, file).map_err(error_of)?;
+        let next = Presence::next_generation(&*write, file).map_err(error_of)?;
         files.close_version(file, generation);
-        match row.filter(is_it) {
+        match row.filter(|row| row.generation == generation) {
             // The row stays, for the generation that it counts.
-            Some(row) => Presence {
-                generation: generation.wrapping_add(1),
-                ranges: Vec::new(),
-                dirty: None,
-                ground: None,
-                ..row
+            Some(row) => {
+                Presence { generation: next, ranges: Vec::new(), dirty: None, ground: None, ..row }
+                    .replace(&mut *write, file)
             }
-            .replace(&mut *write, file),
             None => Presence::forget_displaced(&mut *write, file, generation),
         }
         .map_err(error_of)?;
@@ -212,13 +213,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let outcome = {
             let mut core = self.core();
             let mut files = self.files();
-            let version = files
-                .get(file, generation)
-                .filter(|open| open.is_given_up())
-                .map(|open| open.presence.version);
             // Somebody may have opened it again meanwhile.
-            let Some(version) = version else { return };
-            self.drop_version(&mut core, &mut files, file, version)
+            if !files.get(file, generation).is_some_and(OpenFile::is_given_up) {
+                return;
+            }
+            self.drop_version(&mut core, &mut files, file, Some(generation))
         };
         if let Err(error) = outcome {
             tracing::warn!(%file, %error, "what could not be stored could not be removed");

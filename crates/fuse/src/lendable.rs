@@ -1,14 +1,27 @@
 //! What may be lent for who may not lend by himself, and the words for it.
-//! Holds: nothing that its owner has not opened to read and to write goes to the kernel.
+//! Holds: nothing goes to the kernel that its owner has not opened to read and to write, nor what may
+//! forbid by itself what his descriptor allows, as a sealed memory file does.
 //! From: the kernel's `fs/fuse/passthrough.c`: a file that is lent is opened anew, in whichever way the
 //! program opens that of the mount, and nobody is asked whether that is allowed.
 
-use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
 /// `/dev/fuse` has these numbers in every Linux (`Documentation/admin-guide/devices.txt`).
 const DEVICE: (u32, u32) = (10, 229);
+
+/// File systems on disks, by their numbers in `statfs` (`linux/magic.h`, and of ZFS and bcachefs their
+/// own): all others may have rules that the kernel asks for by the descriptor that a program has.
+const ON_DISKS: [u64; 7] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+    0x3153_464a, // JFS
+];
 
 /// What is asked of the helper. Descriptors go with it: the mount's device first, then the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +79,13 @@ pub(crate) fn outcome_of(answer: [u8; ANSWER_BYTES]) -> rustix::io::Result<i32> 
     }
 }
 
-/// A file that may go to the kernel for the user `uid`.
+/// A file that may go to the kernel for the user `uid`. Errors: EACCES if it is no ordinary file of his,
+/// EBADF if it is not open to read and to write, EXDEV if it lies on no disk.
 pub(crate) fn is_lendable(file: impl AsFd, uid: u32) -> rustix::io::Result<()> {
-    let (stat, flags) = (fstat(&file)?, fcntl_getfl(&file)?);
-    judge(&stat, flags, uid)
+    let (stat, flags, on) = (fstat(&file)?, fcntl_getfl(&file)?, fstatfs(&file)?);
+    judge(&stat, flags, uid)?;
+    let on = u64::try_from(on.f_type).unwrap_or(0);
+    if ON_DISKS.contains(&(on & 0xffff_ffff)) { Ok(()) } else { Err(Errno::XDEV) }
 }
 
 fn judge(stat: &Stat, flags: OFlags, uid: u32) -> rustix::io::Result<()> {
@@ -122,7 +138,8 @@ mod tests {
         let open = |options: &mut std::fs::OpenOptions| options.open(&path).unwrap();
         let both = open(File::options().read(true).write(true));
         let uid = fstat(&both).unwrap().st_uid;
-        assert_eq!(is_lendable(&both, uid), Ok(()));
+        let by = |file: &File, uid| judge(&fstat(file).unwrap(), fcntl_getfl(file).unwrap(), uid);
+        assert_eq!(by(&both, uid), Ok(()));
         assert_eq!(is_lendable(&both, uid + 1), Err(Errno::ACCESS), "of somebody else");
         for options in [
             File::options().read(true),
@@ -135,6 +152,14 @@ mod tests {
         assert_eq!(is_lendable(&path_alone, uid), Err(Errno::BADF));
         let directory = File::open(folder.path()).unwrap();
         assert_eq!(is_lendable(&directory, uid), Err(Errno::ACCESS));
+    }
+
+    #[test]
+    fn a_memory_file_which_may_be_sealed_is_not_lent() {
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
+        let memory = rustix::fs::memfd_create("memory", flags).unwrap();
+        let uid = fstat(&memory).unwrap().st_uid;
+        assert_eq!(is_lendable(&memory, uid), Err(Errno::XDEV));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::lendable::{
 };
 use crate::lending::{lend, take_back};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::io::{Errno, IoSlice, IoSliceMut, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -20,41 +20,46 @@ use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// It does nothing that takes longer than a moment.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Files that are lent at once, for one mount: they count for no limit of the user's.
 const LENT_MAX: usize = 4096;
+/// Somebody may end it, or keep it from answering: so often it is started again.
+const STARTS_AGAIN: u32 = 3;
 
 /// The helper, as the daemon has it.
 #[derive(Debug)]
 pub struct Privileged {
+    program: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
     /// None once it did not answer as it should.
-    socket: Mutex<Option<OwnedFd>>,
-    child: Child,
+    process: Option<Process>,
+    starts_left: u32,
+}
+
+#[derive(Debug)]
+struct Process {
+    socket: OwnedFd,
+    child: Option<Child>,
 }
 
 impl Privileged {
     /// Errors: EPERM if it has no capability, ENOENT if it is not there.
     pub fn start(program: &Path) -> io::Result<Privileged> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&ours, Timeout::Recv, Some(ANSWERS_WITHIN))?;
-        set_socket_timeout(&ours, Timeout::Send, Some(ANSWERS_WITHIN))?;
-        // A signal to the terminal's programs is not for it: it ends with the daemon.
-        let child = Command::new(program)
-            .stdin(theirs)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        let started = Privileged { socket: Mutex::new(Some(ours)), child };
-        started.ask(Asked::MayYou, &[])?;
-        Ok(started)
+        let process = Process::start(program)?;
+        let answer = process.exchange(Asked::MayYou, &[])?;
+        outcome_of(answer)?;
+        let state = State { process: Some(process), starts_left: STARTS_AGAIN };
+        Ok(Privileged { program: program.into(), state: Mutex::new(state) })
     }
 
     pub(crate) fn lend(&self, device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<i32> {
@@ -65,29 +70,65 @@ impl Privileged {
         self.ask(Asked::TakeBack(number), &[device]).map(|_| ())
     }
 
+    /// Errors: EPIPE if it is gone for good.
     fn ask(&self, asked: Asked, descriptors: &[BorrowedFd<'_>]) -> io::Result<i32> {
-        let mut socket = self.socket.lock().expect("nobody panics while he asks");
-        let Some(open) = socket.as_ref() else { return Err(Errno::PIPE.into()) };
-        match exchange(open, asked, descriptors) {
-            Ok(answer) => Ok(outcome_of(answer)?),
-            Err(error) => {
-                // An answer that comes later would be taken for that of the next question.
-                *socket = None;
-                tracing::warn!(%error, "the program that lends files to the kernel does not answer");
-                Err(Errno::PIPE.into())
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(process) = state.process.as_ref() else { return Err(Errno::PIPE.into()) };
+            let error = match process.exchange(asked, descriptors) {
+                Ok(answer) => return Ok(outcome_of(answer)?),
+                Err(error) => error,
+            };
+            // An answer that comes later would be taken for that of the next question.
+            state.process = None;
+            let starts_left = state.starts_left;
+            tracing::warn!(
+                %error, starts_left, "the program that lends files to the kernel does not answer"
+            );
+            state.starts_left = starts_left.saturating_sub(1);
+            if starts_left > 0 {
+                state.process = Process::start(&self.program).ok();
             }
         }
     }
 }
 
-impl Drop for Privileged {
+impl Process {
+    fn start(program: &Path) -> io::Result<Process> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERS_WITHIN))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWERS_WITHIN))?;
+        // A signal to the terminal's programs is not for it: it ends with the daemon.
+        let child = Command::new(program)
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Process { socket, child: Some(child) })
+    }
+
+    fn exchange(
+        &self,
+        asked: Asked,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<[u8; ANSWER_BYTES]> {
+        exchange(&self.socket, asked, descriptors)
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
-        if let Ok(socket) = self.socket.get_mut() {
-            *socket = None;
-        }
-        // It ends by itself, but for one that somebody has stopped.
-        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+        let Some(mut child) = self.child.take() else { return };
+        // It would end by itself, but for one that somebody has stopped.
+        if let Err(error) = child.kill() {
             tracing::debug!(%error, "the program that lends files cannot be ended");
+        }
+        // Nobody waits for what the kernel may keep from ending.
+        let reaper = std::thread::Builder::new().name("farfs-lend".into());
+        if let Err(error) = reaper.spawn(move || child.wait()) {
+            tracing::debug!(%error, "the program that lends files is left to be waited for");
         }
     }
 }
@@ -102,9 +143,13 @@ fn exchange(
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::MSGSIZE.into());
     }
-    sendmsg(socket, &[IoSlice::new(&asked.bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    let question = asked.bytes();
+    // A signal is no reason to give it up.
+    retry_on_intr(|| {
+        sendmsg(socket, &[IoSlice::new(&question)], &mut control, SendFlags::NOSIGNAL)
+    })?;
     let mut answer = [0; ANSWER_BYTES];
-    let (_, length) = rustix::net::recv(socket, &mut answer, RecvFlags::empty())?;
+    let (_, length) = retry_on_intr(|| rustix::net::recv(socket, &mut answer, RecvFlags::empty()))?;
     if length == ANSWER_BYTES { Ok(answer) } else { Err(Errno::PIPE.into()) }
 }
 
@@ -128,7 +173,8 @@ pub fn serve() -> io::Result<()> {
             Err(Errno::PERM)
         };
         drop(descriptors);
-        send(socket.as_fd(), &answer_of(outcome), SendFlags::NOSIGNAL)?;
+        let answer = answer_of(outcome);
+        retry_on_intr(|| send(socket.as_fd(), &answer, SendFlags::NOSIGNAL))?;
     }
     Ok(())
 }
@@ -169,12 +215,8 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Question>> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; QUESTION_BYTES + 1];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let received = loop {
-        match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            outcome => break outcome?,
-        }
-    };
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     if received.bytes == 0 {
         return Ok(None);
     }
@@ -245,9 +287,31 @@ mod tests {
         let to_read = File::open(&path).unwrap();
         assert_eq!(lend(to_read, &mut 0), Err(Errno::BADF));
         let to_write = || File::options().read(true).write(true).open(&path).unwrap();
+        let others = crate::lendable::is_lendable(to_write(), uid);
+        assert!(matches!(others, Ok(()) | Err(Errno::XDEV)), "by the file system alone");
+        if others == Err(Errno::XDEV) {
+            return;
+        }
         assert_eq!(lend(to_write(), &mut LENT_MAX.clone()), Err(Errno::MFILE));
         // This end is no mount's: it is the kernel that says so.
         let outcome = lend(to_write(), &mut 0);
         assert!(matches!(outcome, Err(errno) if errno != Errno::BADF), "{outcome:?}");
+    }
+
+    #[test]
+    fn what_does_not_answer_is_started_again_and_then_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("mute");
+        std::os::unix::fs::symlink("/bin/true", &program).unwrap();
+        assert!(Privileged::start(&program).is_err());
+        let process = Process::start(&program).ok();
+        let state = Mutex::new(State { process, starts_left: STARTS_AGAIN });
+        let mute = Privileged { program, state };
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..2 {
+            let error = mute.take_back(null.as_fd(), 1).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EPIPE), "{error}");
+        }
+        assert_eq!(mute.state.lock().unwrap().starts_left, 0);
     }
 }

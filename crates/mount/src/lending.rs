@@ -16,6 +16,9 @@ const NOT_ALLOWED: &str = "only root may have it (CAP_SYS_ADMIN)";
 const TOO_OLD: &str = "the kernel cannot (Linux 6.9 is the first that can)";
 const TOO_DEEP: &str = "the cache lies on a file system that lies upon another one";
 const HELPER_GONE: &str = "farfs-lend, which did it for this user, has ended";
+const NO_DISK: &str = "the cache lies on a file system from which farfs-lend lends nothing";
+/// The capability of a program's file.
+const FILE_CAPABILITY: &str = "security.capability";
 /// Bit of CapEff in /proc/PID/status.
 const CAP_SYS_ADMIN: u32 = 21;
 /// The program that may where an ordinary user may not; it lies beside ours.
@@ -59,8 +62,13 @@ fn helper_path() -> Option<PathBuf> {
 }
 
 fn without(helper: &Path, error: &io::Error) -> String {
+    let has_it = rustix::fs::getxattr(helper, FILE_CAPABILITY, &mut [0; 64][..]).is_ok();
     let helper = helper.display();
     match error.kind() {
+        io::ErrorKind::PermissionDenied if has_it => format!(
+            "{NOT_ALLOWED}, and {helper} does not get its capability here: no_new_privs is set, or \
+             the container lacks it, or the disk is mounted nosuid"
+        ),
         io::ErrorKind::NotFound => format!("{NOT_ALLOWED}, as {helper} is not there"),
         io::ErrorKind::PermissionDenied => {
             format!("{NOT_ALLOWED}, and others when root has run: setcap cap_sys_admin+ep {helper}")
@@ -117,6 +125,7 @@ fn for_good(error: &io::Error) -> Option<&'static str> {
         Some(libc::EPERM) => Some(NOT_ALLOWED),
         Some(libc::ELOOP) => Some(TOO_DEEP),
         Some(libc::EPIPE) => Some(HELPER_GONE),
+        Some(libc::EXDEV) => Some(NO_DISK),
         Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::EINVAL) => Some(TOO_OLD),
         _ => None,
     }

@@ -11,11 +11,13 @@ use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
-use sim::tree::Tree;
+use sim::tree::{Leaf, Tree};
 use std::time::Duration;
 
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const LENGTH: usize = 3_000;
+/// What is written to the older version is longer.
+const OLDER_LENGTH: usize = 4_000;
 const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
 /// Long enough for the tables to be on the disk.
 const CHECKPOINT: Duration = Duration::from_secs(7);
@@ -44,7 +46,8 @@ fn open(slot: usize, flags: OpenFlags) -> Operation {
 }
 
 fn write(slot: usize, version: u64) -> Operation {
-    Operation::Write { slot, offset: 0, length: LENGTH, version }
+    let length = if version == OLDER { OLDER_LENGTH } else { LENGTH };
+    Operation::Write { slot, offset: 0, length, version }
 }
 
 fn read(slot: usize) -> Operation {
@@ -58,12 +61,13 @@ async fn all(programs: &mut Programs, client: &SimClient, operations: &[Operatio
     }
 }
 
-/// Whether some file has these contents, under whatever name.
-fn holds(tree: &Tree, bytes: &[u8]) -> bool {
-    tree.0.values().any(|leaf| leaf.contents.as_ref().is_some_and(|held| **held == bytes))
+/// How many files have these contents, under whatever names.
+fn holding(tree: &Tree, bytes: &[u8]) -> usize {
+    let holds = |leaf: &&Leaf| leaf.contents.as_ref().is_some_and(|held| **held == bytes);
+    tree.0.values().filter(holds).count()
 }
 
-async fn check(room: &Room, done: &[Done], late: bool, killed: bool) {
+async fn check(room: &Room, done: &[Done], (cut, late): (bool, bool), killed: bool) {
     let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
     let machine = |number| ClientMachine::invited(room, &origin, number, Conditions::NEAR, PARTIAL);
     let (mut ada, mut bob) = (machine(0), machine(1));
@@ -82,7 +86,7 @@ async fn check(room: &Room, done: &[Done], late: bool, killed: bool) {
     all(&mut programs, &here, &[open(NEW, WRITES)]).await;
     let found = programs.perform(&here, &read(NEW)).await;
     assert_eq!(found, Outcome::Bytes(stretch(OTHERS, LENGTH)), "it is another version");
-    if late {
+    if cut {
         room.network.cut(bob.line, Duration::ZERO);
     }
     for done in done {
@@ -111,21 +115,21 @@ async fn check(room: &Room, done: &[Done], late: bool, killed: bool) {
     let machines = [ada, bob];
     check::settled(room, &machines, true).await.unwrap();
     let tree = check::origin_tree(&origin).await.unwrap();
-    for (slot, version) in [(OLD, OLDER), (NEW, NEWER)] {
-        let is_there = holds(&tree, &stretch(version, LENGTH));
-        let written = done.contains(&Done::Write(slot));
+    for (slot, version, length) in [(OLD, OLDER, OLDER_LENGTH), (NEW, NEWER, LENGTH)] {
+        let found = holding(&tree, &stretch(version, length));
+        let written = usize::from(done.contains(&Done::Write(slot)));
         assert_eq!(
-            is_there, written,
-            "{done:?}, late {late}, killed {killed}: what was written to {slot}"
+            found, written,
+            "{done:?}, cut {cut}, late {late}, killed {killed}: written to {slot}"
         );
     }
     room.network.close();
 }
 
-/// Each with the link, and the tables just behind, and without both.
+/// Each with the link and without, and with the tables on the disk and behind.
 fn check_all(done: &[Done], killed: bool) {
-    for late in [false, true] {
-        sim::run::paused(async { check(&Room::new(1, false), done, late, killed).await });
+    for how in [(false, false), (false, true), (true, false), (true, true)] {
+        sim::run::paused(async { check(&Room::new(1, false), done, how, killed).await });
     }
 }
 

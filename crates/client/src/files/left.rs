@@ -5,7 +5,7 @@ use super::{Files, HandleState, OpenFile};
 use crate::part::opened_record;
 use crate::presence::Presence;
 use crate::types::Handle;
-use model::{FileId, Stamp};
+use model::FileId;
 use store::Container;
 use update_log::{LogError, Record, UpdateLog};
 
@@ -62,10 +62,10 @@ impl<K: Container> Files<K> {
         self.open.values_mut().for_each(|open| open.doubtful = false);
     }
 
-    /// What the version of a doubtful file was before it was written to.
-    pub fn doubtful_version(&self, file: FileId) -> Option<Stamp> {
+    /// The versions of a doubtful file that were written to.
+    pub fn doubtful_generations(&self, file: FileId) -> Vec<u32> {
         let is_it = |open: &&OpenFile<K>| open.doubtful && open.presence.dirty.is_some();
-        self.generations(file).find(is_it).map(|open| open.presence.version)
+        self.generations(file).filter(is_it).map(|open| open.presence.generation).collect()
     }
 
     /// Somebody has the file open, or has written to it since this machine started.
@@ -93,16 +93,32 @@ impl<K: Container> Files<K> {
         &self,
         log: &mut UpdateLog,
         file: FileId,
-        generation: u32,
+        generation: Option<u32>,
     ) -> Result<(), LogError> {
         log.note(&Record::Closed { file })?;
-        let others = self.generations(file).filter(|open| open.presence.generation != generation);
+        self.note_others(log, file, generation)
+    }
+
+    /// The log says of those that are written to, besides one version, that they are.
+    pub fn note_others(
+        &self,
+        log: &mut UpdateLog,
+        file: FileId,
+        but: Option<u32>,
+    ) -> Result<(), LogError> {
+        let others = self.generations(file).filter(|open| Some(open.presence.generation) != but);
         for open in others.filter(|open| open.unlinked.is_none()) {
             if let Some(dirty) = open.presence.dirty {
                 log.note(&opened_record(file, dirty, &open.presence))?;
             }
         }
         Ok(())
+    }
+
+    /// All of it that is written to.
+    pub fn written_versions(&mut self, file: FileId) -> impl Iterator<Item = &mut OpenFile<K>> {
+        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX)).map(|(_, open)| open);
+        versions.filter(|open| open.presence.dirty.is_some())
     }
 
     pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {

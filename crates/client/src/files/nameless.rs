@@ -93,12 +93,13 @@ fn is_ours_alone(core: &Core, file: FileId) -> bool {
 /// row names: if somebody brings the file back, that must come from elsewhere. So the row speaks of
 /// the next container, of which nothing is here.
 pub(crate) fn forget_written(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+    let next = Presence::next_generation(&*write, file)?;
     Presence::forget_all_displaced(write, file)?;
     if let Some(mut presence) = Presence::load(&*write, file)? {
         let written = presence.dirty.take().is_some();
         if presence.ground.take().is_some() || written {
             presence.ranges.clear();
-            presence.generation = presence.generation.wrapping_add(1);
+            presence.generation = next;
         }
         presence.replace(write, file)?;
     }

@@ -35,18 +35,27 @@ impl Presence {
             Err(StoreError::Damaged { .. }) => None,
             before => before?,
         };
-        if let Some(before) = before.filter(|row| row.generation != self.generation) {
-            write.delete(DISPLACED, &key(file, self.generation))?;
-            if before.dirty.is_some() {
-                write.put(DISPLACED, &key(file, before.generation), &before.encode())?;
-            }
+        let gives_way = |row: &Presence| row.generation != self.generation && row.dirty.is_some();
+        if let Some(before) = before.filter(gives_way) {
+            write.put(DISPLACED, &key(file, before.generation), &before.encode())?;
         }
         self.replace(write, file)
     }
 
     /// As `save`, and nothing is kept of what was there.
     pub fn replace(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+        // None of its own version has a row beside it.
+        if write.get(DISPLACED, &key(file, self.generation))?.is_some() {
+            Presence::forget_displaced(write, file, self.generation)?;
+        }
         write.put(PRESENCE, &file.0.to_be_bytes(), &self.encode())
+    }
+
+    /// A generation that no row of the file has.
+    pub fn next_generation(read: &dyn Read, file: FileId) -> Result<u32, StoreError> {
+        let row = Presence::load(read, file)?;
+        let all = Presence::displaced(read, file)?.into_iter().chain(row);
+        Ok(all.map(|row| row.generation).max().map_or(0, |last| last.wrapping_add(1)))
     }
 
     /// The versions of a file that are written to, besides that of its row.
@@ -169,6 +178,23 @@ mod tests {
             found.push((file.0, row.generation));
         }
         assert_eq!(found, [(1, 0), (1, 7), (2, 0), (2, 7), (u64::MAX, 0), (u64::MAX, 7)]);
+    }
+
+    #[test]
+    fn a_row_that_is_gone_leaves_none_behind_beside_the_next_one() {
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        let write = &mut *write;
+        row(1, true).save(write, FILE).unwrap();
+        row(2, true).save(write, FILE).unwrap();
+        assert_eq!(Presence::next_generation(&*write, FILE).unwrap(), 3);
+        Presence::remove(write, FILE).unwrap();
+        row(1, false).save(write, FILE).unwrap();
+        assert_eq!(there(&*write), (Some(1), vec![]));
+        row(2, true).save(write, FILE).unwrap();
+        row(1, true).save(write, FILE).unwrap();
+        row(2, false).replace(write, FILE).unwrap();
+        assert_eq!(there(&*write), (Some(2), vec![]), "nothing is kept of what was there");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::raw::Mapping;
 use e2e::contents::noise;
+use e2e::mount::Wanted;
 use e2e::{Mount, World, eventually, run};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -207,4 +208,48 @@ fn who_appends_under_a_lock_appends_to_what_the_others_have_appended() {
     drop((first, second));
     assert!(fs::read(&path).unwrap() == expected);
     assert!(fs::read(other.path("file")).unwrap() == expected);
+}
+
+/// So large that after a kill each container is taken for one that the kernel may have been lent.
+#[test]
+fn what_was_written_to_two_versions_of_a_large_file_is_there_after_a_kill() {
+    const LARGE: usize = 17 << 20;
+    for older_first in [true, false] {
+        let world = World::new();
+        let server = world.server();
+        let options = &["--passthrough", "off"][..];
+        let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
+        let mut one = world.mount_with(&server, "one", wanted);
+        let other = world.mount(&server, "other", "partial");
+        let path = one.path("file");
+        fs::write(&path, noise(1, LARGE)).unwrap();
+        one.wait();
+        eventually(SOON, "the other has it", || {
+            fs::metadata(other.path("file")).is_ok_and(|told| told.len() == LARGE as u64)
+        });
+        let older = both(&path);
+        fs::write(other.path("file"), noise(2, LARGE)).unwrap();
+        other.wait();
+        eventually(SOON, "what was changed is here", || {
+            fs::read(&path).unwrap() == noise(2, LARGE)
+        });
+        let newer = both(&path);
+        let mut writes = [(&older, b"older"), (&newer, b"newer")];
+        if !older_first {
+            writes.reverse();
+        }
+        for (file, mark) in writes {
+            file.write_all_at(mark, 0).unwrap();
+        }
+        one.kill();
+        drop((older, newer));
+        one.again();
+        one.wait();
+        let marked = |mark: &[u8], number: u64| {
+            let expected = [mark, &noise(number, LARGE)[mark.len()..]].concat();
+            let there = fs::read_dir(&other.mountpoint).unwrap();
+            there.filter(|it| fs::read(it.as_ref().unwrap().path()).unwrap() == expected).count()
+        };
+        eventually(SOON, "both are there", || (marked(b"older", 1), marked(b"newer", 2)) == (1, 1));
+    }
 }

@@ -122,6 +122,11 @@ fn what_an_ordinary_user_has_in_the_cache_the_kernel_reads_where_an_administrato
         chown(world.folder(folder), Some(USER), Some(USER)).unwrap();
     }
     let shell = |line: &str| machine.shell(&home, line);
+    let on = run(Command::new("stat").args(["-f", "-c", "%T", &text(&home)])).succeeds();
+    if !["ext2/ext3", "xfs", "btrfs", "f2fs"].contains(&on.trim()) {
+        println!("not run: {} lies on {on}, from which nothing is lent", home.display());
+        return;
+    }
     let bin = installed(&world);
     let (farfs, work) = (text(&bin.join("farfs")), text(&home.join("work")));
     let noise_there = world.path("noise");
@@ -156,6 +161,14 @@ fn what_an_ordinary_user_has_in_the_cache_the_kernel_reads_where_an_administrato
     // What is written by the kernel is the file's.
     shell(&format!("printf changed | dd of={work}/large conv=notrunc status=none")).succeeds();
     shell(&format!("head -c 7 {work}/large | grep -qx changed && {farfs} wait {work}")).succeeds();
+
+    // A helper that somebody has ended is started again.
+    let helper = helper_of(daemon);
+    shell(&format!("kill -9 {helper}")).succeeds();
+    eventually(10 * SECOND, "the helper ends", || has_ended(helper));
+    let status = shell(&format!("exec 3<{work}/large; {farfs} status --json {work}")).succeeds();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["passthrough"]["files"], 1, "{status}");
 
     // With the daemon its helper ends, and the mount.
     let helper = helper_of(daemon);
