@@ -56,7 +56,7 @@ impl Privileged {
     /// Errors: EPERM if it has no capability, ENOENT if it is not there.
     pub fn start(program: &Path) -> io::Result<Privileged> {
         let process = Process::start(program)?;
-        let answer = process.exchange(Asked::MayYou, &[])?;
+        let answer = exchange(&process.socket, Asked::MayYou, &[])?;
         outcome_of(answer)?;
         let state = State { process: Some(process), starts_left: STARTS_AGAIN };
         Ok(Privileged { program: program.into(), state: Mutex::new(state) })
@@ -75,7 +75,7 @@ impl Privileged {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(process) = state.process.as_ref() else { return Err(Errno::PIPE.into()) };
-            let error = match process.exchange(asked, descriptors) {
+            let error = match exchange(&process.socket, asked, descriptors) {
                 Ok(answer) => return Ok(outcome_of(answer)?),
                 Err(error) => error,
             };
@@ -107,14 +107,6 @@ impl Process {
             .process_group(0)
             .spawn()?;
         Ok(Process { socket, child: Some(child) })
-    }
-
-    fn exchange(
-        &self,
-        asked: Asked,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<[u8; ANSWER_BYTES]> {
-        exchange(&self.socket, asked, descriptors)
     }
 }
 

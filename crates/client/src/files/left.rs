@@ -122,7 +122,6 @@ impl<K: Container> Files<K> {
     }
 
     pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {
-        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
-        versions.map(|(_, open)| open).find(|open| open.presence.dirty.is_some())
+        self.written_versions(file).next()
     }
 }
