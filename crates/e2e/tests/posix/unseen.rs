@@ -17,27 +17,27 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The least that is lent to who writes, and some more.
-const BYTES: usize = (16 << 20) + 4321;
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const BYTES: usize = (16 << 20) + 4321;
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 fn lent(mount: &Mount) -> u64 {
     mount.status()["passthrough"]["files"].as_u64().unwrap()
 }
 
-fn to_write() -> fs::OpenOptions {
+pub(crate) fn to_write() -> fs::OpenOptions {
     let mut options = File::options();
     options.write(true);
     options
 }
 
-fn both() -> fs::OpenOptions {
+pub(crate) fn both() -> fs::OpenOptions {
     let mut options = File::options();
     options.read(true).write(true);
     options
 }
 
 /// A file that was written and closed once, and is at the server.
-fn made(mount: &Mount, name: &str) -> Vec<u8> {
+pub(crate) fn made(mount: &Mount, name: &str) -> Vec<u8> {
     let bytes = noise(1, BYTES);
     fs::write(mount.path(name), &bytes).unwrap();
     mount.wait();
@@ -48,7 +48,11 @@ fn made(mount: &Mount, name: &str) -> Vec<u8> {
 fn open_unseen(mount: &Mount, path: &Path, options: &fs::OpenOptions) -> File {
     let (mut file, mut tries) = (None, 0);
     eventually(SOON, "the kernel writes it itself", || {
-        drop(file.take());
+        if let Some(before) = file.take() {
+            drop(before);
+            // What was lent until now is taken back in the meantime.
+            std::thread::sleep(Duration::from_millis(300));
+        }
         let before = lent(mount);
         file = Some(options.open(path).unwrap());
         let is_lent = lent(mount) == before + 1;
@@ -66,13 +70,25 @@ fn open_unseen(mount: &Mount, path: &Path, options: &fs::OpenOptions) -> File {
     file.unwrap()
 }
 
-fn overwrite(bytes: &mut [u8], file: &File, offset: usize, with: &[u8]) {
+/// For what is done while nothing is sent, so that the link could not be measured again.
+fn is_fast(mount: &Mount, path: &Path) {
+    drop(open_unseen(mount, path, &to_write()));
+    mount.wait();
+}
+
+pub(crate) fn overwrite(bytes: &mut [u8], file: &File, offset: usize, with: &[u8]) {
     file.write_all_at(with, offset as u64).unwrap();
     bytes[offset..offset + with.len()].copy_from_slice(with);
 }
 
 /// Another device sees these bytes, and this one does.
-fn is_everywhere(world: &World, server: &Server, mount: &Mount, name: &str, bytes: &[u8]) {
+pub(crate) fn is_everywhere(
+    world: &World,
+    server: &Server,
+    mount: &Mount,
+    name: &str,
+    bytes: &[u8],
+) {
     assert!(fs::read(mount.path(name)).unwrap() == bytes, "here");
     mount.wait();
     let other = world.mount(server, "other", "connected");
@@ -83,7 +99,7 @@ fn is_everywhere(world: &World, server: &Server, mount: &Mount, name: &str, byte
     assert_eq!(here.len(), there.len());
 }
 
-fn store_is_pending(mount: &Mount, name: &str) -> bool {
+pub(crate) fn store_is_pending(mount: &Mount, name: &str) -> bool {
     let said = run(&mut mount.farfs("log", &[])).succeeds();
     said.lines().any(|line| line.contains(name) && line.contains("stored"))
 }
@@ -129,6 +145,7 @@ fn what_is_done_after_the_close_is_logged_after_what_was_written() {
     let server = world.server();
     let mount = world.mount(&server, "mount", "partial");
     let mut bytes = made(&mount, "file");
+    is_fast(&mount, &mount.path("file"));
     run(&mut mount.farfs("pause", &[])).succeeds();
     for round in 0..4_u8 {
         let file = open_unseen(&mount, &mount.path("file"), &to_write());
@@ -156,6 +173,7 @@ fn what_was_opened_to_write_and_only_read_is_stored_by_nobody() {
     let path = mount.path("file");
     let version = || run(&mut world.farfs(&["explain", path.to_str().unwrap()])).succeeds();
     let (before, there) = (version(), fs::metadata(&path).unwrap());
+    is_fast(&mount, &path);
     run(&mut mount.farfs("pause", &[])).succeeds();
     let file = open_unseen(&mount, &path, &both());
     let mut read = vec![0; BYTES];
@@ -434,16 +452,16 @@ fn what_one_writes_while_the_version_before_is_being_stored_is_stored_too() {
 }
 
 /// A file as programs that share it see it, and what of it they have open.
-struct Model {
-    bytes: Vec<u8>,
-    open: Vec<(File, bool)>,
-    mapped: Vec<Mapping>,
+pub(crate) struct Model {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) open: Vec<(File, bool)>,
+    pub(crate) mapped: Vec<Mapping>,
 }
 
 /// Draws what to do next from noise.
-struct Draw {
-    seed: u64,
-    count: u64,
+pub(crate) struct Draw {
+    pub(crate) seed: u64,
+    pub(crate) count: u64,
 }
 
 impl Draw {
@@ -457,7 +475,7 @@ impl Draw {
 /// No file gets shorter, as what is mapped must be there.
 const KEPT: usize = 8 << 20;
 
-fn do_something(path: &Path, model: &mut Model, draw: &mut Draw) {
+pub(crate) fn do_something(path: &Path, model: &mut Model, draw: &mut Draw) {
     let Model { bytes, open, mapped } = model;
     let which = draw.below(10);
     let chosen = (!open.is_empty()).then(|| draw.below(open.len()));
