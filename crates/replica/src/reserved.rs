@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::origin::Inner;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, TryLockError};
 use store::{Reserve, StoreError};
 
 /// What is full, in the words of an error.
@@ -14,8 +14,9 @@ const PLACE: &str = "the server's data";
 #[derive(Default)]
 pub(crate) struct Reserved {
     reserve: OnceLock<Arc<dyn Reserve>>,
-    /// Used by one at a time: what one gives back another may have taken.
-    using: Mutex<()>,
+    /// Used by one at a time, as what one gives back another may have taken; looked at by any number,
+    /// none of which may find that another looks and take that for its use.
+    using: RwLock<()>,
 }
 
 impl Reserved {
@@ -28,8 +29,8 @@ impl Reserved {
     pub fn is_kept(&self) -> bool {
         let Some(reserve) = self.reserve.get() else { return true };
         // Who uses it would lose it to this look.
-        match self.using.try_lock() {
-            Ok(_one) => reserve.is_kept(),
+        match self.using.try_read() {
+            Ok(_one_of_many) => reserve.is_kept(),
             Err(TryLockError::Poisoned(_)) => reserve.is_kept(),
             Err(TryLockError::WouldBlock) => false,
         }
@@ -39,7 +40,7 @@ impl Reserved {
     pub fn used<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         match (work(), self.reserve.get()) {
             (Err(error), Some(reserve)) if error.is_full() => {
-                let _one = self.using.lock().unwrap_or_else(PoisonError::into_inner);
+                let _one = self.using.write().unwrap_or_else(PoisonError::into_inner);
                 reserve.lend();
                 let outcome = work();
                 reserve.take_back();
@@ -80,6 +81,39 @@ mod tests {
         fn take_back(&self) {
             self.0.store(false, Ordering::Release);
         }
+    }
+
+    /// A reserve at which another one looks while somebody does.
+    #[derive(Default)]
+    struct LookedAt {
+        reserved: Reserved,
+        by_another: OnceLock<bool>,
+    }
+
+    struct Looks(Arc<LookedAt>, AtomicBool);
+
+    impl Reserve for Looks {
+        fn is_kept(&self) -> bool {
+            if !self.1.swap(true, Ordering::AcqRel) {
+                let looked = std::thread::scope(|scope| {
+                    scope.spawn(|| self.0.reserved.is_kept()).join().unwrap()
+                });
+                self.0.by_another.set(looked).unwrap();
+            }
+            true
+        }
+
+        fn lend(&self) {}
+
+        fn take_back(&self) {}
+    }
+
+    #[test]
+    fn who_looks_while_another_looks_finds_it_whole() {
+        let looked_at = Arc::new(LookedAt::default());
+        looked_at.reserved.give(Arc::new(Looks(Arc::clone(&looked_at), AtomicBool::new(false))));
+        assert!(looked_at.reserved.is_kept());
+        assert_eq!(looked_at.by_another.get(), Some(&true));
     }
 
     #[test]
