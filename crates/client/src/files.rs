@@ -111,8 +111,6 @@ pub(crate) struct OpenFile<K> {
     pub written: bool,
     /// The kernel may have written to it by itself since the last store.
     pub unseen: Option<Unseen>,
-    /// What was written to it is to be stored though it was closed without that.
-    pub is_late: bool,
     /// Somebody could map it so that he writes to it, since then.
     pub is_mappable: bool,
     /// Nobody who had it open synced it, or locked a part of it.
@@ -160,7 +158,8 @@ pub(crate) struct OpenFile<K> {
     pub touched: Touched,
     /// How often some have left.
     pub left: Arc<AtomicU64>,
-    /// A version that is fetched beside the one that shows, and that nobody else knows of.
+    /// A version that does not show yet: it is fetched beside the one that does, and nobody else
+    /// knows of it.
     pub beside: bool,
 }
 
@@ -187,7 +186,6 @@ impl<K> OpenFile<K> {
             birth: None,
             written: false,
             unseen: None,
-            is_late: false,
             is_mappable: false,
             is_plain: true,
             only_cut: false,
@@ -252,8 +250,6 @@ struct HandleState {
     lent: bool,
     /// Writes through it do not pass here.
     unseen: bool,
-    /// What is written through it is stored after it is closed.
-    late: bool,
     /// It is counted among those that may write.
     counts_as_writing: bool,
     /// Of a fetch, which goes on with the version that it began with.
@@ -275,7 +271,6 @@ impl HandleState {
             direct: true,
             lent: false,
             unseen: false,
-            late: false,
             counts_as_writing: false,
             fetches: true,
             counts: false,
@@ -486,7 +481,6 @@ impl<K: Container> Files<K> {
         if let Some(open) = self.open.get_mut(&(state.file, state.generation)) {
             open.handles += 1;
             open.cached_handles += u32::from(!state.direct);
-            open.is_mappable |= state.unseen && state.flags.read;
             open.writing_handles += u32::from(state.counts_as_writing);
         }
         Handle(self.last_handle)

@@ -151,7 +151,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// to nothing do so with the last close: a shell that redirects closes a copy first, and
     /// nobody wants to see the file empty.
     pub fn flush(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
-        if self.is_stored_later(handle) {
+        if self.is_flushed_unseen(handle) {
             return Ok(Done { value: (), wait: None });
         }
         let (grip, flags) = self.files().grip(handle)?;
@@ -193,6 +193,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// fsync(2) of a directory: what was done to names is safe from a power cut. In connected mode
     /// each change has waited for its verdict already.
     pub fn sync_names(&self) -> Step<()> {
+        self.settle_closed(None);
         self.sync_log().map_err(failed)
     }
 
@@ -298,10 +299,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.note_altered(&grip, &container, &altered)?;
             Ok(altered)
         });
-        // What is stored later is cut then: who writes has the processors for himself.
-        let cut_early = !self.files().is_late(handle);
-        let altered = outcome.as_ref().ok().filter(|_| cut_early);
-        let work = altered.and_then(|altered| self.work_for(altered));
+        let work = outcome.as_ref().ok().and_then(|altered| self.work_for(altered));
         let now = self.inner.world.clock.time();
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation);

@@ -72,9 +72,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Last::StoredSoon = last {
             self.store_soon(state.file, state.generation);
         }
-        if state.lent || state.late {
-            self.is_released(handle);
-        }
+        self.is_released(handle, state.lent);
         if let (Some(presence), true) = (&left, unborn) {
             self.remove_unborn(state.file, presence.generation);
         } else if let Some(presence) = &left {
@@ -95,7 +93,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn last_close(&self, handle: Handle) -> Last<C::Container> {
         let mut files = self.files();
         let Ok((grip, flags)) = files.grip(handle) else { return Last::Nothing };
-        let late = files.is_late(handle);
         let was_unseen = files.writes_no_more(handle);
         if was_unseen && let Some(state) = files.handles.get_mut(&handle.0) {
             // Of two that are closed at once, one is the last.
@@ -111,11 +108,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // To cut all of it takes a while, and whoever closed it has gone on.
             None if open.unseen.is_some() => Last::StoredSoon,
             None if open.turned_down => Last::Nothing,
-            None if late && open.presence.dirty.is_none() => Last::Nothing,
-            None if late => {
-                open.is_late = true;
-                Last::StoredSoon
-            }
             _ => Last::StoredNow(grip),
         }
     }

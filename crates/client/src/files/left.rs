@@ -14,7 +14,7 @@ impl<K: Container> Files<K> {
     pub fn left_over(&self) -> Vec<(FileId, u32)> {
         let waits = |open: &OpenFile<K>| {
             // What the kernel wrote by itself stays lent to those who read it.
-            let is_closed = open.handles == 0 || open.is_closed_unstored();
+            let is_closed = open.handles == 0 || open.is_closed_unseen();
             is_closed
                 && open.presence.dirty.is_some()
                 && !open.turned_down

@@ -50,8 +50,6 @@ pub(super) struct LentOut<K> {
 pub(super) struct Lends {
     /// To who opens it to write: what he writes is not seen.
     pub(super) to_writers: bool,
-    /// What somebody writes by way of the daemon may be stored after he has closed it, too.
-    pub(super) late: bool,
     /// To who reads it, though others may come who write.
     pub(super) to_readers: bool,
     /// Whoever gets a lock goes on with the newest version through what he has open. Where it is not
@@ -76,10 +74,6 @@ pub(super) struct Asked {
     is_cached: bool,
     /// Nobody has written to it, all of it is here, and nobody has it open for writing.
     is_at_rest: bool,
-    /// Nobody has written to it, and all of it is here.
-    is_whole: bool,
-    /// The kernel reads a container of the file, by whatever inode.
-    is_out: bool,
     /// Nobody may write to it.
     is_unwritable: bool,
     size: u64,
@@ -125,14 +119,6 @@ pub(super) fn way(asked: &Asked) -> Way {
     if is_free && fits { Way::Lent } else { Way::Daemon }
 }
 
-/// Whether what is written through a handle is stored after it is closed, by the daemon who writes it.
-/// Where the kernel has a container of the file it is as that says.
-pub(super) fn is_stored_late(asked: &Asked) -> bool {
-    let OpenFlags { write, truncate, .. } = asked.flags;
-    let may = asked.lends.late && asked.is_plain && asked.is_whole;
-    write && !truncate && may && !asked.is_out
-}
-
 impl<K: Container> Files<K> {
     pub(super) fn asked(
         &self,
@@ -143,7 +129,7 @@ impl<K: Container> Files<K> {
     ) -> Option<Asked> {
         let open = self.get(file, generation)?;
         let is_cached = direct || self.generations(file).any(|open| open.cached_handles > 0);
-        let is_whole = open.is_clean() && open.presence.is_whole();
+        let is_at_rest = open.is_clean() && open.presence.is_whole() && !open.is_for_writing();
         let size = open.presence.contents.size;
         let out = self.lent.get(&file);
         let lent = out.filter(|out| out.generation == generation && out.number == place.number);
@@ -156,9 +142,7 @@ impl<K: Container> Files<K> {
             is_plain: self.is_plain(file, &open.presence) && takes_unseen(&open.container, size),
             is_unshared: open.is_unshared(),
             is_cached: is_cached || is_kept_free || self.lent.len() >= LENT_MAX,
-            is_at_rest: is_whole && !open.is_for_writing(),
-            is_whole,
-            is_out: out.is_some(),
+            is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
             size,
         })
@@ -277,11 +261,6 @@ impl<K: Container> Files<K> {
         self.handles.get(&handle.0).is_some_and(|state| state.unseen)
     }
 
-    /// Whether what is written through this handle is stored after it is closed.
-    pub(super) fn is_late(&self, handle: Handle) -> bool {
-        self.handles.get(&handle.0).is_some_and(|state| state.late)
-    }
-
     /// Through a handle the kernel writes by itself no more. Says whether it did.
     pub(super) fn writes_no_more(&mut self, handle: Handle) -> bool {
         let Some(state) = self.handles.get_mut(&handle.0) else { return false };
@@ -327,10 +306,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Lends::default();
         }
         let shares_locks = mode::waits_for_verdicts(self.connection().mode);
-        let late = flags.write && self.may_store_late();
         Lends {
-            to_writers: late && self.may_write_unseen(file, flags.read),
-            late,
+            to_writers: flags.write && self.may_write_unseen(file, flags.read),
             to_readers: !flags.write && !shares_locks,
             shares_locks,
         }
@@ -388,8 +365,6 @@ mod tests {
             is_unshared: true,
             is_cached: false,
             is_at_rest: true,
-            is_whole: true,
-            is_out: false,
             is_unwritable: true,
             size: LENT_BYTES_MIN,
         }
@@ -470,25 +445,6 @@ mod tests {
             let seen = Asked { flags, lends: Lends::default(), ..lent };
             let way_then = if flags.read { Way::Lent } else { Way::Beside };
             assert_eq!(way(&seen), way_then, "{flags:?}");
-        }
-    }
-    #[test]
-    fn what_the_daemon_writes_is_stored_late_where_the_kernel_could_have_written_it() {
-        let flags = OpenFlags { read: false, write: true, ..READS };
-        let lends = Lends { late: true, ..Lends::default() };
-        let free = Asked { flags, lends, is_plain: true, is_unwritable: false, ..asked() };
-        assert!(is_stored_late(&free));
-        // The daemon sees what others do.
-        assert!(is_stored_late(&Asked { is_cached: true, is_at_rest: false, ..free }));
-        for other in [
-            Asked { flags: READS, ..free },
-            Asked { flags: OpenFlags { truncate: true, ..flags }, ..free },
-            Asked { lends: Lends { to_writers: true, ..Lends::default() }, ..free },
-            Asked { is_plain: false, ..free },
-            Asked { is_whole: false, ..free },
-            Asked { is_out: true, ..free },
-        ] {
-            assert!(!is_stored_late(&other), "{other:?}");
         }
     }
 }

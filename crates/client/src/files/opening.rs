@@ -3,7 +3,7 @@
 //! current then.
 //! From: AFS and LBFS, close-to-open.
 
-use super::lending::{Lends, Way, is_stored_late, way};
+use super::lending::{Lends, Way, way};
 use super::{Files, Grip, HandleState, OpenFile, Since};
 use crate::client::{Client, failed};
 use crate::known::Remover;
@@ -193,8 +193,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let unseen = unseen && lent.is_some();
-        // Where the kernel does not write it, the daemon does, and the rest is as if it had.
-        let late = !unseen && asked.is_some_and(|asked| is_stored_late(&asked));
+        if unseen
+            && flags.read
+            && let Some(open) = files.get_mut(file, generation)
+        {
+            open.is_mappable = true;
+        }
         let cached = !direct && lent.is_none();
         let keep_cache = cached && files.is_shown(file, generation, version);
         if cached {
@@ -207,7 +211,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             direct: !cached,
             lent: lent.is_some(),
             unseen,
-            late,
             counts_as_writing: flags.write,
             fetches: false,
             counts: false,
@@ -415,7 +418,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         if let Some(open) = files.get_mut(grip.file, grip.generation) {
-            (open.unseen, open.is_mappable, open.is_late) = (None, false, false);
+            (open.unseen, open.is_mappable) = (None, false);
             // From here on it counts among what may leave.
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             let before = std::mem::replace(&mut open.presence, presence.clone()).version;

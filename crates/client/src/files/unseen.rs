@@ -1,8 +1,7 @@
 //! What the kernel writes by itself into a container that it has been lent: nobody here sees it.
 //! Holds: the log knows of it before the kernel gets the container; nothing is stored of it while
 //! the kernel may write; once closed it is stored before the next change of the volume is logged,
-//! so that updates have the order in which they were made. What the daemon writes where the kernel
-//! could have is stored in the same way.
+//! so that updates have the order in which they were made.
 //! From: the kernel's `fs/fuse/passthrough.c`; DESIGN, "The client".
 //!
 //! ```text
@@ -18,7 +17,7 @@ use crate::early::is_fast;
 use crate::mode;
 use crate::numbers::Inode;
 use crate::room::Wanted;
-use crate::types::{Handle, Step};
+use crate::types::{Durability, Handle, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,12 +125,14 @@ impl Closing {
         if !self.is_any.load(Ordering::Acquire) {
             return Vec::new();
         }
+        let begun = now();
         loop {
+            let now = now();
             self.change(|closed| {
-                let now = now();
                 closed.flushed.retain(|_, at| now.since(*at) < RELEASED_WITHIN);
             });
-            if self.lock().flushed.is_empty() {
+            // Copies of a descriptor may be closed without end, as by a shell whose programs have it.
+            if self.lock().flushed.is_empty() || now.since(begun) >= RELEASED_WITHIN {
                 break;
             }
             self.wait_a_moment();
@@ -160,9 +161,9 @@ enum State {
 }
 
 impl<K: Container> OpenFile<K> {
-    /// Nobody has it open to write any more, and who closed it was told nothing of its contents.
-    pub(super) fn is_closed_unstored(&self) -> bool {
-        (self.unseen.is_some() || self.is_late) && self.writing_handles == 0
+    /// The kernel wrote to it by itself, and nobody has it open to write any more.
+    pub(super) fn is_closed_unseen(&self) -> bool {
+        self.unseen.is_some() && self.writing_handles == 0
     }
 
     /// Somebody may have it mapped who could write to it. Whoever has it open as well, to read it,
@@ -250,22 +251,21 @@ pub(crate) fn may_have_been_lent(size: u64) -> bool {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Whether what is written to a file may be stored after the last close, for all that is not told
-    /// by the file itself: only where no call waits for verdicts. What was written over need not be
-    /// known then, so only where the link is too fast for deltas to pay. Quotas are judged as it is
-    /// written, by the daemon.
-    pub(super) fn may_store_late(&self) -> bool {
-        if self.has_quota() || self.inner.kernel.get().is_none() {
+    /// Whether the kernel may get a file to write to, for all that is not told by the file itself.
+    /// What it writes is stored with the last close, so only where no call waits for verdicts; and
+    /// what was written over is not known, so only where the link is too fast for deltas to pay.
+    /// Quotas are judged as it is written, by the daemon.
+    pub(super) fn may_write_unseen(&self, file: FileId, reads: bool) -> bool {
+        // With each close, what was written is to be on the disk here.
+        let syncs = self.inner.settings.durability == Durability::Sync;
+        if syncs || self.has_quota() || self.inner.kernel.get().is_none() {
             return false;
         }
         let waits = mode::waits_for_verdicts(self.connection().mode);
-        !waits && is_fast(&self.inner.upstream.quality())
-    }
-
-    /// Whether the kernel may get a file to write to that may be stored so. A version that is pending
-    /// is given up where it is written over: it must not be for who may only be reading.
-    pub(super) fn may_write_unseen(&self, file: FileId, reads: bool) -> bool {
-        !(reads && self.core().log.pending_store(file).is_some())
+        // A version that is pending is given up where it is written over: it must not be for who
+        // may only be reading.
+        let pending = || reads && self.core().log.pending_store(file).is_some();
+        !waits && is_fast(&self.inner.upstream.quality()) && !pending()
     }
 
     /// Before the kernel gets a container to write to: the log learns of it.
@@ -307,25 +307,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(open.container.changed_at().map_err(failed)? == Some(before))
     }
 
-    /// A descriptor was closed: says whether what was written through it is stored after its last
-    /// copy is closed, since the kernel may have written, or could have where it takes containers.
-    pub(super) fn is_stored_later(&self, handle: Handle) -> bool {
-        let (unseen, late) = {
-            let files = self.files();
-            (files.writes_unseen(handle), files.is_late(handle))
-        };
-        let later = unseen || late && !mode::waits_for_verdicts(self.connection().mode);
-        if later {
+    /// A descriptor was closed through which the kernel may have written: says whether it is so.
+    pub(super) fn is_flushed_unseen(&self, handle: Handle) -> bool {
+        let writes = self.files().writes_unseen(handle);
+        if writes {
             let now = self.inner.world.clock.moment();
             self.inner.kernel.closing.change(|closed| {
                 closed.flushed.insert(handle, now);
             });
         }
-        later
+        writes
     }
 
-    /// The last descriptor of a handle is closed, of a file that was lent or is stored later.
-    pub(super) fn is_released(&self, handle: Handle) {
+    /// The last descriptor of a handle is closed, of a file that is `lent`.
+    pub(super) fn is_released(&self, handle: Handle, lent: bool) {
+        if !lent {
+            return;
+        }
         let closing = &self.inner.kernel.closing;
         closing.change(|closed| {
             closed.flushed.remove(&handle);

@@ -10,7 +10,6 @@ mod attributes;
 mod beside;
 mod births;
 mod contents;
-mod late;
 mod lent;
 mod locks;
 mod mapped;

@@ -14,30 +14,31 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The least that is lent to who writes, and some more.
-pub(crate) const BYTES: usize = (16 << 20) + 4321;
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+const BYTES: usize = (16 << 20) + 4321;
+const SOON: Duration = Duration::from_secs(30);
 
 fn lent(mount: &Mount) -> u64 {
     mount.status()["passthrough"]["files"].as_u64().unwrap()
 }
 
-pub(crate) fn to_write() -> fs::OpenOptions {
+fn to_write() -> fs::OpenOptions {
     let mut options = File::options();
     options.write(true);
     options
 }
 
-pub(crate) fn both() -> fs::OpenOptions {
+fn both() -> fs::OpenOptions {
     let mut options = File::options();
     options.read(true).write(true);
     options
 }
 
 /// A file that was written and closed once, and is at the server.
-pub(crate) fn made(mount: &Mount, name: &str) -> Vec<u8> {
+fn made(mount: &Mount, name: &str) -> Vec<u8> {
     let bytes = noise(1, BYTES);
     fs::write(mount.path(name), &bytes).unwrap();
     mount.wait();
@@ -76,19 +77,13 @@ fn is_fast(mount: &Mount, path: &Path) {
     mount.wait();
 }
 
-pub(crate) fn overwrite(bytes: &mut [u8], file: &File, offset: usize, with: &[u8]) {
+fn overwrite(bytes: &mut [u8], file: &File, offset: usize, with: &[u8]) {
     file.write_all_at(with, offset as u64).unwrap();
     bytes[offset..offset + with.len()].copy_from_slice(with);
 }
 
 /// Another device sees these bytes, and this one does.
-pub(crate) fn is_everywhere(
-    world: &World,
-    server: &Server,
-    mount: &Mount,
-    name: &str,
-    bytes: &[u8],
-) {
+fn is_everywhere(world: &World, server: &Server, mount: &Mount, name: &str, bytes: &[u8]) {
     assert!(fs::read(mount.path(name)).unwrap() == bytes, "here");
     mount.wait();
     let other = world.mount(server, "other", "connected");
@@ -99,7 +94,7 @@ pub(crate) fn is_everywhere(
     assert_eq!(here.len(), there.len());
 }
 
-pub(crate) fn store_is_pending(mount: &Mount, name: &str) -> bool {
+fn store_is_pending(mount: &Mount, name: &str) -> bool {
     let said = run(&mut mount.farfs("log", &[])).succeeds();
     said.lines().any(|line| line.contains(name) && line.contains("stored"))
 }
@@ -371,6 +366,53 @@ fn where_a_quota_counts_or_calls_wait_the_daemon_writes() {
     });
 }
 
+#[test]
+fn where_each_close_makes_what_was_written_safe_the_daemon_writes() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "10s", "--durability", "sync"][..];
+    let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    made(&mount, "file");
+    for _ in 0..5 {
+        let file = to_write().open(mount.path("file")).unwrap();
+        assert_eq!(lent(&mount), 0);
+        file.write_all_at(b"synced", 0).unwrap();
+    }
+}
+
+/// As a shell closes copies of what its output goes to, with each program that it starts.
+#[test]
+fn who_closes_copies_without_end_holds_nobody_up() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let file = open_unseen(&mount, &mount.path("file"), &to_write());
+    let (begun, ends) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| {
+            let start = Instant::now();
+            while !ends.load(Ordering::Acquire) && start.elapsed() < SOON {
+                drop(file.try_clone().unwrap());
+                begun.fetch_add(1, Ordering::AcqRel);
+            }
+            start.elapsed() < SOON
+        });
+        eventually(SOON, "copies are closed", || begun.load(Ordering::Acquire) > 10);
+        for name in ["first", "second"] {
+            fs::create_dir(mount.path(name)).unwrap();
+        }
+        ends.store(true, Ordering::Release);
+        assert!(closes.join().unwrap(), "directories are made meanwhile");
+    });
+    overwrite(&mut bytes, &file, 77, b"at the end");
+    drop(file);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
 /// What is closed is stored afterwards, which nobody can wait for.
 #[test]
 fn who_comes_while_the_kernel_writes_sees_it_a_moment_after_it_is_closed() {
@@ -452,16 +494,16 @@ fn what_one_writes_while_the_version_before_is_being_stored_is_stored_too() {
 }
 
 /// A file as programs that share it see it, and what of it they have open.
-pub(crate) struct Model {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) open: Vec<(File, bool)>,
-    pub(crate) mapped: Vec<Mapping>,
+struct Model {
+    bytes: Vec<u8>,
+    open: Vec<(File, bool)>,
+    mapped: Vec<Mapping>,
 }
 
 /// Draws what to do next from noise.
-pub(crate) struct Draw {
-    pub(crate) seed: u64,
-    pub(crate) count: u64,
+struct Draw {
+    seed: u64,
+    count: u64,
 }
 
 impl Draw {
@@ -475,7 +517,7 @@ impl Draw {
 /// No file gets shorter, as what is mapped must be there.
 const KEPT: usize = 8 << 20;
 
-pub(crate) fn do_something(path: &Path, model: &mut Model, draw: &mut Draw) {
+fn do_something(path: &Path, model: &mut Model, draw: &mut Draw) {
     let Model { bytes, open, mapped } = model;
     let which = draw.below(10);
     let chosen = (!open.is_empty()).then(|| draw.below(open.len()));
