@@ -25,6 +25,7 @@ mod moves;
 mod outlet;
 mod patrol;
 mod place;
+mod recover;
 mod renew;
 mod rows;
 mod scan;

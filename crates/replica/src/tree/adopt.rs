@@ -7,6 +7,7 @@ use super::commit::device;
 use super::doubt::Doubt;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
 use super::patrol::Patrol;
+use super::recover::Underway;
 use super::rows::{self, Known, STAGE_NAME, TreeRow};
 use crate::catalog::{self, hex};
 use crate::error::{ReplicaError, Result};
@@ -79,6 +80,7 @@ impl Origin {
             barred: Barred::none(now),
             doubt: Doubt::none(now),
             behind: Behind::default(),
+            underway: Underway::default(),
             upto: Seq::START,
             files_made,
             root_noted: true,
@@ -96,6 +98,7 @@ impl Origin {
         keeper.upto = keeper.position()?;
         keeper.dirt.everything = true;
         keeper.clear_stage()?;
+        keeper.recover()?;
         Ok(keeper)
     }
 

@@ -6,6 +6,7 @@
 use super::barred::Way;
 use super::commit::At;
 use super::dirt::Since;
+use super::intake::Staging;
 use super::keeper::Keeper;
 use super::rows;
 use super::scan::{Look, STEPS_MAX};
@@ -45,7 +46,11 @@ impl Keeper {
         let mut once = BTreeSet::new();
         moved.reverse();
         moved.retain(|look: &Look| once.insert(look.at.clone()));
+        self.settle_staged(&moved, Staging::Moved)?;
         self.settle_arrivals(&moved)?;
+        if self.settle_staged(&moved, Staging::Here)? {
+            self.settle_arrivals(&moved)?;
+        }
         if self.return_astray(astray)? {
             // What is missing elsewhere may have come to where nobody could look.
             for Look { at, since, .. } in moved {

@@ -75,6 +75,15 @@ impl Keeper {
         Ok(Whole::now(&*read, self.volume.id).position()?)
     }
 
+    /// Something was made ready before a crash, and came to the name of another file that may be
+    /// elsewhere by now, which has to be found first.
+    pub(super) fn stands_for_another(&self, look: &Look) -> Result<bool> {
+        let (Some(stat), Some((bearer, _))) = (&look.stat, &look.known) else { return Ok(false) };
+        let read = self.inner.tables.read()?;
+        let staged = rows::staged(&*read, self.volume.id, stat)?;
+        Ok(staged.is_some_and(|staged| staged.file != *bearer))
+    }
+
     /// Something was made ready here before a crash, and was put where it belongs.
     pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<Staging> {
         let Some(stat) = &look.stat else { return Ok(Staging::Not) };

@@ -7,6 +7,7 @@ use super::door::{Ask, TreeState};
 use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
+use super::recover::Underway;
 use super::rows::{self, STAGE_NAME, TreeRow};
 use super::writing::Outgoing;
 use crate::error::Result;
@@ -123,6 +124,7 @@ pub struct Keeper {
     pub(super) barred: Barred,
     pub(super) doubt: Doubt,
     pub(super) behind: Behind,
+    pub(super) underway: Underway,
     /// The log was looked at up to here.
     pub(super) upto: Seq,
     pub(super) files_made: u64,
@@ -269,6 +271,7 @@ impl Keeper {
         }
         self.read_on()?;
         self.write_on()?;
+        self.end_underway()?;
         self.volume.door.ready();
         Ok(self.pause())
     }
@@ -278,7 +281,8 @@ impl Keeper {
         let mut pause = if self.unwatched { UNWATCHED_PAUSE } else { LOOK_PAUSE };
         pause = pause.min(self.patrol.due.since(now));
         let dues = [self.dirt.next(), self.doubt.due(), self.barred.due(), self.outgoing.due()];
-        for next in dues.into_iter().flatten() {
+        let dues = dues.into_iter().chain([self.underway_due().filter(|_| self.is_settled())]);
+        for next in dues.flatten() {
             pause = pause.min(next.since(now));
         }
         if self.dirt.everything || !self.dirt.lists.is_empty() {

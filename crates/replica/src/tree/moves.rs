@@ -5,7 +5,7 @@
 use super::barred::Way;
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
-use super::intake::{has_xattrs_of, own_xattrs};
+use super::intake::{Staging, has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
 use super::rows::{self, Known};
 use super::scan::{Look, STEPS_MAX};
@@ -66,6 +66,25 @@ impl Keeper {
             }
         }
         self.flush(&mut arrivals.links)
+    }
+
+    /// What was made ready before a crash is known where it was seen: what had moved on from its
+    /// name, or what came to a name that another had left. True: there was some.
+    pub(super) fn settle_staged(&mut self, looks: &[Look], staging: Staging) -> Result<bool> {
+        let mut found = Vec::new();
+        for look in looks {
+            let Some(stat) = &look.stat else { continue };
+            let read = self.inner.tables.read()?;
+            let is_known = rows::numbered(&*read, self.volume.id, stat)?.is_some();
+            drop(read);
+            let mut steps = Vec::new();
+            if !is_known && self.was_staged(look, &mut steps)? == staging {
+                found.append(&mut steps);
+            }
+        }
+        let any = !found.is_empty();
+        self.flush(&mut found)?;
+        Ok(any)
     }
 
     /// A file that is in the tree under new names.
@@ -215,22 +234,27 @@ impl Keeper {
         let view = Whole::now(&*read, self.volume.id);
         let seen = view.position()?;
         let there = view.entry(to.0, &to.1)?;
+        let is_told = there == Some(file) && view.entry(from.0, &from.1)? != Some(file);
         let bearer_known = match bearer {
             Some(bearer) => rows::known(&*read, self.volume.id, bearer)?,
             None => None,
         };
         drop(read);
         let uid = known.uid;
-        let rename = |over: Option<FileId>, exchange: bool| Change::Rename {
-            from: from.0,
-            from_name: from.1.clone(),
-            to: to.0,
-            to_name: to.1.clone(),
-            file,
-            over,
-            exchange,
-            whiteout: None,
-            expects: None,
+        let step = |over: Option<FileId>, exchange: bool, agree: Agree| {
+            let change = Change::Rename {
+                from: from.0,
+                from_name: from.1.clone(),
+                to: to.0,
+                to_name: to.1.clone(),
+                file,
+                over,
+                exchange,
+                whiteout: None,
+                expects: None,
+            };
+            // The volume has it so: a device did it, and a crash came before that was written down.
+            if is_told { Step::agree(agree) } else { Step::new(change, uid, agree) }
         };
         self.note_both(&from, &to);
         if known.kind == Kind::Directory {
@@ -238,11 +262,12 @@ impl Keeper {
             self.dirt.lists.insert(file);
             self.doubts();
         }
-        if let Some(bearer) = bearer.filter(|bearer| arrivals.has(*bearer) && *bearer != file) {
-            // It is elsewhere in the tree: from the old place it is moved on.
+        let goes_on = |bearer: &FileId| *bearer != file && (is_told || arrivals.has(*bearer));
+        if let Some(bearer) = bearer.filter(goes_on) {
+            // It is elsewhere in the tree, or may be: from the old place it is moved on.
             let agree =
                 Agree::Exchanged { one: from.clone(), file, other: to.clone(), with: bearer };
-            return self.commit(vec![Step::new(rename(Some(bearer), true), uid, agree)], seen);
+            return self.commit(vec![step(Some(bearer), true, agree)], seen);
         }
         let mut steps = Vec::new();
         let mut over = None;
@@ -251,17 +276,15 @@ impl Keeper {
             let stale = there != Some(bearer) || self.is_unseen(bearer, &bearer_known)?;
             if both || stale {
                 let mut gone = Vec::new();
-                self.unlink(to.clone(), bearer, &bearer_known, 0, &mut gone)?;
+                self.unlink(to.clone(), bearer, &mut gone)?;
                 steps.append(&mut gone);
             } else {
                 over = Some(bearer);
             }
         }
-        steps.push(Step::new(
-            rename(over, false),
-            uid,
-            Agree::Moved { from: from.clone(), to: to.clone(), file, stat: Box::new(stat), plain },
-        ));
+        let (from, to) = (from.clone(), to.clone());
+        let agree = Agree::Moved { from, to, file, stat: Box::new(stat), plain };
+        steps.push(step(over, false, agree));
         self.commit(steps, seen)
     }
 
@@ -281,15 +304,10 @@ impl Keeper {
     ) -> Result<()> {
         let read = self.inner.tables.read()?;
         let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
-        let bearer = match bearer.filter(|bearer| *bearer != file) {
-            Some(bearer) => {
-                rows::known(&*read, self.volume.id, bearer)?.map(|known| (bearer, known))
-            }
-            None => None,
-        };
+        let there = Whole::now(&*read, self.volume.id).entry(to.0, &to.1)?;
         drop(read);
-        if let Some((bearer, bearer_known)) = bearer {
-            self.unlink(to.clone(), bearer, &bearer_known, 0, &mut arrivals.links)?;
+        if let Some(bearer) = bearer.filter(|bearer| *bearer != file) {
+            self.unlink(to.clone(), bearer, &mut arrivals.links)?;
         }
         let change = Change::Link { parent: to.0, name: to.1.clone(), file };
         let now = known.moved(&stat, plain);
@@ -297,18 +315,19 @@ impl Keeper {
             self.note_file(file)?;
         }
         let agree = Agree::Is { at: to, file, known: Box::new(now) };
-        arrivals.links.push(Step::new(change, known.uid, agree));
+        arrivals.links.push(match there == Some(file) {
+            true => Step::agree(agree),
+            false => Step::new(change, known.uid, agree),
+        });
         Ok(())
     }
 
-    /// Names that no known file bears any more.
+    /// Names that no known file bears any more. What came in the place of another is first: it may
+    /// be a directory into which something was moved that is missing elsewhere.
     pub(super) fn settle_rest(&mut self, looks: Vec<Look>) -> Result<()> {
-        if looks.is_empty() {
-            return Ok(());
-        }
         let seen = self.position()?;
-        let mut steps = Vec::new();
-        let mut again = Vec::new();
+        let mut missing = Vec::new();
+        let lists = std::mem::take(&mut self.dirt.lists);
         for look in looks {
             let read = self.inner.tables.read()?;
             let id = self.volume.id;
@@ -321,36 +340,33 @@ impl Keeper {
             let Some(opened) = self.opened_or_later(&look.at, look.since)? else { continue };
             let stat = opened.stat(look.at.1.as_bytes()).map_err(ReplicaError::from);
             let Some(stat) = self.unless_barred(look.at.0, stat)? else { continue };
-            match (known, stat) {
-                (Some((_, known)), Some(stat)) if known.is(&stat) => {}
-                (Some((file, known)), None) => {
-                    self.unlink(look.at.clone(), file, &known, 0, &mut steps)?;
-                }
-                (Some((file, known)), Some(stat)) => {
-                    again.push((
-                        Look { known: Some((file, known)), stat: Some(stat), ..look },
-                        false,
-                    ));
-                }
-                (None, Some(stat)) => {
-                    again.push((Look { known: None, stat: Some(stat), ..look }, true))
-                }
-                (None, None) => {}
-            }
-        }
-        self.commit(steps, seen)?;
-        for (look, is_fresh) in again {
+            let look = Look { known, stat, ..look };
             let mut steps = Vec::new();
-            if is_fresh {
-                if let Way::Open(opened) = self.way(look.at.0)? {
-                    self.fresh_if_unknown(&opened, &look, &mut steps)?;
-                }
-            } else {
-                self.replaced(look, &mut steps)?;
+            match (&look.known, &look.stat) {
+                (Some((_, known)), Some(stat)) if known.is(stat) => {}
+                (Some(_), Some(_)) => self.replaced(look, &mut steps)?,
+                (Some(_), None) => missing.push(look),
+                (None, Some(_)) => self.fresh_if_unknown(&opened, &look, &mut steps)?,
+                (None, None) => {}
             }
             self.flush(&mut steps)?;
         }
-        Ok(())
+        // A directory that was made just now.
+        let is_new = !self.dirt.lists.is_empty();
+        self.dirt.lists.extend(lists);
+        if is_new {
+            for Look { at, since, .. } in missing {
+                self.dirt.wait(at.0, at.1, since, since.due);
+            }
+            return Ok(());
+        }
+        let mut steps = Vec::new();
+        for Look { at, known, .. } in missing {
+            if let Some((file, _)) = known {
+                self.unlink(at, file, &mut steps)?;
+            }
+        }
+        self.commit(steps, seen)
     }
 
     fn fresh_if_unknown(
@@ -382,8 +398,12 @@ impl Keeper {
         let read = self.inner.tables.read()?;
         let elsewhere = rows::numbered(&*read, self.volume.id, &stat)?.is_some();
         let view = Whole::now(&*read, self.volume.id);
-        let still = view.entry(look.at.0, &look.at.1)? == Some(file) || view.node(file)?.is_none();
+        let there = view.entry(look.at.0, &look.at.1)?;
+        let is_gone = view.node(file)?.is_none();
         drop(read);
+        let still = there == Some(file) || is_gone;
+        // By a device, and it may be in what came in its place.
+        let has_moved = there.is_some() && !still;
         let is_save = known.kind == Kind::File
             && rows::kind(stat.sort) == Kind::File
             && known.names.len() == 1
@@ -398,7 +418,9 @@ impl Keeper {
             let xattrs = self.xattrs_now(&opened, &look, &known, &held.stat)?;
             return self.differs(&look, file, &known, &held, xattrs, steps);
         }
-        self.unlink(look.at.clone(), file, &known, 0, steps)?;
+        if !has_moved {
+            self.unlink(look.at.clone(), file, steps)?;
+        }
         let look = Look { known: None, ..look };
         self.fresh(&opened, &look, steps)
     }
@@ -413,32 +435,61 @@ impl Keeper {
     }
 
     /// The steps that remove a name, and of a directory first all that was in it.
-    fn unlink(
-        &self,
-        at: At,
-        file: FileId,
-        known: &Known,
-        depth: usize,
-        steps: &mut Vec<Step>,
-    ) -> Result<()> {
-        if known.kind == Kind::Directory && depth < DEPTH_MAX {
-            let mut after = None;
-            loop {
-                let read = self.inner.tables.read()?;
-                let page = rows::names(&*read, self.volume.id, file, after.as_ref(), NAMES_MAX)?;
-                let Some((last, _)) = page.last() else { break };
-                after = Some(last.clone());
-                for (name, below) in page {
-                    if let Some(known) = rows::known(&*read, self.volume.id, below)? {
-                        self.unlink((file, name), below, &known, depth + 1, steps)?;
-                    }
-                }
+    fn unlink(&mut self, at: At, file: FileId, steps: &mut Vec<Step>) -> Result<()> {
+        let mut going = vec![(at, file)];
+        let (mut next, mut directories) = (0, BTreeSet::new());
+        while let Some((_, file)) = going.get(next) {
+            if directories.insert(*file) {
+                self.names_of(*file, &mut going)?;
             }
+            next += 1;
         }
-        let unseen = self.is_unseen(file, known)?;
+        // What is in a directory stands behind it.
+        for (at, file) in going.into_iter().rev() {
+            self.unlink_one(at, file, steps)?;
+        }
+        Ok(())
+    }
+
+    /// The names that a directory has in the tree; of another file none.
+    fn names_of(&self, directory: FileId, names: &mut Vec<(At, FileId)>) -> Result<()> {
+        let mut after = None;
+        loop {
+            let read = self.inner.tables.read()?;
+            let id = self.volume.id;
+            let page = rows::names(&*read, id, directory, after.as_ref(), NAMES_MAX)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(last.clone());
+            names.extend(page.into_iter().map(|(name, file)| ((directory, name), file)));
+        }
+    }
+
+    fn unlink_one(&mut self, at: At, file: FileId, steps: &mut Vec<Step>) -> Result<()> {
+        let read = self.inner.tables.read()?;
+        let known = rows::known(&*read, self.volume.id, file)?;
+        drop(read);
+        let Some(known) = known else { return Ok(()) };
+        if self.is_gone_in_volume(&at, file, &known)? {
+            // Whatever bears the name there is still to come.
+            self.behind.entry(at.clone());
+            steps.push(Step::agree(Agree::Gone { at, file }));
+            return Ok(());
+        }
+        let unseen = self.is_unseen(file, &known)?;
         let change = Change::Unlink { parent: at.0, name: at.1.clone(), file, expects: None };
         let agree = Agree::Gone { at, file };
         steps.push(Step { unseen, ..Step::new(change, known.uid, agree) });
         Ok(())
+    }
+
+    /// Whether a device took the same name from the file: with it, or while it has others. One that
+    /// it has moved is another matter.
+    fn is_gone_in_volume(&self, at: &At, file: FileId, known: &Known) -> Result<bool> {
+        let read = self.inner.tables.read()?;
+        let view = Whole::now(&*read, self.volume.id);
+        if view.entry(at.0, &at.1)? == Some(file) {
+            return Ok(false);
+        }
+        Ok(known.names.len() > 1 || view.node(file)?.is_none())
     }
 }

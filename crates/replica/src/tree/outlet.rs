@@ -132,6 +132,7 @@ impl Keeper {
         hand: &mut Hand,
         work: impl FnOnce(&mut Keeper, &mut dyn store::Write, &mut Hand) -> Result<()>,
     ) -> Result<()> {
+        self.note_underway()?;
         let inner = self.inner.clone();
         let mut write = inner.tables.write()?;
         work(self, &mut *write, hand)?;

@@ -19,8 +19,9 @@ use store::{Read, Write};
 use tracing::warn;
 use volume::whole::Whole;
 
-/// Directories in directories that are followed.
-const DEPTH_MAX: usize = 2048;
+/// Names that have to be put out first are followed so far, for each takes of the stack; what is
+/// deeper is put out by itself, later.
+const DEPTH_MAX: usize = 64;
 /// A directory that cannot be removed so often stays.
 const REMOVALS_MAX: u32 = 12;
 
@@ -346,7 +347,9 @@ impl Keeper {
     ) -> Result<bool> {
         let id = self.volume.id;
         for to in Whole::now(&*write, id).names(file, LINKS_MAX)? {
-            let free = rows::named(&*write, id, to.0, &to.1)?.is_none();
+            // Its new directory may be the one that is to take this name.
+            let free = rows::path(&*write, id, to.0)?.is_some()
+                && rows::named(&*write, id, to.0, &to.1)?.is_none();
             if free && to != *at && depth < DEPTH_MAX {
                 self.place_entry(write, hand, &to, depth + 1)?;
             } else {

@@ -16,6 +16,8 @@ const KNOWN: &str = "tree-known";
 const NAMES: &str = "tree-names";
 const NUMBERS: &str = "tree-numbers";
 const STAGED: &str = "tree-staged";
+/// Volumes whose files are being put out.
+pub(super) const UNDERWAY: &str = "tree-underway";
 
 /// The deepest that a directory may lie.
 const DEPTH_MAX: usize = 4096;
@@ -377,7 +379,7 @@ pub(super) fn drop_staged(write: &mut dyn Write, volume: VolumeId, ino: u64) -> 
 pub(crate) fn purge_tree(write: &mut dyn Write, volume: VolumeId, rows_max: usize) -> Result<bool> {
     let (from, to) = volume.range();
     let mut found = false;
-    for table in [TREES, KNOWN, NAMES, NUMBERS, STAGED] {
+    for table in [TREES, KNOWN, NAMES, NUMBERS, STAGED, UNDERWAY] {
         for (key, _) in write.scan(table, &from, &to, rows_max)? {
             write.delete(table, &key)?;
             found = true;

@@ -176,6 +176,10 @@ impl Keeper {
             seen = Sight::Changed;
         }
         if matches!(seen, Sight::Fresh | Sight::Moved) && !elsewhere {
+            if self.stands_for_another(&look)? {
+                moved.push(look);
+                return Ok(());
+            }
             match self.was_staged(&look, steps)? {
                 Staging::Not => {}
                 Staging::Here => return Ok(()),

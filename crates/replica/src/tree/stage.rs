@@ -5,9 +5,8 @@
 
 use super::commit::At;
 use super::contents::write_out;
-use super::keeper::{Keeper, MARK_NAME};
-use super::outlet::LINKS_MAX;
-use super::rows::{self, Known, STAGE, STAGE_NAME, Staged, sort};
+use super::keeper::Keeper;
+use super::rows::{self, Known, STAGE_NAME, Staged, sort};
 use crate::error::{ReplicaError, Result};
 use crate::take::kept_name;
 use model::{ACL_ACCESS, FileId, Kind, Name, Node, View};
@@ -296,7 +295,12 @@ impl Keeper {
         Ok(())
     }
 
-    fn rescue_into_root(&mut self, stage: &Directory, staged: &Name, name: &Name) -> Result<()> {
+    pub(super) fn rescue_into_root(
+        &mut self,
+        stage: &Directory,
+        staged: &Name,
+        name: &Name,
+    ) -> Result<()> {
         let Some(root) = self.tree.directory(b"")? else { return Ok(()) };
         let kept = self.keep_in(&root, stage, staged, name)?;
         let now = self.inner.world.clock.moment();
@@ -329,85 +333,6 @@ impl Keeper {
             }
         }
     }
-
-    /// A file that the volume still has, and the tree has here alone: it is parked. False: the volume
-    /// has it no more.
-    fn goes_on_from(
-        &mut self,
-        file: FileId,
-        known: &Known,
-        name: &Name,
-        stat: &Stat,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        let mut write = self.inner.tables.write()?;
-        let view = Whole::now(&*write, id);
-        if view.node(file)?.is_none() {
-            return Ok(false);
-        }
-        let names = view.names(file, LINKS_MAX)?;
-        for at in known.names.iter().chain(&names) {
-            let Some(there) = self.directory_in(&*write, at.0)? else { continue };
-            let Some(stat) = there.stat(at.1.as_bytes())? else { continue };
-            // A newer version was put there, and this is the one before.
-            if rows::staged(&*write, id, &stat)?.is_some_and(|staged| staged.file == file) {
-                return Ok(false);
-            }
-        }
-        let mut parked = known.moved(stat, true);
-        parked.names = vec![(STAGE, name.clone())];
-        rows::put_known(&mut *write, id, file, &parked)?;
-        write.commit(Durability::Now)?;
-        names.into_iter().for_each(|name| self.behind.entry(name));
-        Ok(true)
-    }
-
-    /// What an earlier life left in the stage: known files go, what nobody knows is kept, and what
-    /// was on its way from the only name that it has goes on from here.
-    pub(super) fn clear_stage(&mut self) -> Result<()> {
-        let stage = self.stage()?;
-        for bytes in stage.names()? {
-            let Ok(name) = Name::new(bytes) else { continue };
-            let Some(stat) = stage.stat(name.as_bytes())? else { continue };
-            if name.as_bytes() == MARK_NAME {
-                continue;
-            }
-            let read = self.inner.tables.read()?;
-            let id = self.volume.id;
-            let here = rows::named(&*read, id, STAGE, &name)?.is_some();
-            let known = rows::numbered(&*read, id, &stat)?;
-            let is_ready = rows::staged(&*read, id, &stat)?
-                .is_some_and(|staged| staged.known.holds_the_same(&stat));
-            drop(read);
-            let is_half = name.as_bytes().starts_with(b"tmp-");
-            let known = known.filter(|(_, known)| known.holds_the_same(&stat));
-            let is_known = known.is_some();
-            if here {
-                continue;
-            }
-            if let Some((file, known)) = known.as_ref().filter(|_| is_alone(&stat))
-                && self.goes_on_from(*file, known, &name, &stat)?
-            {
-                continue;
-            }
-            if stat.sort == store::tree::Sort::Directory {
-                // One that is not empty was moved here, and moves on.
-                if stage.remove_directory(name.as_bytes()).is_err() {
-                    self.rescue_into_root(&stage, &name, &name)?;
-                }
-            } else if is_half || is_known || is_ready {
-                stage.unlink(name.as_bytes())?;
-            } else {
-                self.rescue_into_root(&stage, &name, &name)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// No other name leads to it.
-fn is_alone(stat: &Stat) -> bool {
-    stat.sort == store::tree::Sort::Directory || stat.links == 1
 }
 
 /// Without the list the bits of the group would give it what all on the list may at most.
