@@ -77,8 +77,28 @@ fn steps(extent: Extent) -> Vec<Step> {
     steps
 }
 
+/// Where the step that failed last is named, for who goes on from it.
+const FAILED: &str = "target/gate-failed";
+
 pub fn run(root: &Path, extent: Extent) -> Result<()> {
-    let steps = steps(extent);
+    run_steps(root, &steps(extent))
+}
+
+/// The whole gate once more, from the step that failed on.
+pub fn go_on(root: &Path) -> Result<()> {
+    let path = root.join(FAILED);
+    let failed = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} names no step; try cargo xtask ci", path.display()))?;
+    run_steps(root, left(&steps(Extent::Whole), failed.trim())?)
+}
+
+fn left<'s>(steps: &'s [Step], failed: &str) -> Result<&'s [Step]> {
+    let from = steps.iter().position(|step| step.name == failed);
+    let from = from.with_context(|| format!("`{failed}` is no step; try cargo xtask ci"))?;
+    Ok(&steps[from..])
+}
+
+fn run_steps(root: &Path, steps: &[Step]) -> Result<()> {
     let started = Instant::now();
     let mut times = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -86,6 +106,7 @@ pub fn run(root: &Path, extent: Extent) -> Result<()> {
         let begun = Instant::now();
         if let Err(error) = work(root, &step.work) {
             eprintln!("{}", summary(&times, started.elapsed()));
+            std::fs::write(root.join(FAILED), step.name).context("target/ cannot be written to")?;
             bail!(
                 "the step `{}` failed after {}: {error:#}\n    try: {}",
                 step.name,
@@ -164,6 +185,16 @@ mod tests {
         assert!(!quick.contains(&"mounts") && whole.contains(&"mounts"));
         let mounting = |step: &Step| matches!(step.work, Work::Mounting { .. });
         assert!(!steps(Extent::Quick).iter().any(mounting));
+    }
+
+    #[test]
+    fn the_gate_goes_on_from_the_step_that_failed() {
+        let steps = steps(Extent::Whole);
+        let names = |from| left(&steps, from).map(|left| left.iter().map(|s| s.name).collect());
+        let last: Vec<&str> = names("program").expect("it is a step");
+        assert_eq!(last, ["program", "mounts"]);
+        let error = names("lunch").expect_err("it is none").to_string();
+        assert!(error.contains("`lunch` is no step"), "{error}");
     }
 
     #[test]

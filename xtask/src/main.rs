@@ -25,7 +25,8 @@ usage: cargo xtask <chore>
   tidy          hold the tree against the house rules
   deny          hold the dependencies against deny.toml
   ci            the whole gate: format, tidy, lints, dependencies, tests, documentation, mounts
-  ci --quick    the same without the tests that mount (no root and no /dev/fuse needed)";
+  ci --quick    the same without the tests that mount (no root and no /dev/fuse needed)
+  ci --go-on    the whole gate from the step on that failed last";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -44,6 +45,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::run(&root),
         ["deny"] => deny::run(&root),
         ["ci"] => ci::run(&root, ci::Extent::Whole),
+        ["ci", "--go-on"] => ci::go_on(&root),
         ["ci", "--quick"] => ci::run(&root, ci::Extent::Quick),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
