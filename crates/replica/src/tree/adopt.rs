@@ -81,6 +81,8 @@ impl Origin {
             doubt: Doubt::none(now),
             behind: Behind::default(),
             underway: Underway::default(),
+            recovers: false,
+            in_transit: BTreeSet::new(),
             upto: Seq::START,
             files_made,
             root_noted: true,
@@ -98,7 +100,7 @@ impl Origin {
         keeper.upto = keeper.position()?;
         keeper.dirt.everything = true;
         keeper.clear_stage()?;
-        keeper.recover()?;
+        keeper.recover_or_say();
         Ok(keeper)
     }
 

@@ -6,8 +6,8 @@
 use super::barred::Way;
 use super::commit::At;
 use super::dirt::Since;
-use super::intake::Staging;
 use super::keeper::Keeper;
+use super::recover::Staging;
 use super::rows;
 use super::scan::{Look, STEPS_MAX};
 use crate::error::{ReplicaError, Result};

@@ -49,15 +49,6 @@ impl Held {
     }
 }
 
-/// Whether what is seen was made ready before a crash, and where it is now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Staging {
-    Not,
-    Here,
-    /// Under another name than it was put.
-    Moved,
-}
-
 pub(super) type Xattrs = Option<BTreeMap<ByteVec, ByteVec>>;
 
 impl Keeper {
@@ -73,40 +64,6 @@ impl Keeper {
     pub(super) fn position(&self) -> Result<Seq> {
         let read = self.inner.tables.read()?;
         Ok(Whole::now(&*read, self.volume.id).position()?)
-    }
-
-    /// Something was made ready before a crash, and came to the name of another file that may be
-    /// elsewhere by now, which has to be found first.
-    pub(super) fn stands_for_another(&self, look: &Look) -> Result<bool> {
-        let (Some(stat), Some((bearer, _))) = (&look.stat, &look.known) else { return Ok(false) };
-        let read = self.inner.tables.read()?;
-        let staged = rows::staged(&*read, self.volume.id, stat)?;
-        Ok(staged.is_some_and(|staged| staged.file != *bearer))
-    }
-
-    /// Something was made ready here before a crash, and was put where it belongs.
-    pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<Staging> {
-        let Some(stat) = &look.stat else { return Ok(Staging::Not) };
-        let read = self.inner.tables.read()?;
-        let id = self.volume.id;
-        let Some(staged) = rows::staged(&*read, id, stat)? else { return Ok(Staging::Not) };
-        let before = rows::known(&*read, id, staged.file)?;
-        drop(read);
-        let mut known = staged.known;
-        if known.holds_the_same(stat) {
-            let now = self.link_rest(&look.at, &known, before.as_ref())?;
-            known = known.moved(&now.unwrap_or(*stat), true);
-        } else {
-            self.dirt.note(look.at.0, look.at.1.clone(), false, look.since.at);
-        }
-        let (at, file) = (look.at.clone(), staged.file);
-        if before.is_some_and(|known| !known.names.is_empty() && !known.names.contains(&at)) {
-            // It came to its own name, and a program has moved it since.
-            steps.push(Step::agree(Agree::Looks { file, known: Box::new(known) }));
-            return Ok(Staging::Moved);
-        }
-        steps.push(Step::agree(Agree::Is { at, file, known: Box::new(known) }));
-        Ok(Staging::Here)
     }
 
     /// A file that the tree did not have.
@@ -141,6 +98,9 @@ impl Keeper {
             steps.push(Step::agree(Agree::Is { at, file, known: Box::new(known) }));
             // It may have other attributes there, and nothing in the log will tell.
             self.behind.nodes.insert(file);
+            return Ok(());
+        }
+        if self.recovers {
             return Ok(());
         }
         self.files_made += 1;

@@ -125,6 +125,10 @@ pub struct Keeper {
     pub(super) doubt: Doubt,
     pub(super) behind: Behind,
     pub(super) underway: Underway,
+    /// Only what is found as the volume has it is written down.
+    pub(super) recovers: bool,
+    /// Files that an earlier life had on their way, and of which only what is made again was left.
+    pub(super) in_transit: BTreeSet<FileId>,
     /// The log was looked at up to here.
     pub(super) upto: Seq,
     pub(super) files_made: u64,
@@ -267,6 +271,7 @@ impl Keeper {
             self.new = false;
         }
         if looks_at_all {
+            self.in_transit.clear();
             self.doubt.end(self.inner.world.clock.moment());
         }
         self.read_on()?;

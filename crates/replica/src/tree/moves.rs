@@ -5,8 +5,9 @@
 use super::barred::Way;
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
-use super::intake::{Staging, has_xattrs_of, own_xattrs};
+use super::intake::{has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
+use super::outlet::LINKS_MAX;
 use super::rows::{self, Known};
 use super::scan::{Look, STEPS_MAX};
 use crate::error::{ReplicaError, Result};
@@ -66,25 +67,6 @@ impl Keeper {
             }
         }
         self.flush(&mut arrivals.links)
-    }
-
-    /// What was made ready before a crash is known where it was seen: what had moved on from its
-    /// name, or what came to a name that another had left. True: there was some.
-    pub(super) fn settle_staged(&mut self, looks: &[Look], staging: Staging) -> Result<bool> {
-        let mut found = Vec::new();
-        for look in looks {
-            let Some(stat) = &look.stat else { continue };
-            let read = self.inner.tables.read()?;
-            let is_known = rows::numbered(&*read, self.volume.id, stat)?.is_some();
-            drop(read);
-            let mut steps = Vec::new();
-            if !is_known && self.was_staged(look, &mut steps)? == staging {
-                found.append(&mut steps);
-            }
-        }
-        let any = !found.is_empty();
-        self.flush(&mut found)?;
-        Ok(any)
     }
 
     /// A file that is in the tree under new names.
@@ -230,16 +212,19 @@ impl Keeper {
         arrivals: &mut Arrivals,
     ) -> Result<()> {
         let read = self.inner.tables.read()?;
-        let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
         let view = Whole::now(&*read, self.volume.id);
         let seen = view.position()?;
         let there = view.entry(to.0, &to.1)?;
         let is_told = there == Some(file) && view.entry(from.0, &from.1)? != Some(file);
-        let bearer_known = match bearer {
-            Some(bearer) => rows::known(&*read, self.volume.id, bearer)?,
-            None => None,
+        let bearer = self.bearer(&*read, &to)?;
+        let bearer_stays = match &bearer {
+            Some((bearer, _)) => view.node(*bearer)?.is_some(),
+            None => false,
         };
         drop(read);
+        if self.recovers && !is_told {
+            return Ok(());
+        }
         let uid = known.uid;
         let step = |over: Option<FileId>, exchange: bool, agree: Agree| {
             let change = Change::Rename {
@@ -262,16 +247,16 @@ impl Keeper {
             self.dirt.lists.insert(file);
             self.doubts();
         }
-        let goes_on = |bearer: &FileId| *bearer != file && (is_told || arrivals.has(*bearer));
-        if let Some(bearer) = bearer.filter(goes_on) {
+        let goes_on = |bearer| bearer != file && (is_told && bearer_stays || arrivals.has(bearer));
+        if let Some(with) = bearer.as_ref().map(|(bearer, _)| *bearer).filter(|b| goes_on(*b)) {
             // It is elsewhere in the tree, or may be: from the old place it is moved on.
-            let agree =
-                Agree::Exchanged { one: from.clone(), file, other: to.clone(), with: bearer };
-            return self.commit(vec![step(Some(bearer), true, agree)], seen);
+            let (one, other) = (from.clone(), to.clone());
+            let agree = Agree::Exchanged { one, file, other, with };
+            return self.commit(vec![step(Some(with), true, agree)], seen);
         }
         let mut steps = Vec::new();
         let mut over = None;
-        if let (Some(bearer), Some(bearer_known)) = (bearer, bearer_known) {
+        if let Some((bearer, bearer_known)) = bearer {
             let both = known.kind == Kind::Directory || bearer_known.kind == Kind::Directory;
             let stale = there != Some(bearer) || self.is_unseen(bearer, &bearer_known)?;
             if both || stale {
@@ -286,6 +271,13 @@ impl Keeper {
         let agree = Agree::Moved { from, to, file, stat: Box::new(stat), plain };
         steps.push(step(over, false, agree));
         self.commit(steps, seen)
+    }
+
+    /// The file that is known under a name.
+    fn bearer(&self, read: &dyn store::Read, at: &At) -> Result<Option<(FileId, Known)>> {
+        let id = self.volume.id;
+        let Some(file) = rows::named(read, id, at.0, &at.1)? else { return Ok(None) };
+        Ok(rows::known(read, id, file)?.map(|known| (file, known)))
     }
 
     /// A move changes times: the file is looked at anew.
@@ -306,6 +298,9 @@ impl Keeper {
         let bearer = rows::named(&*read, self.volume.id, to.0, &to.1)?;
         let there = Whole::now(&*read, self.volume.id).entry(to.0, &to.1)?;
         drop(read);
+        if self.recovers && there != Some(file) {
+            return Ok(());
+        }
         if let Some(bearer) = bearer.filter(|bearer| *bearer != file) {
             self.unlink(to.clone(), bearer, &mut arrivals.links)?;
         }
@@ -330,12 +325,8 @@ impl Keeper {
         let lists = std::mem::take(&mut self.dirt.lists);
         for look in looks {
             let read = self.inner.tables.read()?;
-            let id = self.volume.id;
             // What bears the name may have changed above.
-            let known = match rows::named(&*read, id, look.at.0, &look.at.1)? {
-                Some(file) => rows::known(&*read, id, file)?.map(|known| (file, known)),
-                None => None,
-            };
+            let known = self.bearer(&*read, &look.at)?;
             drop(read);
             let Some(opened) = self.opened_or_later(&look.at, look.since)? else { continue };
             let stat = opened.stat(look.at.1.as_bytes()).map_err(ReplicaError::from);
@@ -354,6 +345,9 @@ impl Keeper {
         // A directory that was made just now.
         let is_new = !self.dirt.lists.is_empty();
         self.dirt.lists.extend(lists);
+        if self.recovers {
+            return Ok(());
+        }
         if is_new {
             for Look { at, since, .. } in missing {
                 self.dirt.wait(at.0, at.1, since, since.due);
@@ -408,6 +402,9 @@ impl Keeper {
             && rows::kind(stat.sort) == Kind::File
             && known.names.len() == 1
             && still;
+        if self.recovers && !has_moved {
+            return Ok(());
+        }
         if elsewhere {
             let now = self.inner.world.clock.moment();
             self.dirt.note(look.at.0, look.at.1.clone(), look.since.whole, now);
@@ -490,6 +487,10 @@ impl Keeper {
         if view.entry(at.0, &at.1)? == Some(file) {
             return Ok(false);
         }
-        Ok(known.names.len() > 1 || view.node(file)?.is_none())
+        if view.node(file)?.is_none() || self.in_transit.contains(&file) {
+            return Ok(true);
+        }
+        let names = view.names(file, LINKS_MAX)?;
+        Ok(known.names.len() > 1 && names.iter().all(|name| known.names.contains(name)))
     }
 }

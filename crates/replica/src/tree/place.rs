@@ -402,7 +402,8 @@ impl Keeper {
             }
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => {
                 self.dirt.lists.insert(file);
-                if self.stuck >= REMOVALS_MAX {
+                let is_known = !rows::names(&*write, id, file, None, 1)?.is_empty();
+                if self.stuck >= REMOVALS_MAX && !is_known {
                     warn!(volume = self.volume.name, %error, "a directory of the tree stays");
                     rows::drop_name(write, id, file, at)?;
                     let now = self.inner.world.clock.moment();

@@ -3,15 +3,17 @@
 //! crash leaves half done is on its way to how the volume is until somebody commits again.
 //! Never: is what this server has done itself taken for the work of a program.
 
+use super::commit::{Agree, Step};
 use super::keeper::{Keeper, MARK_NAME};
 use super::outlet::LINKS_MAX;
 use super::rows::{self, Known, STAGE, Staged};
+use super::scan::Look;
 use crate::error::Result;
 use model::{FileId, Kind, Name, View};
 use std::time::Duration;
 use store::tree::{Directory, Sort, Stat};
 use store::{Durability, Read};
-use tracing::info;
+use tracing::{info, warn};
 use volume::whole::{VolumeId, Whole};
 use world::Moment;
 
@@ -20,6 +22,15 @@ const REST: Duration = Duration::from_secs(1);
 /// Directories within directories that were made and filled.
 const ROUNDS_MAX: usize = 64;
 
+/// Whether what is seen was made ready before a crash, and where it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Staging {
+    Not,
+    Here,
+    /// Under another name than it was put.
+    Moved,
+}
+
 /// When the tree was changed last, if the row says that it is being changed.
 #[derive(Debug, Default)]
 pub(super) struct Underway(Option<Moment>);
@@ -27,12 +38,12 @@ pub(super) struct Underway(Option<Moment>);
 impl Keeper {
     /// The tree is about to be changed.
     pub(super) fn note_underway(&mut self) -> Result<()> {
-        let now = self.inner.world.clock.moment();
-        if self.underway.0.replace(now).is_none() {
+        if self.underway.0.is_none() {
             let mut write = self.inner.tables.write()?;
             write.put(rows::UNDERWAY, &key(self.volume.id), &[])?;
             write.commit(Durability::Now)?;
         }
+        self.underway = Underway(Some(self.inner.world.clock.moment()));
         Ok(())
     }
 
@@ -40,10 +51,10 @@ impl Keeper {
     pub(super) fn end_underway(&mut self) -> Result<()> {
         let due = self.underway_due();
         if due.is_some_and(|due| due <= self.inner.world.clock.moment()) && self.is_settled() {
-            self.underway = Underway::default();
             let mut write = self.inner.tables.write()?;
             write.delete(rows::UNDERWAY, &key(self.volume.id))?;
-            write.commit(Durability::Later)?;
+            write.commit(Durability::Now)?;
+            self.underway = Underway::default();
         }
         Ok(())
     }
@@ -53,8 +64,18 @@ impl Keeper {
         self.underway.0.map(|last| last + REST)
     }
 
-    /// At the start: what is not as it was agreed on, and is as the volume has it, is agreed on.
-    pub(super) fn recover(&mut self) -> Result<()> {
+    /// At the start: what is not as it was agreed on, and is as the volume has it, is agreed on. What
+    /// is otherwise, or is missing, may be a program's, and is left to the first look at everything.
+    pub(super) fn recover_or_say(&mut self) {
+        self.recovers = true;
+        if let Err(error) = self.recover() {
+            let volume = &self.volume.name;
+            warn!(volume, %error, "what was under way in the tree could not be looked at first");
+        }
+        self.recovers = false;
+    }
+
+    fn recover(&mut self) -> Result<()> {
         if !is_underway(&*self.inner.tables.read()?, self.volume.id)? {
             return Ok(());
         }
@@ -64,7 +85,7 @@ impl Keeper {
         let names = self.behind.entries.clone();
         info!(volume = self.volume.name, names = names.len(), "what was under way is looked at");
         for (directory, name) in names {
-            self.dirt.note(directory, name, true, now);
+            self.dirt.note(directory, name, false, now);
         }
         for file in self.behind.nodes.clone() {
             self.note_file(file)?;
@@ -76,6 +97,70 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Something was made ready before a crash, and came to the name of another file that may be
+    /// elsewhere by now, which has to be found first.
+    pub(super) fn stands_for_another(&self, look: &Look) -> Result<bool> {
+        let (Some(stat), Some((bearer, _))) = (&look.stat, &look.known) else { return Ok(false) };
+        let read = self.inner.tables.read()?;
+        let staged = rows::staged(&*read, self.volume.id, stat)?;
+        Ok(staged.is_some_and(|staged| staged.file != *bearer))
+    }
+
+    /// Where something is now that was made ready before a crash.
+    pub(super) fn staging(&self, look: &Look) -> Result<Staging> {
+        let Some(stat) = &look.stat else { return Ok(Staging::Not) };
+        let read = self.inner.tables.read()?;
+        let id = self.volume.id;
+        let Some(staged) = rows::staged(&*read, id, stat)? else { return Ok(Staging::Not) };
+        let before = rows::known(&*read, id, staged.file)?;
+        let has_moved =
+            before.is_some_and(|known| !known.names.is_empty() && !known.names.contains(&look.at));
+        Ok(if has_moved { Staging::Moved } else { Staging::Here })
+    }
+
+    /// Something was made ready here before a crash, and was put where it belongs.
+    pub(super) fn was_staged(&mut self, look: &Look, steps: &mut Vec<Step>) -> Result<Staging> {
+        let Some(stat) = &look.stat else { return Ok(Staging::Not) };
+        let read = self.inner.tables.read()?;
+        let id = self.volume.id;
+        let Some(staged) = rows::staged(&*read, id, stat)? else { return Ok(Staging::Not) };
+        let before = rows::known(&*read, id, staged.file)?;
+        drop(read);
+        let mut known = staged.known;
+        if known.holds_the_same(stat) {
+            let now = self.link_rest(&look.at, &known, before.as_ref())?;
+            known = known.moved(&now.unwrap_or(*stat), true);
+        } else {
+            self.dirt.note(look.at.0, look.at.1.clone(), false, look.since.at);
+        }
+        let (at, file) = (look.at.clone(), staged.file);
+        if self.staging(look)? == Staging::Moved {
+            // It came to its own name, and a program has moved it since.
+            steps.push(Step::agree(Agree::Looks { file, known: Box::new(known) }));
+            return Ok(Staging::Moved);
+        }
+        steps.push(Step::agree(Agree::Is { at, file, known: Box::new(known) }));
+        Ok(Staging::Here)
+    }
+
+    /// What was made ready before a crash is known where it was seen: what had moved on from its
+    /// name, or what came to a name that another had left. True: there was some.
+    pub(super) fn settle_staged(&mut self, looks: &[Look], staging: Staging) -> Result<bool> {
+        let mut found = Vec::new();
+        for look in looks {
+            let Some(stat) = &look.stat else { continue };
+            let read = self.inner.tables.read()?;
+            let is_known = rows::numbered(&*read, self.volume.id, stat)?.is_some();
+            drop(read);
+            if !is_known && self.staging(look)? == staging {
+                self.was_staged(look, &mut found)?;
+            }
+        }
+        let any = !found.is_empty();
+        self.flush(&mut found)?;
+        Ok(any)
     }
 
     /// What an earlier life left in the stage: known files go, what nobody knows is kept, and what
@@ -99,12 +184,10 @@ impl Keeper {
         }
         // When it is known what of their files is here, too.
         for (name, stat, staged) in ready {
-            let goes_on = is_alone(&stat)
-                && self.stands_for_what_left(&staged)?
-                && self.goes_on_from(staged.file, &staged.known, &name, &stat)?;
-            if !goes_on {
-                self.remove(&stage, &name, &stat)?;
+            if self.stands_for_what_left(&staged)? {
+                self.in_transit.insert(staged.file);
             }
+            self.remove(&stage, &name, &stat)?;
         }
         Ok(())
     }
@@ -146,8 +229,8 @@ impl Keeper {
         }
     }
 
-    /// Whether what was made ready had come to the names of its file, and was on its way from there:
-    /// nothing else of the file is left.
+    /// Whether what was made ready may have come to the names of its file, and been on its way from
+    /// there: nothing else of the file is left where it was.
     fn stands_for_what_left(&self, staged: &Staged) -> Result<bool> {
         let read = self.inner.tables.read()?;
         let Some(before) = rows::known(&*read, self.volume.id, staged.file)? else {

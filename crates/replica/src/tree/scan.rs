@@ -3,8 +3,9 @@
 use super::barred::Way;
 use super::commit::{Agree, At, Step};
 use super::dirt::Since;
-use super::intake::{Staging, has_xattrs_of, own_xattrs};
+use super::intake::{has_xattrs_of, own_xattrs};
 use super::keeper::Keeper;
+use super::recover::Staging;
 use super::rows::{self, Known, STAGE_NAME};
 use crate::error::Result;
 use model::{FileId, Kind, Name};
@@ -200,6 +201,7 @@ impl Keeper {
                 self.dirt.wait(look.at.0, look.at.1, since, since.due);
                 Ok(())
             }
+            Sight::Changed if self.recovers => Ok(()),
             Sight::Changed => self.changed(opened, &look, steps),
             Sight::Moved => {
                 moved.push(look);

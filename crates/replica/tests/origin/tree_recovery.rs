@@ -1,0 +1,213 @@
+//! The server's process dies over what a device did, and programs of the server go on before it is
+//! up again: what it had half done is its own work, and what they did is theirs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the other programs of the server are played by the test"
+)]
+
+use crate::ground::{Ground, Place, last};
+use crate::party::{Party, VOLUME, rename_over};
+use crate::tree::{SERVER, find, tree_of};
+use model::FileId;
+use protocol::Verdict;
+use replica::Limits;
+use std::fs;
+use std::time::Duration;
+
+const ROUNDS_MAX: usize = 200;
+const ROUND: Duration = Duration::from_millis(50);
+/// More writes than one of the updates here takes.
+const WRITES_MAX: u64 = 200;
+
+async fn ground(place: Place) -> Ground {
+    let mut ground = Ground::new(Limits::simulated(), place).await;
+    assert!(settles(&mut ground).await);
+    ground
+}
+
+/// False: the process died before both sides agreed.
+async fn settles(ground: &mut Ground) -> bool {
+    for _ in 0..ROUNDS_MAX {
+        if ground.keeper.round().is_err() {
+            assert!(ground.disk.has_crashed(), "nothing else went wrong");
+            return false;
+        }
+        if ground.keeper.is_settled() && !ground.disk.has_crashed() {
+            return true;
+        }
+        tokio::time::advance(ROUND).await;
+    }
+    assert!(ground.disk.has_crashed(), "there is always more to do");
+    false
+}
+
+async fn restarted(ground: Ground) -> Ground {
+    let mut ground = ground.restarted().await;
+    assert!(settles(&mut ground).await);
+    assert_eq!(tree_of(ground.folder.path()), ground.party.tree(), "tree, and volume");
+    ground
+}
+
+fn id(party: &Party, path: &str) -> Option<FileId> {
+    find(party, path).map(|(_, file, _)| file)
+}
+
+fn is_underway(ground: &Ground) -> bool {
+    let read = ground.party.tables.read().unwrap();
+    let volume = ground.party.origin.volumes().unwrap()[0].id;
+    read.get("tree-underway", &volume.0.to_be_bytes()).unwrap().is_some()
+}
+
+async fn store(ground: &mut Ground, path: &str, text: &str) {
+    let (_, file, stamp) = find(&ground.party, path).unwrap();
+    let change = ground.ada.storing(file, stamp, text).await;
+    assert!(matches!(ground.ada.replay(change).await, Verdict::Taken(_)));
+}
+
+/// By a device, from one name to another of the same directory.
+async fn rename(ground: &mut Ground, (from, to): (&str, &str)) {
+    let (above, file, _) = find(&ground.party, from).unwrap();
+    let over = id(&ground.party, to);
+    let change = rename_over((above, last(from)), (above, last(to)), file, over);
+    let verdict = ground.ada.replay(change).await;
+    assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_a_program_moves_meanwhile_is_the_same_with_all_that_is_in_it() {
+    for writes in 0..WRITES_MAX {
+        let mut ground = ground(Place::Beside).await;
+        fs::create_dir(ground.path("d")).unwrap();
+        for name in ["d/a", "d/b"] {
+            fs::write(ground.path(name), name).unwrap();
+        }
+        assert!(settles(&mut ground).await);
+        let [d, a, b] = ["d", "d/a", "d/b"].map(|path| id(&ground.party, path));
+        rename(&mut ground, ("d/a", "d/c")).await;
+        ground.disk.crash_after(writes);
+        let is_done = settles(&mut ground).await;
+        ground.disk.kill();
+        fs::rename(ground.path("d"), ground.path("x")).unwrap();
+        let ground = restarted(ground).await;
+        assert_eq!(["x", "x/c", "x/b"].map(|path| id(&ground.party, path)), [d, a, b], "{writes}");
+        assert_eq!(ground.party.tree(), "x/\nx/b: d/b\nx/c: d/a", "{writes}");
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+        if is_done {
+            return;
+        }
+    }
+    panic!("it takes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_so_without_a_crash_while_something_waits_to_be_put_out() {
+    let mut ground = ground(Place::Beside).await;
+    fs::create_dir(ground.path("d")).unwrap();
+    for name in ["d/a", "d/b"] {
+        fs::write(ground.path(name), name).unwrap();
+    }
+    assert!(settles(&mut ground).await);
+    let before = ["d", "d/a", "d/b"].map(|path| id(&ground.party, path));
+    store(&mut ground, "d/b", "there 1").await;
+    assert!(settles(&mut ground).await);
+    assert!(is_underway(&ground), "for a while");
+    store(&mut ground, "d/a", "there 2").await;
+    ground.disk.kill();
+    fs::rename(ground.path("d"), ground.path("x")).unwrap();
+    let ground = restarted(ground).await;
+    assert_eq!(["x", "x/a", "x/b"].map(|path| id(&ground.party, path)), before);
+    assert_eq!(ground.party.tree(), "x/\nx/a: there 2\nx/b: there 1");
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_was_on_the_way_may_be_a_program_s_by_then() {
+    for writes in 0..WRITES_MAX {
+        let mut ground = ground(Place::Beside).await;
+        fs::write(ground.path("b"), "old b").unwrap();
+        fs::write(ground.path("fresh"), "new b").unwrap();
+        assert!(settles(&mut ground).await);
+        rename(&mut ground, ("fresh", "b")).await;
+        ground.disk.crash_after(writes);
+        let is_done = settles(&mut ground).await;
+        ground.disk.kill();
+        let is_free = !ground.path("fresh").exists();
+        if is_free {
+            fs::write(ground.path("fresh"), "a program's").unwrap();
+        }
+        let ground = restarted(ground).await;
+        let wanted = if is_free { "b: new b\nfresh: a program's" } else { "b: new b" };
+        assert_eq!(ground.party.tree(), wanted, "{writes}");
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+        if is_done {
+            return;
+        }
+    }
+    panic!("it takes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_renames_as_a_device_did_may_make_the_old_name_anew() {
+    let mut ground = ground(Place::Beside).await;
+    fs::write(ground.path("a"), "old a").unwrap();
+    fs::write(ground.path("b"), "old b").unwrap();
+    assert!(settles(&mut ground).await);
+    rename(&mut ground, ("a", "b")).await;
+    fs::rename(ground.path("a"), ground.path("b")).unwrap();
+    fs::write(ground.path("a"), "new a").unwrap();
+    assert!(settles(&mut ground).await);
+    assert_eq!(ground.party.tree(), "a: new a\nb: old a");
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_removal_met_a_move_is_told_also_of_a_file_of_several_names() {
+    for is_linked in [false, true] {
+        let mut ground = ground(Place::Beside).await;
+        fs::write(ground.path("a"), "text").unwrap();
+        if is_linked {
+            fs::hard_link(ground.path("a"), ground.path("b")).unwrap();
+        }
+        assert!(settles(&mut ground).await);
+        rename(&mut ground, ("a", "c")).await;
+        fs::remove_file(ground.path("a")).unwrap();
+        assert!(settles(&mut ground).await);
+        assert!(ground.party.tree().ends_with("c: text"), "{}", ground.party.tree());
+        assert_eq!(ground.party.conflicts(), ["NotDone a by attic"], "{is_linked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_does_not_keep_a_tree_from_being_kept() {
+    let mut ground = ground(Place::Apart).await;
+    fs::write(ground.path("a"), "a").unwrap();
+    ground.ada.write_new(FileId::ROOT, "z", "z").await;
+    assert!(settles(&mut ground).await);
+    assert!(is_underway(&ground));
+    rename(&mut ground, ("a", "b")).await;
+    ground.disk.fill_after(0);
+    assert!(ground.keeper.round().is_err(), "nothing can be written down");
+    let tree = ground.tree_disk.tree(ground.folder.path()).unwrap();
+    ground.keeper = ground.party.origin.keep_opened(VOLUME, tree, SERVER).unwrap();
+    ground.disk.make_room();
+    assert!(settles(&mut ground).await);
+    assert_eq!(tree_of(ground.folder.path()), "b: a\nz: z");
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tree_is_not_changed_before_that_is_written_down() {
+    let mut ground = ground(Place::Apart).await;
+    fs::write(ground.path("a"), "a").unwrap();
+    assert!(settles(&mut ground).await);
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert!(settles(&mut ground).await);
+    assert!(!is_underway(&ground), "nothing was done for a while");
+    rename(&mut ground, ("a", "c")).await;
+    ground.disk.fill_after(0);
+    assert!(ground.keeper.round().is_err(), "it cannot be");
+    assert!(ground.path("a").exists());
+    ground.disk.make_room();
+    assert!(settles(&mut ground).await);
+    assert!(ground.path("c").exists() && is_underway(&ground));
+}
