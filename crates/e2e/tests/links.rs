@@ -267,7 +267,11 @@ fn the_mode_follows_the_link_and_the_company() {
     assert!(mount.status()["alone"].as_bool().unwrap());
     fs::write(mount.path("alone"), "x").unwrap();
     let other = world.mount(&server, "other", "auto");
-    assert_eq!(mount.mode(), "connected", "{}", mount.status());
+    // At once, unless the link was measured in a bad moment.
+    let status = mount.status();
+    let is_poor = status["mode_why"].as_str().is_some_and(|why| why.contains("the link is poor"));
+    assert!(status["mode"] == "connected" || is_poor, "{status}");
+    becomes(&mount, "connected");
     assert!(other.path("alone").exists());
     becomes(&other, "connected");
     mount.relay.cut();

@@ -202,10 +202,12 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         );
         let (done, attempt) = match first {
             Ok(Done { value, wait: None }) => return answer(Ok(value)),
-            Err(Stop::Error(error)) => {
+            Err(Stop::Error(error)) if call.anew == 0 || !is_overtaken(&error) => {
                 self.note_asker(&call, &error);
                 return answer(call.seen(Err(error)));
             }
+            // It may be of two moments what is known: it is looked at again.
+            Err(Stop::Error(_)) => (None, Some(again())),
             Ok(done) => (Some(done), (call.anew > 0).then(again)),
             Err(Stop::Need(need)) => {
                 tracing::debug!(what = call.what, file = %call.file, ?need, "waits");
@@ -221,7 +223,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
                 let done = match (done, attempt) {
                     (Some(done), attempt) => (done, attempt),
                     (None, Some(mut attempt)) => {
-                        (complete(&client, &mut attempt).await?, Some(attempt))
+                        (tried(&client, &mut attempt, call.anew > 0).await?, Some(attempt))
                     }
                     (None, None) => unreachable!("without a value there is an attempt, above"),
                 };
@@ -259,7 +261,7 @@ async fn settled_anew<U: Upstream, C: Containers, T, A>(
 where
     A: FnMut(&Client<U, C>) -> Step<Done<T>>,
 {
-    let (mut tries, mut pauses) = (anew, PAUSES_MAX);
+    let mut tries = anew;
     loop {
         let Some(number) = done.wait else { return Ok(done.value) };
         let settled = client.settled(number).await;
@@ -268,16 +270,26 @@ where
             _ => return settled.map(|()| done.value),
         };
         tries -= 1;
-        done = loop {
-            match complete(client, &mut *attempt).await {
-                // What is known of a name and of what bears it may be of two moments for a while.
-                Err(error) if pauses > 0 && is_overtaken(&error) => {
-                    pauses -= 1;
-                    tokio::time::sleep(PAUSE).await;
-                }
-                tried => break tried?,
+        done = tried(client, attempt, true).await?;
+    }
+}
+
+/// Completes a try. `again`: what is known of a name and of what bears it may be of two moments for
+/// a while, and is looked at again.
+async fn tried<U: Upstream, C: Containers, T>(
+    client: &Client<U, C>,
+    attempt: &mut impl FnMut(&Client<U, C>) -> Step<Done<T>>,
+    again: bool,
+) -> Result<Done<T>, Error> {
+    let mut pauses = if again { PAUSES_MAX } else { 0 };
+    loop {
+        match complete(client, &mut *attempt).await {
+            Err(error) if pauses > 0 && is_overtaken(&error) => {
+                pauses -= 1;
+                tokio::time::sleep(PAUSE).await;
             }
-        };
+            outcome => return outcome,
+        }
     }
 }
 
