@@ -211,3 +211,19 @@ async fn the_tree_is_not_changed_before_that_is_written_down() {
     assert!(settles(&mut ground).await);
     assert!(ground.path("c").exists() && is_underway(&ground));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_program_moves_into_a_directory_that_took_a_name_stays_the_same_file() {
+    let mut ground = ground(Place::Beside).await;
+    fs::create_dir(ground.path("d")).unwrap();
+    fs::write(ground.path("e"), "e").unwrap();
+    assert!(settles(&mut ground).await);
+    let before = ["d", "e"].map(|path| id(&ground.party, path));
+    fs::rename(ground.path("d"), ground.path("a")).unwrap();
+    fs::create_dir(ground.path("d")).unwrap();
+    fs::rename(ground.path("e"), ground.path("d/e")).unwrap();
+    assert!(settles(&mut ground).await);
+    assert_eq!(ground.party.tree(), "a/\nd/\nd/e: e");
+    assert_eq!(["a", "d/e"].map(|path| id(&ground.party, path)), before);
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
