@@ -320,6 +320,9 @@ impl Keeper {
     /// Names that no known file bears any more. What came in the place of another is first: it may
     /// be a directory into which something was moved that is missing elsewhere.
     pub(super) fn settle_rest(&mut self, looks: Vec<Look>) -> Result<()> {
+        if looks.is_empty() {
+            return Ok(());
+        }
         let seen = self.position()?;
         let mut missing = Vec::new();
         let lists = std::mem::take(&mut self.dirt.lists);
