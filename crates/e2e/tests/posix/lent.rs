@@ -2,6 +2,7 @@
 
 use crate::passthrough::needs_passthrough;
 use crate::raw::{Mapping, truncate};
+use crate::unseen::open_unseen;
 use e2e::contents::noise;
 use e2e::{Mount, World, eventually, run};
 use rustix::process::Signal;
@@ -295,13 +296,8 @@ fn who_reads_it_and_then_writes_to_it_has_it_from_the_kernel_both_times() {
         let reader = open_lent(&mount, &path);
         assert!(is_all(&reader, &bytes), "{round}");
         drop(reader);
-        let mut writer = None;
-        eventually(SOON, "the kernel writes it itself", || {
-            drop(writer.take());
-            writer = Some(File::options().write(true).open(&path).unwrap());
-            lent(&mount) == 1
-        });
-        writer.unwrap().write_all_at(&[round; 3000], 70_000).unwrap();
+        let writer = open_unseen(&mount, &path, File::options().write(true));
+        writer.write_all_at(&[round; 3000], 70_000).unwrap();
         bytes[70_000..73_000].fill(round);
     }
     assert!(fs::read(&path).unwrap() == bytes);

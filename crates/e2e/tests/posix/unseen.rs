@@ -46,7 +46,7 @@ fn made(mount: &Mount, name: &str) -> Vec<u8> {
 }
 
 /// Opens it so that the kernel writes to it itself, as soon as it may.
-fn open_unseen(mount: &Mount, path: &Path, options: &fs::OpenOptions) -> File {
+pub fn open_unseen(mount: &Mount, path: &Path, options: &fs::OpenOptions) -> File {
     let (mut file, mut tries) = (None, 0);
     eventually(SOON, "the kernel writes it itself", || {
         if let Some(before) = file.take() {
