@@ -9,9 +9,14 @@ use replica::{Keeper, Limits};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use store::faulty::Disk;
 use tempfile::TempDir;
 use world::World;
+
+/// Rounds after which both sides agree, and the time that passes from one to the next.
+const ROUNDS_MAX: usize = 200;
+const ROUND: Duration = Duration::from_millis(50);
 
 pub struct Ground {
     pub party: Party,
@@ -67,6 +72,22 @@ impl Ground {
 
 fn on(disk: &Disk, world: World, limits: Limits) -> Party {
     Party::on(Arc::new(disk.tables("t")), Arc::new(disk.blobs("b")), world, limits)
+}
+
+/// Until both sides agree. False: the process died before.
+pub async fn settles(ground: &mut Ground) -> bool {
+    for _ in 0..ROUNDS_MAX {
+        if ground.keeper.round().is_err() {
+            assert!(ground.disk.has_crashed(), "nothing else went wrong");
+            return false;
+        }
+        if ground.keeper.is_settled() && !ground.disk.has_crashed() {
+            return true;
+        }
+        tokio::time::advance(ROUND).await;
+    }
+    assert!(ground.disk.has_crashed(), "there is always more to do");
+    false
 }
 
 /// What was stored, and what was replaced or removed by somebody who had it before him.

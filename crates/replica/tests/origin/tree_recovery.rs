@@ -5,7 +5,7 @@
     reason = "the other programs of the server are played by the test"
 )]
 
-use crate::ground::{Ground, Place, last};
+use crate::ground::{Ground, Place, last, settles};
 use crate::party::{Party, VOLUME, rename_over};
 use crate::tree::{SERVER, find, tree_of};
 use model::FileId;
@@ -14,8 +14,6 @@ use replica::Limits;
 use std::fs;
 use std::time::Duration;
 
-const ROUNDS_MAX: usize = 200;
-const ROUND: Duration = Duration::from_millis(50);
 /// More writes than one of the updates here takes.
 const WRITES_MAX: u64 = 200;
 
@@ -23,22 +21,6 @@ async fn ground(place: Place) -> Ground {
     let mut ground = Ground::new(Limits::simulated(), place).await;
     assert!(settles(&mut ground).await);
     ground
-}
-
-/// False: the process died before both sides agreed.
-async fn settles(ground: &mut Ground) -> bool {
-    for _ in 0..ROUNDS_MAX {
-        if ground.keeper.round().is_err() {
-            assert!(ground.disk.has_crashed(), "nothing else went wrong");
-            return false;
-        }
-        if ground.keeper.is_settled() && !ground.disk.has_crashed() {
-            return true;
-        }
-        tokio::time::advance(ROUND).await;
-    }
-    assert!(ground.disk.has_crashed(), "there is always more to do");
-    false
 }
 
 async fn restarted(ground: Ground) -> Ground {

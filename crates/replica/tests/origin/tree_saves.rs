@@ -2,18 +2,15 @@
 //! the tree meanwhile, and no program of the server does anything: nothing is taken for its work.
 #![allow(clippy::disallowed_methods, reason = "the test sees what programs would see")]
 
-use crate::ground::{Ground, Place, cases, last, paused};
+use crate::ground::{Ground, Place, cases, last, paused, settles};
 use crate::party::{Device, Party, make_of, name, rename_over, unlink_of};
 use crate::tree::{find, tree_of};
 use model::{Change, FileId, Kind};
 use proptest::prelude::*;
 use protocol::Verdict;
 use replica::Limits;
-use std::time::Duration;
 use volume::whole::Whole;
 
-const ROUNDS_MAX: usize = 80;
-const ROUND: Duration = Duration::from_millis(50);
 /// Names that are saved in turn.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Updates of one save: the file is made, filled and renamed over the one before it.
@@ -45,22 +42,6 @@ async fn send_all(ground: &mut Ground, numbers: std::ops::Range<usize>) {
     for number in numbers {
         send(&mut ground.ada, &ground.party, number).await;
     }
-}
-
-/// False: the process died before both sides agreed.
-async fn settles(ground: &mut Ground) -> bool {
-    for _ in 0..ROUNDS_MAX {
-        if ground.keeper.round().is_err() {
-            assert!(ground.disk.has_crashed(), "nothing else went wrong");
-            return false;
-        }
-        if ground.keeper.is_settled() && !ground.disk.has_crashed() {
-            return true;
-        }
-        tokio::time::advance(ROUND).await;
-    }
-    assert!(ground.disk.has_crashed(), "there is always more to do");
-    false
 }
 
 /// How many updates were taken.
