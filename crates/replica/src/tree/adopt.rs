@@ -7,7 +7,6 @@ use super::commit::device;
 use super::doubt::Doubt;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
 use super::patrol::Patrol;
-use super::recover::Underway;
 use super::rows::{self, Known, STAGE_NAME, TreeRow};
 use crate::catalog::{self, hex};
 use crate::error::{ReplicaError, Result};
@@ -80,7 +79,7 @@ impl Origin {
             barred: Barred::none(now),
             doubt: Doubt::none(now),
             behind: Behind::default(),
-            underway: Underway::default(),
+            underway: None,
             recovers: false,
             in_transit: BTreeSet::new(),
             upto: Seq::START,

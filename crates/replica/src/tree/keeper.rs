@@ -7,7 +7,6 @@ use super::door::{Ask, TreeState};
 use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
-use super::recover::Underway;
 use super::rows::{self, STAGE_NAME, TreeRow};
 use super::writing::Outgoing;
 use crate::error::Result;
@@ -124,7 +123,8 @@ pub struct Keeper {
     pub(super) barred: Barred,
     pub(super) doubt: Doubt,
     pub(super) behind: Behind,
-    pub(super) underway: Underway,
+    /// When the tree was changed last, if a row says that it is being changed.
+    pub(super) underway: Option<Moment>,
     /// Only what is found as the volume has it is written down.
     pub(super) recovers: bool,
     /// Files that an earlier life had on their way, and of which only what is made again was left.

@@ -31,19 +31,15 @@ pub(super) enum Staging {
     Moved,
 }
 
-/// When the tree was changed last, if the row says that it is being changed.
-#[derive(Debug, Default)]
-pub(super) struct Underway(Option<Moment>);
-
 impl Keeper {
     /// The tree is about to be changed.
     pub(super) fn note_underway(&mut self) -> Result<()> {
-        if self.underway.0.is_none() {
+        if self.underway.is_none() {
             let mut write = self.inner.tables.write()?;
             write.put(rows::UNDERWAY, &key(self.volume.id), &[])?;
             write.commit(Durability::Now)?;
         }
-        self.underway = Underway(Some(self.inner.world.clock.moment()));
+        self.underway = Some(self.inner.world.clock.moment());
         Ok(())
     }
 
@@ -54,14 +50,14 @@ impl Keeper {
             let mut write = self.inner.tables.write()?;
             write.delete(rows::UNDERWAY, &key(self.volume.id))?;
             write.commit(Durability::Now)?;
-            self.underway = Underway::default();
+            self.underway = None;
         }
         Ok(())
     }
 
     /// When the row can go.
     pub(super) fn underway_due(&self) -> Option<Moment> {
-        self.underway.0.map(|last| last + REST)
+        self.underway.map(|last| last + REST)
     }
 
     /// At the start: what is not as it was agreed on, and is as the volume has it, is agreed on. What
@@ -80,7 +76,7 @@ impl Keeper {
             return Ok(());
         }
         let now = self.inner.world.clock.moment();
-        self.underway = Underway(Some(now));
+        self.underway = Some(now);
         self.compare_all()?;
         let names = self.behind.entries.clone();
         info!(volume = self.volume.name, names = names.len(), "what was under way is looked at");
@@ -271,7 +267,6 @@ impl Keeper {
         }
         let mut parked = known.moved(stat, true);
         parked.names = vec![(STAGE, name.clone())];
-        rows::drop_staged(&mut *write, id, parked.ino)?;
         rows::put_known(&mut *write, id, file, &parked)?;
         write.commit(Durability::Now)?;
         names.into_iter().for_each(|name| self.behind.entry(name));
