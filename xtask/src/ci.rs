@@ -106,7 +106,12 @@ fn run_steps(root: &Path, steps: &[Step]) -> Result<()> {
         let begun = Instant::now();
         if let Err(error) = work(root, &step.work) {
             eprintln!("{}", summary(&times, started.elapsed()));
-            std::fs::write(root.join(FAILED), step.name).context("target/ cannot be written to")?;
+            // What failed is told in any case.
+            if let Err(error) = std::fs::write(root.join(FAILED), step.name) {
+                eprintln!(
+                    "{FAILED} cannot be written, so the gate cannot go on from here: {error}"
+                );
+            }
             bail!(
                 "the step `{}` failed after {}: {error:#}\n    try: {}",
                 step.name,
