@@ -91,7 +91,8 @@ impl<K: Container> Files<K> {
 
     /// Whether the kernel may go by another size than that of the version.
     pub(super) fn size_is_in_doubt(&self, file: FileId, version: Stamp, now: Moment) -> bool {
-        self.size_told.get(&file).is_some_and(|told| told.is_doubtful(version, now))
+        let gets = self.version_got(file, version);
+        self.size_told.get(&file).is_some_and(|told| told.is_doubtful(gets, now))
     }
 
     /// Whether the kernel goes by the size of this version: nothing has put it in doubt, and it
@@ -99,6 +100,14 @@ impl<K: Container> Files<K> {
     pub fn knows_size(&self, file: FileId, version: Stamp) -> bool {
         let has_it = self.shown_version(file) == Some(version) || self.shows_what_is_written(file);
         !self.size_told.contains_key(&file) && has_it
+    }
+
+    /// The version that whoever opens the file gets the container of, where the tree shows `current`.
+    /// What is written upon a version that was not sent yet takes that back: the tree shows the one
+    /// before it again, and the kernel has the same container all along.
+    fn version_got(&self, file: FileId, current: Stamp) -> Stamp {
+        let shared = self.shared(file, current).and_then(|generation| self.get(file, generation));
+        shared.map_or(current, OpenFile::version)
     }
 
     /// Whether whoever opens the file gets what is being written here, whatever is said of what is
@@ -110,6 +119,7 @@ impl<K: Container> Files<K> {
     /// The kernel has asked, and is told of the version. It asks before it opens a file of which
     /// it was told to forget what it knew.
     pub fn tell_size(&mut self, file: FileId, version: Stamp) {
+        let version = self.version_got(file, version);
         if let Some(SizeTold::Forgotten { told, .. }) = self.size_told.get_mut(&file) {
             *told = Some(version);
         }
@@ -206,6 +216,7 @@ mod tests {
         assert!(files.size_is_in_doubt(FILE, version(2), now), "there is a newer one");
         assert!(!files.size_is_in_doubt(FILE, version(2), now + SIZE_SETTLES), "in the end");
     }
+
     #[test]
     fn what_is_said_beneath_what_is_being_written_puts_nothing_in_doubt() {
         let now = World::simulated(0, 1).clock.moment();
@@ -251,5 +262,25 @@ mod tests {
         files.doubt_sizes(&[FILE], now);
         files.size_goes_on(FILE, version(3), version(5));
         assert!(files.size_is_in_doubt(FILE, version(5), now), "another one is there");
+    }
+
+    #[test]
+    fn what_takes_back_a_version_that_was_not_sent_puts_nothing_in_doubt() {
+        let now = World::simulated(0, 1).clock.moment();
+        let container = MemoryContainers::default().open(Key { file: FILE.0, generation: 0 }, true);
+        let presence = Presence::new(0, version(3), Contents::EMPTY, 0);
+        let mut files = Files::<<MemoryContainers as store::Containers>::Container>::default();
+        files.open.insert((FILE, 0), OpenFile::new(container.unwrap().unwrap(), presence));
+        files.forget_size(FILE, true, now);
+        files.tell_size(FILE, version(3));
+        // Written upon before it was sent: the tree shows the version before it.
+        files.open.get_mut(&(FILE, 0)).unwrap().presence.dirty = Some(Dirty::new(version(2), 0));
+        assert!(!files.size_is_in_doubt(FILE, version(2), now));
+        files.tell_size(FILE, version(2));
+        files.open.get_mut(&(FILE, 0)).unwrap().presence =
+            Presence::new(0, version(4), Contents::EMPTY, 0);
+        files.size_goes_on(FILE, version(3), version(4));
+        assert!(!files.size_is_in_doubt(FILE, version(4), now));
+        assert!(files.size_is_in_doubt(FILE, version(5), now), "that is of another container");
     }
 }
