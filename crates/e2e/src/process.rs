@@ -1,6 +1,7 @@
 //! Processes: commands that run to their end within a bound, and daemons that run until killed.
 //! Holds: a command that takes too long is ended with all that it started.
 
+use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -131,6 +132,29 @@ pub(crate) fn kill_now(handle: &Handle) {
     }
 }
 
+const STOPPED: char = 'T';
+const WAITS_FOR_A_DISK: char = 'D';
+
+/// As `/proc` says; none if it is gone.
+fn thread_states(pid: u32) -> Vec<char> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let state = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+        // The name before it may contain anything.
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    threads.flatten().filter_map(state).collect()
+}
+
+/// How still a stopped process has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Still {
+    /// None of its threads is in a call of the kernel.
+    OutsideCalls,
+    /// A thread may wait for a disk; it does not come back from that before it is continued.
+    OrInACall,
+}
+
 impl Process {
     /// What it writes to standard error is appended to `log`. Standard output is the caller's.
     pub(crate) fn start(mut command: Command, log: &Path) -> (Process, Option<impl Read + use<>>) {
@@ -172,6 +196,25 @@ impl Process {
         if let Ok(None) = child.try_wait() {
             let _ = kill_process(Pid::from_child(&child), signal);
         }
+    }
+
+    /// Stops it, until it is sent SIGCONT.
+    ///
+    /// # Panics
+    /// If a thread goes on and on.
+    #[track_caller]
+    pub fn stands_still(&self, how: Still) {
+        self.signal(Signal::STOP);
+        let is_still = || {
+            let states = thread_states(self.pid());
+            // With the first that has stopped, all have been told to.
+            let begun = states.is_empty() || states.contains(&STOPPED);
+            let may_be = |state: &char| {
+                *state == STOPPED || (how == Still::OrInACall && *state == WAITS_FOR_A_DISK)
+            };
+            begun && states.iter().all(may_be)
+        };
+        eventually(KILLED_BOUND, "every thread has stopped", is_still);
     }
 
     /// SIGKILL, and waits for its end.

@@ -113,7 +113,7 @@ fn packs_that_are_rewritten_when_the_power_goes_have_lost_nothing_also_with_a_da
             std::thread::sleep(5 * MS + drawn(cut, 250));
         }
         rewritten += u64::from(oldest_pack(&server) != oldest);
-        disk.lose_power();
+        disk.lose_power(&[server.process()]);
         server.kill();
         tidying.wait().unwrap();
         disk.is_back();
@@ -150,7 +150,7 @@ fn where_every_call_waits_for_the_disk_what_has_returned_outlives_the_devices_po
         fs::create_dir(mount.path(directory(cut))).unwrap();
         fs::write(mount.path(file(cut)), version(cut, 10_000)).unwrap();
         fs::create_dir(mount.path(format!("last-{cut}"))).unwrap();
-        disk.lose_power();
+        disk.lose_power(&[mount.process()]);
         mount.kill();
         disk.is_back();
         mount.again();
@@ -169,7 +169,8 @@ fn where_every_call_waits_for_the_disk_what_has_returned_outlives_the_devices_po
 /// that it was about to write.
 type Saved = BTreeMap<String, (u64, u64)>;
 
-/// Saves versions under a few names until that fails or it is told to stop.
+/// Saves versions under a few names until that fails or it is told to stop. What ends after that
+/// counts as attempted alone: the disk's power may have gone meanwhile.
 fn saves(folder: &Path, saved: &mut Saved, number: &mut u64, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         *number += 1;
@@ -177,7 +178,7 @@ fn saves(folder: &Path, saved: &mut Saved, number: &mut u64, stop: &AtomicBool) 
         let bytes = version(*number, 500 + 7919 * (*number as usize % 5));
         let of_name = saved.entry(name.clone()).or_default();
         of_name.1 = *number;
-        if save(folder, &name, &bytes).is_err() {
+        if save(folder, &name, &bytes).is_err() || stop.load(Ordering::SeqCst) {
             return;
         }
         of_name.0 = *number;
@@ -199,7 +200,7 @@ fn has_all(folder: &Path, saved: &mut Saved, when: &str) {
 /// What loses its power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// The server's machine: its data and the tree.
+    /// The server's machine, its data and the tree; every other time the disk without the machine.
     Both,
     /// The disk of the tree alone.
     Tree,
@@ -230,14 +231,19 @@ fn play_tree(whose: Whose) {
     let (mut of_here, mut of_there) = (0, 1_000_000);
     for cut in 0..kills(quick) {
         let when = format!("{whose:?}, after power cut {cut}");
-        let stop = AtomicBool::new(false);
+        let [stop_here, stop_there] = [AtomicBool::new(false), AtomicBool::new(false)];
         std::thread::scope(|scope| {
-            scope.spawn(|| saves(&ours, &mut here, &mut of_here, &stop));
-            scope.spawn(|| saves(&theirs, &mut there, &mut of_there, &stop));
+            scope.spawn(|| saves(&ours, &mut here, &mut of_here, &stop_here));
+            scope.spawn(|| saves(&theirs, &mut there, &mut of_there, &stop_there));
             std::thread::sleep(400 * MS + drawn(cut, 900));
-            disk.lose_power();
+            stop_here.store(true, Ordering::SeqCst);
+            if whose == Whose::Both && cut % 2 == 1 {
+                disk.lose_power(&[server.process()]);
+            } else {
+                disk.fail(&[server.process()]);
+            }
             std::thread::sleep(drawn(cut + 7, 200));
-            stop.store(true, Ordering::Relaxed);
+            stop_there.store(true, Ordering::SeqCst);
         });
         server.kill();
         disk.is_back();
