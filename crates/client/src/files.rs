@@ -22,6 +22,7 @@ mod plain;
 mod renewed;
 mod since;
 mod sizes;
+mod twice;
 mod unborn;
 mod unseen;
 
@@ -39,7 +40,7 @@ use crate::presence::Presence;
 use crate::room::{Touched, taken};
 use crate::types::{Error, Handle, OpenFlags};
 use model::{Contents, FileId, Node, Stamp, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use store::container::Key;
@@ -61,6 +62,8 @@ pub(crate) struct Files<K> {
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
     lent: BTreeMap<FileId, lending::LentOut<K>>,
+    /// Large files that were written through the kernel's own cache, and closed.
+    twice: BTreeSet<FileId>,
     plain: plain::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
@@ -75,6 +78,7 @@ impl<K> Default for Files<K> {
             shown: BTreeMap::new(),
             size_told: BTreeMap::new(),
             lent: BTreeMap::new(),
+            twice: BTreeSet::new(),
             plain: plain::Plain::default(),
             left: None,
         }

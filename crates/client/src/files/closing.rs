@@ -50,6 +50,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.handles -= 1;
         open.cached_handles -= u32::from(!state.direct);
         open.writing_handles -= u32::from(state.counts_as_writing);
+        let is_twice = state.flags.write && !state.direct && open.is_cached_twice();
         let unborn = open.unborn;
         // What has no name but the kernel's lasts until the kernel forgets it.
         let kept = unborn && self.known().gone(state.file).is_some();
@@ -64,6 +65,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if closed {
             files.open.remove(&key);
         }
+        if is_twice {
+            files.twice.insert(state.file);
+        }
         let settles = files.size_may_settle(state.file, self.numbers().current(state.file));
         drop(files);
         if !state.fetches {
@@ -72,7 +76,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Last::StoredSoon = last {
             self.store_soon(state.file, state.generation);
         }
-        self.is_released(handle, state.lent);
+        self.is_released(handle, state.lent || is_twice);
         if let (Some(presence), true) = (&left, unborn) {
             self.remove_unborn(state.file, presence.generation);
         } else if let Some(presence) = &left {

@@ -25,7 +25,7 @@ use world::Moment;
 /// Of a smaller file the kernel's own cache is quicker: to lend it takes two calls more.
 const LENT_BYTES_MIN: u64 = 1 << 20;
 /// Of what somebody may write to: while it is lent, who comes to write costs more.
-const READ_BYTES_MIN: u64 = 16 << 20;
+pub(super) const READ_BYTES_MIN: u64 = 16 << 20;
 /// Containers that are lent at once, each of which the kernel keeps open.
 const LENT_MAX: usize = 1024;
 /// The bits by which somebody but root may write to a file.

@@ -319,9 +319,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         writes
     }
 
-    /// The last descriptor of a handle is closed, of a file that is `lent`.
-    pub(super) fn is_released(&self, handle: Handle, lent: bool) {
-        if !lent {
+    /// The last descriptor of a handle is closed, of a file that is to be looked `after`.
+    pub(super) fn is_released(&self, handle: Handle, after: bool) {
+        if !after {
             return;
         }
         let closing = &self.inner.kernel.closing;
@@ -470,6 +470,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let state = self.files().unseen_state(place);
             self.settle_place(place, state);
         }
+        self.drop_what_is_cached_twice();
         let free = {
             let mut files = self.files();
             files.take_back(None);

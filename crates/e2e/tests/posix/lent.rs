@@ -7,7 +7,7 @@ use e2e::contents::noise;
 use e2e::{Mount, World, eventually, run};
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -304,4 +304,38 @@ fn who_reads_it_and_then_writes_to_it_has_it_from_the_kernel_both_times() {
     mount.wait();
     let other = world.mount(&server, "other", "connected");
     assert!(fs::read(other.path("file")).unwrap() == bytes);
+}
+
+/// Of all that is cached on this machine.
+fn cached_bytes() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("Cached:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// As pages of the mount and of the container, of which the first serve nobody any more.
+#[test]
+fn what_was_written_by_way_of_the_daemon_is_not_kept_in_memory_twice() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    // The server caches nothing of it meanwhile.
+    run(&mut mount.farfs("pause", &[])).succeeds();
+    let (piece, pieces) = (noise(7, BYTES), 8);
+    let path = mount.path("file");
+    let before = cached_bytes();
+    let file = File::create(&path).unwrap();
+    for _ in 0..pieces {
+        (&file).write_all(&piece).unwrap();
+    }
+    drop(file);
+    let once = (pieces * BYTES) as u64;
+    eventually(SOON, "it is there once", || cached_bytes() < before + once + once / 2);
+    let file = open_lent(&mount, &path);
+    for number in 0..pieces {
+        let mut read = vec![0; BYTES];
+        file.read_exact_at(&mut read, (number * BYTES) as u64).unwrap();
+        assert!(read == piece);
+    }
 }
