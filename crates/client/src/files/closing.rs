@@ -50,7 +50,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.handles -= 1;
         open.cached_handles -= u32::from(!state.direct);
         open.writing_handles -= u32::from(state.counts_as_writing);
-        let is_twice = state.flags.write && !state.direct && open.is_cached_twice();
+        let only_writes = state.flags.write && !state.flags.read;
+        let is_twice = only_writes && !state.direct && open.is_cached_twice();
         let unborn = open.unborn;
         // What has no name but the kernel's lasts until the kernel forgets it.
         let kept = unborn && self.known().gone(state.file).is_some();

@@ -1,5 +1,6 @@
 //! What the kernel has cached of a file that it will read from the container from now on.
-//! Holds: only what nobody reads through that cache is dropped, and only where it would not be used.
+//! Holds: only what nobody reads through that cache is dropped, and only where whoever opens the file
+//! next to read it is lent the container.
 //! From: the kernel's `fs/fuse/iomode.c`: an inode by which a container is lent has no pages of its own.
 //!
 //! What a program writes by way of the daemon is in memory twice: as pages of the kernel's for the
@@ -15,10 +16,12 @@ use protocol::Upstream;
 use store::{Container, Containers};
 
 impl<K: Container> OpenFile<K> {
-    /// When one is closed who wrote to it by way of the kernel's cache.
+    /// When one is closed who only wrote to it, by way of the kernel's cache. Who reads it as well is
+    /// likely to go on with what is cached.
     pub(super) fn is_cached_twice(&self) -> bool {
         self.cached_handles == 0
             && self.unlinked.is_none()
+            && self.is_unshared()
             && self.presence.is_whole()
             && self.container.length().is_ok_and(|length| length >= READ_BYTES_MIN)
     }

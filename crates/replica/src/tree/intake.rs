@@ -74,6 +74,9 @@ impl Keeper {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let Some(stat) = look.stat else { return Ok(()) };
+        if self.recovers && self.there(&look.at)?.is_none_or(|(_, _, free)| !free) {
+            return Ok(());
+        }
         let name = look.at.1.as_bytes();
         let Some(held) = self.hold(opened, &look.at, stat, look.since)? else { return Ok(()) };
         let xattrs = own_xattrs(opened, name, &held.stat)?.flatten();
@@ -301,6 +304,9 @@ impl Keeper {
         let node = Whole::now(&*read, self.volume.id).node(FileId::ROOT)?;
         drop(read);
         let (Some(known), Some(node)) = (known, node) else { return Ok(()) };
+        if self.recovers {
+            return self.half_dressed_root(&known, &node, &stat);
+        }
         let now = known.looks(&stat);
         let set = attributes(&known, &now, false);
         if set == AttributeChange::default() {

@@ -270,13 +270,15 @@ impl Keeper {
             self.let_out()?;
             self.new = false;
         }
-        if looks_at_all {
+        if self.dirt.is_clean() {
             self.in_transit.clear();
+        }
+        if looks_at_all {
             self.doubt.end(self.inner.world.clock.moment());
         }
         self.read_on()?;
         self.write_on()?;
-        self.end_underway()?;
+        self.end_underway();
         self.volume.door.ready();
         Ok(self.pause())
     }

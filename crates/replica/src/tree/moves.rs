@@ -218,7 +218,7 @@ impl Keeper {
         let is_told = there == Some(file) && view.entry(from.0, &from.1)? != Some(file);
         let bearer = self.bearer(&*read, &to)?;
         let bearer_stays = match &bearer {
-            Some((bearer, _)) => view.node(*bearer)?.is_some(),
+            Some((bearer, _)) => self.recovers && is_told && view.node(*bearer)?.is_some(),
             None => false,
         };
         drop(read);
@@ -247,7 +247,7 @@ impl Keeper {
             self.dirt.lists.insert(file);
             self.doubts();
         }
-        let goes_on = |bearer| bearer != file && (is_told && bearer_stays || arrivals.has(bearer));
+        let goes_on = |bearer| bearer != file && (bearer_stays || arrivals.has(bearer));
         if let Some(with) = bearer.as_ref().map(|(bearer, _)| *bearer).filter(|b| goes_on(*b)) {
             // It is elsewhere in the tree, or may be: from the old place it is moved on.
             let (one, other) = (from.clone(), to.clone());
@@ -418,7 +418,7 @@ impl Keeper {
             let xattrs = self.xattrs_now(&opened, &look, &known, &held.stat)?;
             return self.differs(&look, file, &known, &held, xattrs, steps);
         }
-        if !has_moved {
+        if !has_moved || (known.kind == Kind::Directory && !self.recovers) {
             self.unlink(look.at.clone(), file, steps)?;
         }
         let look = Look { known: None, ..look };

@@ -1,19 +1,23 @@
-//! What a crash left half done in the tree is written down before anything else changes.
+//! What a crash left half done in the tree, and is as the volume has it or on its way there, is
+//! written down before anything else changes.
 //! Holds: a row says so while the volume is put out; nothing is committed in between, so what a
 //! crash leaves half done is on its way to how the volume is until somebody commits again.
-//! Never: is what this server has done itself taken for the work of a program.
+//! What is missing, or is otherwise, may be a program's: that is left to the first look at everything.
 
 use super::commit::{Agree, Step};
 use super::keeper::{Keeper, MARK_NAME};
 use super::outlet::LINKS_MAX;
 use super::rows::{self, Known, STAGE, Staged};
 use super::scan::Look;
+use super::stage::mode_without_list;
 use crate::error::Result;
-use model::{FileId, Kind, Name, View};
+use minicbor::bytes::ByteVec;
+use model::{FileId, Kind, Name, Node, Stamp, View};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use store::tree::{Directory, Sort, Stat};
 use store::{Durability, Read};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use volume::whole::{VolumeId, Whole};
 use world::Moment;
 
@@ -21,6 +25,10 @@ use world::Moment;
 const REST: Duration = Duration::from_secs(1);
 /// Directories within directories that were made and filled.
 const ROUNDS_MAX: usize = 64;
+/// S_ISUID and S_ISGID.
+const SET_IDS: u16 = 0o6000;
+
+type Attributes = BTreeMap<ByteVec, ByteVec>;
 
 /// Whether what is seen was made ready before a crash, and where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +52,25 @@ impl Keeper {
     }
 
     /// After a while in which nothing was done a crash leaves nothing half done.
-    pub(super) fn end_underway(&mut self) -> Result<()> {
-        let due = self.underway_due();
-        if due.is_some_and(|due| due <= self.inner.world.clock.moment()) && self.is_settled() {
-            let mut write = self.inner.tables.write()?;
-            write.delete(rows::UNDERWAY, &key(self.volume.id))?;
-            write.commit(Durability::Now)?;
-            self.underway = None;
+    pub(super) fn end_underway(&mut self) {
+        let now = self.inner.world.clock.moment();
+        if self.underway_due().is_none_or(|due| due > now) || !self.is_settled() {
+            return;
         }
-        Ok(())
+        self.underway = match self.delete_underway() {
+            Ok(()) => None,
+            Err(error) => {
+                // While it stays, the next start looks at the tree first, and that is all.
+                debug!(volume = self.volume.name, %error, "what says that the tree is changed stays");
+                Some(now)
+            }
+        };
+    }
+
+    fn delete_underway(&self) -> Result<()> {
+        let mut write = self.inner.tables.write()?;
+        write.delete(rows::UNDERWAY, &key(self.volume.id))?;
+        Ok(write.commit(Durability::Now)?)
     }
 
     /// When the row can go.
@@ -159,6 +177,44 @@ impl Keeper {
         Ok(any)
     }
 
+    /// What is seen is not as it was. If a device has set its attributes, and each is as it was before
+    /// or as it is to be, a crash came between: it gets all of them again.
+    pub(super) fn half_dressed(
+        &mut self,
+        opened: &Directory,
+        look: &Look,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let (Some(stat), Some((file, known))) = (look.stat, look.known.clone()) else {
+            return Ok(());
+        };
+        let read = self.inner.tables.read()?;
+        let node = Whole::now(&*read, self.volume.id).node(file)?;
+        drop(read);
+        let xattrs = self.xattrs_now(opened, look, &known, &stat)?;
+        if node.is_some_and(|node| is_between(&known, &node, &stat, xattrs.as_ref())) {
+            let known = Known { attributes_stamp: Stamp::default(), xattrs, ..known.looks(&stat) };
+            steps.push(Step::agree(Agree::Looks { file, known: Box::new(known) }));
+            self.behind.nodes.insert(file);
+        }
+        Ok(())
+    }
+
+    pub(super) fn half_dressed_root(
+        &mut self,
+        known: &Known,
+        node: &Node,
+        stat: &Stat,
+    ) -> Result<()> {
+        if !is_between(known, node, stat, known.xattrs.as_ref()) {
+            return Ok(());
+        }
+        let (file, known) = (FileId::ROOT, known.looks(stat));
+        let known = Box::new(Known { attributes_stamp: Stamp::default(), ..known });
+        self.behind.nodes.insert(file);
+        self.flush(&mut vec![Step::agree(Agree::Looks { file, known })])
+    }
+
     /// What an earlier life left in the stage: known files go, what nobody knows is kept, and what
     /// was on its way from the only name that it has goes on from here.
     pub(super) fn clear_stage(&mut self) -> Result<()> {
@@ -171,6 +227,9 @@ impl Keeper {
             let is_known = rows::numbered(&*read, self.volume.id, &stat)?.is_some();
             let staged = rows::staged(&*read, self.volume.id, &stat)?
                 .filter(|staged| !is_known && staged.known.holds_the_same(&stat));
+            // Its file was parked here, and has its new version: it waits for its name.
+            let is_parked = rows::named(&*read, self.volume.id, STAGE, &name)?;
+            let staged = staged.filter(|staged| is_parked != Some(staged.file));
             drop(read);
             match staged {
                 _ if name.as_bytes() == MARK_NAME => {}
@@ -272,6 +331,32 @@ impl Keeper {
         names.into_iter().for_each(|name| self.behind.entry(name));
         Ok(true)
     }
+}
+
+/// Whether a device has set attributes of a file, and each is as it was known or as the volume has it.
+fn is_between(known: &Known, node: &Node, stat: &Stat, xattrs: Option<&Attributes>) -> bool {
+    if known.attributes_stamp == node.attributes_stamp && known.xattrs == node.xattrs {
+        return false;
+    }
+    // A directory's size and time tell of what is in it.
+    let holds_the_same = known.kind == Kind::Directory
+        || (known.size == stat.size && [known.mtime, node.mtime].contains(&rows::time(stat.mtime)));
+    let permissions = |mode: u16| mode & !SET_IDS;
+    // Changing the owner takes the set-id bits away.
+    let has_mode = [known.mode, node.mode, mode_without_list(node)]
+        .into_iter()
+        .any(|mode| permissions(mode) == permissions(stat.mode))
+        && stat.mode & SET_IDS & !(known.mode | node.mode) == 0;
+    let value = |of: Option<&Attributes>, name: &ByteVec| of.and_then(|of| of.get(name)).cloned();
+    let (before, after) = (known.xattrs.as_ref(), node.xattrs.as_ref());
+    let mut names = [before, after, xattrs].into_iter().flatten().flatten().map(|(name, _)| name);
+    known.is(stat)
+        && holds_the_same
+        && [known.uid, node.uid].contains(&stat.uid)
+        && [known.gid, node.gid].contains(&stat.gid)
+        && has_mode
+        && names
+            .all(|name| [value(before, name), value(after, name)].contains(&value(xattrs, name)))
 }
 
 /// No other name leads to it.

@@ -201,7 +201,7 @@ impl Keeper {
                 self.dirt.wait(look.at.0, look.at.1, since, since.due);
                 Ok(())
             }
-            Sight::Changed if self.recovers => Ok(()),
+            Sight::Changed if self.recovers => self.half_dressed(opened, &look, steps),
             Sight::Changed => self.changed(opened, &look, steps),
             Sight::Moved => {
                 moved.push(look);
@@ -282,6 +282,8 @@ impl Keeper {
             && known.kind == Kind::Directory
             && !self.listed.contains(file)
             && !self.unwatched
+            // The first look at everything lists all.
+            && !self.recovers
         {
             self.dirt.lists.insert(*file);
         }

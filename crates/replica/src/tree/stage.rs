@@ -336,6 +336,6 @@ impl Keeper {
 }
 
 /// Without the list the bits of the group would give it what all on the list may at most.
-fn mode_without_list(node: &Node) -> u16 {
+pub(super) fn mode_without_list(node: &Node) -> u16 {
     node.acl(ACL_ACCESS).map_or(node.mode, |list| node.mode & list.mode_alone())
 }

@@ -3,12 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "the test sees what programs would see")]
 
 use crate::ground::{Ground, Place, cases, last, paused, settles};
-use crate::party::{Device, Party, make_of, name, rename_over, unlink_of};
+use crate::party::{Device, Party, make_of, name, noise, rename_over, unlink_of};
 use crate::tree::{find, tree_of};
-use model::{Change, FileId, Kind};
+use model::{AttributeChange, Change, FileId, Kind, Node, View};
 use proptest::prelude::*;
 use protocol::Verdict;
 use replica::Limits;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use volume::whole::Whole;
 
 /// Names that are saved in turn.
@@ -41,6 +43,22 @@ async fn send(device: &mut Device, party: &Party, number: usize) {
 async fn send_all(ground: &mut Ground, numbers: std::ops::Range<usize>) {
     for number in numbers {
         send(&mut ground.ada, &ground.party, number).await;
+    }
+}
+
+fn node(party: &Party, file: FileId) -> Node {
+    let read = party.tables.read().unwrap();
+    let id = party.origin.volumes().unwrap()[0].id;
+    Whole::now(&*read, id).node(file).unwrap().expect("it has a name")
+}
+
+/// Modes and owners are the same in the tree and in the volume.
+fn is_dressed(ground: &Ground) {
+    for path in PATHS {
+        let Some((_, file, _)) = find(&ground.party, path) else { continue };
+        let (node, there) = (node(&ground.party, file), fs::metadata(ground.path(path)).unwrap());
+        let seen = ((there.mode() & 0o7777) as u16, there.uid());
+        assert_eq!(seen, (node.mode, node.uid), "{path}");
     }
 }
 
@@ -101,6 +119,49 @@ fn what_a_server_that_dies_had_half_done_is_not_taken_for_a_program_s_work() {
     }
 }
 
+/// A save of a file that is written a piece at a time: the tree has its beginning, a process dies over
+/// the rest. False: it did not die.
+async fn dies_over_a_large_file(writes: u64) -> bool {
+    let limits = Limits { tree_piece_bytes: 1000, ..Limits::simulated() };
+    let mut ground = Ground::new(limits, Place::Beside).await;
+    let letters = |seed| noise(30_000, seed).into_iter().map(|byte| char::from(b'a' + byte % 26));
+    let [old, new] = [1, 2].map(|seed| letters(seed).collect::<String>());
+    ground.ada.write_new(FileId::ROOT, "b", &old).await;
+    send(&mut ground.ada, &ground.party, 0).await;
+    assert!(settles(&mut ground).await);
+    let before = position(&ground.party);
+    let (_, file, stamp) = find(&ground.party, "fresh").expect("it was made");
+    let store = ground.ada.storing(file, stamp, &new).await;
+    let over = find(&ground.party, "b").map(|(_, file, _)| file);
+    let rename = rename_over((FileId::ROOT, "fresh"), (FileId::ROOT, "b"), file, over);
+    for change in [store, rename] {
+        assert!(matches!(ground.ada.replay(change).await, Verdict::Taken(_)));
+    }
+    ground.disk.crash_after(writes);
+    let died = !settles(&mut ground).await;
+    ground.disk.kill();
+    let mut ground = ground.restarted().await;
+    assert!(settles(&mut ground).await, "{writes}");
+    assert_eq!(fs::read_to_string(ground.path("b")).unwrap(), new, "{writes}");
+    assert_eq!(tree_of(ground.folder.path()), ground.party.tree(), "{writes}: tree, and volume");
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+    assert_eq!(position(&ground.party), before + 2, "{writes}: nothing but that");
+    died
+}
+
+#[test]
+fn a_large_file_that_was_half_saved_is_not_a_program_s() {
+    paused(async {
+        for writes in 0..WRITES_MAX {
+            if !dies_over_a_large_file(writes).await {
+                assert!(writes > 20, "{writes}");
+                return;
+            }
+        }
+        panic!("it takes more than {WRITES_MAX} writes");
+    });
+}
+
 const PATHS: [&str; 8] = ["a", "b", "d", "d/a", "d/b", "e", "e/a", "e/d"];
 
 /// What a device does next, by the places of its paths among `PATHS`.
@@ -112,7 +173,12 @@ enum Act {
     Link(usize, usize),
     Remove(usize),
     MakeDirectory(usize),
+    /// Its owner, and then its mode, as one update.
+    Dress(usize, usize),
 }
+
+const MODES: [u16; 3] = [0o640, 0o4711, 0o755];
+const OWNERS: [u32; 2] = [1000, 2000];
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let at = 0..PATHS.len();
@@ -123,7 +189,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => two.clone().prop_map(|(one, other)| Act::Exchange(one, other)),
         2 => two.prop_map(|(from, to)| Act::Link(from, to)),
         2 => at.clone().prop_map(Act::Remove),
-        3 => at.prop_map(Act::MakeDirectory),
+        3 => at.clone().prop_map(Act::MakeDirectory),
+        3 => (at, 0..MODES.len() * OWNERS.len()).prop_map(|(at, how)| Act::Dress(at, how)),
     ];
     prop::collection::vec(act, 0..8)
 }
@@ -171,6 +238,12 @@ async fn act(ground: &mut Ground, act: &Act, number: usize) -> u64 {
         Act::MakeDirectory(at) => {
             place(at).map(|(above, name)| make_of(above, name, ada.fresh_file(), Kind::Directory))
         }
+        Act::Dress(at, how) => found(at).map(|(_, file, _)| {
+            let (mode, uid) = (MODES[how % MODES.len()], OWNERS[how / MODES.len()]);
+            let expects = node(party, file).attributes_stamp;
+            let set = AttributeChange { mode: Some(mode), uid: Some(uid), ..Default::default() };
+            Change::SetAttributes { file, expects, set }
+        }),
     };
     let Some(change) = change else { return taken };
     taken + u64::from(matches!(ada.strict(change).await, Verdict::Taken(_)))
@@ -204,6 +277,7 @@ async fn live(lives: Vec<Life>) {
         number += 1000;
     }
     assert_eq!(tree_of(ground.folder.path()), ground.party.tree(), "tree, and volume");
+    is_dressed(&ground);
     assert_eq!(ground.party.conflicts(), Vec::<String>::new());
     assert_eq!(position(&ground.party), before + taken, "nothing but that");
 }
@@ -217,6 +291,23 @@ fn a_directory_is_put_into_the_one_that_takes_its_name() {
     let moved = vec![MakeDirectory(e), Rename(d, e_d), Rename(e, d)];
     for writes in 0..40 {
         paused(live(vec![(made.clone(), moved.clone(), writes, Vec::new())]));
+    }
+}
+
+/// Changing the owner takes the set-user-id bit away, and a crash may come before that is set again.
+#[test]
+fn attributes_that_were_half_set_are_not_a_program_s() {
+    use Act::{Dress, MakeDirectory, Store};
+    let [a, d, d_a] = ["a", "d", "d/a"]
+        .map(|path| PATHS.iter().position(|known| *known == path).expect("it is one of them"));
+    let dressed = |how| vec![Dress(a, how), Dress(d, how + 1)];
+    for writes in 0..40 {
+        let settled = [vec![Store(a), MakeDirectory(d)], dressed(1)].concat();
+        // By then a device has set others.
+        for more in [Vec::new(), dressed(3)] {
+            let sent = [vec![Store(d_a)], dressed(4)].concat();
+            paused(live(vec![(settled.clone(), sent, writes, more)]));
+        }
     }
 }
 
