@@ -6,7 +6,7 @@ mod numbered;
 pub(crate) use listing::{Listings, cookie};
 
 use crate::client::Client;
-use crate::files::Files;
+use crate::files::{Files, SET_IDS};
 use crate::ids::Ids;
 use crate::past::entry_or_past;
 use crate::types::{
@@ -297,6 +297,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         setting: &Setting,
     ) -> Step<Done<Found>> {
         let mut wait = None;
+        if setting.mode.is_some_and(|mode| mode & SET_IDS != 0) {
+            self.settle_closed(None);
+            if self.files().is_written_unseen(file) {
+                return Err(Error::WrittenUnseen.into());
+            }
+        }
         if let Some(size) = setting.size {
             // What the answer takes must be here first: a call that fails has changed nothing.
             self.attributes(file)?;

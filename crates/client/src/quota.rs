@@ -11,7 +11,7 @@ use crate::mode;
 use crate::room::taken;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use crate::undo::of_log;
-use model::{Allowance, Effects, FileId, Growths, Node, View};
+use model::{Allowance, Contents, Effects, FileId, Growths, Node, View};
 use protocol::{Objection, Submitted, Totals, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -151,6 +151,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !more.grows() {
             return Ok(());
         }
+        self.count_pending(core)?;
+        self.judge(core, &more)
+    }
+
+    /// Whether there is room for what a file without a name holds, which counted for nothing until
+    /// now that it gets one.
+    pub(crate) fn has_quota_for_born(
+        &self,
+        core: &mut Core,
+        uid: u32,
+        contents: &Contents,
+    ) -> Step<()> {
+        if !self.has_quota() {
+            return Ok(());
+        }
+        let mut more = Growths::default();
+        more.add_bytes(uid, contents.data());
         self.count_pending(core)?;
         self.judge(core, &more)
     }

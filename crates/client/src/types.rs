@@ -144,6 +144,11 @@ pub enum Error {
     LentToReaders,
     #[error("programs read an older version of it straight from the cache: close it there first")]
     OlderLentOut,
+    #[error(
+        "programs write to it straight in the cache, where nobody takes setuid and setgid away: set \
+         them when they have closed it"
+    )]
+    WrittenUnseen,
     /// Whoever held it does not know who has written since.
     #[error("a lock was lost, and another device has it: close the file and open it again")]
     LockLost,

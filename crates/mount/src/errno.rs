@@ -62,7 +62,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::TooManyLocks => Errno::ENOLCK,
         Error::LentOut => Errno::ESTALE,
         Error::LentToReaders => Errno::ETXTBSY,
-        Error::OlderLentOut => Errno::EBUSY,
+        Error::OlderLentOut | Error::WrittenUnseen => Errno::EBUSY,
         Error::LockLost | Error::Refused(_) | Error::Failed(_) => Errno::EIO,
     }
 }

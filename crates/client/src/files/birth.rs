@@ -95,6 +95,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Option<u64>> {
         let &Named { caller, file, generation, ref wanted, .. } = named;
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
+        if let Some((described, _)) = described {
+            self.has_quota_for_born(core, wanted.uid, &described.tree.contents)?;
+        }
         let expects = Stamp::new(replica, core.log.next_number());
         let dirty = described.map(|_| Dirty::new(expects, caller.uid));
         if let Some(Dirty { expects, uid, .. }) = dirty {

@@ -215,6 +215,12 @@ impl<K: Container> Files<K> {
         }
     }
 
+    /// Whether the kernel may write to a version of the file by itself, or has written what is not
+    /// stored yet.
+    pub(crate) fn is_written_unseen(&self, file: FileId) -> bool {
+        self.all_generations(file).any(|open| open.unseen.is_some())
+    }
+
     /// A container that the kernel may be writing to.
     fn written_unseen(&self) -> Option<&OpenFile<K>> {
         let (file, out) = self.lent.iter().find(|(_, out)| out.writers > 0)?;

@@ -17,6 +17,7 @@ mod names;
 mod parts;
 mod passthrough;
 mod permissions;
+mod privileges;
 mod quotas;
 mod raw;
 mod renames;

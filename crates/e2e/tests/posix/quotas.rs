@@ -3,10 +3,13 @@
 use crate::errno;
 use e2e::world::farfs;
 use e2e::{Server, World, run};
-use rustix::fs::{FallocateFlags, chown, fallocate, statvfs};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, chown, fallocate, linkat, open, statvfs,
+};
 use rustix::io::Errno;
 use rustix::process::Uid;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 const KIB: u64 = 1 << 10;
@@ -65,4 +68,31 @@ fn a_user_has_a_quota_of_the_own() {
     set(&server, &["--quota-user", "1234=none"]);
     give(&large).unwrap();
     fs::write(&small, vec![1; 11 * KIB as usize]).unwrap();
+}
+
+#[test]
+fn what_a_file_without_a_name_holds_counts_from_the_moment_in_which_it_gets_one() {
+    for mode in ["connected", "partial"] {
+        let world = World::new();
+        let server = world.server();
+        set(&server, &["--quota", "100K"]);
+        let mount = world.mount(&server, "one", mode);
+        fs::write(mount.path("first"), vec![1; 50 * KIB as usize]).unwrap();
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let file = File::from(open(&mount.mountpoint, flags, Mode::from(0o644)).unwrap());
+        let named = |name: &str| {
+            let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, from, CWD, mount.path(name), AtFlags::SYMLINK_FOLLOW)
+        };
+        file.write_all_at(&vec![2; 60 * KIB as usize], 0).unwrap();
+        assert_eq!(named("second"), Err(Errno::DQUOT), "{mode}");
+        assert!(!mount.path("second").exists());
+        file.set_len(50 * KIB).unwrap();
+        named("second").unwrap();
+        drop(file);
+        mount.wait();
+        assert_eq!(fs::read(mount.path("second")).unwrap(), vec![2; 50 * KIB as usize]);
+        assert_eq!(errno(fs::write(mount.path("third"), vec![3; KIB as usize])), Errno::DQUOT);
+        assert_eq!(server.conflicts(), Vec::<String>::new());
+    }
 }
