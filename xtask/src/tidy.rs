@@ -2,6 +2,7 @@
 //! Never: writes to the tree.
 
 mod decisions;
+mod evidence;
 mod layers;
 mod length;
 mod links;
@@ -9,6 +10,7 @@ mod openings;
 mod papers;
 mod words;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
@@ -19,6 +21,8 @@ use crate::tree::{self, Tree};
 
 const RATCHET: &str = "xtask/ratchet.toml";
 const LAYERS: &str = "layers.toml";
+/// Its rules name the tests that show them.
+const SEMANTICS: &str = "docs/SEMANTICS.md";
 const PAPERS: &str = "docs/papers.md";
 
 pub fn run(root: &Path) -> Result<()> {
@@ -52,6 +56,11 @@ fn check(tree: &Tree) -> Vec<Finding> {
     for file in tree.ending(".md") {
         findings.extend(links::check(&file.path, &file.text, |path| tree.has(path)));
     }
+    if let Some(text) = tree.text(SEMANTICS) {
+        let known: BTreeSet<&str> =
+            tree.ending(".rs").flat_map(|file| evidence::names(&file.text)).collect();
+        findings.extend(evidence::check(SEMANTICS, text, &known));
+    }
     if let Some(text) = tree.text(PAPERS) {
         findings.extend(papers::check(PAPERS, text, |path| tree.has(path)));
     }
@@ -80,6 +89,7 @@ mod tests {
             ("crates/x/src/lib.rs", "use a::*;\nfn f() { b.unwrap(); }\n"),
             ("crates/x/src/utils.rs", "// TODO more\n"),
             ("README.md", "[gone](gone.md)\n"),
+            ("docs/SEMANTICS.md", "| A rule. | x: `a::gone` |\n"),
         ];
         let tree = Tree {
             paths: files.iter().map(|(path, _)| (*path).to_owned()).collect(),

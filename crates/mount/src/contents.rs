@@ -145,6 +145,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let first = calls::write(driver.client(), target, offset, data);
     let written = data.len() as u32;
+    let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
+    let of_mapping = was_mapped.then(|| driver.clone());
     driver.go_on(
         open.call("write"),
         first,
@@ -154,7 +156,12 @@ pub(crate) fn write<U: Upstream, C: Containers>(
         },
         move |outcome| match outcome {
             Ok(()) => reply.written(written),
-            Err(errno) => reply.error(errno),
+            Err(errno) => {
+                if let Some(driver) = of_mapping {
+                    driver.mapped_was_lost(file, errno);
+                }
+                reply.error(errno);
+            }
         },
     );
 }

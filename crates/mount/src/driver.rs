@@ -13,6 +13,7 @@ use model::FileId;
 use protocol::{Objection, Upstream};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::Containers;
 use tokio::runtime::Handle;
@@ -26,6 +27,8 @@ pub(crate) struct Driver<U, C: Containers> {
     listings: Listings,
     /// Reading moves times of access.
     notes_reads: bool,
+    /// The last file of which something was lost that a program had written to a mapping.
+    lost_of: Arc<AtomicU64>,
 }
 
 impl<U, C: Containers> Clone for Driver<U, C> {
@@ -38,6 +41,7 @@ impl<U, C: Containers> Clone for Driver<U, C> {
             waits: self.waits.clone(),
             listings: self.listings.clone(),
             notes_reads: self.notes_reads,
+            lost_of: Arc::clone(&self.lost_of),
         }
     }
 }
@@ -113,7 +117,21 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     ) -> Self {
         let watch = Arc::new(watch);
         let listings = Listings::default();
-        Driver { client, runtime, watch, told, waits, listings, notes_reads: false }
+        let lost_of = Arc::default();
+        Driver { client, runtime, watch, told, waits, listings, notes_reads: false, lost_of }
+    }
+
+    /// What was written to a mapping was refused, which no call of the program's may tell. It comes
+    /// page by page: of one file it is said once.
+    pub(crate) fn mapped_was_lost(&self, file: FileId, errno: Errno) {
+        if self.lost_of.swap(file.0, Ordering::AcqRel) != file.0 {
+            let error = std::io::Error::from_raw_os_error(errno.code());
+            tracing::warn!(
+                %file, %error,
+                "what a program wrote to a mapping could not be kept: only its fsync, msync or close \
+                 is told"
+            );
+        }
     }
 
     /// Whether reading moves times of access from now on.

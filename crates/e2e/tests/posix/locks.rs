@@ -1,7 +1,7 @@
 //! Locks among the processes of one machine.
 
 use crate::in_both_modes;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::process::Command;
@@ -32,5 +32,23 @@ fn records_are_locked_between_processes() {
         assert!(ran.err.contains("locked"), "{ran:#?}");
         let rows = e2e::run(Command::new("sqlite3").args([&database, "select a from t"]));
         assert_eq!(rows.succeeds(), "1\n");
+    });
+}
+
+#[test]
+fn flock_and_fcntl_do_not_know_of_each_other() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "").unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let (one, two, three) = (open(), open(), open());
+        flock(&one, FlockOperation::LockExclusive).unwrap();
+        fcntl_lock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let refused = flock(&three, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(Errno::WOULDBLOCK));
+        // And what one has by the one it keeps when the other goes.
+        fcntl_lock(&two, FlockOperation::Unlock).unwrap();
+        let refused = flock(&three, FlockOperation::NonBlockingLockShared);
+        assert_eq!(refused, Err(Errno::WOULDBLOCK));
     });
 }

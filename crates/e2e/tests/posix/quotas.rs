@@ -1,6 +1,7 @@
 //! Quotas, as programs and `df` meet them.
 
 use crate::errno;
+use crate::raw::Mapping;
 use e2e::world::farfs;
 use e2e::{Server, World, run};
 use rustix::fs::{
@@ -95,4 +96,22 @@ fn what_a_file_without_a_name_holds_counts_from_the_moment_in_which_it_gets_one(
         assert_eq!(errno(fs::write(mount.path("third"), vec![3; KIB as usize])), Errno::DQUOT);
         assert_eq!(server.conflicts(), Vec::<String>::new());
     }
+}
+
+/// The program goes on when it has written to its memory; what it waits for is told, and the log.
+#[test]
+fn what_is_written_to_a_mapping_beyond_a_quota_fails_with_the_sync_and_is_logged() {
+    let world = World::new();
+    let server = world.server();
+    set(&server, &["--quota", "100K"]);
+    let mount = world.mount(&server, "one", "partial");
+    let bytes = 200 * KIB as usize;
+    let file = File::options().read(true).write(true).create_new(true).open(mount.path("file"));
+    let file = file.unwrap();
+    file.set_len(bytes as u64).unwrap();
+    let mapping = Mapping::shared(&file, bytes);
+    mapping.write(0, &vec![7; bytes]);
+    assert!(file.sync_all().is_err());
+    let said = "what a program wrote to a mapping could not be kept";
+    assert_eq!(mount.process().said().matches(said).count(), 1, "of one file once");
 }
