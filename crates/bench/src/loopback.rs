@@ -64,6 +64,7 @@ pub struct Client {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
     pub pid: u32,
+    pub mode: String,
     pub pending_updates: u64,
     pub wire_bytes_sent: u64,
     pub wire_bytes_received: u64,
@@ -126,8 +127,8 @@ impl Client {
     }
 
     /// For another thread.
-    pub fn asker(&self) -> Asker<'_> {
-        Asker { program: &self.program, point: &self.point }
+    pub fn asker(&self) -> Asker {
+        Asker { program: self.program.clone(), point: self.point.clone() }
     }
 
     /// Returns when everything is at the origin.
@@ -148,18 +149,18 @@ impl Client {
 }
 
 /// Asks a mount how it is.
-#[derive(Clone, Copy)]
-pub struct Asker<'a> {
-    pub program: &'a Path,
-    pub point: &'a Path,
+#[derive(Clone)]
+pub struct Asker {
+    pub program: PathBuf,
+    pub point: PathBuf,
 }
 
-impl Asker<'_> {
+impl Asker {
     pub fn status(&self) -> Result<Status> {
         let start = Instant::now();
         loop {
-            let mut command = Command::new(self.program);
-            match run(quiet(&mut command).arg("status").arg(self.point).arg("--json")) {
+            let mut command = Command::new(&self.program);
+            match run(quiet(&mut command).arg("status").arg(&self.point).arg("--json")) {
                 Ok(printed) => {
                     return serde_json::from_str(&printed)
                         .with_context(|| format!("farfs status printed {printed}"));

@@ -16,6 +16,7 @@ use crate::workdir::WorkDir;
 use anyhow::{Context, Result, bail, ensure};
 pub use report::{Report, Section};
 use silence::Silence;
+pub use silence::Turns;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ use std::time::Duration;
 
 /// For what is pending when a suite ends.
 const SETTLED_WITHIN: Duration = Duration::from_secs(300);
+
+/// The mode of a mount that has no link.
+const DISCONNECTED: &str = "disconnected";
 
 /// What a suite is run with.
 pub struct Stage<'a> {
@@ -115,9 +119,14 @@ impl Place {
         kill(client.status()?.pid.try_into().context("a process has too large a number")?)
     }
 
-    /// From now on the server is silent for so long, and answers for so long. None: on the disk.
-    pub fn silence(&self, each: Duration) -> Result<Option<Silence>> {
-        self.mounted.as_ref().map(|(_, origin)| Silence::of(origin.pid, each)).transpose()
+    /// From now on the server is silent and answers in turns. None: on the disk.
+    pub fn silence(&self, turns: Turns) -> Result<Option<Silence>> {
+        let silence = |(client, origin): &(Client, Origin)| {
+            let asker = client.asker();
+            let is_missed = move || asker.status().is_ok_and(|status| status.mode == DISCONNECTED);
+            Silence::of(origin.pid, turns, is_missed)
+        };
+        self.mounted.as_ref().map(silence).transpose()
     }
 
     /// A second mount, made for it, shows the same contents of the files once all is at the server.

@@ -110,8 +110,8 @@ impl Mount {
         Ok(self.asker().status()?.pending_updates)
     }
 
-    pub fn asker(&self) -> Asker<'_> {
-        Asker { program: &self.options.program, point: &self.point }
+    pub fn asker(&self) -> Asker {
+        Asker { program: self.options.program.clone(), point: self.point.clone() }
     }
 
     /// From now on, and until it is mounted again.

@@ -108,9 +108,13 @@ pub struct Fsx {
     /// From which they are drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stop the server of a mount for so many seconds, let it run for as many, and again
+    /// Stop the server of a mount for so many seconds, again and again: from about ten on the mount
+    /// gives up its link
     #[arg(long, value_name = "SECS")]
     cut: Option<u64>,
+    /// Let it run for so many in between
+    #[arg(long, value_name = "SECS", default_value_t = 10, requires = "cut")]
+    between: u64,
 }
 
 #[derive(Args)]
@@ -144,9 +148,11 @@ impl Suites {
                     Ok(tests.is_empty().then_some(found))
                 })
             }
-            Self::Fsx(Fsx { common, operations, seed, cut }) => {
-                let silent = cut.map(Duration::from_secs);
-                let calls = fsx::Calls { operations, seed, silent };
+            Self::Fsx(Fsx { common, operations, seed, cut, between }) => {
+                let heard = Duration::from_secs(between);
+                let cut =
+                    cut.map(|secs| suites::Turns { silent: Duration::from_secs(secs), heard });
+                let calls = fsx::Calls { operations, seed, cut };
                 common.run("fsx", CARGO, |stage| fsx::run(stage, calls).map(Some))
             }
             Self::Stress(Stress { common, processes, secs }) => {

@@ -1,13 +1,13 @@
 //! `fsx`: random calls on one file, with a copy of it in memory that says what each must show.
 
-use super::silence::Silence;
+use super::silence::{Count, Silence, Turns};
 use super::{Place, Section, Stage};
 use crate::process::{end_within, tail};
 use crate::table::seconds;
 use anyhow::{Context, Result};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// All that the suite knows: mappings, holes, copies, room set aside, and closing in between.
 const CONFIGURATION: &str = "\
@@ -43,8 +43,8 @@ const CALLS_MAX: u64 = 100_000;
 pub struct Calls {
     pub operations: u64,
     pub seed: u64,
-    /// On mounts the server is silent for so long, and answers for so long, all the while.
-    pub silent: Option<Duration>,
+    /// On mounts the server is silent and answers in turns, all the while.
+    pub cut: Option<Turns>,
 }
 
 impl Calls {
@@ -62,13 +62,13 @@ struct Ran {
     /// Nothing if all was well.
     said: String,
     secs: f64,
-    silences: u64,
+    cut: Count,
 }
 
 fn on(place: &Place, stage: &Stage<'_>, calls: Calls) -> Result<Ran> {
     let (file, log) = (place.beside.join("fsx.toml"), place.beside.join("fsx.log"));
     fs::write(&file, CONFIGURATION).context("cannot write the configuration")?;
-    let silence = calls.silent.map(|each| place.silence(each)).transpose()?.flatten();
+    let silence = calls.cut.map(|turns| place.silence(turns)).transpose()?.flatten();
     let (start, mut said) = (Instant::now(), String::new());
     let mut paths = Vec::new();
     for (operations, seed) in calls.runs() {
@@ -85,7 +85,12 @@ fn on(place: &Place, stage: &Stage<'_>, calls: Calls) -> Result<Ran> {
         }
     }
     let secs = start.elapsed().as_secs_f64();
-    let silences = silence.map_or(0, Silence::over);
+    let is_cut = silence.is_some();
+    let cut = silence.map_or(Count::default(), Silence::over);
+    if said.is_empty() && is_cut && cut.missed == 0 {
+        // Then it has shown nothing of a link that is cut.
+        said = format!("the mount was never without its link, in {} silences", cut.silences);
+    }
     if said.is_empty()
         && let Err(error) = place.agrees_elsewhere(&paths)
     {
@@ -94,27 +99,31 @@ fn on(place: &Place, stage: &Stage<'_>, calls: Calls) -> Result<Ran> {
     if !said.is_empty() {
         println!("{said}");
     }
-    Ok(Ran { said, secs, silences })
+    Ok(Ran { said, secs, cut })
 }
 
 pub fn run(stage: &Stage<'_>, calls: Calls) -> Result<Section> {
     let ran = stage.on_each(|place| on(place, stage, calls))?;
     let version = super::report::version(&stage.suite);
-    let mut section =
-        Section::new(&version, &["file system", "failed", "calls", "seed", "cut", "time"]);
+    let mut section = Section::new(
+        &version,
+        &["file system", "failed", "calls", "seed", "cut", "missed", "time"],
+    );
     section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
     section.said.push(format!("{CALLS_MAX} calls from each seed, and the rest from the next."));
     let disk_passes = ran[0].1.said.is_empty();
-    if let Some(each) = calls.silent {
+    if let Some(turns) = calls.cut {
         section.said.push(format!(
-            "While it ran on a mount, the server was stopped for {} s and ran for as long, so often \
-             as *cut* says.",
-            each.as_secs()
+            "While it ran on a mount, the server was stopped for {} s and ran for {} s in turns, so \
+             often as *cut* says; *missed*: how often the mount worked without a link at the end.",
+            turns.silent.as_secs(),
+            turns.heard.as_secs()
         ));
     }
-    for (name, Ran { said, secs, silences }) in &ran {
+    for (name, Ran { said, secs, cut }) in &ran {
         let failed = u32::from(!said.is_empty()).to_string();
-        let counts = [calls.operations, calls.seed, *silences].map(|count| count.to_string());
+        let counts = [calls.operations, calls.seed, cut.silences, cut.missed];
+        let counts = counts.map(|count| count.to_string());
         section.row([name.clone(), failed].into_iter().chain(counts).chain([seconds(*secs)]));
         if disk_passes && !said.is_empty() {
             // Where in the suite that was explains nothing.
@@ -131,8 +140,7 @@ mod tests {
 
     #[test]
     fn many_calls_are_made_by_one_process_after_another() {
-        let runs =
-            |operations| Calls { operations, seed: 7, silent: None }.runs().collect::<Vec<_>>();
+        let runs = |operations| Calls { operations, seed: 7, cut: None }.runs().collect::<Vec<_>>();
         assert_eq!(runs(20), [(20, 7)]);
         assert_eq!(runs(2 * CALLS_MAX + 1), [(CALLS_MAX, 7), (CALLS_MAX, 8), (1, 9)]);
     }

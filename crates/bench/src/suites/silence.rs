@@ -7,15 +7,34 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Stops a process for a while, lets it run for as long, and again, until this is dropped.
+/// How long it says nothing, and how long it answers in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    pub silent: Duration,
+    pub heard: Duration,
+}
+
+/// How often the process was stopped, and how often it was missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub silences: u64,
+    pub missed: u64,
+}
+
+/// Stops a process for a while, lets it run for a while, and again, until this is dropped.
 pub struct Silence {
     end: Option<Sender<()>>,
-    turns: Option<JoinHandle<u64>>,
+    turns: Option<JoinHandle<Count>>,
     _undo: Undo,
 }
 
 impl Silence {
-    pub fn of(pid: u32, each: Duration) -> Result<Self> {
+    /// At the end of each silence `is_missed` is asked whether anybody has noticed.
+    pub fn of(
+        pid: u32,
+        turns: Turns,
+        is_missed: impl Fn() -> bool + Send + 'static,
+    ) -> Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("it has no number")?;
         // Who is stopped does not end either.
         let undo = undo::later(move || {
@@ -23,28 +42,29 @@ impl Silence {
         });
         let (end, ended) = mpsc::channel();
         let turns = std::thread::spawn(move || {
-            let mut silences = 0;
-            let goes_on = || ended.recv_timeout(each) == Err(RecvTimeoutError::Timeout);
-            while goes_on() && kill_process(pid, Signal::STOP).is_ok() {
-                silences += 1;
-                let more = goes_on();
+            let mut count = Count::default();
+            let goes_on = |each| ended.recv_timeout(each) == Err(RecvTimeoutError::Timeout);
+            while goes_on(turns.heard) && kill_process(pid, Signal::STOP).is_ok() {
+                count.silences += 1;
+                let more = goes_on(turns.silent);
+                count.missed += u64::from(is_missed());
                 if kill_process(pid, Signal::CONT).is_err() || !more {
                     break;
                 }
             }
-            silences
+            count
         });
         Ok(Self { end: Some(end), turns: Some(turns), _undo: undo })
     }
 
-    /// Ends it. Gives how often the process was stopped.
-    pub fn over(mut self) -> u64 {
+    /// Ends it.
+    pub fn over(mut self) -> Count {
         self.finish()
     }
 
-    fn finish(&mut self) -> u64 {
+    fn finish(&mut self) -> Count {
         self.end = None;
-        self.turns.take().and_then(|turns| turns.join().ok()).unwrap_or(0)
+        self.turns.take().and_then(|turns| turns.join().ok()).unwrap_or_default()
     }
 }
 
@@ -67,11 +87,14 @@ mod tests {
     #[test]
     fn who_was_stopped_runs_again_when_it_is_over() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let silence = Silence::of(child.id(), Duration::from_millis(1)).unwrap();
+        let each = Duration::from_millis(1);
+        let silence =
+            Silence::of(child.id(), Turns { silent: each, heard: each }, || true).unwrap();
         while state(child.id()) != "T" {
             std::thread::yield_now();
         }
-        assert!(silence.over() > 0);
+        let count = silence.over();
+        assert!(count.silences > 0 && count.missed == count.silences, "{count:?}");
         assert_ne!(state(child.id()), "T");
         child.kill().unwrap();
         child.wait().unwrap();

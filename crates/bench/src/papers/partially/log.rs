@@ -68,7 +68,7 @@ fn observe(
     within: Duration,
     work: impl FnOnce(Instant, &mut Vec<(String, f64)>) -> Result<()>,
 ) -> Result<Watched> {
-    let asker = Asker { program, point };
+    let asker = Asker { program: program.into(), point: point.into() };
     let before = asker.status()?.replayed;
     let (moments, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     let start = Instant::now();
