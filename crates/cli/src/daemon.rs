@@ -402,6 +402,10 @@ async fn answer(shared: Shared, question: Question) -> Result<Reply> {
             shared.uplink.nudge();
             Ok(Reply::Done)
         }
+        Question::ReadThrough { file, offset } => {
+            let done = shared.volume.read_through((file, offset)).await?;
+            Ok(Reply::ReadThrough(Box::new(done)))
+        }
         Question::ConflictsTold => {
             let told = shared.volume.conflicts_told()?;
             let written = |(ago, told)| (ago, past::Written::of(&Found::Conflicts(told)));

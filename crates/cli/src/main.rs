@@ -31,6 +31,7 @@ mod pending;
 mod places;
 mod plan;
 mod processes;
+mod progress;
 mod questions;
 mod quota;
 mod reserve;

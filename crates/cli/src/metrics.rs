@@ -107,7 +107,7 @@ const GAUGES: [Row; 22] = [
 ];
 
 /// Values that grow from the mount on.
-const COUNTERS: [Row; 8] = [
+const COUNTERS: [Row; 9] = [
     row("cache_hits", "Calls that the cache answered", |s| Some(number(s.cache.hits))),
     row("cache_misses", "Calls that took the server", |s| Some(number(s.cache.misses))),
     row("conflicts", "Updates that were kept aside", |s| Some(number(s.conflicts))),
@@ -122,6 +122,11 @@ const COUNTERS: [Row; 8] = [
     row("damaged_files", "Files whose contents this machine's disk did not keep", |s| {
         Some(number(s.damage.len() as u64))
     }),
+    row(
+        "mended_bytes",
+        "Bytes of the cache that this machine's disk had lost and that were fetched anew",
+        |s| Some(number(s.mended.bytes)),
+    ),
 ];
 
 const fn row(name: &'static str, help: &'static str, value: fn(&Status) -> Option<f64>) -> Row {

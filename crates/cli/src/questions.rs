@@ -8,7 +8,9 @@ use crate::mounts::{self, Entry};
 use crate::past::Written;
 use crate::wishes::ModeName;
 use anyhow::Result;
-use client::{Explanation, MissShown, PendingLog, PinsReport, PolicyReport, PolicyShown};
+use client::{
+    Explanation, MissShown, PendingLog, PinsReport, PolicyReport, PolicyShown, ReadThrough,
+};
 use protocol::Status;
 use protocol::past::{ConflictInfo, Found, Past};
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,11 @@ pub enum Question {
     LookBack {
         asks: Written,
     },
+    /// Reads through some of the cache, from a file and an offset on.
+    ReadThrough {
+        file: u64,
+        offset: u64,
+    },
     /// The mount is about to go: how long to go on sending then.
     Leave {
         patience: Duration,
@@ -80,6 +87,7 @@ pub enum Reply {
     Misses(Vec<MissShown>),
     Policy(PolicyShown),
     Policies(Box<PolicyReport>),
+    ReadThrough(Box<ReadThrough>),
     Done,
 }
 
@@ -88,7 +96,7 @@ fn ask(mount: &Entry, question: &Question) -> Result<Reply> {
         Question::Explain { .. } => FETCHED_WITHIN,
         Question::Logged | Question::Visible | Question::Log { .. } => FETCHED_WITHIN,
         Question::Keep(_) => FETCHED_WITHIN,
-        Question::LookBack { .. } => LOOKED_BACK_WITHIN,
+        Question::LookBack { .. } | Question::ReadThrough { .. } => LOOKED_BACK_WITHIN,
         _ => ANSWER_WITHIN,
     };
     ask_within(mount, question, within)
@@ -198,6 +206,14 @@ pub fn policy(mount: &Entry, file: u64) -> Result<PolicyShown> {
 pub fn policies(mount: &Entry) -> Result<PolicyReport> {
     match ask(mount, &Question::Keep(Keep::Policies))? {
         Reply::Policies(report) => Ok(*report),
+        _ => Err(unexpected(mount)),
+    }
+}
+
+/// Reads through some of the cache, and mends what is wrong in it.
+pub fn read_through(mount: &Entry, (file, offset): (u64, u64)) -> Result<ReadThrough> {
+    match ask(mount, &Question::ReadThrough { file, offset })? {
+        Reply::ReadThrough(done) => Ok(*done),
         _ => Err(unexpected(mount)),
     }
 }

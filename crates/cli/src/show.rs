@@ -87,11 +87,26 @@ pub fn status(status: &Status) -> String {
     }
     let damaged = status.damage.iter().map(ToString::to_string);
     damaged.chain(state_damage(status)).for_each(|what| line("damaged", &what));
+    if let Some(last) = &status.mended.last {
+        line("mended", &mended(&status.mended, last));
+    }
     if status.wanted.missing > 0 || status.wanted.given > 0 {
         line("wanted", &wanted(&status.wanted));
     }
     line("state", &format!("{} (process {})", status.state_directory, status.pid));
     text
+}
+
+fn mended(mended: &protocol::MendedStatus, last: &str) -> String {
+    let bytes = show_size(mended.bytes);
+    let times = match mended.times {
+        1 => format!("in {last}"),
+        times => format!("in {times} places, the last in {last}"),
+    };
+    format!(
+        "{bytes} of the cache were not as the server has them, {times}; they were fetched anew. If \
+         that comes again, this disk is failing"
+    )
 }
 
 /// What is wrong with the state directory, and what can be done about it.
@@ -368,6 +383,7 @@ pub mod tests {
             conflicts: 0,
             conflicts_listed: None,
             damage: Vec::new(),
+            mended: protocol::MendedStatus::default(),
             state_damage: Vec::new(),
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),

@@ -137,6 +137,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub keeping: crate::pins::Keeping,
     /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
+    pub mended: crate::soundness::Mended,
     /// The replica above has asked for what it has lost.
     pub giving_wanted: Notify,
     /// Taken before the connection, and before no other.
@@ -279,6 +280,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 early: Mutex::default(),
                 early_wanted: Notify::new(),
                 giving: Mutex::default(),
+                mended: crate::soundness::Mended::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),
                 locks: Mutex::default(),

@@ -79,6 +79,7 @@ mod seek;
 mod session;
 mod set_back;
 mod shown;
+mod soundness;
 mod status;
 mod supply;
 mod times_set;
@@ -112,6 +113,7 @@ pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
 pub use replay::LINK_GRACE;
 pub use salvage::{LogRead, Salvaged, Told, Unlogged, Unsent, applied, unlogged, unsent};
+pub use soundness::{ReadThrough, Wrong};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,
     Lent, Listed, Making, Need, OpenFlags, Opened, PASSES_FROM, RenameFlag, SetTime, Setting,

@@ -2,6 +2,7 @@
 
 use crate::budget::Spent;
 use crate::carried::Carried;
+use crate::soundness::Pass;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
 use protocol::{Access, Cutter};
@@ -73,6 +74,9 @@ pub struct Meta {
     /// When what is cached was last known to be current. Seconds since 1970. None: nobody knows.
     #[n(22)]
     pub current: Option<i64>,
+    /// How far the cache was read through. None: it is new.
+    #[n(23)]
+    pub pass: Option<Pass>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -126,6 +130,7 @@ impl Default for Meta {
             spent: None,
             carried: None,
             current: None,
+            pass: None,
         }
     }
 }
@@ -222,6 +227,7 @@ mod tests {
             spent: None,
             carried: None,
             current: None,
+            pass: None,
         }
     }
 
@@ -279,6 +285,14 @@ mod tests {
         assert_eq!(Meta::decode(&before).unwrap(), meta);
         let meta = Meta { current: Some(300), ..meta };
         assert!(meta.encode().ends_with(&[0x81, 7, 0x19, 1, 0x2c]), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
+    fn how_far_the_cache_was_read_through_is_in_the_row() {
+        let meta = Meta { pass: Some(Pass { begun: 300, at: Some((7, 8)) }), ..Meta::default() };
+        let end = [0xf6, 0x82, 0x19, 1, 0x2c, 0x82, 7, 8];
+        assert!(meta.encode().ends_with(&end), "{:x?}", meta.encode());
         assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
     }
 

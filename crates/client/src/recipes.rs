@@ -9,7 +9,7 @@ use store::{Read, StoreError, Write};
 /// By file and name: the chunk.
 const RECIPES: &str = "client-recipes";
 /// Of files up to so many bytes a recipe is not worth keeping: it comes with the answer.
-const FILE_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const FILE_BYTES_MIN: u64 = 1 << 20;
 const ROWS_MAX: usize = 1024;
 
 pub(crate) fn is_kept(contents: &Contents) -> bool {

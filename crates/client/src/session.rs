@@ -52,6 +52,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_locks(),
             self.run_told(),
             self.run_reached(),
+            self.run_passes(),
         );
     }
 

@@ -117,6 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             conflicts_listed: self.connection().conflicts_listed,
             damage: self.damage(),
+            mended: inner.mended.status(),
             state_damage: inner.marred.places(),
             wanted: missing_above,
         }

@@ -18,8 +18,8 @@ pub use messages::{
 };
 pub use status::{
     BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, DelayStatus, LinkEstimate,
-    LinkStatus, Mode, ModeChange, PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach,
-    ReachTimes, Replayed, Status, WantedStatus,
+    LinkStatus, MendedStatus, Mode, ModeChange, PassthroughStatus, Pending, PinsStatus,
+    PrefetchStatus, Reach, ReachTimes, Replayed, Status, WantedStatus,
 };
 pub use upstream::{
     Caller, Downstream, Event, HOUSE, LinkCounts, LinkQuality, Service, Session, Traffic,

@@ -110,12 +110,24 @@ pub struct Status {
     /// Contents that this machine's disk did not keep, the oldest first.
     #[serde(default)]
     pub damage: Vec<Damage>,
+    /// What the cache held and was not as the server has it, since the mount.
+    #[serde(default)]
+    pub mended: MendedStatus,
     /// Rows and pages of the state directory that were found to be damaged since the mount.
     #[serde(default)]
     pub state_damage: Vec<String>,
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
+}
+
+/// What was found to be something else than the server has, and was fetched anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MendedStatus {
+    pub times: u64,
+    pub bytes: u64,
+    /// The last file, from the root of the volume.
+    pub last: Option<String>,
 }
 
 /// What is pinned.

@@ -2,54 +2,128 @@
 
 use crate::data;
 use crate::exit::{self, Exit, fail};
+use crate::mounts::{self, Entry};
 use crate::orders::{self, Order};
+use crate::progress::Progress;
 use crate::upkeep::Findings;
+use crate::{output, questions, units};
 use anyhow::Result;
-use std::path::PathBuf;
+use client::{ReadThrough, Wrong};
+use std::path::{Path, PathBuf};
 
-/// Check a server's store whole: tables, names, links, versions, chunks
+/// Check a server's store, or the cache of a mount, whole
 ///
 /// Reads everything there is, and says of everything that is wrong which file it is about and what
 /// to do: a line each on standard output, and a summary at the end.
 ///
-/// With --repair, which needs the server stopped, these are mended: the index of the chunks, rows
-/// that follow from other rows (references, counts), and damaged packs, of which what is sound is
-/// written anew. Chunks that are damaged count as missing: devices that have them in their caches
-/// are asked for them when they attach or renew their leases, within seconds where they are in use
-/// and the server runs. Check again then to see what is left.
+/// Of a server (--data): tables, names, links, versions, chunks. With --repair, which needs the server
+/// stopped, these are mended: the index of the chunks, rows that follow from other rows (references,
+/// counts), and damaged packs, of which what is sound is written anew. Chunks that are damaged count
+/// as missing: devices that have them in their caches are asked for them when they attach or renew
+/// their leases, within seconds where they are in use and the server runs. Check again then to see
+/// what is left.
 ///
 /// Only a backup brings back the rest: damaged rows of tables.redb that nothing else says (names,
 /// attributes, versions, volumes, devices), a lost tables.redb or server.pem, and chunks that no
 /// device has. Keep a copy of the directory as it is, and put all of a backup of one moment back.
+///
+/// Of a mount: what the cache holds of the server's versions is compared with what they should be, and
+/// what differs is fetched anew. What is pending or being written is not compared. A mount does so
+/// by itself every week.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs
-     farfs check --data /srv/farfs --repair",
+     farfs check --data /srv/farfs --repair
+     farfs check ~/work",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
 pub struct Check {
+    /// A mount point, or a path in the mount
+    #[arg(required_unless_present = "data", conflicts_with_all = ["data", "repair"])]
+    mountpoint: Option<PathBuf>,
     /// The server's data directory
     #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    data: Option<PathBuf>,
     /// Mend what can be mended
-    #[arg(long)]
+    #[arg(long, requires = "data")]
     repair: bool,
 }
 
 impl Check {
     pub fn run(self) -> Result<()> {
-        if self.repair {
-            data::exists(&self.data)?;
-            data::rebuild_index(&self.data)?;
+        match (&self.mountpoint, &self.data) {
+            (Some(mountpoint), _) => cache(&mounts::holding(mountpoint)?),
+            (None, Some(data)) => self.store(data),
+            (None, None) => Ok(()),
         }
-        let answer = orders::give(&self.data, &Order::Check { repair: self.repair })?;
+    }
+
+    fn store(&self, data: &Path) -> Result<()> {
+        if self.repair {
+            data::exists(data)?;
+            data::rebuild_index(data)?;
+        }
+        let answer = orders::give(data, &Order::Check { repair: self.repair })?;
         let Some(findings) = read(&answer) else { return orders::print(&answer) };
         orders::print(&findings.lines)?;
         match findings.left {
-            Some(left) => Err(fail(Exit::Damaged, format!("{}: {left}", self.data.display()))),
+            Some(left) => Err(fail(Exit::Damaged, format!("{}: {left}", data.display()))),
             None => Ok(()),
         }
     }
+}
+
+/// Has a mount read through its cache, and says what it has found.
+fn cache(mount: &Entry) -> Result<()> {
+    let mut progress = Progress::new("checking", true);
+    let (mut all, mut next) = (ReadThrough::default(), Some((0, 0)));
+    while let Some(at) = next {
+        let turn = questions::read_through(mount, at)?;
+        progress.end();
+        for wrong in &turn.wrong {
+            output::line(&wrong_line(wrong))?;
+        }
+        all.files += turn.files;
+        all.bytes += turn.bytes;
+        all.unknown += turn.unknown;
+        all.wrong.extend(turn.wrong);
+        progress.tell(&read_so_far(&all));
+        next = turn.next;
+    }
+    progress.end();
+    output::line(&summary(&all))?;
+    let left = all.wrong.iter().filter(|wrong| wrong.left.is_some()).count() as u64;
+    if left > 0 {
+        let places = units::count(left, "place");
+        let mountpoint = mount.mountpoint.display();
+        return Err(fail(Exit::Damaged, format!("{mountpoint}: {places} could not be mended")));
+    }
+    Ok(())
+}
+
+fn wrong_line(wrong: &Wrong) -> String {
+    let (path, bytes) = (&wrong.path, units::show_size(wrong.bytes));
+    match &wrong.left {
+        None => format!("{path}: {bytes} were not as the server has them, and were fetched anew"),
+        Some(left) => format!("{path}: {bytes} are not as the server has them: {left}"),
+    }
+}
+
+fn read_so_far(all: &ReadThrough) -> String {
+    format!("{}, {}", units::count(all.files, "file"), units::show_size(all.bytes))
+}
+
+fn summary(all: &ReadThrough) -> String {
+    let mut said = format!("{} of the cache read", read_so_far(all));
+    match all.wrong.len() as u64 {
+        0 => said.push_str(", nothing wrong"),
+        wrong => said.push_str(&format!(", wrong in {}", units::count(wrong, "place"))),
+    }
+    if all.unknown > 0 {
+        let files = units::count(all.unknown, "file");
+        said.push_str(&format!("; of {files} it is not known here what they should be"));
+    }
+    said
 }
 
 /// None: a server that has been running since before findings were told apart answers in lines.

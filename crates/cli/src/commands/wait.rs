@@ -3,12 +3,12 @@
 use crate::exit::{self, Exit, fail};
 use crate::mounts::{self, Entry};
 use crate::pending::Part;
+use crate::progress::Progress;
 use crate::questions::{self, Question};
 use crate::show;
 use crate::units::Patience;
 use anyhow::Result;
 use client::PendingLog;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ pub enum Until {
 impl Wait {
     pub fn run(self) -> Result<()> {
         let until = Instant::now() + self.timeout.0;
-        let progress = Progress::new(!self.quiet);
+        let progress = Progress::new("waiting", !self.quiet);
         if self.paths.is_empty() {
             return self.one(None, until, progress);
         }
@@ -95,7 +95,7 @@ fn by(mount: &Entry, question: &Question, until: Instant, far: &str) -> Result<(
 
 /// Waits until nothing of the mount is pending.
 pub fn until_sent(mount: &Entry, within: Duration) -> Result<()> {
-    sent(mount, None, Instant::now() + within, Progress { shown: false })
+    sent(mount, None, Instant::now() + within, Progress::new("waiting", false))
 }
 
 fn sent(mount: &Entry, path: Option<&Path>, until: Instant, mut progress: Progress) -> Result<()> {
@@ -161,30 +161,4 @@ fn why(log: &PendingLog) -> String {
         text.push_str(&format!("; held back: {why}"));
     }
     text
-}
-
-/// A line on a terminal that is written over.
-#[derive(Clone, Copy)]
-struct Progress {
-    shown: bool,
-}
-
-impl Progress {
-    fn new(wanted: bool) -> Progress {
-        Progress { shown: wanted && std::io::stderr().is_terminal() }
-    }
-
-    fn tell(&mut self, text: &str) {
-        if self.shown {
-            eprint!("\r\x1b[Kwaiting: {text}");
-            // Nobody is owed a progress line.
-            let _ = std::io::stderr().flush();
-        }
-    }
-
-    fn end(&mut self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

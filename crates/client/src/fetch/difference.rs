@@ -52,6 +52,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok((fetched.contents, pieces_of(target, &fetched, range)?))
     }
 
+    /// The pieces of a stretch of a version, asking for what is not known of it.
+    pub(crate) async fn pieces_of_version(
+        &self,
+        target: &Target<C::Container>,
+        size: u64,
+        range: Range,
+    ) -> Result<(Contents, Vec<Placed>), Error> {
+        if size >= recipes::FILE_BYTES_MIN {
+            return self.pieces_by_difference(target, size, range).await;
+        }
+        let fetched = self.ask_recipe_alone(target, size, range).await?;
+        Ok((fetched.contents, pieces_of(target, &fetched, range)?))
+    }
+
     /// What came of the recipe may be known in the next version.
     pub(super) fn keep_recipe(
         &self,

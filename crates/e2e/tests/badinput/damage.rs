@@ -5,6 +5,7 @@ use e2e::contents::noise;
 use e2e::world::farfs;
 use e2e::{Mount, Server, World, run};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -335,6 +336,62 @@ fn a_pending_file_whose_container_is_gone_is_as_the_server_has_it_and_it_is_said
     assert_eq!(fs::read(mount.path("thesis")).unwrap(), b"");
     fs::write(mount.path("after"), "goes on").unwrap();
     mount.wait();
+}
+
+/// What was done elsewhere is seen within this, and what was closed is not in use any more.
+const SEEN: Duration = Duration::from_secs(30);
+
+/// Flips a bit of what the cache holds of a file.
+fn flip(mount: &Mount, contents: &[u8], at: usize) {
+    let cache = mount.state.join("cache");
+    let holds = |path: &PathBuf| fs::read(cache.join(path)).is_ok_and(|held| held == contents);
+    let container = files(&cache).into_iter().find(holds).expect("it is in the cache");
+    let file = fs::File::options().write(true).open(cache.join(container)).unwrap();
+    file.write_all_at(&[contents[at] ^ 1], at as u64).unwrap();
+}
+
+#[test]
+fn what_the_disk_has_lost_of_a_cached_file_is_fetched_anew_by_a_check() {
+    let world = World::new();
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "connected");
+    let mount = world.mount(&server, "mount", "partial");
+    let (small, large) = (noise(7, 300_000), noise(8, 20_000_000));
+    fs::write(writer.path("small"), &small).unwrap();
+    fs::write(writer.path("large"), &large).unwrap();
+    let shows = |small: &[u8], large: &[u8]| {
+        fs::read(mount.path("small")).unwrap() == small
+            && fs::read(mount.path("large")).unwrap() == large
+    };
+    e2e::eventually(SEEN, "both are seen", || mount.path("large").exists());
+    assert!(shows(&small, &large));
+    let point = mount.mountpoint.display().to_string();
+    let check = || run(&mut farfs(&["check", &point]));
+    let sound = check();
+    assert!(sound.code == Some(0) && sound.out.contains("nothing wrong"), "{sound:#?}");
+    flip(&mount, &small, 150_000);
+    flip(&mount, &large, 10_000_000);
+    let found = check();
+    assert_eq!(found.code, Some(0), "{found:#?}");
+    for path in ["small: ", "large: "] {
+        let line = found.out.lines().find(|line| line.starts_with(path));
+        assert!(line.is_some_and(|line| line.ends_with("fetched anew")), "{found:#?}");
+    }
+    assert!(shows(&small, &large), "also what the kernel had is right");
+    let status = run(&mut farfs(&["status", &point]));
+    assert!(status.out.contains("  mended "), "{status:#?}");
+    assert!(check().out.contains("nothing wrong"));
+    // The kernel reads it by itself, where it may.
+    let mut open = fs::File::open(mount.path("large")).unwrap();
+    open.read_exact(&mut [0; 4096]).unwrap();
+    flip(&mount, &large, 10_000_000);
+    let found = check();
+    let mended = found.code == Some(0) && found.out.contains("fetched anew");
+    let left = found.code == Some(6) && found.out.contains("it is in use");
+    assert!(mended || left, "{found:#?}");
+    drop(open);
+    e2e::eventually(SEEN, "it can be mended", || check().code == Some(0));
+    assert!(shows(&small, &large));
 }
 
 /// A check of a server's store, as the user runs it.

@@ -1,0 +1,250 @@
+//! A client whose disk loses bits of what the server has: that is found when the cache is read
+//! through, and fetched anew.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, ReadThrough, WantedMode};
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use std::time::Duration;
+use store::{Container, Containers};
+
+/// Of its recipe the client keeps what it has seen.
+const LARGE: usize = 3_000_000;
+const SMALL: usize = 60_000;
+const FILES: [(&str, u64, usize); 4] =
+    [("large", 1, LARGE), ("small", 2, SMALL), ("one", 3, 900), ("other", 4, SMALL)];
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Longer than it takes until it is looked whether a pass is due, and until such a cache is read.
+const LOOKED: Duration = Duration::from_secs(1300);
+const CHECKPOINTED: Duration = Duration::from_secs(12);
+
+async fn perform(client: &SimClient, operations: &[Operation]) -> Outcome {
+    let mut programs = Programs::default();
+    let mut last = Outcome::Done;
+    for operation in operations {
+        last = programs.perform(client, operation).await;
+    }
+    last
+}
+
+async fn save(client: &SimClient, path: &str, version: u64, length: usize) {
+    let slot = 0;
+    let saved = perform(
+        client,
+        &[
+            Operation::Create { path: Path::new(path), mode: 0o644, slot },
+            Operation::Write { slot, offset: 0, length, version },
+            Operation::Close { slot },
+        ],
+    )
+    .await;
+    assert!(!matches!(saved, Outcome::Failed(_)), "{saved}");
+}
+
+async fn read(client: &SimClient, path: &str) -> Outcome {
+    perform(client, &[Operation::Fetch { path: Path::new(path) }]).await
+}
+
+async fn file_of(client: &SimClient, path: &str) -> u64 {
+    match perform(client, &[Operation::Stat { path: Path::new(path) }]).await {
+        Outcome::Shown(shown) => shown.file,
+        other => panic!("{other}"),
+    }
+}
+
+/// Flips a bit of every container of a file. Says of how many.
+fn flip(machine: &ClientMachine, file: u64, at: u64) -> usize {
+    let containers = machine.disk.containers("files");
+    let keys = containers.list_of(file).unwrap();
+    for key in &keys {
+        let container = containers.open(*key, false).unwrap().unwrap();
+        let byte = container.read(at, 1).unwrap()[0];
+        container.write(at, &[byte ^ 4]).unwrap();
+    }
+    keys.len()
+}
+
+async fn read_through(client: &SimClient) -> ReadThrough {
+    let mut all = ReadThrough::default();
+    let mut next = Some((0, 0));
+    while let Some(at) = next {
+        let turn = client.read_through(at).await.unwrap();
+        all.files += turn.files;
+        all.bytes += turn.bytes;
+        all.unknown += turn.unknown;
+        all.wrong.extend(turn.wrong);
+        assert_ne!(turn.next, Some(at), "it goes on");
+        next = turn.next;
+    }
+    all
+}
+
+struct Scene {
+    origin: OriginMachine,
+    /// Who wrote the files, and who has read them.
+    machines: [ClientMachine; 2],
+    clients: [SimClient; 2],
+}
+
+impl Scene {
+    async fn set(room: &Room) -> Scene {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let writer = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, PARTIAL);
+        let reader =
+            ClientMachine::new(room, 1, origin.invite().unwrap(), Conditions::NEAR, PARTIAL);
+        let mut machines = [writer, reader];
+        let mut clients = Vec::new();
+        for machine in &mut machines {
+            clients.push(machine.start().await.unwrap());
+        }
+        for (path, version, length) in FILES {
+            save(&clients[0], path, version, length).await;
+        }
+        check::settled(room, &machines, true).await.unwrap();
+        for (path, version, length) in FILES {
+            assert_eq!(read(&clients[1], path).await, Outcome::Bytes(stretch(version, length)));
+        }
+        room.clock.sleep(CHECKPOINTED).await;
+        let clients = clients.try_into().unwrap_or_else(|_| panic!("there are two"));
+        Scene { origin, machines, clients }
+    }
+
+    /// The large one, the small one, and where a bit of them was flipped.
+    async fn harm(&self, side: usize) {
+        for (path, at) in [("large", 1_500_000), ("small", 31_000)] {
+            let file = file_of(&self.clients[side], path).await;
+            assert!(flip(&self.machines[side], file, at) > 0);
+        }
+    }
+
+    async fn is_right(&self, side: usize) {
+        for (path, version, length) in FILES {
+            let seen = read(&self.clients[side], path).await;
+            assert!(seen == Outcome::Bytes(stretch(version, length)), "side {side}: {path}");
+        }
+    }
+}
+
+fn simulated(work: impl AsyncFnOnce(&Room)) {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        work(&room).await;
+        room.network.close();
+    });
+}
+
+#[test]
+fn what_the_disk_has_lost_of_a_cached_file_is_fetched_anew() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        for side in [0, 1] {
+            let sound = read_through(&scene.clients[side]).await;
+            assert_eq!((&sound.wrong[..], sound.unknown), (&[][..], 0), "side {side}");
+            assert!(sound.bytes >= (LARGE + 2 * SMALL + 900) as u64, "side {side}: {sound:?}");
+            scene.harm(side).await;
+            let before = scene.clients[side].status().wire_bytes_received;
+            let found = read_through(&scene.clients[side]).await;
+            let mut named: Vec<_> = found.wrong.iter().map(|wrong| &wrong.path[..]).collect();
+            named.sort_unstable();
+            assert_eq!(named, ["large", "small"], "side {side}");
+            assert!(found.wrong.iter().all(|wrong| wrong.left.is_none()), "{found:?}");
+            let bytes: u64 = found.wrong.iter().map(|wrong| wrong.bytes).sum();
+            assert!(bytes < 200_000, "side {side}: only what is wrong leaves: {bytes}");
+            let came = scene.clients[side].status().wire_bytes_received - before;
+            assert!(came < 300_000, "side {side}: {came}");
+            let mended = scene.clients[side].status().mended;
+            assert_eq!((mended.times, mended.bytes), (2, bytes), "side {side}");
+            scene.is_right(side).await;
+            assert_eq!(read_through(&scene.clients[side]).await.wrong, [], "side {side}");
+        }
+        scene.is_right(0).await;
+        check::nothing_broke(room, &scene.machines).unwrap();
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+#[test]
+fn a_week_after_the_last_time_the_cache_is_read_through_by_itself() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        // Nobody runs meanwhile, so that there is little to simulate.
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.machines[1].stop(End::Killed, Duration::ZERO);
+        room.clock.sleep(6 * DAY).await;
+        scene.clients[1] = scene.machines[1].start().await.unwrap();
+        scene.harm(1).await;
+        room.clock.sleep(LOOKED).await;
+        assert_eq!(scene.clients[1].status().mended.times, 0, "it was read six days ago");
+        scene.machines[1].stop(End::Killed, Duration::ZERO);
+        room.clock.sleep(2 * DAY).await;
+        scene.clients[1] = scene.machines[1].start().await.unwrap();
+        room.clock.sleep(LOOKED).await;
+        assert_eq!(scene.clients[1].status().mended.times, 2);
+        scene.is_right(1).await;
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+#[test]
+fn without_a_link_what_is_wrong_stays_until_there_is_one() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        let disconnected = WantedMode::Fixed(Mode::Disconnected);
+        scene.clients[1].set_mode(disconnected);
+        room.clock.sleep(CHECKPOINTED).await;
+        scene.harm(1).await;
+        let found = read_through(&scene.clients[1]).await;
+        // Of the small one nothing says what it should be.
+        let named: Vec<_> = found.wrong.iter().map(|wrong| &wrong.path[..]).collect();
+        assert_eq!((&named[..], found.unknown), (&["large"][..], 1), "{found:?}");
+        assert!(found.wrong[0].left.is_some(), "{found:?}");
+        assert!(matches!(read(&scene.clients[1], "large").await, Outcome::Bytes(_)), "it stays");
+        assert_eq!(scene.clients[1].status().mended.times, 0);
+        scene.clients[1].set_mode(PARTIAL);
+        room.clock.sleep(CHECKPOINTED).await;
+        let found = read_through(&scene.clients[1]).await;
+        assert_eq!(found.wrong.len(), 2, "{found:?}");
+        scene.is_right(1).await;
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// What is pending is here alone: it is not compared, and nothing of it leaves.
+#[test]
+fn what_is_pending_or_open_to_be_written_stays_as_it_is() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        let client = scene.clients[1].clone();
+        client.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+        let mut programs = Programs::default();
+        for operation in [
+            Operation::Open { path: Path::new("small"), slot: 1, flags: WRITE },
+            Operation::Write { slot: 1, offset: 10, length: 100, version: 9 },
+            Operation::Open { path: Path::new("large"), slot: 2, flags: WRITE },
+            Operation::Write { slot: 2, offset: 10, length: 100, version: 9 },
+            Operation::Close { slot: 2 },
+        ] {
+            let outcome = programs.perform(&client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        assert_eq!(read_through(&client).await.wrong, []);
+        let mut large = stretch(1, LARGE);
+        large[10..110].copy_from_slice(&stretch(9, 110)[10..110]);
+        let Outcome::Bytes(shown) = read(&client, "large").await else { panic!("it is gone") };
+        assert_eq!(shown.len(), large.len());
+        assert_eq!(shown[110..], large[110..]);
+        programs.perform(&client, &Operation::Close { slot: 1 }).await;
+        client.set_mode(PARTIAL);
+        check::settled(room, &scene.machines, true).await.unwrap();
+        assert_eq!(read(&scene.clients[0], "large").await, read(&client, "large").await);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
