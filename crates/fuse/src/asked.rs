@@ -13,6 +13,8 @@ const LOCK_FLOCK: u32 = 1;
 /// Who asks, and about which file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// What is asked for, as `linux/fuse.h` numbers it.
+    pub(crate) opcode: u32,
     pub(crate) unique: u64,
     pub(crate) ino: INodeNo,
     /// What the kernel calls it, if that is another number.
@@ -215,33 +217,30 @@ pub(crate) struct Offered {
 pub(crate) enum Bad {
     /// Not even to be answered.
     NoHead,
-    Short {
-        request: Request,
-        opcode: u32,
-    },
+    Short(Request),
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Result<(Request, Asked<'_>), Bad> {
-    let (request, opcode) = head(&mut Left(bytes)).ok_or(Bad::NoHead)?;
+    let request = head(&mut Left(bytes)).ok_or(Bad::NoHead)?;
     let body = Left(bytes.get(HEAD_BYTES..).unwrap_or_default());
-    match asked(opcode, &request, body) {
+    match asked(&request, body) {
         Some(asked) => Ok((request, asked)),
-        None => Err(Bad::Short { request, opcode }),
+        None => Err(Bad::Short(request)),
     }
 }
 
-fn head(left: &mut Left<'_>) -> Option<(Request, u32)> {
+fn head(left: &mut Left<'_>) -> Option<Request> {
     left.skip(4)?;
     let opcode = left.u32()?;
     let (unique, ino) = (left.u64()?, INodeNo(left.u64()?));
     let (uid, gid, pid) = (left.u32()?, left.u32()?, left.u32()?);
     left.skip(4)?;
-    Some((Request { unique, ino, number: ino, uid, gid, pid }, opcode))
+    Some(Request { opcode, unique, ino, number: ino, uid, gid, pid })
 }
 
 /// None: the request is shorter than it should be.
-fn asked<'a>(opcode: u32, request: &Request, mut left: Left<'a>) -> Option<Asked<'a>> {
-    let left = &mut left;
+fn asked<'a>(request: &Request, mut left: Left<'a>) -> Option<Asked<'a>> {
+    let (opcode, left) = (request.opcode, &mut left);
     Some(match opcode {
         1 => Asked::Lookup(left.name()?),
         2 => Asked::Forget(vec![(request.ino, left.u64()?)]),
@@ -514,15 +513,15 @@ mod tests {
         });
         // More are announced than there are: no room is made for them first.
         let bytes = request(42, Laid::default().u32(u32::MAX).u32(0).u64(8).u64(1));
-        assert!(matches!(read(&bytes), Err(Bad::Short { opcode: 42, .. })));
+        assert!(matches!(read(&bytes), Err(Bad::Short(request)) if request.opcode == 42));
     }
 
     #[test]
     fn a_name_that_does_not_end_and_a_write_that_is_cut_off_are_no_requests() {
         let name = request(1, Laid(b"no end".to_vec()));
-        assert!(matches!(read(&name), Err(Bad::Short { opcode: 1, .. })));
+        assert!(matches!(read(&name), Err(Bad::Short(request)) if request.opcode == 1));
         let write = request(16, Laid::default().u64(3).u64(0).u32(9).zeros(20));
-        assert!(matches!(read(&write), Err(Bad::Short { opcode: 16, .. })));
+        assert!(matches!(read(&write), Err(Bad::Short(request)) if request.opcode == 16));
     }
 
     proptest! {
@@ -531,7 +530,7 @@ mod tests {
             let bytes = request(opcode, Laid(body.clone()));
             match read(&bytes) {
                 Ok((request, _)) => prop_assert_eq!(request.unique, 77),
-                Err(bad) => prop_assert!(matches!(bad, Bad::Short { .. }), "{:?}", bad),
+                Err(bad) => prop_assert!(matches!(bad, Bad::Short(_)), "{:?}", bad),
             }
             let _ = read(&body);
         }

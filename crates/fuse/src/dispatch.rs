@@ -1,6 +1,7 @@
 //! Each request goes to the call of the file system that answers it.
 //! Holds: what a file system does not do is answered with ENOSYS, after which the kernel does not
-//! ask for it again.
+//! ask for it again; every request is traced (`fuse::asked`), whoever answers it, so that what a call
+//! of a program costs can be counted.
 
 use crate::answer::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
@@ -8,6 +9,7 @@ use crate::answer::{
 };
 use crate::asked::{Asked, Creating, LockAsked, Request, SetAttributes};
 use crate::device::Device;
+use crate::opcode;
 use crate::words::{Errno, FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, WriteFlags};
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -194,6 +196,9 @@ pub(crate) fn dispatch<F: Filesystem>(
 ) {
     let request = &request.about(fs.file_of(request.ino));
     let ino = request.ino;
+    tracing::trace!(
+        target: "fuse::asked", what = opcode::name(request.opcode), file = ino.0, thread = request.pid()
+    );
     // These two nobody answers.
     if let Asked::Interrupt(unique) = asked {
         return fs.interrupt(unique);

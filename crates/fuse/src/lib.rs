@@ -19,6 +19,7 @@ mod lendable;
 mod lending;
 mod mounting;
 mod notice;
+mod opcode;
 mod opening;
 pub mod privileged;
 mod session;

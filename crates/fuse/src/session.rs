@@ -128,7 +128,7 @@ fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
         let Some(count) = device.read(&mut buffer)? else { continue };
         let (request, offered) = match read(&buffer[..count]) {
             Ok((request, Asked::Init(offered))) => (request, offered),
-            Ok((request, _)) | Err(Bad::Short { request, .. }) => {
+            Ok((request, _)) | Err(Bad::Short(request)) => {
                 Reply::to(device, request.unique).error(Errno::EIO);
                 continue;
             }
@@ -174,7 +174,8 @@ impl<F: Filesystem> Shared<F> {
             };
             match read(&buffer[..count]) {
                 Ok((request, asked)) => dispatch(&self.fs, device, &request, asked),
-                Err(Bad::Short { request, opcode }) => {
+                Err(Bad::Short(request)) => {
+                    let opcode = request.opcode;
                     tracing::warn!(opcode, count, "the kernel's request cannot be read");
                     Reply::to(device, request.unique).error(Errno::EIO);
                 }
