@@ -88,7 +88,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match Handle::current().runtime_flavor() {
             RuntimeFlavor::MultiThread => match tokio::task::spawn_blocking(work).await {
                 Ok(outcome) => outcome,
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // The runtime ends, and whoever waits ends with it.
+                    Err(_cancelled) => std::future::pending().await,
+                },
             },
             _ => work(),
         }

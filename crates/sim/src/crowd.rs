@@ -103,6 +103,9 @@ pub(crate) fn plan_chunks_max(side: usize) -> usize {
     if side.is_multiple_of(2) { PLAN_CHUNKS_MAX } else { 1 }
 }
 
+/// How often each cache is read through: now and then while all sorts of things are under way.
+const READS_THROUGH_EVERY: Duration = Duration::from_secs(3);
+
 pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
     let mut origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
     room.network.spoil_deltas(DELTA_SPOILED_ONE_IN);
@@ -116,6 +119,7 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
         machine.whole_bytes_max = side.is_multiple_of(2).then_some(0);
         machine.early_bytes_min = early_bytes_min(&room.chance);
         machine.plan_chunks_max = plan_chunks_max(side);
+        machine.reads_through = Some(READS_THROUGH_EVERY);
         let chance = Entropy::seeded(room.chance.number());
         actors.push(Actor::new(room, side, machine, plan.clone(), board.clone(), chance));
     }

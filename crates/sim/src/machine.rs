@@ -213,6 +213,8 @@ pub struct ClientMachine {
     pub accepts_set_back: bool,
     /// Files of so many bytes are sent while they are written.
     pub early_bytes_min: Option<u64>,
+    /// Its cache is read through so often, and nothing may be wrong in it.
+    pub reads_through: Option<Duration>,
     process: Option<Process>,
 }
 
@@ -258,6 +260,7 @@ impl ClientMachine {
             passes_from: Some(if number.is_multiple_of(3) { PASSES_FROM } else { Duration::ZERO }),
             accepts_set_back: false,
             early_bytes_min: None,
+            reads_through: None,
             process: None,
         }
     }
@@ -319,8 +322,14 @@ impl ClientMachine {
         let client = Client::open(stores, upstream, self.room.world(), settings)
             .map_err(|error| format!("{} does not open: {error}", self.name))?;
         let running = tokio::spawn({
-            let client = client.clone();
-            async move { client.run().await }
+            let (client, room, name) = (client.clone(), self.room.clone(), self.name.clone());
+            let every = self.reads_through;
+            async move {
+                tokio::select! {
+                    () = client.run() => {}
+                    () = is_sound(&client, &room, &name, every) => {}
+                }
+            }
         });
         self.process = Some(Process { client: client.clone(), running });
         Ok(client)
@@ -352,5 +361,22 @@ impl ClientMachine {
     /// Whether what drives the client has panicked or ended.
     pub fn has_stopped_by_itself(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.running.is_finished())
+    }
+}
+
+/// Reads through the cache again and again. Of what no disk has harmed nothing is found to be wrong.
+async fn is_sound(client: &SimClient, room: &Room, name: &str, every: Option<Duration>) {
+    let Some(every) = every else { return std::future::pending().await };
+    loop {
+        room.clock.sleep(every).await;
+        let mut next = Some((0, 0));
+        while let Some(at) = next {
+            // What failed is tried again the next time.
+            let Ok(read) = client.read_through(at).await else { break };
+            for wrong in read.wrong {
+                room.network.fault(format!("{name}: the cache was wrong: {wrong:?}"));
+            }
+            next = read.next;
+        }
     }
 }

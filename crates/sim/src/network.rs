@@ -287,7 +287,8 @@ impl<S: Service> Network<S> {
         std::mem::take(&mut self.state().faults)
     }
 
-    fn fault(&self, what: String) {
+    /// Something happened that must not.
+    pub fn fault(&self, what: String) {
         self.inner.trace.note("network", format_args!("FAULT: {what}"));
         self.state().faults.push(what);
     }
