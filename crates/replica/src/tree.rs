@@ -31,6 +31,7 @@ mod rows;
 mod scan;
 mod stage;
 mod told;
+mod undone;
 mod writing;
 
 pub use door::TreeState;

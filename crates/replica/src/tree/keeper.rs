@@ -8,6 +8,7 @@ use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
+use super::undone::Undone;
 use super::writing::Outgoing;
 use crate::error::Result;
 use crate::origin::Inner;
@@ -125,6 +126,10 @@ pub struct Keeper {
     pub(super) behind: Behind,
     /// When the tree was changed last, if a row says that it is being changed.
     pub(super) underway: Option<Moment>,
+    /// What was put into the tree, and could not be written down.
+    pub(super) undone: Option<Undone>,
+    /// Something failed, and may have left in the stage what belongs nowhere.
+    pub(super) littered: bool,
     /// Only what is found as the volume has it is written down.
     pub(super) recovers: bool,
     /// Files that an earlier life had on their way, and of which only what is made again was left.
@@ -210,6 +215,7 @@ impl Keeper {
             // What was noted and not done is found again.
             self.dirt.everything = true;
             self.new = true;
+            self.littered = true;
         }
         self.tell_state(done.as_ref().err().map(ToString::to_string));
         for (_, sender) in asked {
@@ -246,6 +252,7 @@ impl Keeper {
         if !self.is_here()? {
             return Ok(AWAY_PAUSE);
         }
+        self.redo()?;
         self.take_events()?;
         let asked_names = self.note_asked(asked)?;
         let looks_at_all = self.look_at_all_if_due()?;
@@ -278,6 +285,7 @@ impl Keeper {
         }
         self.read_on()?;
         self.write_on()?;
+        self.clear_litter()?;
         self.end_underway();
         self.volume.door.ready();
         Ok(self.pause())
@@ -396,6 +404,7 @@ impl Keeper {
             return Ok(false);
         }
         self.tree = tree;
+        self.doubt_undone();
         self.watched.clear();
         self.listed.clear();
         self.patrol = Patrol::after(self.inner.world.clock.moment());

@@ -5,9 +5,10 @@ use super::commit::At;
 use super::keeper::{Behind, Keeper};
 use super::place::Hand;
 use super::rows;
+use super::undone::Noting;
 use crate::error::{ReplicaError, Result};
 use model::{FileId, View};
-use store::{Durability, StoreError};
+use store::StoreError;
 use tracing::{info, warn};
 use volume::whole::Whole;
 
@@ -134,11 +135,13 @@ impl Keeper {
     ) -> Result<()> {
         self.note_underway()?;
         let inner = self.inner.clone();
-        let mut write = inner.tables.write()?;
-        work(self, &mut *write, hand)?;
+        let mut write = Noting::begin(&*inner.tables, self.volume.id)?;
         // A name that the tables tell of must be on the disk.
-        hand.sync()?;
-        write.commit(Durability::Now)?;
+        let done = work(self, &mut write, hand).and_then(|()| hand.sync());
+        if let Err((error, files)) = write.end(done) {
+            self.undo(files);
+            return Err(error);
+        }
         self.drop_unplaced(hand)
     }
 
@@ -151,6 +154,7 @@ impl Keeper {
                 | ReplicaError::BadTree(..)),
             ) => {
                 self.say_failure(&error);
+                self.littered = true;
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -6,7 +6,7 @@
 use super::commit::At;
 use super::keeper::Keeper;
 use super::outlet::LINKS_MAX;
-use super::rows::{self, Known, STAGE};
+use super::rows::{self, Known, STAGE, Staged};
 use super::scan::is_stage;
 use super::stage::{Ready, stage_name};
 use crate::error::Result;
@@ -173,20 +173,19 @@ impl Keeper {
         {
             let now = self.inner.world.clock.moment();
             self.dirt.note(at.0, at.1.clone(), true, now);
-            self.put_back(write, hand, &source)?;
+            self.put_back(write, hand, file, &source)?;
             return if error.kind() == Some(ErrorKind::AlreadyExists) {
                 Ok(false)
             } else {
                 Err(error.into())
             };
         }
-        if let Some((other, known)) = bearer {
-            self.displaced(write, &stage, &source.name, at, &known)?;
-            rows::drop_name(write, id, other, at)?;
+        if let Some((other, _)) = &bearer {
+            rows::drop_name(write, id, *other, at)?;
         }
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
         let mut known = source.known.moved(&stat, true);
-        known.names.retain(|name| Some(name) != source.from.as_ref() && name != at);
+        known.names.retain(|name| *name != source.at() && name != at);
         known.names.push(at.clone());
         rows::drop_staged(write, id, known.ino)?;
         rows::put_known(write, id, file, &known)?;
@@ -194,6 +193,9 @@ impl Keeper {
         if known.kind == Kind::Directory && source.from.is_none() {
             // From now on programs use it: it is watched.
             self.dirt.lists.insert(file);
+        }
+        if let Some((other, known)) = bearer {
+            self.set_aside(write, &stage, &source.name, at, (other, &known))?;
         }
         Ok(true)
     }
@@ -245,6 +247,11 @@ impl Keeper {
         let name = stage_name("new-m", file.0);
         if spare.is_some() {
             stage.rename_from(name.as_bytes(), &there, from.1.as_bytes(), How::New)?;
+            // If it cannot go on now, it is known where it waits.
+            let mut known = known;
+            known.names.retain(|name| *name != from);
+            known.names.push((STAGE, name.clone()));
+            rows::put_known(write, id, file, &known)?;
             return Ok(Some(Source { name, known, from: Some(from) }));
         }
         stage.link_from(name.as_bytes(), &there, from.1.as_bytes())?;
@@ -252,14 +259,24 @@ impl Keeper {
     }
 
     /// It could not be put where it belongs: it goes back to where it was.
-    fn put_back(&mut self, write: &mut dyn Write, hand: &mut Hand, source: &Source) -> Result<()> {
+    fn put_back(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        file: FileId,
+        source: &Source,
+    ) -> Result<()> {
         let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(()) };
         match &source.from {
             Some(from) if from.0 != STAGE => {
                 let Some(there) = self.opened(write, hand, from.0)? else { return Ok(()) };
                 let name = source.name.as_bytes();
-                if there.rename_from(from.1.as_bytes(), &stage, name, How::New).is_err() {
-                    self.rescue(write, &source.name, from)?;
+                // If it cannot go back either, it goes on from the stage.
+                if there.rename_from(from.1.as_bytes(), &stage, name, How::New).is_ok() {
+                    let mut known = source.known.clone();
+                    known.names.retain(|name| *name != source.at());
+                    known.names.push(from.clone());
+                    rows::put_known(write, self.volume.id, file, &known)?;
                 }
                 let now = self.inner.world.clock.moment();
                 self.dirt.note(from.0, from.1.clone(), true, now);
@@ -292,6 +309,27 @@ impl Keeper {
         }
     }
 
+    /// The same where it can be written down that nobody needs it, if it cannot go now.
+    pub(super) fn set_aside(
+        &mut self,
+        write: &mut dyn Write,
+        stage: &Directory,
+        name: &Name,
+        at: &At,
+        (file, known): (FileId, &Known),
+    ) -> Result<()> {
+        let done = self.displaced(write, stage, name, at, known);
+        if done.is_err()
+            && let Some(stat) = stage.stat(name.as_bytes())?
+            && stat.links == 1
+            && known.holds_the_same(&stat)
+        {
+            let staged = Staged { file, known: Known { names: Vec::new(), ..known.clone() } };
+            rows::put_staged(write, self.volume.id, &staged)?;
+        }
+        done
+    }
+
     /// The file loses the name: it goes, or moves to where the volume has it, or waits for that.
     fn take_away(
         &mut self,
@@ -314,11 +352,12 @@ impl Keeper {
         let name = stage_name("new-g", file.0);
         if at.0 == STAGE {
             opened.unlink(at.1.as_bytes())?;
+            rows::drop_name(write, id, file, at)?;
         } else {
             stage.rename_from(name.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
-            self.displaced(write, &stage, &name, at, known)?;
+            rows::drop_name(write, id, file, at)?;
+            self.set_aside(write, &stage, &name, at, (file, known))?;
         }
-        rows::drop_name(write, id, file, at)?;
         self.refresh(write, hand, file)?;
         Ok(true)
     }
@@ -446,4 +485,11 @@ struct Source {
     known: Known,
     /// The name that it has left.
     from: Option<At>,
+}
+
+impl Source {
+    /// Where it is now.
+    fn at(&self) -> At {
+        (STAGE, self.name.clone())
+    }
 }

@@ -45,10 +45,17 @@ impl Keeper {
             (self.opened(write, hand, at.0)?, Some(at))
         };
         let Some(opened) = opened else { return Ok(false) };
-        let mut now = match &at {
+        let dressed = match &at {
             Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
-            Some(at) => self.dress(&opened, &at.1, &node, Some(&known))?,
-            None => self.dress_root(&opened, &node)?,
+            Some(at) => self.dress(&opened, &at.1, &node, Some(&known)),
+            None => self.dress_root(&opened, &node),
+        };
+        let mut now = match dressed {
+            Ok(now) => now,
+            Err(error) => {
+                self.note_half_dressed(write, &opened, at.as_ref(), (file, &known, &node))?;
+                return Err(error);
+            }
         };
         now.contents = known.contents;
         now.contents_stamp = known.contents_stamp;
@@ -89,9 +96,7 @@ impl Keeper {
     }
 
     fn dress_root(&mut self, root: &Directory, node: &Node) -> Result<Known> {
-        if let Err(error) = root.set_own(node.uid, node.gid, node.mode) {
-            self.say_once("the root's attributes", &error);
-        }
+        self.can_be_set("the root's attributes", root.set_own(node.uid, node.gid, node.mode))?;
         let attributes_stamp = node.attributes_stamp;
         Ok(Known { attributes_stamp, ..Known::seen(&root.own_stat()?) })
     }
@@ -125,17 +130,17 @@ impl Keeper {
         for (at, opened) in others {
             stage.link_from(link.as_bytes(), &stage, ready.name.as_bytes())?;
             opened.rename_from(at.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            self.displaced(write, &stage, &link, at, known)?;
+            self.set_aside(write, &stage, &link, at, (file, known))?;
         }
         let (at, opened) = last;
         opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
-        self.displaced(write, &stage, &ready.name, at, known)?;
         self.is_placed(hand, file);
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
         let mut now = ready.known.moved(&stat, true);
         now.names.clone_from(&known.names);
         rows::drop_staged(write, id, now.ino)?;
         rows::put_known(write, id, file, &now)?;
+        self.set_aside(write, &stage, &ready.name, at, (file, known))?;
         Ok(true)
     }
 
