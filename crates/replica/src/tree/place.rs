@@ -254,6 +254,7 @@ impl Keeper {
             rows::put_known(write, id, file, &known)?;
             return Ok(Some(Source { name, known, from: Some(from) }));
         }
+        self.make_way(write, &stage, &name)?;
         stage.link_from(name.as_bytes(), &there, from.1.as_bytes())?;
         Ok(Some(Source { name, known, from: None }))
     }
@@ -354,6 +355,7 @@ impl Keeper {
             opened.unlink(at.1.as_bytes())?;
             rows::drop_name(write, id, file, at)?;
         } else {
+            self.make_way(write, &stage, &name)?;
             stage.rename_from(name.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
             rows::drop_name(write, id, file, at)?;
             self.set_aside(write, &stage, &name, at, (file, known))?;

@@ -283,16 +283,19 @@ impl Keeper {
         Ok(())
     }
 
-    /// A name of the stage is to be taken by what is made ready: what lies there goes, unless it may
+    /// A name of the stage is needed: what a failure has left there goes, or is kept beside if it may
     /// be a program's.
-    pub(super) fn make_way(&mut self, stage: &Directory, name: &Name) -> Result<()> {
+    pub(super) fn make_way(
+        &mut self,
+        read: &dyn Read,
+        stage: &Directory,
+        name: &Name,
+    ) -> Result<()> {
         let Some(stat) = stage.stat(name.as_bytes())? else { return Ok(()) };
-        let read = self.inner.tables.read()?;
-        let known = rows::numbered(&*read, self.volume.id, &stat)?.map(|(_, known)| known);
-        let staged = rows::staged(&*read, self.volume.id, &stat)?.map(|staged| staged.known);
-        drop(read);
+        let known = rows::numbered(read, self.volume.id, &stat)?.map(|(_, known)| known);
+        let staged = rows::staged(read, self.volume.id, &stat)?.map(|staged| staged.known);
         match known.into_iter().chain(staged).any(|known| known.holds_the_same(&stat)) {
-            true => Ok(()),
+            true => Ok(stage.unlink(name.as_bytes())?),
             false => self.rescue_into_root(stage, name, name),
         }
     }

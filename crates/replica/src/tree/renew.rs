@@ -127,10 +127,13 @@ impl Keeper {
         }
         let Some((last, others)) = places.split_last() else { return Ok(true) };
         let link = stage_name("new-l", file.0);
+        let mut left = None;
         for (at, opened) in others {
+            self.make_way(write, &stage, &link)?;
             stage.link_from(link.as_bytes(), &stage, ready.name.as_bytes())?;
             opened.rename_from(at.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            self.set_aside(write, &stage, &link, at, (file, known))?;
+            // The others get it all the same, and then what could not go now is tried again.
+            left = left.or(self.displaced(write, &stage, &link, at, known).err().map(|_| at));
         }
         let (at, opened) = last;
         opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
@@ -141,6 +144,9 @@ impl Keeper {
         rows::drop_staged(write, id, now.ino)?;
         rows::put_known(write, id, file, &now)?;
         self.set_aside(write, &stage, &ready.name, at, (file, known))?;
+        if let Some(at) = left {
+            self.set_aside(write, &stage, &link, at, (file, known))?;
+        }
         Ok(true)
     }
 
@@ -163,10 +169,12 @@ impl Keeper {
             if !there.is_some_and(|stat| before.holds_the_same(&stat)) {
                 continue;
             }
+            let inner = self.inner.clone();
+            let read = inner.tables.read()?;
+            self.make_way(&*read, &stage, &link)?;
             stage.link_from(link.as_bytes(), &from, at.1.as_bytes())?;
             opened.rename_from(other.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            let inner = self.inner.clone();
-            self.displaced(&*inner.tables.read()?, &stage, &link, other, before)?;
+            self.displaced(&*read, &stage, &link, other, before)?;
         }
         Ok(from.stat(at.1.as_bytes())?)
     }

@@ -100,7 +100,8 @@ impl Keeper {
                 Err(error) => self.not_ready(&stage, &made.name, file, &error.into()),
             }
         }
-        let mut write = self.inner.tables.write()?;
+        let inner = self.inner.clone();
+        let mut write = inner.tables.write()?;
         for (file, ready) in &ready {
             let staged = Staged { file: *file, known: ready.known.clone() };
             rows::put_staged(&mut *write, self.volume.id, &staged)?;
@@ -109,7 +110,7 @@ impl Keeper {
         write.commit(Durability::Now)?;
         for (file, ready) in &mut ready {
             let name = stage_name("new-", file.0);
-            self.make_way(&stage, &name)?;
+            self.make_way(&*inner.tables.read()?, &stage, &name)?;
             stage.rename_from(name.as_bytes(), &stage, ready.name.as_bytes(), How::Replace)?;
             ready.name = name;
         }

@@ -364,6 +364,17 @@ fn a_directory_is_put_into_the_one_that_takes_its_name() {
     }
 }
 
+#[test]
+fn a_file_of_several_names_gets_what_was_stored_whichever_write_fails() {
+    use Act::{Link, Store};
+    for writes in 0..40 {
+        for blow in BLOWS {
+            let [made, stored] = [vec![Store(0), Link(0, 1), Link(0, 5)], vec![Store(0)]];
+            paused(live(vec![(made, stored, (writes, blow), Vec::new())]));
+        }
+    }
+}
+
 /// Changing the owner takes the set-user-id bit away, and a crash may come before that is set again.
 #[test]
 fn attributes_that_were_half_set_are_not_a_program_s() {
