@@ -21,6 +21,7 @@ mod gather;
 mod intake;
 mod keeper;
 mod large;
+mod leave;
 mod moves;
 mod outlet;
 mod patrol;

@@ -94,6 +94,8 @@ impl Origin {
             away: false,
             looked_at_all: now,
             stuck: 0,
+            stirred: false,
+            hindered: Vec::new(),
             tried: now,
             full: false,
             read_only: false,

@@ -34,6 +34,8 @@ const LOOK_PAUSE: Duration = Duration::from_secs(3600);
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 const RETRY_LEAST: Duration = Duration::from_millis(10);
 pub(super) const RETRY_DOUBLINGS_MAX: u32 = 7;
+/// What could not be put out so often is told of with the reason.
+const HINDERED_AFTER: u32 = 3;
 /// For a client that waits, so often is waited for files that are about to rest.
 const ASK_TRIES: usize = 4;
 const ASK_REST: Duration = Duration::from_millis(100);
@@ -147,6 +149,10 @@ pub struct Keeper {
     pub(super) away: bool,
     pub(super) looked_at_all: Moment,
     pub(super) stuck: u32,
+    /// Something was done in the tree since what was left behind was tried.
+    pub(super) stirred: bool,
+    /// Why something was left behind when it was tried last.
+    pub(super) hindered: Vec<String>,
     /// What was left behind was tried last.
     pub(super) tried: Moment,
     /// The tree's disk was full, and that was said.
@@ -237,11 +243,15 @@ impl Keeper {
             );
         }
         self.read_only = read_only;
+        let hindered = match self.stuck >= HINDERED_AFTER {
+            true => self.hindered.clone(),
+            false => Vec::new(),
+        };
         let waiting = self.behind.entries.len() + self.behind.nodes.len();
         let waiting = (waiting + self.outgoing.len()) as u64;
         self.volume.door.tell(|state| {
             (state.away, state.full, state.read_only) = (self.away, self.full, read_only);
-            (state.waiting, state.trouble) = (waiting, trouble);
+            (state.waiting, state.trouble, state.hindered) = (waiting, trouble, hindered);
             if let Some(barred) = barred {
                 state.barred = barred;
             }

@@ -264,10 +264,8 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_fails_loses_nothing_of_what_either_side_did() {
-    for failure in [Failure::Nothing, Failure::All] {
-        for large in [false, true] {
-            fails_at_every_write(failure, large).await;
-        }
+    for (failure, large) in [(Failure::Nothing, false), (Failure::All, true)] {
+        fails_at_every_write(failure, large).await;
     }
 }
 

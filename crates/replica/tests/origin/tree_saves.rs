@@ -177,13 +177,11 @@ fn what_a_server_that_dies_had_half_done_is_not_taken_for_a_program_s_work() {
 #[test]
 fn nor_is_what_it_had_half_done_when_a_write_failed() {
     is_not_taken_for_a_program_s_work(Blow::Failure(Failure::Nothing));
-    is_not_taken_for_a_program_s_work(Blow::Failure(Failure::All));
 }
 
 #[test]
 fn nor_is_that_when_it_dies_later() {
     is_not_taken_for_a_program_s_work(Blow::FailureAndDeath(Failure::Nothing));
-    is_not_taken_for_a_program_s_work(Blow::FailureAndDeath(Failure::All));
 }
 
 /// A save of a file that is written a piece at a time: the tree has its beginning, a process dies over
