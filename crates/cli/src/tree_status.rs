@@ -21,6 +21,9 @@ pub struct TreeStatus {
     pub waiting: u64,
     /// Directories in it that the server may not look into.
     pub left_out: Vec<String>,
+    /// Why something that devices did is not in it yet, though it was tried several times.
+    #[serde(default)]
+    pub hindered: Vec<String>,
     /// Why nothing could be carried over lately.
     pub trouble: Option<String>,
 }
@@ -28,7 +31,7 @@ pub struct TreeStatus {
 impl From<TreeInfo> for TreeStatus {
     fn from(info: TreeInfo) -> TreeStatus {
         let kept = info.state.is_some();
-        let TreeState { away, read_only, full, waiting, barred, trouble } =
+        let TreeState { away, read_only, full, waiting, barred, hindered, trouble } =
             info.state.unwrap_or_default();
         let left_out = barred.iter().map(|path| info.path.join(path).display().to_string());
         TreeStatus {
@@ -40,6 +43,7 @@ impl From<TreeInfo> for TreeStatus {
             read_only,
             full,
             waiting,
+            hindered,
             trouble,
         }
     }
@@ -70,6 +74,9 @@ impl TreeStatus {
                 "{path} is left out, and devices see it as it was: the server may not look into \
                  it; give the user that the server runs as leave to read and enter it"
             ));
+        }
+        for why in &self.hindered {
+            said.push(format!("what devices did there waits, and is tried now and then: {why}"));
         }
         if let Some(trouble) = &self.trouble {
             said.push(format!("nothing could be carried over lately: {trouble}"));
@@ -129,6 +136,9 @@ mod tests {
             )
         );
         assert!(said.contains("  trouble   /home/shared/private is left out"), "{said}");
+        let hindered = vec!["another file system is mounted at /home/shared/d/e".into()];
+        let why = TreeStatus { hindered, ..tree() }.text();
+        assert!(why.contains("  trouble   what devices did there waits") && why.ends_with("d/e\n"));
         assert!(said.contains("lately: a disk error\n") && !said.contains("in step\n"), "{said}");
         let troubles = TreeStatus { away: true, full: true, ..tree() }.troubles();
         assert!(troubles[0].starts_with("it is gone") && troubles[1].starts_with("its disk"));

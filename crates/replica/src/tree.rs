@@ -21,6 +21,7 @@ mod gather;
 mod intake;
 mod keeper;
 mod large;
+mod leave;
 mod moves;
 mod outlet;
 mod patrol;
@@ -31,6 +32,7 @@ mod rows;
 mod scan;
 mod stage;
 mod told;
+mod undone;
 mod writing;
 
 pub use door::TreeState;

@@ -1,5 +1,6 @@
 //! A machine whose stores are in memory and can fail: it crashes at a chosen write, is killed,
-//! loses its power, or its disk is full; and it starts again with what a real one would have.
+//! loses its power, a write fails, or its disk is full; and it starts again with what a real one
+//! would have.
 //!
 //! ```text
 //!            kill, or the write of crash_after
@@ -54,6 +55,7 @@ impl Disk {
             syncs: 0,
             bytes_read: 0,
             writes_left: None,
+            failing: None,
             bytes_left: None,
             reserve: RESERVE_BYTES,
             health: Health::Running,
@@ -97,6 +99,16 @@ impl Disk {
     /// container, its making or removal, a change of a tree, and every sync.
     pub fn crash_after(&self, writes: u64) {
         locked(&self.machine.0).writes_left = Some(writes);
+    }
+
+    /// The next `writes` writes succeed; the one after fails, and the machine goes on.
+    pub fn fail_after(&self, writes: u64, failure: Failure) {
+        locked(&self.machine.0).failing = Some((writes, failure));
+    }
+
+    /// Whether no write is still to fail, as `fail_after` said.
+    pub fn has_failed(&self) -> bool {
+        locked(&self.machine.0).failing.is_none()
     }
 
     /// Writes that bring more than `bytes` from now on fail with `StoreError::Full` and leave
@@ -169,6 +181,14 @@ impl Disk {
         let stores = locked(&self.stores).survivors(health, &mut chance);
         Disk::with(chance.draw(), stores)
     }
+}
+
+/// What a write that fails leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Nothing,
+    /// One that waits for the disk all that it should, though it says otherwise; others nothing.
+    All,
 }
 
 impl Stores {
@@ -253,6 +273,8 @@ struct State {
     /// From containers.
     bytes_read: u64,
     writes_left: Option<u64>,
+    /// Writes that succeed before one fails.
+    failing: Option<(u64, Failure)>,
     bytes_left: Option<u64>,
     /// What is kept aside of a disk that is not full without bounds.
     reserve: u64,
@@ -271,6 +293,23 @@ enum Health {
     Running,
     Killed,
     PowerCut,
+}
+
+impl State {
+    fn fails_now(&mut self) -> bool {
+        let Some((writes, _)) = &mut self.failing else { return false };
+        match writes.checked_sub(1) {
+            Some(left) => *writes = left,
+            None => self.failing = None,
+        }
+        self.failing.is_none()
+    }
+}
+
+/// EIO.
+fn broken() -> StoreError {
+    let source = std::io::Error::from_raw_os_error(5);
+    StoreError::Io { place: "the simulated disk".to_owned(), source }
 }
 
 impl Machine {
@@ -332,7 +371,14 @@ impl Machine {
 
     /// A write that waits for the disk.
     pub fn syncs<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let fails = locked(&self.0).failing == Some((0, Failure::All));
+        if fails {
+            locked(&self.0).failing = None;
+        }
         let outcome = self.writes(bytes, work)?;
+        if fails {
+            return Err(broken());
+        }
         locked(&self.0).syncs += 1;
         Ok(outcome)
     }
@@ -365,6 +411,9 @@ impl Machine {
                 Some(left) => state.bytes_left = Some(left),
                 None => return Err(StoreError::Full(PathBuf::from("the simulated disk"))),
             }
+        }
+        if state.fails_now() {
+            return Err(broken());
         }
         let outcome = work()?;
         state.writes += 1;

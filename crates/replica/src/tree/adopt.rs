@@ -8,6 +8,7 @@ use super::doubt::Doubt;
 use super::keeper::{Behind, Keeper, MARK_NAME, TreeInfo, mark_of};
 use super::patrol::Patrol;
 use super::rows::{self, Known, STAGE_NAME, TreeRow};
+use super::undone::Undone;
 use crate::catalog::{self, hex};
 use crate::error::{ReplicaError, Result};
 use crate::origin::Origin;
@@ -80,6 +81,8 @@ impl Origin {
             doubt: Doubt::none(now),
             behind: Behind::default(),
             underway: None,
+            undone: None,
+            littered: false,
             recovers: false,
             in_transit: BTreeSet::new(),
             upto: Seq::START,
@@ -91,6 +94,8 @@ impl Origin {
             away: false,
             looked_at_all: now,
             stuck: 0,
+            stirred: false,
+            hindered: Vec::new(),
             tried: now,
             full: false,
             read_only: false,
@@ -98,6 +103,8 @@ impl Origin {
         };
         keeper.upto = keeper.position()?;
         keeper.dirt.everything = true;
+        keeper.undone = Undone::found(&*keeper.inner.tables.read()?, keeper.volume.id)?;
+        keeper.redo_or_say();
         keeper.clear_stage()?;
         keeper.recover_or_say();
         Ok(keeper)

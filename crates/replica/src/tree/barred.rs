@@ -113,6 +113,7 @@ impl Keeper {
     /// A directory was listed. If it was barred, the others may be open by now, too.
     pub(super) fn unbar(&mut self, directory: FileId) {
         if self.barred.forget(directory) {
+            self.stirred = true;
             self.dirt.lists.extend(self.barred.directories.keys());
         }
     }

@@ -101,7 +101,11 @@ impl Keeper {
 
     fn commit_piece(&mut self, steps: &[Step], seen: Seq) -> Result<()> {
         let at = self.inner.world.clock.time();
-        let mut row = self.row.clone();
+        let id = self.volume.id;
+        // A commit that failed may be there all the same, and its stamps are used.
+        let before = rows::tree(&*self.inner.tables.read()?, id)?;
+        let before = before.unwrap_or_else(|| self.row.clone());
+        let mut row = before.clone();
         let mut updates = Vec::new();
         for step in steps {
             let Some(mut change) = step.change.clone() else { continue };
@@ -121,12 +125,11 @@ impl Keeper {
             device_name: self.name.clone(),
             access: Access::ReadWrite,
         };
-        let settled = self.row.made;
+        let settled = before.made;
         let promise = self.inner.upkeep.promises.current();
         let bad = BTreeSet::new();
         let batch =
             Batch { by, settled, strict: false, ahead: false, updates, bad, _promise: promise };
-        let id = self.volume.id;
         let verdicts =
             take_alone(&self.inner, &self.volume, &batch, seen, |committer, verdicts| {
                 let mut verdicts = verdicts.iter();

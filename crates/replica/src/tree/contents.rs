@@ -97,7 +97,7 @@ impl Keeping {
         let tree = builder.finish();
         for (name, bytes) in &tree.chunks {
             promise.note(volume.id, name);
-            inner.blobs.put(&volume.blob(name), bytes)?;
+            inner.blobs.put(&volume.blob(name), bytes).map_err(ChunksError::Store)?;
         }
         Ok((tree.contents, promise))
     }
@@ -119,8 +119,9 @@ impl Kept {
         self.builder.push(piece);
     }
 
+    /// Errors: `ChunksError::Store`, which tells it from a file that cannot be read.
     fn check(&mut self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), |error| Err(error.into()))
+        self.failed.take().map_or(Ok(()), |error| Err(ChunksError::Store(error).into()))
     }
 }
 

@@ -58,6 +58,8 @@ pub struct TreeState {
     /// Directories that the server may not look into, by their paths below the root: they are as
     /// they were seen last.
     pub barred: Vec<String>,
+    /// Why something that devices did is not in it yet, though it was tried several times.
+    pub hindered: Vec<String>,
     /// Why nothing could be carried over lately.
     pub trouble: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::error::{ReplicaError, Result};
 use chunks::ChunksError;
 use minicbor::bytes::ByteVec;
 use model::{
-    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Contents, FileId, Kind, Node,
+    ACL_ACCESS, ACL_DEFAULT, Acl, AttributeChange, Change, Contents, FileId, Kind, Name, Node,
     REPLICA_MAX, ReplicaId, Seq, Stamp, Time, View,
 };
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ impl Keeper {
             return Ok(());
         };
         let Some(held) = self.hold(opened, &look.at, stat, look.since)? else { return Ok(()) };
-        let xattrs = self.xattrs_now(opened, look, &known, &held.stat)?;
+        let xattrs = self.xattrs_now(opened, &look.at.1, &known, &held.stat)?;
         self.differs(look, file, &known, &held, xattrs, steps)
     }
 
@@ -145,14 +145,14 @@ impl Keeper {
     pub(super) fn xattrs_now(
         &self,
         opened: &Directory,
-        look: &Look,
+        name: &Name,
         known: &Known,
         stat: &Stat,
     ) -> Result<Xattrs> {
         if !self.has_xattrs {
             return Ok(known.xattrs.clone());
         }
-        let Some(own) = own_xattrs(opened, look.at.1.as_bytes(), stat)? else {
+        let Some(own) = own_xattrs(opened, name.as_bytes(), stat)? else {
             return Ok(known.xattrs.clone());
         };
         let mut now = own.unwrap_or_default();

@@ -8,6 +8,7 @@ use super::doubt::Doubt;
 use super::large::Large;
 use super::patrol::Patrol;
 use super::rows::{self, STAGE_NAME, TreeRow};
+use super::undone::Undone;
 use super::writing::Outgoing;
 use crate::error::Result;
 use crate::origin::Inner;
@@ -33,6 +34,8 @@ const LOOK_PAUSE: Duration = Duration::from_secs(3600);
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 const RETRY_LEAST: Duration = Duration::from_millis(10);
 pub(super) const RETRY_DOUBLINGS_MAX: u32 = 7;
+/// What could not be put out so often is told of with the reason.
+const HINDERED_AFTER: u32 = 3;
 /// For a client that waits, so often is waited for files that are about to rest.
 const ASK_TRIES: usize = 4;
 const ASK_REST: Duration = Duration::from_millis(100);
@@ -125,6 +128,10 @@ pub struct Keeper {
     pub(super) behind: Behind,
     /// When the tree was changed last, if a row says that it is being changed.
     pub(super) underway: Option<Moment>,
+    /// What was put into the tree, and could not be written down.
+    pub(super) undone: Option<Undone>,
+    /// Something failed, and may have left in the stage what belongs nowhere.
+    pub(super) littered: bool,
     /// Only what is found as the volume has it is written down.
     pub(super) recovers: bool,
     /// Files that an earlier life had on their way, and of which only what is made again was left.
@@ -142,6 +149,10 @@ pub struct Keeper {
     pub(super) away: bool,
     pub(super) looked_at_all: Moment,
     pub(super) stuck: u32,
+    /// Something was done in the tree since what was left behind was tried.
+    pub(super) stirred: bool,
+    /// Why something was left behind when it was tried last.
+    pub(super) hindered: Vec<String>,
     /// What was left behind was tried last.
     pub(super) tried: Moment,
     /// The tree's disk was full, and that was said.
@@ -210,6 +221,7 @@ impl Keeper {
             // What was noted and not done is found again.
             self.dirt.everything = true;
             self.new = true;
+            self.littered = true;
         }
         self.tell_state(done.as_ref().err().map(ToString::to_string));
         for (_, sender) in asked {
@@ -231,11 +243,15 @@ impl Keeper {
             );
         }
         self.read_only = read_only;
+        let hindered = match self.stuck >= HINDERED_AFTER {
+            true => self.hindered.clone(),
+            false => Vec::new(),
+        };
         let waiting = self.behind.entries.len() + self.behind.nodes.len();
         let waiting = (waiting + self.outgoing.len()) as u64;
         self.volume.door.tell(|state| {
             (state.away, state.full, state.read_only) = (self.away, self.full, read_only);
-            (state.waiting, state.trouble) = (waiting, trouble);
+            (state.waiting, state.trouble, state.hindered) = (waiting, trouble, hindered);
             if let Some(barred) = barred {
                 state.barred = barred;
             }
@@ -246,6 +262,7 @@ impl Keeper {
         if !self.is_here()? {
             return Ok(AWAY_PAUSE);
         }
+        self.redo()?;
         self.take_events()?;
         let asked_names = self.note_asked(asked)?;
         let looks_at_all = self.look_at_all_if_due()?;
@@ -278,6 +295,7 @@ impl Keeper {
         }
         self.read_on()?;
         self.write_on()?;
+        self.clear_litter()?;
         self.end_underway();
         self.volume.door.ready();
         Ok(self.pause())
@@ -396,6 +414,7 @@ impl Keeper {
             return Ok(false);
         }
         self.tree = tree;
+        self.doubt_undone();
         self.watched.clear();
         self.listed.clear();
         self.patrol = Patrol::after(self.inner.world.clock.moment());

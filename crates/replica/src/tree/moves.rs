@@ -415,7 +415,7 @@ impl Keeper {
         }
         if is_save {
             let Some(held) = self.hold(&opened, &look.at, stat, look.since)? else { return Ok(()) };
-            let xattrs = self.xattrs_now(&opened, &look, &known, &held.stat)?;
+            let xattrs = self.xattrs_now(&opened, &look.at.1, &known, &held.stat)?;
             return self.differs(&look, file, &known, &held, xattrs, steps);
         }
         if !has_moved || (known.kind == Kind::Directory && !self.recovers) {

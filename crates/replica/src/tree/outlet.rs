@@ -5,9 +5,10 @@ use super::commit::At;
 use super::keeper::{Behind, Keeper};
 use super::place::Hand;
 use super::rows;
+use super::undone::Noting;
 use crate::error::{ReplicaError, Result};
 use model::{FileId, View};
-use store::{Durability, StoreError};
+use store::StoreError;
 use tracing::{info, warn};
 use volume::whole::Whole;
 
@@ -17,6 +18,10 @@ const RECORDS_MAX: usize = 1000;
 const PIECE_MAX: usize = 128;
 /// Names of the tables that are compared at once.
 const NAMES_MAX: usize = 1000;
+/// So often what is left behind is tried whenever anything is done.
+const HOPES_MAX: u32 = 13;
+/// Reasons that are told of.
+const HINDERED_MAX: usize = 10;
 /// Names that one file has, as far as they are looked up at once.
 pub(super) const LINKS_MAX: usize = 1024;
 
@@ -26,10 +31,14 @@ impl Keeper {
         let now = self.inner.world.clock.moment();
         // While a large file is read or written, rounds follow each other at once.
         let is_busy = self.large.is_busy() || self.outgoing.is_busy();
-        let is_early = is_busy && now.since(self.tried) < self.retries().0;
+        let (least, most) = self.retries();
+        let rest = if self.is_hindered() { most } else { least };
+        let is_early = (is_busy || self.is_hindered()) && now.since(self.tried) < rest;
         let left = if is_early { self.behind.take() } else { Behind::default() };
         if !is_early {
             self.tried = now;
+            self.stirred = false;
+            self.hindered.clear();
         }
         self.let_out_noted()?;
         if left.is_empty() {
@@ -134,11 +143,13 @@ impl Keeper {
     ) -> Result<()> {
         self.note_underway()?;
         let inner = self.inner.clone();
-        let mut write = inner.tables.write()?;
-        work(self, &mut *write, hand)?;
+        let mut write = Noting::begin(&*inner.tables, self.volume.id)?;
         // A name that the tables tell of must be on the disk.
-        hand.sync()?;
-        write.commit(Durability::Now)?;
+        let done = work(self, &mut write, hand).and_then(|()| hand.sync());
+        if let Err((error, files)) = write.end(done) {
+            self.undo(files);
+            return Err(error);
+        }
         self.drop_unplaced(hand)
     }
 
@@ -151,9 +162,26 @@ impl Keeper {
                 | ReplicaError::BadTree(..)),
             ) => {
                 self.say_failure(&error);
+                if !error.is_full() {
+                    self.hinders(error.to_string());
+                }
+                self.littered = true;
                 Ok(false)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// What was left behind will not get on before something else is done in the tree, for all that
+    /// is known: it is tried now and then.
+    pub(super) fn is_hindered(&self) -> bool {
+        self.stuck >= HOPES_MAX && !self.stirred && !self.full && !self.read_only
+    }
+
+    /// Why something cannot be put out now.
+    pub(super) fn hinders(&mut self, why: String) {
+        if self.hindered.len() < HINDERED_MAX && !self.hindered.contains(&why) {
+            self.hindered.push(why);
         }
     }
 

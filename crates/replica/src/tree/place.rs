@@ -4,8 +4,9 @@
 //! kept beside; a file comes to a new name with the contents that it has then.
 
 use super::commit::At;
+use super::dirt::Since;
 use super::keeper::Keeper;
-use super::outlet::LINKS_MAX;
+use super::leave::REMOVALS_MAX;
 use super::rows::{self, Known, STAGE};
 use super::scan::is_stage;
 use super::stage::{Ready, stage_name};
@@ -14,21 +15,18 @@ use model::{FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
-use store::tree::{Directory, How};
-use store::{Read, Write};
-use tracing::warn;
+use store::Write;
+use store::tree::{Directory, How, Sort};
 use volume::whole::Whole;
 
 /// Names that have to be put out first are followed so far, for each takes of the stack; what is
 /// deeper is put out by itself, later.
-const DEPTH_MAX: usize = 64;
-/// A directory that cannot be removed so often stays.
-const REMOVALS_MAX: u32 = 12;
+pub(super) const DEPTH_MAX: usize = 64;
 
 /// What is at hand while names are put out.
 pub(super) struct Hand {
     pub ready: BTreeMap<FileId, Ready>,
-    opened: BTreeMap<FileId, Rc<Directory>>,
+    pub opened: BTreeMap<FileId, Rc<Directory>>,
 }
 
 impl Hand {
@@ -109,10 +107,9 @@ impl Keeper {
 
     /// What is known of the directory is not so any more.
     pub(super) fn note_where(&mut self, write: &dyn Write, directory: FileId) -> Result<()> {
-        let now = self.inner.world.clock.moment();
         let known = rows::known(write, self.volume.id, directory)?;
-        for (above, name) in known.into_iter().flat_map(|known| known.names) {
-            self.dirt.note(above, name, true, now);
+        for at in known.into_iter().flat_map(|known| known.names) {
+            self.note_soon(at, true);
         }
         Ok(())
     }
@@ -130,11 +127,30 @@ impl Keeper {
             (Some(known), Some(stat)) => known.is_as_was(stat),
             _ => false,
         };
-        if !agreed {
-            let now = self.inner.world.clock.moment();
-            self.dirt.note(at.0, at.1.clone(), false, now);
+        if agreed {
+            return Ok(true);
         }
-        Ok(agreed)
+        if let Some(stat) = stat.filter(|stat| stat.sort == Sort::Directory)
+            && stat.device != opened.own_stat()?.device
+        {
+            // Nothing comes of looking at it.
+            let path = opened.shown(at.1.as_bytes());
+            self.hinders(format!("another file system is mounted at {path}"));
+            return Ok(false);
+        }
+        self.note_soon(at.clone(), false);
+        Ok(false)
+    }
+
+    /// A name is to be looked at, or later if that did not help so far: what is done to it is told of.
+    fn note_soon(&mut self, (directory, name): At, whole: bool) {
+        let now = self.inner.world.clock.moment();
+        if self.stuck < REMOVALS_MAX {
+            self.dirt.note(directory, name, whole, now);
+        } else {
+            let since = Since { at: now, whole, due: now + self.retries().1 };
+            self.dirt.wait(directory, name, since, since.due);
+        }
     }
 
     /// The file comes to the name, which what is known bears now.
@@ -173,20 +189,19 @@ impl Keeper {
         {
             let now = self.inner.world.clock.moment();
             self.dirt.note(at.0, at.1.clone(), true, now);
-            self.put_back(write, hand, &source)?;
+            self.put_back(write, hand, file, &source)?;
             return if error.kind() == Some(ErrorKind::AlreadyExists) {
                 Ok(false)
             } else {
                 Err(error.into())
             };
         }
-        if let Some((other, known)) = bearer {
-            self.displaced(write, &stage, &source.name, at, &known)?;
-            rows::drop_name(write, id, other, at)?;
+        if let Some((other, _)) = &bearer {
+            rows::drop_name(write, id, *other, at)?;
         }
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
         let mut known = source.known.moved(&stat, true);
-        known.names.retain(|name| Some(name) != source.from.as_ref() && name != at);
+        known.names.retain(|name| *name != source.at() && name != at);
         known.names.push(at.clone());
         rows::drop_staged(write, id, known.ino)?;
         rows::put_known(write, id, file, &known)?;
@@ -194,6 +209,9 @@ impl Keeper {
         if known.kind == Kind::Directory && source.from.is_none() {
             // From now on programs use it: it is watched.
             self.dirt.lists.insert(file);
+        }
+        if let Some((other, known)) = bearer {
+            self.set_aside(write, &stage, &source.name, at, (other, &known))?;
         }
         Ok(true)
     }
@@ -245,21 +263,37 @@ impl Keeper {
         let name = stage_name("new-m", file.0);
         if spare.is_some() {
             stage.rename_from(name.as_bytes(), &there, from.1.as_bytes(), How::New)?;
+            // If it cannot go on now, it is known where it waits.
+            let mut known = known;
+            known.names.retain(|name| *name != from);
+            known.names.push((STAGE, name.clone()));
+            rows::put_known(write, id, file, &known)?;
             return Ok(Some(Source { name, known, from: Some(from) }));
         }
+        self.make_way(write, &stage, &name)?;
         stage.link_from(name.as_bytes(), &there, from.1.as_bytes())?;
         Ok(Some(Source { name, known, from: None }))
     }
 
     /// It could not be put where it belongs: it goes back to where it was.
-    fn put_back(&mut self, write: &mut dyn Write, hand: &mut Hand, source: &Source) -> Result<()> {
+    fn put_back(
+        &mut self,
+        write: &mut dyn Write,
+        hand: &mut Hand,
+        file: FileId,
+        source: &Source,
+    ) -> Result<()> {
         let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(()) };
         match &source.from {
             Some(from) if from.0 != STAGE => {
                 let Some(there) = self.opened(write, hand, from.0)? else { return Ok(()) };
                 let name = source.name.as_bytes();
-                if there.rename_from(from.1.as_bytes(), &stage, name, How::New).is_err() {
-                    self.rescue(write, &source.name, from)?;
+                // If it cannot go back either, it goes on from the stage.
+                if there.rename_from(from.1.as_bytes(), &stage, name, How::New).is_ok() {
+                    let mut known = source.known.clone();
+                    known.names.retain(|name| *name != source.at());
+                    known.names.push(from.clone());
+                    rows::put_known(write, self.volume.id, file, &known)?;
                 }
                 let now = self.inner.world.clock.moment();
                 self.dirt.note(from.0, from.1.clone(), true, now);
@@ -272,148 +306,6 @@ impl Keeper {
             }
             None if source.known.names.is_empty() && source.known.kind == Kind::File => Ok(()),
             None => Ok(stage.unlink(source.name.as_bytes())?),
-        }
-    }
-
-    /// What was replaced lies in the stage: it goes if it is what was agreed on.
-    pub(super) fn displaced(
-        &mut self,
-        read: &dyn Read,
-        stage: &Directory,
-        name: &Name,
-        at: &At,
-        known: &Known,
-    ) -> Result<()> {
-        let stat = stage.stat(name.as_bytes())?;
-        match stat {
-            Some(stat) if known.holds_the_same(&stat) => Ok(stage.unlink(name.as_bytes())?),
-            Some(_) => self.rescue(read, name, at),
-            None => Ok(()),
-        }
-    }
-
-    /// The file loses the name: it goes, or moves to where the volume has it, or waits for that.
-    fn take_away(
-        &mut self,
-        write: &mut dyn Write,
-        hand: &mut Hand,
-        at: &At,
-        file: FileId,
-        known: &Known,
-        depth: usize,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(false) };
-        if Whole::now(&*write, id).node(file)?.is_some() && known.names.len() == 1 {
-            return self.move_on(write, hand, at, file, known, depth);
-        }
-        if known.kind == Kind::Directory {
-            return self.remove_directory(write, hand, at, file, &opened, depth);
-        }
-        let Some(stage) = self.opened(write, hand, STAGE)? else { return Ok(false) };
-        let name = stage_name("new-g", file.0);
-        if at.0 == STAGE {
-            opened.unlink(at.1.as_bytes())?;
-        } else {
-            stage.rename_from(name.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
-            self.displaced(write, &stage, &name, at, known)?;
-        }
-        rows::drop_name(write, id, file, at)?;
-        self.refresh(write, hand, file)?;
-        Ok(true)
-    }
-
-    /// A name of several went: the time of change of the others with it.
-    fn refresh(&mut self, write: &mut dyn Write, hand: &mut Hand, file: FileId) -> Result<()> {
-        let id = self.volume.id;
-        let Some(known) = rows::known(&*write, id, file)? else { return Ok(()) };
-        let Some(at) = known.names.first().cloned() else { return Ok(()) };
-        let Some(opened) = self.opened(write, hand, at.0)? else { return Ok(()) };
-        match opened.stat(at.1.as_bytes())? {
-            Some(stat) => rows::put_known(write, id, file, &known.moved(&stat, true)),
-            None => Ok(()),
-        }
-    }
-
-    /// The file is wanted under other names: there now, or later, and out of the way until then.
-    fn move_on(
-        &mut self,
-        write: &mut dyn Write,
-        hand: &mut Hand,
-        at: &At,
-        file: FileId,
-        known: &Known,
-        depth: usize,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        for to in Whole::now(&*write, id).names(file, LINKS_MAX)? {
-            // Its new directory may be the one that is to take this name.
-            let free = rows::path(&*write, id, to.0)?.is_some()
-                && rows::named(&*write, id, to.0, &to.1)?.is_none();
-            if free && to != *at && depth < DEPTH_MAX {
-                self.place_entry(write, hand, &to, depth + 1)?;
-            } else {
-                self.behind.entry(to);
-            }
-        }
-        if rows::named(&*write, id, at.0, &at.1)? != Some(file) {
-            return Ok(true);
-        }
-        if at.0 == STAGE {
-            return Ok(false);
-        }
-        let (Some(opened), Some(stage)) =
-            (self.opened(write, hand, at.0)?, self.opened(write, hand, STAGE)?)
-        else {
-            return Ok(false);
-        };
-        let parked = (STAGE, stage_name("park-", file.0));
-        stage.rename_from(parked.1.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
-        let Some(stat) = stage.stat(parked.1.as_bytes())? else { return Ok(false) };
-        let mut known = known.moved(&stat, true);
-        known.names.retain(|name| name != at);
-        known.names.push(parked);
-        rows::put_known(write, id, file, &known)?;
-        for name in Whole::now(&*write, id).names(file, LINKS_MAX)? {
-            self.behind.entry(name);
-        }
-        Ok(true)
-    }
-
-    fn remove_directory(
-        &mut self,
-        write: &mut dyn Write,
-        hand: &mut Hand,
-        at: &At,
-        file: FileId,
-        opened: &Directory,
-        depth: usize,
-    ) -> Result<bool> {
-        let id = self.volume.id;
-        let below = rows::names(&*write, id, file, None, LINKS_MAX)?;
-        for (name, _) in below {
-            self.place_entry(write, hand, &(file, name), depth + 1)?;
-        }
-        hand.opened.remove(&file);
-        match opened.remove_directory(at.1.as_bytes()) {
-            Ok(()) => {
-                rows::drop_name(write, id, file, at)?;
-                Ok(true)
-            }
-            Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => {
-                self.dirt.lists.insert(file);
-                let is_known = !rows::names(&*write, id, file, None, 1)?.is_empty();
-                if self.stuck >= REMOVALS_MAX && !is_known {
-                    warn!(volume = self.volume.name, %error, "a directory of the tree stays");
-                    rows::drop_name(write, id, file, at)?;
-                    let now = self.inner.world.clock.moment();
-                    self.dirt.note(at.0, at.1.clone(), true, now);
-                    self.doubts();
-                    return Ok(true);
-                }
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -446,4 +338,11 @@ struct Source {
     known: Known,
     /// The name that it has left.
     from: Option<At>,
+}
+
+impl Source {
+    /// Where it is now.
+    fn at(&self) -> At {
+        (STAGE, self.name.clone())
+    }
 }

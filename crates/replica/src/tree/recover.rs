@@ -4,7 +4,7 @@
 //! crash leaves half done is on its way to how the volume is until somebody commits again.
 //! What is missing, or is otherwise, may be a program's: that is left to the first look at everything.
 
-use super::commit::{Agree, Step};
+use super::commit::{Agree, At, Step};
 use super::keeper::{Keeper, MARK_NAME};
 use super::outlet::LINKS_MAX;
 use super::rows::{self, Known, STAGE, Staged};
@@ -16,7 +16,7 @@ use model::{FileId, Kind, Name, Node, Stamp, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::tree::{Directory, Sort, Stat};
-use store::{Durability, Read};
+use store::{Durability, Read, Write};
 use tracing::{debug, info, warn};
 use volume::whole::{VolumeId, Whole};
 use world::Moment;
@@ -191,13 +191,40 @@ impl Keeper {
         let read = self.inner.tables.read()?;
         let node = Whole::now(&*read, self.volume.id).node(file)?;
         drop(read);
-        let xattrs = self.xattrs_now(opened, look, &known, &stat)?;
+        let xattrs = self.xattrs_now(opened, &look.at.1, &known, &stat)?;
         if node.is_some_and(|node| is_between(&known, &node, &stat, xattrs.as_ref())) {
             let known = Known { attributes_stamp: Stamp::default(), xattrs, ..known.looks(&stat) };
             steps.push(Step::agree(Agree::Looks { file, known: Box::new(known) }));
             self.behind.nodes.insert(file);
         }
         Ok(())
+    }
+
+    /// Setting attributes failed in the midst of it, and is tried again.
+    pub(super) fn note_half_dressed(
+        &mut self,
+        write: &mut dyn Write,
+        opened: &Directory,
+        at: Option<&At>,
+        (file, known, node): (FileId, &Known, &Node),
+    ) -> Result<()> {
+        let (stat, xattrs) = match at {
+            None => (Some(opened.own_stat()?), known.xattrs.clone()),
+            Some((_, name)) => match opened.stat(name.as_bytes())? {
+                Some(stat) => (Some(stat), self.xattrs_now(opened, name, known, &stat)?),
+                None => (None, None),
+            },
+        };
+        let Some(stat) = stat.filter(|stat| is_between(known, node, stat, xattrs.as_ref())) else {
+            return Ok(());
+        };
+        // Its times do not tell what was written to it meanwhile.
+        let (attributes_stamp, ctime) = (Stamp::default(), None);
+        let now = Known { attributes_stamp, ctime, xattrs, ..known.looks(&stat) };
+        if let Some(at) = at {
+            self.dirt.note(at.0, at.1.clone(), true, self.inner.world.clock.moment());
+        }
+        rows::put_known(write, self.volume.id, file, &now)
     }
 
     pub(super) fn half_dressed_root(
@@ -215,8 +242,17 @@ impl Keeper {
         self.flush(&mut vec![Step::agree(Agree::Looks { file, known })])
     }
 
-    /// What an earlier life left in the stage: known files go, what nobody knows is kept, and what
-    /// was on its way from the only name that it has goes on from here.
+    /// What failures left in the stage goes, or is kept beside, when nothing is on its way any more.
+    pub(super) fn clear_litter(&mut self) -> Result<()> {
+        if self.littered && self.is_settled() {
+            self.clear_stage()?;
+            self.littered = false;
+        }
+        Ok(())
+    }
+
+    /// What an earlier life, or a failure, left in the stage: known files go, what nobody knows is
+    /// kept, and what was on its way from the only name that it has goes on from here.
     pub(super) fn clear_stage(&mut self) -> Result<()> {
         let stage = self.stage()?;
         let mut ready = Vec::new();
@@ -245,6 +281,23 @@ impl Keeper {
             self.remove(&stage, &name, &stat)?;
         }
         Ok(())
+    }
+
+    /// A name of the stage is needed: what a failure has left there goes, or is kept beside if it may
+    /// be a program's.
+    pub(super) fn make_way(
+        &mut self,
+        read: &dyn Read,
+        stage: &Directory,
+        name: &Name,
+    ) -> Result<()> {
+        let Some(stat) = stage.stat(name.as_bytes())? else { return Ok(()) };
+        let known = rows::numbered(read, self.volume.id, &stat)?.map(|(_, known)| known);
+        let staged = rows::staged(read, self.volume.id, &stat)?.map(|staged| staged.known);
+        match known.into_iter().chain(staged).any(|known| known.holds_the_same(&stat)) {
+            true => Ok(stage.unlink(name.as_bytes())?),
+            false => self.rescue_into_root(stage, name, name),
+        }
     }
 
     /// Something that was not made ready by an earlier life.

@@ -45,10 +45,17 @@ impl Keeper {
             (self.opened(write, hand, at.0)?, Some(at))
         };
         let Some(opened) = opened else { return Ok(false) };
-        let mut now = match &at {
+        let dressed = match &at {
             Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
-            Some(at) => self.dress(&opened, &at.1, &node, Some(&known))?,
-            None => self.dress_root(&opened, &node)?,
+            Some(at) => self.dress(&opened, &at.1, &node, Some(&known)),
+            None => self.dress_root(&opened, &node),
+        };
+        let mut now = match dressed {
+            Ok(now) => now,
+            Err(error) => {
+                self.note_half_dressed(write, &opened, at.as_ref(), (file, &known, &node))?;
+                return Err(error);
+            }
         };
         now.contents = known.contents;
         now.contents_stamp = known.contents_stamp;
@@ -89,9 +96,7 @@ impl Keeper {
     }
 
     fn dress_root(&mut self, root: &Directory, node: &Node) -> Result<Known> {
-        if let Err(error) = root.set_own(node.uid, node.gid, node.mode) {
-            self.say_once("the root's attributes", &error);
-        }
+        self.can_be_set("the root's attributes", root.set_own(node.uid, node.gid, node.mode))?;
         let attributes_stamp = node.attributes_stamp;
         Ok(Known { attributes_stamp, ..Known::seen(&root.own_stat()?) })
     }
@@ -122,20 +127,26 @@ impl Keeper {
         }
         let Some((last, others)) = places.split_last() else { return Ok(true) };
         let link = stage_name("new-l", file.0);
+        let mut left = None;
         for (at, opened) in others {
+            self.make_way(write, &stage, &link)?;
             stage.link_from(link.as_bytes(), &stage, ready.name.as_bytes())?;
             opened.rename_from(at.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            self.displaced(write, &stage, &link, at, known)?;
+            // The others get it all the same, and then what could not go now is tried again.
+            left = left.or(self.displaced(write, &stage, &link, at, known).err().map(|_| at));
         }
         let (at, opened) = last;
         opened.rename_from(at.1.as_bytes(), &stage, ready.name.as_bytes(), How::Exchange)?;
-        self.displaced(write, &stage, &ready.name, at, known)?;
         self.is_placed(hand, file);
         let Some(stat) = opened.stat(at.1.as_bytes())? else { return Ok(false) };
         let mut now = ready.known.moved(&stat, true);
         now.names.clone_from(&known.names);
         rows::drop_staged(write, id, now.ino)?;
         rows::put_known(write, id, file, &now)?;
+        self.set_aside(write, &stage, &ready.name, at, (file, known))?;
+        if let Some(at) = left {
+            self.set_aside(write, &stage, &link, at, (file, known))?;
+        }
         Ok(true)
     }
 
@@ -158,10 +169,12 @@ impl Keeper {
             if !there.is_some_and(|stat| before.holds_the_same(&stat)) {
                 continue;
             }
+            let inner = self.inner.clone();
+            let read = inner.tables.read()?;
+            self.make_way(&*read, &stage, &link)?;
             stage.link_from(link.as_bytes(), &from, at.1.as_bytes())?;
             opened.rename_from(other.1.as_bytes(), &stage, link.as_bytes(), How::Exchange)?;
-            let inner = self.inner.clone();
-            self.displaced(&*inner.tables.read()?, &stage, &link, other, before)?;
+            self.displaced(&*read, &stage, &link, other, before)?;
         }
         Ok(from.stat(at.1.as_bytes())?)
     }

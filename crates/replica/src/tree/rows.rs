@@ -12,10 +12,11 @@ use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
 
 const TREES: &str = "tree-volumes";
-const KNOWN: &str = "tree-known";
+pub(super) const KNOWN: &str = "tree-known";
 const NAMES: &str = "tree-names";
 const NUMBERS: &str = "tree-numbers";
 const STAGED: &str = "tree-staged";
+const UNDONE: &str = "tree-undone";
 /// Volumes whose files are being put out.
 pub(super) const UNDERWAY: &str = "tree-underway";
 
@@ -95,6 +96,15 @@ pub(super) struct Staged {
     pub known: Known,
 }
 
+/// A file as it was put into the tree in a transaction that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub(super) struct UndoneRow {
+    /// None: it was taken out of it.
+    #[n(0)]
+    pub known: Option<Known>,
+}
+
 impl Known {
     /// What is seen, without names and as of no version.
     pub fn seen(stat: &Stat) -> Known {
@@ -152,6 +162,13 @@ impl Known {
         }
         self.kind == Kind::Directory
             || (self.ctime == Some(time(stat.ctime)) && self.holds_the_same(stat))
+    }
+
+    /// Whether it is as the server left it, for all that was seen of it then.
+    pub fn is_as_left(&self, stat: &Stat) -> bool {
+        let was_seen_whole = self.ctime.is_some();
+        self.is_as_was(stat)
+            || (!was_seen_whole && self.has_attributes_of(stat) && self.holds_the_same(stat))
     }
 
     /// As far as size and time tell; renames and links change neither.
@@ -375,11 +392,53 @@ pub(super) fn drop_staged(write: &mut dyn Write, volume: VolumeId, ino: u64) -> 
     Ok(write.delete(STAGED, &key(volume, ino))?)
 }
 
+/// Of rows of `KNOWN` that a transaction has put, or deleted.
+pub(super) fn known_of(
+    volume: VolumeId,
+    rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+) -> Result<Vec<(FileId, Option<Known>)>> {
+    let mut found = Vec::with_capacity(rows.len());
+    for (key, value) in rows.range(volume.range().0..volume.range().1) {
+        let place = || format!("a row of {KNOWN}");
+        let known = value.as_ref().map(|value| decode(place, value)).transpose()?;
+        found.extend(file_of(key).map(|file| (file, known)));
+    }
+    Ok(found)
+}
+
+fn file_of(key: &[u8]) -> Option<FileId> {
+    let bytes = key.get(4..12)?.try_into().ok()?;
+    Some(FileId(u64::from_be_bytes(bytes)))
+}
+
+pub(super) fn put_undone(
+    write: &mut dyn Write,
+    volume: VolumeId,
+    file: FileId,
+    row: &UndoneRow,
+) -> Result<()> {
+    Ok(write.put(UNDONE, &key(volume, file.0), &encode(row))?)
+}
+
+pub(super) fn undone(read: &dyn Read, volume: VolumeId) -> Result<Vec<(FileId, Option<Known>)>> {
+    let (from, to) = volume.range();
+    let mut found = Vec::new();
+    for (key, value) in read.scan(UNDONE, &from, &to, usize::MAX)? {
+        let row: UndoneRow = decode(|| format!("a row of {UNDONE}"), &value)?;
+        found.extend(file_of(&key).map(|file| (file, row.known)));
+    }
+    Ok(found)
+}
+
+pub(super) fn drop_undone(write: &mut dyn Write, volume: VolumeId, file: FileId) -> Result<()> {
+    Ok(write.delete(UNDONE, &key(volume, file.0))?)
+}
+
 /// Removes rows of a volume that is to go, at most `rows_max` of each table. False: none was left.
 pub(crate) fn purge_tree(write: &mut dyn Write, volume: VolumeId, rows_max: usize) -> Result<bool> {
     let (from, to) = volume.range();
     let mut found = false;
-    for table in [TREES, KNOWN, NAMES, NUMBERS, STAGED, UNDERWAY] {
+    for table in [TREES, KNOWN, NAMES, NUMBERS, STAGED, UNDONE, UNDERWAY] {
         for (key, _) in write.scan(table, &from, &to, rows_max)? {
             write.delete(table, &key)?;
             found = true;
@@ -439,12 +498,18 @@ mod tests {
             files: 4,
         };
         let staged = Staged { file: FileId(9), known: known(&[]) };
-        let golden =
-            [hex(&encode(&tree)), hex(&encode(&known(&[(1, "a")]))), hex(&encode(&staged))];
+        let undone = UndoneRow { known: Some(known(&[(1, "a")])) };
+        let golden = [
+            hex(&encode(&tree)),
+            hex(&encode(&known(&[(1, "a")]))),
+            hex(&encode(&staged)),
+            hex(&encode(&undone)),
+        ];
         expect![[r#"
             0124989e4485422f6442abab020304
             01b5f424b38e07820102001901a4030405820102f68100820106820000f68182014161
-            0118aa970b82098e07820102001901a4030405820102f68100820106820000f680"#]]
+            0118aa970b82098e07820102001901a4030405820102f68100820106820000f680
+            0163f5eb92818e07820102001901a4030405820102f68100820106820000f68182014161"#]]
         .assert_eq(&golden.join("\n"));
     }
 

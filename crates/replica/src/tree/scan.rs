@@ -64,6 +64,7 @@ impl Keeper {
     pub(super) fn take_events(&mut self) -> Result<()> {
         let now = self.inner.world.clock.moment();
         for event in self.watch.events()? {
+            self.stirred = true;
             match event {
                 Event::Name { watch, name, whole } => {
                     let directory = self.watched.get(&watch).copied();

@@ -13,7 +13,7 @@ use model::{ACL_ACCESS, FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use store::tree::{Directory, How, Stat, TreeFile};
-use store::{Durability, Read};
+use store::{Durability, Read, StoreError};
 use tracing::{info, warn};
 use volume::whole::Whole;
 
@@ -100,7 +100,8 @@ impl Keeper {
                 Err(error) => self.not_ready(&stage, &made.name, file, &error.into()),
             }
         }
-        let mut write = self.inner.tables.write()?;
+        let inner = self.inner.clone();
+        let mut write = inner.tables.write()?;
         for (file, ready) in &ready {
             let staged = Staged { file: *file, known: ready.known.clone() };
             rows::put_staged(&mut *write, self.volume.id, &staged)?;
@@ -109,6 +110,7 @@ impl Keeper {
         write.commit(Durability::Now)?;
         for (file, ready) in &mut ready {
             let name = stage_name("new-", file.0);
+            self.make_way(&*inner.tables.read()?, &stage, &name)?;
             stage.rename_from(name.as_bytes(), &stage, ready.name.as_bytes(), How::Replace)?;
             ready.name = name;
         }
@@ -118,6 +120,7 @@ impl Keeper {
     fn not_ready(&mut self, stage: &Directory, name: &Name, file: FileId, error: &ReplicaError) {
         self.say_failure(error);
         let _ = stage.unlink(name.as_bytes());
+        self.littered = true;
         self.behind.nodes.insert(file);
     }
 
@@ -162,9 +165,9 @@ impl Keeper {
         let now = self.stat_known(there, name, before)?;
         let mut owner = (now.uid, now.gid);
         if owner != (node.uid, node.gid) {
-            match there.set_owner(bytes, node.uid, node.gid) {
-                Ok(()) => owner = (node.uid, node.gid),
-                Err(error) => self.say_once("owner", &error),
+            let done = there.set_owner(bytes, node.uid, node.gid);
+            if self.can_be_set("owner", done)? {
+                owner = (node.uid, node.gid);
             }
         }
         let (mut xattrs, mut is_listed) = (None, true);
@@ -218,8 +221,7 @@ impl Keeper {
         let mut is_listed = true;
         for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref()) {
             let value = value.as_ref().map(|value| &value[..]);
-            if let Err(error) = there.set_xattr(name, &key, value) {
-                self.say_once("extended attributes", &error);
+            if !self.can_be_set("extended attributes", there.set_xattr(name, &key, value))? {
                 is_listed &= key.as_slice() != ACL_ACCESS || value.is_none();
             }
         }
@@ -241,6 +243,23 @@ impl Keeper {
     fn vanished(&self, name: &Name) -> ReplicaError {
         let path = self.tree.path().display().to_string();
         ReplicaError::BadTree(path, format!("{name} went away while it was worked on"))
+    }
+
+    /// False: this server may not, or the tree does not take it, which is said once. Errors: its disk
+    /// fails, or cannot be written to now.
+    pub(super) fn can_be_set(
+        &mut self,
+        what: &'static str,
+        done: store::Result<()>,
+    ) -> Result<bool> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(error) if is_of_the_disk(&error) => Err(error.into()),
+            Err(error) => {
+                self.say_once(what, &error);
+                Ok(false)
+            }
+        }
     }
 
     pub(super) fn say_once(&mut self, what: &'static str, error: &dyn std::fmt::Display) {
@@ -272,8 +291,7 @@ impl Keeper {
             }
             (kind, _) => stage.make_special(bytes, sort(kind), 0o600, node.rdev.unwrap_or(0)),
         };
-        if let Err(error) = made {
-            self.say_once("a special file", &error);
+        if !self.can_be_set("a special file", made)? {
             return Ok(None);
         }
         let mut known = self.dress(&stage, &name, node, None)?;
@@ -332,6 +350,14 @@ impl Keeper {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// EIO and EROFS.
+fn is_of_the_disk(error: &StoreError) -> bool {
+    match error {
+        StoreError::Io { source, .. } => matches!(source.raw_os_error(), Some(5 | 30)),
+        error => matches!(error, StoreError::Crashed),
     }
 }
 

@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use world::World;
 
 /// Rounds after which both sides agree, and the time that passes from one to the next.
-const ROUNDS_MAX: usize = 200;
-const ROUND: Duration = Duration::from_millis(50);
+pub const ROUNDS_MAX: usize = 200;
+pub const ROUND: Duration = Duration::from_millis(50);
 
 pub struct Ground {
     pub party: Party,

@@ -5,8 +5,10 @@
     reason = "the other programs of the server are played by the test"
 )]
 
-use crate::party::{Party, VOLUME};
+use crate::ground::last;
+use crate::party::{Device, Party, VOLUME, unlink_of};
 use crate::tree::{SERVER, Yard};
+use protocol::Verdict;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -153,6 +155,66 @@ async fn what_devices_do_in_it_waits_and_holds_up_nothing() {
     assert_eq!(fs::read_to_string(house.yard.path("g")).unwrap(), "four");
     let state = house.yard.party.origin.trees().unwrap()[0].state.clone().unwrap();
     assert!(state.waiting > 0 && !state.away && !state.read_only && !state.full, "{state:?}");
+    assert!(state.hindered[0].contains("/d: "), "{state:?}");
     house.bar("d", false);
     assert_eq!(house.yard.agreed(), "d/\nd/a: hers\nd/e/\nd/e/b: two\nf: three\ng: four");
+    assert_eq!(
+        house.yard.party.origin.trees().unwrap()[0].state.clone().unwrap().hindered,
+        [""; 0]
+    );
+}
+
+/// By a device. Of a directory, when nothing is in it any more.
+async fn remove(house: &House, ada: &mut Device, path: &str) {
+    let (above, file, _) = house.yard.find(path).unwrap();
+    let verdict = ada.replay(unlink_of(above, last(path), file)).await;
+    assert!(matches!(verdict, Verdict::Taken(_)), "{path}: {verdict:?}");
+}
+
+/// As often as the server would look, until what does not get on is tried now and then.
+async fn long(house: &mut House) -> Duration {
+    let mut pause = Duration::ZERO;
+    for _ in 0..ROUNDS {
+        pause = house.yard.keeper.round().unwrap();
+        tokio::time::advance(pause).await;
+    }
+    pause
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_devices_removed_and_cannot_go_is_named_with_the_reason_and_holds_up_nothing() {
+    let mut house = House::new();
+    let mut ada = house.yard.party.join("ada").await;
+    house.bar("d/e", true);
+    house.rounds();
+    for path in ["d/e/b", "d/e", "d/a", "d"] {
+        remove(&house, &mut ada, path).await;
+    }
+    assert!(long(&mut house).await > Duration::from_secs(2), "it is not tried all the while");
+    assert_eq!(house.yard.party.tree(), "f: three");
+    let state = house.yard.party.origin.trees().unwrap()[0].state.clone().unwrap();
+    assert!(state.waiting > 0 && state.hindered[0].contains("/d/e: "), "{state:?}");
+    ada.write_new(model::FileId::ROOT, "g", "four").await;
+    house.yard.keeper.round().unwrap();
+    assert_eq!(fs::read_to_string(house.yard.path("g")).unwrap(), "four");
+    house.bar("d/e", false);
+    assert_eq!(house.yard.agreed(), "f: three\ng: four");
+    let state = house.yard.party.origin.trees().unwrap()[0].state.clone().unwrap();
+    assert_eq!((state.waiting, state.hindered), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_with_something_in_it_that_nobody_knows_is_back_when_a_device_removes_it() {
+    let mut house = House::new();
+    let mut ada = house.yard.party.join("ada").await;
+    fs::create_dir(house.yard.path("h")).unwrap();
+    house.yard.write("h/c", "five");
+    house.disk.bar(&[house.yard.path("h")]);
+    house.rounds();
+    remove(&house, &mut ada, "h").await;
+    long(&mut house).await;
+    assert!(house.yard.party.tree().ends_with("\nf: three\nh/"), "{}", house.yard.party.tree());
+    house.disk.bar(&[]);
+    tokio::time::advance(WHILE).await;
+    assert!(house.yard.agreed().ends_with("\nf: three\nh/\nh/c: five"));
 }

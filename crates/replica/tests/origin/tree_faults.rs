@@ -17,6 +17,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+use store::faulty::Failure;
 
 /// Rounds after which both sides agree.
 const ROUNDS_MAX: usize = 80;
@@ -256,6 +257,40 @@ async fn a_crash_at_any_write_loses_nothing_of_what_either_side_did() {
             return;
         }
         let mut plot = plot.restarted().await;
+        plot.agree().await;
+    }
+    panic!("the scenario makes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_loses_nothing_of_what_either_side_did() {
+    for (failure, large) in [(Failure::Nothing, false), (Failure::All, true)] {
+        fails_at_every_write(failure, large).await;
+    }
+}
+
+async fn fails_at_every_write(failure: Failure, large: bool) {
+    for writes in 0..WRITES_MAX {
+        let mut plot = match large {
+            true => Plot::of_large_files(Place::Beside).await,
+            false => Plot::new(Place::Beside).await,
+        };
+        much(&mut plot).await;
+        plot.disk.fail_after(writes, failure);
+        for _ in 0..ROUNDS_MAX {
+            let done = plot.keeper.round();
+            assert!(done.is_ok() || plot.disk.has_failed(), "nothing else went wrong");
+            if plot.disk.has_failed() || plot.keeper.is_settled() {
+                break;
+            }
+            tokio::time::advance(ROUND).await;
+        }
+        if !plot.disk.has_failed() {
+            assert!(writes > 20, "{writes}");
+            return;
+        }
+        plot.here(&Act::Save(1));
+        plot.there(&Act::Store(7)).await;
         plot.agree().await;
     }
     panic!("the scenario makes more than {WRITES_MAX} writes");

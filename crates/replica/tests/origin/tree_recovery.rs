@@ -13,6 +13,7 @@ use protocol::Verdict;
 use replica::Limits;
 use std::fs;
 use std::time::Duration;
+use store::faulty::Failure;
 
 /// More writes than one of the updates here takes.
 const WRITES_MAX: u64 = 200;
@@ -38,6 +39,12 @@ fn is_underway(ground: &Ground) -> bool {
     let read = ground.party.tables.read().unwrap();
     let volume = ground.party.origin.volumes().unwrap()[0].id;
     read.get("tree-underway", &volume.0.to_be_bytes()).unwrap().is_some()
+}
+
+/// Something was put into the tree and could not be written down.
+fn has_undone(ground: &Ground) -> bool {
+    let read = ground.party.tables.read().unwrap();
+    !read.scan("tree-undone", &[], &[0xff], 1).unwrap().is_empty()
 }
 
 async fn store(ground: &mut Ground, path: &str, text: &str) {
@@ -175,6 +182,60 @@ async fn a_full_disk_does_not_keep_a_tree_from_being_kept() {
     assert!(settles(&mut ground).await);
     assert_eq!(tree_of(ground.folder.path()), "b: a\nz: z");
     assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_program_does_to_what_could_not_be_written_down_is_done_to_that_file() {
+    let mut ground = ground(Place::Apart).await;
+    for name in ["a", "c"] {
+        fs::write(ground.path(name), name).unwrap();
+    }
+    ground.ada.write_new(FileId::ROOT, "z", "z").await;
+    assert!(settles(&mut ground).await);
+    let [a, c] = ["a", "c"].map(|path| id(&ground.party, path));
+    rename(&mut ground, ("a", "b")).await;
+    rename(&mut ground, ("c", "d")).await;
+    ground.disk.fill_after(0);
+    assert!(ground.keeper.round().is_err(), "nothing can be written down");
+    assert_eq!(tree_of(ground.folder.path()), "b: a\nd: c\nz: z");
+    fs::write(ground.path("b"), "a program's").unwrap();
+    fs::rename(ground.path("d"), ground.path("c")).unwrap();
+    ground.disk.make_room();
+    // By then a device has moved them on, too.
+    rename(&mut ground, ("b", "e")).await;
+    assert!(settles(&mut ground).await);
+    assert_eq!(tree_of(ground.folder.path()), "c: c\ne: a program's\nz: z");
+    assert_eq!(ground.party.tree(), "c: c\ne: a program's\nz: z");
+    assert_eq!(["e", "c"].map(|path| id(&ground.party, path)), [a, c]);
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_tree_has_lost_again_since_a_failure_is_put_there_anew() {
+    let mut lost = 0;
+    for writes in 0..WRITES_MAX {
+        let mut ground = ground(Place::Beside).await;
+        fs::write(ground.path("a"), "text").unwrap();
+        assert!(settles(&mut ground).await);
+        let before = id(&ground.party, "a");
+        rename(&mut ground, ("a", "b")).await;
+        ground.disk.fail_after(writes, Failure::Nothing);
+        let failed = ground.keeper.round().is_err();
+        let is_done = !ground.disk.has_failed();
+        if failed && has_undone(&ground) {
+            fs::rename(ground.path("b"), ground.path("a")).unwrap();
+            lost += 1;
+        }
+        let ground = restarted(ground).await;
+        assert_eq!(ground.party.tree(), "b: text", "{writes}");
+        assert_eq!(id(&ground.party, "b"), before, "{writes}");
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+        if is_done {
+            assert!(lost > 1, "{lost}");
+            return;
+        }
+    }
+    panic!("it takes more than {WRITES_MAX} writes");
 }
 
 #[tokio::test(start_paused = true)]

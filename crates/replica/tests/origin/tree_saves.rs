@@ -1,8 +1,9 @@
 //! A device saves files as programs do, the server's process dies at any write of what it does in
-//! the tree meanwhile, and no program of the server does anything: nothing is taken for its work.
+//! the tree meanwhile, or a write fails and it lives on, and no program of the server does anything:
+//! nothing is taken for its work.
 #![allow(clippy::disallowed_methods, reason = "the test sees what programs would see")]
 
-use crate::ground::{Ground, Place, cases, last, paused, settles};
+use crate::ground::{Ground, Place, ROUND, ROUNDS_MAX, cases, last, paused, settles};
 use crate::party::{Device, Party, make_of, name, noise, rename_over, unlink_of};
 use crate::tree::{find, tree_of};
 use model::{AttributeChange, Change, FileId, Kind, Node, View};
@@ -11,6 +12,7 @@ use protocol::Verdict;
 use replica::Limits;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use store::faulty::Failure;
 use volume::whole::Whole;
 
 /// Names that are saved in turn.
@@ -69,24 +71,73 @@ fn position(party: &Party) -> u64 {
     Whole::now(&*read, id).position().unwrap().0
 }
 
+/// What comes over a server while it changes the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    Death,
+    /// A write fails, and the process lives on.
+    Failure(Failure),
+    /// It dies when devices have done more.
+    FailureAndDeath(Failure),
+}
+
+const BLOWS: [Blow; 5] = [
+    Blow::Death,
+    Blow::Failure(Failure::Nothing),
+    Blow::Failure(Failure::All),
+    Blow::FailureAndDeath(Failure::Nothing),
+    Blow::FailureAndDeath(Failure::All),
+];
+
+impl Blow {
+    /// It comes at the write that follows `writes` others of those that bring both sides together.
+    /// Gives back the server as it is then, and whether it came.
+    async fn strike(self, mut ground: Ground, writes: u64) -> (Ground, bool) {
+        let (Blow::Failure(failure) | Blow::FailureAndDeath(failure)) = self else {
+            ground.disk.crash_after(writes);
+            let died = !settles(&mut ground).await;
+            ground.disk.kill();
+            return (ground.restarted().await, died);
+        };
+        ground.disk.fail_after(writes, failure);
+        for _ in 0..ROUNDS_MAX {
+            let done = ground.keeper.round();
+            assert!(done.is_ok() || ground.disk.has_failed(), "nothing else went wrong");
+            if ground.disk.has_failed() || ground.keeper.is_settled() {
+                break;
+            }
+            tokio::time::advance(ROUND).await;
+        }
+        let failed = ground.disk.has_failed();
+        ground.disk.fail_after(u64::MAX, failure);
+        (ground, failed)
+    }
+
+    /// Devices have done more, and the server looks at the tree.
+    async fn ends(self, mut ground: Ground) -> Ground {
+        if let Blow::FailureAndDeath(_) = self {
+            ground = ground.restarted().await;
+        }
+        assert!(settles(&mut ground).await);
+        ground
+    }
+}
+
 /// All names were saved, and the tree has the first `lead` updates of the next save. `sent` more
-/// are in the volume and not in the tree when the process dies after `writes`, and `more` come
-/// before the next one looks at the tree. False: it did not die.
-async fn dies((lead, sent, more): (usize, usize, usize), writes: u64) -> bool {
-    let told = format!("{lead}, {sent} and {more} updates, {writes} writes");
+/// are in the volume and not in the tree when the blow comes after `writes`, and `more` come
+/// before the tree is looked at again. False: it did not come.
+async fn strikes(blow: Blow, (lead, sent, more): (usize, usize, usize), writes: u64) -> bool {
+    let told = format!("{blow:?}: {lead}, {sent} and {more} updates, {writes} writes");
     let mut ground = Ground::new(Limits::simulated(), Place::Beside).await;
     let begun = NAMES.len() * PARTS + lead;
     send_all(&mut ground, 0..begun).await;
     assert!(settles(&mut ground).await);
     let position = position(&ground.party) - begun as u64;
     send_all(&mut ground, begun..begun + sent).await;
-    ground.disk.crash_after(writes);
-    let died = !settles(&mut ground).await;
-    ground.disk.kill();
-    let mut ground = ground.restarted().await;
+    let (mut ground, came) = blow.strike(ground, writes).await;
     let end = (begun + sent + more).next_multiple_of(PARTS) + 2 * PARTS;
     send_all(&mut ground, begun + sent..begun + sent + more).await;
-    assert!(settles(&mut ground).await, "{told}");
+    let mut ground = blow.ends(ground).await;
     send_all(&mut ground, begun + sent + more..end).await;
     assert!(settles(&mut ground).await, "{told}");
     assert_eq!(tree_of(ground.folder.path()), ground.party.tree(), "{told}: tree, and volume");
@@ -98,17 +149,16 @@ async fn dies((lead, sent, more): (usize, usize, usize), writes: u64) -> bool {
     assert_eq!(ground.party.tree(), wanted.collect::<Vec<_>>().join("\n"), "{told}");
     assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{told}");
     assert_eq!(self::position(&ground.party), position + end as u64, "{told}: nothing but that");
-    died
+    came
 }
 
-#[test]
-fn what_a_server_that_dies_had_half_done_is_not_taken_for_a_program_s_work() {
+fn is_not_taken_for_a_program_s_work(blow: Blow) {
     for lead in 0..PARTS {
         for sent in 1..=2 * PARTS - 1 {
             let more = (lead + sent) % 2 * 2;
             paused(async {
                 for writes in 0..WRITES_MAX {
-                    if !dies((lead, sent, more), writes).await {
+                    if !strikes(blow, (lead, sent, more), writes).await {
                         assert!(writes > 5, "{sent}: {writes}");
                         return;
                     }
@@ -117,6 +167,21 @@ fn what_a_server_that_dies_had_half_done_is_not_taken_for_a_program_s_work() {
             });
         }
     }
+}
+
+#[test]
+fn what_a_server_that_dies_had_half_done_is_not_taken_for_a_program_s_work() {
+    is_not_taken_for_a_program_s_work(Blow::Death);
+}
+
+#[test]
+fn nor_is_what_it_had_half_done_when_a_write_failed() {
+    is_not_taken_for_a_program_s_work(Blow::Failure(Failure::Nothing));
+}
+
+#[test]
+fn nor_is_that_when_it_dies_later() {
+    is_not_taken_for_a_program_s_work(Blow::FailureAndDeath(Failure::Nothing));
 }
 
 /// A save of a file that is written a piece at a time: the tree has its beginning, a process dies over
@@ -195,6 +260,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 0..8)
 }
 
+fn blow() -> impl Strategy<Value = Blow> {
+    prop::sample::select(&BLOWS[..])
+}
+
 /// The directory that a path is in.
 fn above(party: &Party, path: &str) -> Option<FileId> {
     match path.rsplit_once('/') {
@@ -249,15 +318,15 @@ async fn act(ground: &mut Ground, act: &Act, number: usize) -> u64 {
     taken + u64::from(matches!(ada.strict(change).await, Verdict::Taken(_)))
 }
 
-/// What a device does before the tree is looked at, what it does then, after how many writes the
-/// process dies over that, and what the device does before the next one looks.
-type Life = (Vec<Act>, Vec<Act>, u64, Vec<Act>);
+/// What a device does before the tree is looked at, what it does then, after how many writes of that
+/// which blow comes, and what the device does before the tree is looked at again.
+type Life = (Vec<Act>, Vec<Act>, (u64, Blow), Vec<Act>);
 
 async fn live(lives: Vec<Life>) {
     let mut ground = Ground::new(Limits::simulated(), Place::Beside).await;
     assert!(settles(&mut ground).await);
     let (before, mut taken, mut number) = (position(&ground.party), 0, 0);
-    for (settled, sent, writes, more) in lives {
+    for (settled, sent, (writes, blow), more) in lives {
         let numbered = |acts: Vec<Act>| acts.into_iter().zip(1..);
         for (one, at) in numbered(settled) {
             taken += act(&mut ground, &one, number + at).await;
@@ -266,14 +335,11 @@ async fn live(lives: Vec<Life>) {
         for (one, at) in numbered(sent) {
             taken += act(&mut ground, &one, number + 100 + at).await;
         }
-        ground.disk.crash_after(writes);
-        settles(&mut ground).await;
-        ground.disk.kill();
-        ground = ground.restarted().await;
+        ground = blow.strike(ground, writes).await.0;
         for (one, at) in numbered(more) {
             taken += act(&mut ground, &one, number + 200 + at).await;
         }
-        assert!(settles(&mut ground).await);
+        ground = blow.ends(ground).await;
         number += 1000;
     }
     assert_eq!(tree_of(ground.folder.path()), ground.party.tree(), "tree, and volume");
@@ -290,7 +356,20 @@ fn a_directory_is_put_into_the_one_that_takes_its_name() {
     let made = vec![MakeDirectory(d), Store(d_a)];
     let moved = vec![MakeDirectory(e), Rename(d, e_d), Rename(e, d)];
     for writes in 0..40 {
-        paused(live(vec![(made.clone(), moved.clone(), writes, Vec::new())]));
+        for blow in BLOWS {
+            paused(live(vec![(made.clone(), moved.clone(), (writes, blow), Vec::new())]));
+        }
+    }
+}
+
+#[test]
+fn a_file_of_several_names_gets_what_was_stored_whichever_write_fails() {
+    use Act::{Link, Store};
+    for writes in 0..40 {
+        for blow in BLOWS {
+            let [made, stored] = [vec![Store(0), Link(0, 1), Link(0, 5)], vec![Store(0)]];
+            paused(live(vec![(made, stored, (writes, blow), Vec::new())]));
+        }
     }
 }
 
@@ -306,7 +385,10 @@ fn attributes_that_were_half_set_are_not_a_program_s() {
         // By then a device has set others.
         for more in [Vec::new(), dressed(3)] {
             let sent = [vec![Store(d_a)], dressed(4)].concat();
-            paused(live(vec![(settled.clone(), sent, writes, more)]));
+            for blow in BLOWS {
+                let one = (settled.clone(), sent.clone(), (writes, blow), more.clone());
+                paused(live(vec![one]));
+            }
         }
     }
 }
@@ -314,10 +396,10 @@ fn attributes_that_were_half_set_are_not_a_program_s() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases() * 4, ..ProptestConfig::default() })]
 
-    /// Whatever a device does, and however often the process dies.
+    /// Whatever a device does, and however often the process dies or a write fails.
     #[test]
     fn what_devices_do_is_never_taken_for_a_program_s_work(
-        lives in prop::collection::vec((acts(), acts(), 0..80u64, acts()), 1..4),
+        lives in prop::collection::vec((acts(), acts(), (0..80u64, blow()), acts()), 1..4),
     ) {
         paused(live(lives));
     }

@@ -58,6 +58,11 @@ impl Directory {
         &self.fd
     }
 
+    /// The path of a name in it, as people read it.
+    pub fn shown(&self, name: &[u8]) -> String {
+        self.path.join(shown(name)).display().to_string()
+    }
+
     pub fn own_stat(&self) -> Result<Stat> {
         stat::look(&self.fd, b"", AtFlags::EMPTY_PATH).map_err(|errno| self.failed(b"", errno))
     }

@@ -1,0 +1,260 @@
+//! What was put into the tree in a transaction of the tables that failed: the tree has it, and the
+//! tables do not tell of it.
+//! Holds: it is written down before anything else is looked at, by a process that lives on because
+//! it knows what it did. Who comes later, or to a tree that was away, believes it of what is there as
+//! it was put; devices may have done more by then, so the volume does not tell.
+//!
+//! ```text
+//!   put out --tables or disk fail--> undone --both are well again--> written down
+//!                                       '--a start, or the tree is back--> written down, if it is so
+//! ```
+
+use super::commit::At;
+use super::keeper::Keeper;
+use super::rows::{self, Known, UndoneRow};
+use crate::error::{ReplicaError, Result};
+use model::FileId;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use store::{Durability, Read, Tables, Write};
+use tracing::{info, warn};
+use volume::whole::VolumeId;
+
+/// Files, and how they are known. None: they are not in the tree any more.
+type Files = Vec<(FileId, Option<Known>)>;
+
+#[derive(Debug)]
+pub(super) struct Undone {
+    files: Files,
+    /// The tree may have lost it since.
+    is_unsure: bool,
+}
+
+impl Undone {
+    /// What an earlier life left.
+    pub fn found(read: &dyn Read, volume: VolumeId) -> Result<Option<Undone>> {
+        let files = rows::undone(read, volume)?;
+        Ok((!files.is_empty()).then_some(Undone { files, is_unsure: true }))
+    }
+}
+
+/// A transaction, and of which files it says how they are known.
+pub(super) struct Noting<'a> {
+    write: Box<dyn Write + 'a>,
+    volume: VolumeId,
+    known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl<'a> Noting<'a> {
+    pub fn begin(tables: &'a dyn Tables, volume: VolumeId) -> Result<Noting<'a>> {
+        Ok(Noting { write: tables.write()?, volume, known: BTreeMap::new() })
+    }
+
+    /// Errors: with what was not written down.
+    pub fn end(self, done: Result<()>) -> Result<(), (ReplicaError, Files)> {
+        let Noting { write, volume, known } = self;
+        let done = match done {
+            Ok(()) => write.commit(Durability::Now).map_err(ReplicaError::from),
+            failed => {
+                drop(write);
+                failed
+            }
+        };
+        done.map_err(|error| (error, rows::known_of(volume, &known).unwrap_or_default()))
+    }
+
+    fn note(&mut self, table: &'static str, key: &[u8], value: Option<&[u8]>) {
+        if table == rows::KNOWN {
+            self.known.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        }
+    }
+}
+
+impl Read for Noting<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> store::Result<Option<Vec<u8>>> {
+        self.write.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> store::Result<Vec<store::Row>> {
+        self.write.scan(table, from, to, rows_max)
+    }
+
+    fn last(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+    ) -> store::Result<Option<store::Row>> {
+        self.write.last(table, from, to)
+    }
+}
+
+impl Write for Noting<'_> {
+    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> store::Result<()> {
+        self.note(table, key, Some(value));
+        self.write.put(table, key, value)
+    }
+
+    fn delete(&mut self, table: &'static str, key: &[u8]) -> store::Result<()> {
+        self.note(table, key, None);
+        self.write.delete(table, key)
+    }
+
+    fn commit(self: Box<Self>, durability: Durability) -> store::Result<()> {
+        self.write.commit(durability)
+    }
+}
+
+impl Keeper {
+    /// A transaction failed in which the tree was changed.
+    pub(super) fn undo(&mut self, files: Files) {
+        if files.is_empty() {
+            return;
+        }
+        if let Err(error) = self.keep_undone(&files) {
+            let volume = &self.volume.name;
+            warn!(volume, %error, "what was put into the tree is known to this process alone");
+        }
+        self.undone = Some(Undone { files, is_unsure: false });
+    }
+
+    /// For who comes later: it may be the tree's disk alone that failed.
+    fn keep_undone(&self, files: &Files) -> Result<()> {
+        let mut write = self.inner.tables.write()?;
+        for (file, known) in files {
+            let row = UndoneRow { known: known.clone() };
+            rows::put_undone(&mut *write, self.volume.id, *file, &row)?;
+        }
+        Ok(write.commit(Durability::Now)?)
+    }
+
+    /// Another tree is in the place of that which was changed, if it was one.
+    pub(super) fn doubt_undone(&mut self) {
+        if let Some(undone) = &mut self.undone {
+            undone.is_unsure = true;
+        }
+    }
+
+    /// At the start: what cannot be written down now is, before the first look at the tree.
+    pub(super) fn redo_or_say(&mut self) {
+        if let Err(error) = self.redo() {
+            let volume = &self.volume.name;
+            warn!(volume, %error, "what had been put into the tree cannot be written down yet");
+        }
+    }
+
+    /// Writes down what was put into the tree and is not written down.
+    pub(super) fn redo(&mut self) -> Result<()> {
+        let Some(undone) = &self.undone else { return Ok(()) };
+        // A name that the tables tell of must be on the disk.
+        self.tree.sync()?;
+        let all = undone.files.len();
+        let files = match undone.is_unsure {
+            true => self.still_there(undone.files.clone())?,
+            false => undone.files.clone(),
+        };
+        let id = self.volume.id;
+        let inner = self.inner.clone();
+        let mut write = inner.tables.write()?;
+        write_down(&mut *write, id, &files)?;
+        for (file, _) in &undone.files {
+            rows::drop_undone(&mut *write, id, *file)?;
+        }
+        write.commit(Durability::Now)?;
+        let (volume, there) = (&self.volume.name, files.len());
+        info!(volume, all, there, "what had been put into the tree is written down");
+        self.undone = None;
+        Ok(())
+    }
+
+    /// Those that are in the tree as they were put there.
+    fn still_there(&self, mut files: Files) -> Result<Files> {
+        let id = self.volume.id;
+        loop {
+            let mut write = self.inner.tables.write()?;
+            let before = files.iter().map(|(file, _)| rows::known(&*write, id, *file));
+            let before = before.collect::<Result<Vec<_>>>()?;
+            write_down(&mut *write, id, &files)?;
+            let all = files.len();
+            let mut there = Vec::with_capacity(all);
+            for ((file, now), before) in files.into_iter().zip(before) {
+                if self.is_as_put(&*write, before.as_ref(), now.as_ref())? {
+                    there.push((file, now));
+                }
+            }
+            if there.len() == all {
+                return Ok(there);
+            }
+            // Some are in directories that are not where these say.
+            files = there;
+        }
+    }
+
+    /// A file is under its names as it was left, and no more under those that it had before.
+    fn is_as_put(
+        &self,
+        read: &dyn Read,
+        before: Option<&Known>,
+        now: Option<&Known>,
+    ) -> Result<bool> {
+        for at in now.into_iter().flat_map(|now| &now.names) {
+            if !self.leads_to(read, at, now, Known::is_as_left)? {
+                return Ok(false);
+            }
+        }
+        let stays = |at: &&At| now.is_some_and(|now| now.names.contains(at));
+        for at in before.into_iter().flat_map(|before| &before.names).filter(|at| !stays(at)) {
+            if self.leads_to(read, at, before, Known::is)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn leads_to(
+        &self,
+        read: &dyn Read,
+        at: &At,
+        known: Option<&Known>,
+        is_it: fn(&Known, &store::tree::Stat) -> bool,
+    ) -> Result<bool> {
+        let Some(known) = known else { return Ok(false) };
+        let found = self.directory_in(read, at.0).and_then(|opened| match opened {
+            Some(opened) => Ok(opened.stat(at.1.as_bytes())?),
+            None => Ok(None),
+        });
+        match found {
+            Ok(stat) => Ok(stat.is_some_and(|stat| is_it(known, &stat))),
+            Err(ReplicaError::Store(error))
+                if error.kind() == Some(ErrorKind::PermissionDenied) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn write_down(write: &mut dyn Write, volume: VolumeId, files: &Files) -> Result<()> {
+    for (file, known) in files {
+        match known {
+            Some(known) => {
+                rows::drop_staged(write, volume, known.ino)?;
+                rows::put_known(write, volume, *file, known)?;
+            }
+            None => {
+                let names = rows::known(write, volume, *file)?.map(|known| known.names);
+                for at in names.into_iter().flatten() {
+                    rows::drop_name(write, volume, *file, &at)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
