@@ -124,7 +124,7 @@ const COUNTERS: [Row; 9] = [
     }),
     row(
         "mended_bytes",
-        "Bytes of the cache that this machine's disk had lost and that were fetched anew",
+        "Bytes of the cache that this machine's disk had lost and that were mended",
         |s| Some(number(s.mended.bytes)),
     ),
 ];

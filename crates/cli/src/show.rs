@@ -104,7 +104,7 @@ fn mended(mended: &protocol::MendedStatus, last: &str) -> String {
         times => format!("in {times} places, the last in {last}"),
     };
     format!(
-        "{bytes} of the cache were not as the server has them, {times}; they were fetched anew. If \
+        "{bytes} of the cache were not as the server has them, {times}; they are mended. If \
          that comes again, this disk is failing"
     )
 }

@@ -246,6 +246,15 @@ impl Presence {
         write.delete(PRESENCE, &file.0.to_be_bytes())
     }
 
+    /// The first file with a row, from `after` on, whatever is in that.
+    pub fn next_file(read: &dyn Read, after: Option<FileId>) -> Result<Option<FileId>, StoreError> {
+        let from = after.map_or(0, |file| file.0 + 1).to_be_bytes();
+        let rows = read.scan(PRESENCE, &from, &u64::MAX.to_be_bytes(), 1)?;
+        let Some((key, _)) = rows.into_iter().next() else { return Ok(None) };
+        let key = key.try_into().map_err(|_| damaged("a key is not an id"))?;
+        Ok(Some(FileId(u64::from_be_bytes(key))))
+    }
+
     /// Every file with something here, from `after` on, at most `files_max`.
     pub fn page(
         read: &dyn Read,

@@ -121,7 +121,7 @@ pub struct Status {
     pub wanted: WantedStatus,
 }
 
-/// What was found to be something else than the server has, and was fetched anew.
+/// What was found to be something else than the server has, and was mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MendedStatus {
     pub times: u64,

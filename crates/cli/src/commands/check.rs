@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// device has. Keep a copy of the directory as it is, and put all of a backup of one moment back.
 ///
 /// Of a mount: what the cache holds of the server's versions is compared with what they should be, and
-/// what differs is fetched anew. What is pending or being written is not compared. A mount does so
+/// what differs is mended, from the server where the cache has it nowhere else. What is pending or being written is not compared. A mount does so
 /// by itself every week.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
@@ -104,7 +104,8 @@ fn cache(mount: &Entry) -> Result<()> {
 fn wrong_line(wrong: &Wrong) -> String {
     let (path, bytes) = (&wrong.path, units::show_size(wrong.bytes));
     match &wrong.left {
-        None => format!("{path}: {bytes} were not as the server has them, and were fetched anew"),
+        None => format!("{path}: {bytes} were not as the server has them, and are mended"),
+        Some(left) if wrong.bytes == 0 => format!("{path}: cannot be looked at: {left}"),
         Some(left) => format!("{path}: {bytes} are not as the server has them: {left}"),
     }
 }

@@ -75,6 +75,13 @@ impl<K: Container> Files<K> {
     }
 }
 
+impl<K> Files<K> {
+    /// What the kernel has of the file may be anything.
+    pub fn forget_shown(&mut self, file: FileId) {
+        self.shown.remove(&file);
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Programs that have older versions of a file open go on with the one that is current; an
     /// error, if who has it open `through` this handle, or else anybody, cannot.

@@ -245,39 +245,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Some(Leaving { file, generation, version, stretches, _alone: alone, _held: held }))
     }
 
-    /// Stretches of a version leave that are not as they should be, whoever has the file open.
-    /// False: somebody is filling it, may write to it, or it has another version by now.
-    pub(crate) fn leave_now(
-        &self,
-        which: (FileId, u32),
-        version: Stamp,
-        stretches: Stretches,
-    ) -> Result<bool, Error> {
-        let leaving = self.begin_to_leave(which, stretches, None)?;
-        match leaving {
-            Some(leaving) if leaving.version == version => {
-                Ok(self.let_stretches_leave(vec![leaving])? > 0)
-            }
-            Some(leaving) => self.stay_after_all(&leaving).map(|()| false),
-            None => Ok(false),
-        }
-    }
-
-    /// Gives of how many files they have left.
-    fn let_stretches_leave(&self, leaving: Vec<Leaving<'_, U, C>>) -> Result<usize, Error> {
+    fn let_stretches_leave(&self, leaving: Vec<Leaving<'_, U, C>>) -> Result<(), Error> {
         if leaving.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let said = self.checkpoint();
-        let mut left = 0;
         for stretches in &leaving {
-            if said.is_ok() && self.clear(stretches)? {
-                left += 1;
-            } else {
+            if said.is_err() || !self.clear(stretches)? {
                 self.stay_after_all(stretches)?;
             }
         }
-        said.map(|()| left)
+        said
     }
 
     /// The bytes go. False: somebody is writing to the file by now, or has written to it: what he

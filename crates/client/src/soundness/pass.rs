@@ -16,6 +16,10 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(600);
 /// Of a large file so much is looked at in one piece.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 
+/// A file of more of which the recipe is not here is compared with what the server says of it, window by
+/// window: to cut all of it takes more than a second.
+pub(crate) const DESCRIBED_BYTES_MAX: u64 = 256 << 20;
+
 /// The file that is next, and where in it.
 pub(crate) type At = (u64, u64);
 

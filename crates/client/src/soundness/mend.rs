@@ -1,0 +1,214 @@
+//! What is not as the server has it is written anew, in its place.
+
+use super::NO_LINK;
+use super::compare::{Copy, is_right};
+use crate::client::{Client, error_of};
+use crate::fetch::bad;
+use crate::portions::{Portions, requests};
+use crate::types::Error;
+use chunks::{Placed, Secret, unpack};
+use model::{ChunkName, Piece};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use store::{Container, Containers, StoreError};
+
+/// What became of some pieces that seemed to be wrong.
+#[derive(Default)]
+pub(super) struct Mended {
+    /// They were wrong, and are right now.
+    pub bytes: u64,
+    /// They are wrong still, and why.
+    pub left: Option<(u64, String)>,
+}
+
+impl Mended {
+    fn leave(&mut self, bytes: u64, why: impl Into<String>) {
+        let (so_far, _) = self.left.take().unwrap_or_default();
+        self.left = Some((so_far + bytes, why.into()));
+    }
+}
+
+type Chunks = BTreeMap<ChunkName, Vec<u8>>;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Writes pieces anew that are wrong, while nobody can change the file.
+    pub(super) async fn mend(&self, copy: &Copy, pieces: Vec<Placed>) -> Mended {
+        let mut mended = Mended::default();
+        let Ok(_held) = self.hold(copy.file, copy.presence.generation) else { return mended };
+        let bytes = |pieces: &[Placed]| pieces.iter().map(|placed| placed.piece.length()).sum();
+        let all = bytes(&pieces);
+        let wrong = match self.confirmed(copy, pieces).await {
+            Ok(wrong) => wrong,
+            Err(error) => {
+                mended.leave(all, error.to_string());
+                return mended;
+            }
+        };
+        let (found, lacking) = self.right_chunks(copy, &wrong).await;
+        for placed in wrong {
+            let right = match &placed.piece {
+                Piece::Zeros { .. } => Some(None),
+                Piece::Chunk { name, .. } => found.get(name).cloned().map(Some),
+            };
+            let length = placed.piece.length();
+            match right {
+                None => mended.leave(length, lacking.clone().unwrap_or_default()),
+                Some(right) => match self.write_anew(copy, placed, right).await {
+                    Ok(true) => mended.bytes += length,
+                    // It is another version by now, or right.
+                    Ok(false) => {}
+                    Err(error) => mended.leave(length, error.to_string()),
+                },
+            }
+        }
+        if mended.bytes > 0 {
+            self.show_anew(copy);
+        }
+        mended
+    }
+
+    /// The pieces that are wrong also when nobody can be changing them.
+    async fn confirmed(&self, copy: &Copy, pieces: Vec<Placed>) -> Result<Vec<Placed>, Error> {
+        let (client, copy, secret) = (self.clone(), copy.clone(), self.secret().0);
+        let confirm = move || {
+            let mut wrong = Vec::new();
+            for placed in pieces {
+                if client.stands_wrong(&copy, &secret, &placed)? {
+                    wrong.push(placed);
+                }
+            }
+            Ok(wrong)
+        };
+        self.off_the_runtime(confirm).await.map_err(error_of)
+    }
+
+    fn stands_wrong(
+        &self,
+        copy: &Copy,
+        secret: &Secret,
+        placed: &Placed,
+    ) -> Result<bool, StoreError> {
+        let Some(grip) = self.grip_of(copy.file, copy.presence.generation) else {
+            return Ok(false);
+        };
+        // Who writes, fills, or lets stretches go waits from here on.
+        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.has_still(copy, placed) && !is_right(&grip.container, secret, placed, &mut 0)?)
+    }
+
+    /// Nobody has changed it, or begun to.
+    pub(super) fn is_unchanged(&self, copy: &Copy) -> bool {
+        let files = self.files();
+        let open = files.get(copy.file, copy.presence.generation);
+        open.is_some_and(|open| open.is_clean() && open.presence.version == copy.presence.version)
+    }
+
+    /// The same, and the piece has not left.
+    fn has_still(&self, copy: &Copy, placed: &Placed) -> bool {
+        let (generation, length) = (copy.presence.generation, placed.piece.length());
+        let is_here = {
+            let files = self.files();
+            let open = files.get(copy.file, generation);
+            open.is_some_and(|open| open.presence.has(placed.offset, length))
+        };
+        is_here && self.is_unchanged(copy)
+    }
+
+    /// The chunks as they should be: from elsewhere in the cache, or over the link. And why some are
+    /// not to be had.
+    async fn right_chunks(&self, copy: &Copy, wrong: &[Placed]) -> (Chunks, Option<String>) {
+        let secret = self.secret().0;
+        let mut found = Chunks::new();
+        let mut lacking = BTreeSet::new();
+        for placed in wrong {
+            let Piece::Chunk { name, .. } = placed.piece else { continue };
+            match self.chunk_here(&secret, &name) {
+                Ok(Some(bytes)) => {
+                    found.insert(name, bytes);
+                }
+                // What cannot be read here may be had there.
+                Ok(None) | Err(_) => {
+                    lacking.insert(name);
+                }
+            }
+        }
+        if lacking.is_empty() {
+            return (found, None);
+        }
+        if !self.connection().attached {
+            return (found, Some(NO_LINK.into()));
+        }
+        let why = match self.ask_chunks(copy, wrong, &lacking, &secret).await {
+            Ok(came) => {
+                found.extend(came);
+                "the server did not send it".into()
+            }
+            Err(error) => error.to_string(),
+        };
+        (found, Some(why))
+    }
+
+    async fn ask_chunks(
+        &self,
+        copy: &Copy,
+        wrong: &[Placed],
+        lacking: &BTreeSet<ChunkName>,
+        secret: &Secret,
+    ) -> Result<Chunks, Error> {
+        let mut came = Chunks::new();
+        let most = Portions::of(&self.inner.upstream.quality()).request;
+        for ranges in requests(wrong, lacking, most) {
+            let bytes = ranges.iter().map(|range| range.length).sum();
+            let (file, version) = (copy.file, copy.presence.version);
+            let (base, packed, inside) = (None, None, None);
+            let request = Request::Read { file, version, ranges, base, packed, inside };
+            match self.ask_for(Class::Prefetch, bytes, request).await? {
+                Response::Bytes(payload) => {
+                    for chunk in unpack(&payload, PAYLOAD_BYTES_MAX).map_err(bad)? {
+                        came.insert(secret.name(&chunk), chunk);
+                    }
+                }
+                other => return Err(crate::asking::unexpected("read", &other)),
+            }
+        }
+        Ok(came)
+    }
+
+    /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's.
+    async fn write_anew(
+        &self,
+        copy: &Copy,
+        placed: Placed,
+        right: Option<Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let (client, copy, secret) = (self.clone(), copy.clone(), self.secret().0);
+        let write = move || {
+            let Some(grip) = client.grip_of(copy.file, copy.presence.generation) else {
+                return Ok(false);
+            };
+            let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+            if !client.has_still(&copy, &placed)
+                || is_right(&grip.container, &secret, &placed, &mut 0)?
+            {
+                return Ok(false);
+            }
+            match right {
+                Some(bytes) => grip.container.write(placed.offset, &bytes)?,
+                None => grip.container.punch(placed.offset, placed.piece.length())?,
+            }
+            grip.container.sync()?;
+            Ok(true)
+        };
+        self.off_the_runtime(write).await.map_err(error_of)
+    }
+
+    /// What the kernel has of the file it asks for again.
+    fn show_anew(&self, copy: &Copy) {
+        let Some(kernel) = self.inner.kernel.get() else { return };
+        if !kernel.forget_node(copy.file, true) {
+            // Whoever opens it next does not go by what the kernel has.
+            self.files().forget_shown(copy.file);
+        }
+    }
+}
