@@ -95,6 +95,7 @@ impl Origin {
             looked_at_all: now,
             stuck: 0,
             stirred: false,
+            unemptied: BTreeMap::new(),
             hindered: Vec::new(),
             tried: now,
             full: false,

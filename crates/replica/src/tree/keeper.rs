@@ -151,6 +151,8 @@ pub struct Keeper {
     pub(super) stuck: u32,
     /// Something was done in the tree since what was left behind was tried.
     pub(super) stirred: bool,
+    /// Directories that are to go and were not empty, and how often that was tried.
+    pub(super) unemptied: BTreeMap<FileId, u32>,
     /// Why something was left behind when it was tried last.
     pub(super) hindered: Vec<String>,
     /// What was left behind was tried last.
@@ -259,11 +261,12 @@ impl Keeper {
     }
 
     fn all_of_it(&mut self, asked: &[(Ask, oneshot::Sender<()>)]) -> Result<Duration> {
+        // First, whatever fails after it: what is not taken would end each wait at once.
+        self.take_events()?;
         if !self.is_here()? {
             return Ok(AWAY_PAUSE);
         }
         self.redo()?;
-        self.take_events()?;
         let asked_names = self.note_asked(asked)?;
         let looks_at_all = self.look_at_all_if_due()?;
         self.patrol_if_due()?;

@@ -136,12 +136,16 @@ impl Keeper {
             return Ok(false);
         };
         let parked = (STAGE, stage_name("park-", file.0));
+        self.make_way(write, &stage, &parked.1)?;
         stage.rename_from(parked.1.as_bytes(), &opened, at.1.as_bytes(), How::New)?;
-        let Some(stat) = stage.stat(parked.1.as_bytes())? else { return Ok(false) };
-        let mut known = known.moved(&stat, true);
+        let mut known = known.clone();
         known.names.retain(|name| name != at);
-        known.names.push(parked);
+        known.names.push(parked.clone());
+        // At once: it is there, whatever becomes of the rest.
         rows::put_known(write, id, file, &known)?;
+        if let Some(stat) = stage.stat(parked.1.as_bytes())? {
+            rows::put_known(write, id, file, &known.moved(&stat, true))?;
+        }
         for name in Whole::now(&*write, id).names(file, LINKS_MAX)? {
             self.behind.entry(name);
         }
@@ -165,16 +169,21 @@ impl Keeper {
         hand.opened.remove(&file);
         match opened.remove_directory(at.1.as_bytes()) {
             Ok(()) => {
+                self.unemptied.remove(&file);
                 rows::drop_name(write, id, file, at)?;
                 Ok(true)
             }
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => {
                 self.hinders(error.to_string());
-                if self.stuck < REMOVALS_MAX {
+                let tries = self.unemptied.entry(file).or_default();
+                *tries += 1;
+                let tries = *tries;
+                if tries <= REMOVALS_MAX {
                     self.dirt.lists.insert(file);
                 }
                 let is_known = !rows::names(&*write, id, file, None, 1)?.is_empty();
-                if self.stuck >= REMOVALS_MAX && !is_known {
+                if tries > REMOVALS_MAX && !is_known {
+                    self.unemptied.remove(&file);
                     warn!(volume = self.volume.name, %error, "a directory of the tree stays");
                     rows::drop_name(write, id, file, at)?;
                     let now = self.inner.world.clock.moment();

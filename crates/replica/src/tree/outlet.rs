@@ -43,6 +43,15 @@ impl Keeper {
         self.let_out_noted()?;
         if left.is_empty() {
             self.stuck = if self.behind.is_empty() { 0 } else { self.stuck.saturating_add(1) };
+            if self.stuck >= HOPES_MAX {
+                // What was tried, and taken back, is no reason to try again.
+                let stirred = self.stirred;
+                self.take_events()?;
+                self.stirred = stirred;
+            }
+        }
+        if self.behind.is_empty() {
+            self.unemptied.clear();
         }
         self.behind.add(left);
         let nothing_left = self.behind.is_empty() && !self.outgoing.is_busy();

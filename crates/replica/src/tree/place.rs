@@ -262,6 +262,7 @@ impl Keeper {
         }
         let name = stage_name("new-m", file.0);
         if spare.is_some() {
+            self.make_way(write, &stage, &name)?;
             stage.rename_from(name.as_bytes(), &there, from.1.as_bytes(), How::New)?;
             // If it cannot go on now, it is known where it waits.
             let mut known = known;

@@ -392,11 +392,14 @@ pub(super) fn drop_staged(write: &mut dyn Write, volume: VolumeId, ino: u64) -> 
     Ok(write.delete(STAGED, &key(volume, ino))?)
 }
 
+/// Files, and how they are known. None: they are not in the tree any more.
+pub(super) type UndoneFiles = Vec<(FileId, Option<Known>)>;
+
 /// Of rows of `KNOWN` that a transaction has put, or deleted.
 pub(super) fn known_of(
     volume: VolumeId,
     rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-) -> Result<Vec<(FileId, Option<Known>)>> {
+) -> Result<UndoneFiles> {
     let mut found = Vec::with_capacity(rows.len());
     for (key, value) in rows.range(volume.range().0..volume.range().1) {
         let place = || format!("a row of {KNOWN}");
@@ -420,18 +423,26 @@ pub(super) fn put_undone(
     Ok(write.put(UNDONE, &key(volume, file.0), &encode(row))?)
 }
 
-pub(super) fn undone(read: &dyn Read, volume: VolumeId) -> Result<Vec<(FileId, Option<Known>)>> {
+/// None: there are no rows. Those that cannot be read are left out.
+pub(super) fn undone(read: &dyn Read, volume: VolumeId) -> Result<Option<UndoneFiles>> {
     let (from, to) = volume.range();
+    let rows = read.scan(UNDONE, &from, &to, usize::MAX)?;
     let mut found = Vec::new();
-    for (key, value) in read.scan(UNDONE, &from, &to, usize::MAX)? {
-        let row: UndoneRow = decode(|| format!("a row of {UNDONE}"), &value)?;
-        found.extend(file_of(&key).map(|file| (file, row.known)));
+    for (key, value) in &rows {
+        match decode::<UndoneRow>(|| format!("a row of {UNDONE}"), value) {
+            Ok(row) => found.extend(file_of(key).map(|file| (file, row.known))),
+            Err(error) => tracing::warn!(%error, "it is done without"),
+        }
     }
-    Ok(found)
+    Ok((!rows.is_empty()).then_some(found))
 }
 
-pub(super) fn drop_undone(write: &mut dyn Write, volume: VolumeId, file: FileId) -> Result<()> {
-    Ok(write.delete(UNDONE, &key(volume, file.0))?)
+pub(super) fn drop_all_undone(write: &mut dyn Write, volume: VolumeId) -> Result<()> {
+    let (from, to) = volume.range();
+    for (key, _) in write.scan(UNDONE, &from, &to, usize::MAX)? {
+        write.delete(UNDONE, &key)?;
+    }
+    Ok(())
 }
 
 /// Removes rows of a volume that is to go, at most `rows_max` of each table. False: none was left.

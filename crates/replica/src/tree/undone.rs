@@ -11,30 +11,31 @@
 
 use super::commit::At;
 use super::keeper::Keeper;
-use super::rows::{self, Known, UndoneRow};
+use super::rows::{self, Known, UndoneFiles as Files, UndoneRow};
 use crate::error::{ReplicaError, Result};
 use model::FileId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use store::{Durability, Read, Tables, Write};
 use tracing::{info, warn};
 use volume::whole::VolumeId;
-
-/// Files, and how they are known. None: they are not in the tree any more.
-type Files = Vec<(FileId, Option<Known>)>;
 
 #[derive(Debug)]
 pub(super) struct Undone {
     files: Files,
     /// The tree may have lost it since.
     is_unsure: bool,
+    /// The tree has been synced since.
+    is_synced: bool,
 }
 
 impl Undone {
-    /// What an earlier life left.
+    /// What an earlier life left. What cannot be read of it is passed over: without it, what is in the
+    /// tree is judged as it is seen.
     pub fn found(read: &dyn Read, volume: VolumeId) -> Result<Option<Undone>> {
         let files = rows::undone(read, volume)?;
-        Ok((!files.is_empty()).then_some(Undone { files, is_unsure: true }))
+        let undone = |files| Undone { files, is_unsure: true, is_synced: false };
+        Ok(files.map(undone))
     }
 }
 
@@ -121,7 +122,7 @@ impl Keeper {
             let volume = &self.volume.name;
             warn!(volume, %error, "what was put into the tree is known to this process alone");
         }
-        self.undone = Some(Undone { files, is_unsure: false });
+        self.undone = Some(Undone { files, is_unsure: false, is_synced: false });
     }
 
     /// For who comes later: it may be the tree's disk alone that failed.
@@ -137,7 +138,7 @@ impl Keeper {
     /// Another tree is in the place of that which was changed, if it was one.
     pub(super) fn doubt_undone(&mut self) {
         if let Some(undone) = &mut self.undone {
-            undone.is_unsure = true;
+            (undone.is_unsure, undone.is_synced) = (true, false);
         }
     }
 
@@ -151,21 +152,20 @@ impl Keeper {
 
     /// Writes down what was put into the tree and is not written down.
     pub(super) fn redo(&mut self) -> Result<()> {
-        let Some(undone) = &self.undone else { return Ok(()) };
+        let Some(undone) = &mut self.undone else { return Ok(()) };
         // A name that the tables tell of must be on the disk.
-        self.tree.sync()?;
-        let all = undone.files.len();
-        let files = match undone.is_unsure {
-            true => self.still_there(undone.files.clone())?,
-            false => undone.files.clone(),
-        };
+        if !undone.is_synced {
+            self.tree.sync()?;
+            undone.is_synced = true;
+        }
+        let (files, is_unsure) = (undone.files.clone(), undone.is_unsure);
+        let all = files.len();
+        let files = if is_unsure { self.still_there(files)? } else { files };
         let id = self.volume.id;
         let inner = self.inner.clone();
         let mut write = inner.tables.write()?;
         write_down(&mut *write, id, &files)?;
-        for (file, _) in &undone.files {
-            rows::drop_undone(&mut *write, id, *file)?;
-        }
+        rows::drop_all_undone(&mut *write, id)?;
         write.commit(Durability::Now)?;
         let (volume, there) = (&self.volume.name, files.len());
         info!(volume, all, there, "what had been put into the tree is written down");
@@ -176,6 +176,10 @@ impl Keeper {
     /// Those that are in the tree as they were put there.
     fn still_there(&self, mut files: Files) -> Result<Files> {
         let id = self.volume.id;
+        let now = self.inner.tables.read()?;
+        // Of the root nothing but its looks could tell.
+        files.retain(|(file, _)| *file != FileId::ROOT);
+        let mut disbelieved = BTreeSet::new();
         loop {
             let mut write = self.inner.tables.write()?;
             let before = files.iter().map(|(file, _)| rows::known(&*write, id, *file));
@@ -183,9 +187,14 @@ impl Keeper {
             write_down(&mut *write, id, &files)?;
             let all = files.len();
             let mut there = Vec::with_capacity(all);
-            for ((file, now), before) in files.into_iter().zip(before) {
-                if self.is_as_put(&*write, before.as_ref(), now.as_ref())? {
-                    there.push((file, now));
+            for ((file, left), before) in files.into_iter().zip(before) {
+                let names = left.as_ref().map_or(&[][..], |left| &left.names[..]);
+                // Else that file would lose the name by which it is known.
+                let takes = takes_from(&*now, id, file, names, &disbelieved)?;
+                if !takes && self.is_as_put(&*write, before.as_ref(), left.as_ref())? {
+                    there.push((file, left));
+                } else {
+                    disbelieved.insert(file);
                 }
             }
             if there.len() == all {
@@ -239,6 +248,23 @@ impl Keeper {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether one of the names is, as the tables tell now, that of another file among these.
+fn takes_from(
+    read: &dyn Read,
+    volume: VolumeId,
+    file: FileId,
+    names: &[At],
+    files: &BTreeSet<FileId>,
+) -> Result<bool> {
+    for at in names {
+        let owner = rows::named(read, volume, at.0, &at.1)?;
+        if owner.is_some_and(|owner| owner != file && files.contains(&owner)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn write_down(write: &mut dyn Write, volume: VolumeId, files: &Files) -> Result<()> {

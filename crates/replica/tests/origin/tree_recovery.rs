@@ -11,9 +11,11 @@ use crate::tree::{SERVER, find, tree_of};
 use model::FileId;
 use protocol::Verdict;
 use replica::Limits;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use store::faulty::Failure;
+use store::{Durability, Tables};
 
 /// More writes than one of the updates here takes.
 const WRITES_MAX: u64 = 200;
@@ -269,4 +271,56 @@ async fn what_a_program_moves_into_a_directory_that_took_a_name_stays_the_same_f
     assert_eq!(ground.party.tree(), "a/\nd/\nd/e: e");
     assert_eq!(["a", "d/e"].map(|path| id(&ground.party, path)), before);
     assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+}
+
+/// The file keeps its name in the tables, though the one that took its old name was put as it should be.
+#[tokio::test(start_paused = true)]
+async fn what_a_program_does_to_a_file_before_it_could_be_written_down_is_done_to_it_after_a_death()
+{
+    let (mut writes, mut failed) = (0, true);
+    while failed {
+        let mut ground = ground(Place::Apart).await;
+        ground.ada.write_new(FileId::ROOT, "log", "first").await;
+        assert!(settles(&mut ground).await);
+        let first = id(&ground.party, "log");
+        rename(&mut ground, ("log", "log.1")).await;
+        ground.ada.write_new(FileId::ROOT, "log", "second").await;
+        ground.disk.fail_after(writes, Failure::Nothing);
+        failed = ground.keeper.round().is_err();
+        ground.disk.kill();
+        let rotated = ground.path("log.1");
+        if rotated.exists() {
+            fs::set_permissions(&rotated, Permissions::from_mode(0o600)).unwrap();
+        }
+        let is_private = |ground: &Ground| {
+            let mode = fs::metadata(ground.path("log.1")).unwrap().permissions().mode();
+            mode & 0o777 == 0o600
+        };
+        let was_there = rotated.exists();
+        let mut ground = ground.restarted().await;
+        assert!(settles(&mut ground).await, "{writes}");
+        assert_eq!(tree_of(ground.folder.path()), "log: second\nlog.1: first", "{writes}");
+        assert_eq!(ground.party.tree(), "log: second\nlog.1: first", "{writes}");
+        assert_eq!(id(&ground.party, "log.1"), first, "{writes}");
+        assert_eq!(is_private(&ground), was_there, "{writes}: what the program did");
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+        writes += 1;
+    }
+    assert!(writes > 3, "some of it failed: {writes}");
+}
+
+/// It is a hint: without it what is in the tree is judged as it is seen.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_row_of_what_could_not_be_written_down_keeps_nobody_from_starting() {
+    let ground = ground(Place::Apart).await;
+    let tables = ground.disk.tables("t");
+    let mut write = tables.write().unwrap();
+    let key = [&1u32.to_be_bytes()[..], &7u64.to_be_bytes()].concat();
+    write.put("tree-undone", &key, &[0xff]).unwrap();
+    write.commit(Durability::Now).unwrap();
+    let mut ground = ground.restarted().await;
+    fs::write(ground.path("a"), "goes on").unwrap();
+    assert!(settles(&mut ground).await);
+    assert_eq!(ground.party.tree(), "a: goes on");
+    assert!(!has_undone(&ground), "it is not told of again");
 }
