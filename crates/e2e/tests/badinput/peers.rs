@@ -146,3 +146,60 @@ fn a_port_where_nobody_listens_is_given_up_in_time() {
     says(ran, 3, &["cannot mount"]);
     assert!(took < 10 * SECOND, "{took:?}");
 }
+
+/// What a process has in the machine's memory, and has had at most.
+fn memory_peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Each asks for far more than a session may have on its way, and none reads what comes.
+#[test]
+fn devices_that_stop_reading_cost_a_server_bounded_memory_and_nobody_else_anything() {
+    const FILES: u64 = 4;
+    const FILE_BYTES: usize = 16 << 20;
+    const DEVICES: usize = 4;
+    /// A quarter of what all of them have asked for.
+    const BYTES_MAX: u64 = DEVICES as u64 * FILES * FILE_BYTES as u64 / 4;
+    let world = World::alone(180 * SECOND);
+    let server = world.server();
+    let writer = world.mount(&server, "writer", "partial");
+    for file in 0..FILES {
+        fs::write(writer.path(format!("{file}")), noise(file, FILE_BYTES)).unwrap();
+    }
+    writer.wait();
+    let before = memory_peak(server.process().pid());
+    let devices: Vec<_> = (0..DEVICES)
+        .map(|device| world.mount(&server, &format!("device{device}"), "partial"))
+        .collect();
+    let mut readers = Vec::new();
+    for device in &devices {
+        for file in 0..FILES {
+            let mut reader = Command::new("cat");
+            reader.arg(device.path(format!("{file}"))).stdout(std::process::Stdio::null());
+            readers.push(reader.spawn().unwrap());
+        }
+    }
+    std::thread::sleep(SECOND / 5);
+    for device in &devices {
+        device.process().stands_still(e2e::process::Still::OrInACall);
+    }
+    // Longer than it takes to send what may be on its way.
+    for turn in 0..10 {
+        let (name, text) = (writer.path(format!("meanwhile{turn}")), format!("{turn}"));
+        let (_, took) = e2e::timed(|| fs::write(&name, &text).unwrap());
+        writer.wait();
+        assert!(took < 10 * SECOND, "the others go on: {took:?}");
+        std::thread::sleep(SECOND / 2);
+    }
+    let peak = memory_peak(server.process().pid());
+    println!("before {before}, at most {peak}");
+    assert!(peak < before + BYTES_MAX, "{before}, then {peak}");
+    for device in &devices {
+        device.process().signal(rustix::process::Signal::CONT);
+    }
+    for mut reader in readers {
+        assert!(reader.wait().unwrap().success());
+    }
+}
