@@ -146,7 +146,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         };
         let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.is_unchanged(copy) && !self.is_as_cut(copy, &grip.container)?)
+        Ok(self.has_still(copy, 0, copy.presence.contents.size)
+            && !self.is_as_cut(copy, &grip.container)?)
     }
 
     /// The pieces of a stretch that are not what the server says they should be.

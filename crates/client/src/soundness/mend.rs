@@ -94,25 +94,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         // Who writes, fills, or lets stretches go waits from here on.
         let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.has_still(copy, placed) && !is_right(&grip.container, secret, placed, &mut 0)?)
+        Ok(self.has_still(copy, placed.offset, placed.piece.length())
+            && !is_right(&grip.container, secret, placed, &mut 0)?)
     }
 
-    /// Nobody has changed it, or begun to.
-    pub(super) fn is_unchanged(&self, copy: &Copy) -> bool {
+    /// Nobody has changed it, or begun to, and the stretch has not left.
+    pub(super) fn has_still(&self, copy: &Copy, offset: u64, length: u64) -> bool {
         let files = self.files();
         let open = files.get(copy.file, copy.presence.generation);
-        open.is_some_and(|open| open.is_clean() && open.presence.version == copy.presence.version)
-    }
-
-    /// The same, and the piece has not left.
-    fn has_still(&self, copy: &Copy, placed: &Placed) -> bool {
-        let (generation, length) = (copy.presence.generation, placed.piece.length());
-        let is_here = {
-            let files = self.files();
-            let open = files.get(copy.file, generation);
-            open.is_some_and(|open| open.presence.has(placed.offset, length))
-        };
-        is_here && self.is_unchanged(copy)
+        open.is_some_and(|open| {
+            open.is_clean()
+                && open.presence.version == copy.presence.version
+                && open.presence.has(offset, length)
+        })
     }
 
     /// The chunks as they should be: from elsewhere in the cache, or over the link. And why some are
@@ -188,7 +182,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(false);
             };
             let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
-            if !client.has_still(&copy, &placed)
+            if !client.has_still(&copy, placed.offset, placed.piece.length())
                 || is_right(&grip.container, &secret, &placed, &mut 0)?
             {
                 return Ok(false);

@@ -190,8 +190,8 @@ fn a_damaged_state_directory_is_reported_or_shows_what_was_stored_and_forgets_no
     let damaged = files(&pristine);
     assert!(damaged.len() >= 4, "{damaged:?}");
     for name in &damaged {
-        // Nothing is sent here, and what is on this disk is trusted as a local disk's files are:
-        // flipped bits of what is pending are found when it is sent.
+        // Nothing is sent here, and the cache is not read through: flipped bits of it are shown as
+        // they are until then, and those of what is pending are found when it is sent.
         let is_cached = name.starts_with("cache");
         for way in WAYS {
             if is_cached && ["a new beginning", "flipped bits", "riddled"].contains(&way) {
