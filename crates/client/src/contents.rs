@@ -81,6 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.is_as_it_was_lent(grip)? {
             return self.leave_unwritten(grip, &written).map(|()| None);
         }
+        self.take_privileges((grip.file, grip.generation), true)?;
         if let Some((presence, described)) = self.describe_upon(grip)? {
             return self.store_upon(grip, uid, &written, (presence, described));
         }

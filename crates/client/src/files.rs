@@ -19,6 +19,7 @@ mod lending;
 mod nameless;
 mod opening;
 mod plain;
+mod privileged;
 mod renewed;
 mod since;
 mod sizes;
@@ -28,7 +29,6 @@ mod unseen;
 
 pub(crate) use front::{Altered, Front};
 pub(crate) use images::Images;
-pub(crate) use lending::SET_IDS;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::{Before, Since};

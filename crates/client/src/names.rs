@@ -6,7 +6,7 @@ mod numbered;
 pub(crate) use listing::{Listings, cookie};
 
 use crate::client::Client;
-use crate::files::{Files, SET_IDS};
+use crate::files::Files;
 use crate::ids::Ids;
 use crate::past::entry_or_past;
 use crate::types::{
@@ -14,7 +14,8 @@ use crate::types::{
     Setting, Step, Stop,
 };
 use model::{
-    AttributeChange, Change, Effects, FileId, Kind, Name, Node, Stamp, Time, Update, View, Whiteout,
+    AttributeChange, Change, Effects, FileId, Kind, Name, Node, SET_IDS, Stamp, Time, Update, View,
+    Whiteout,
 };
 use protocol::{Objection, Totals, Upstream};
 use std::sync::atomic::Ordering;
@@ -298,10 +299,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<Found>> {
         let mut wait = None;
         if setting.mode.is_some_and(|mode| mode & SET_IDS != 0) {
-            self.settle_closed(None);
-            if self.files().is_written_unseen(file) {
-                return Err(Error::WrittenUnseen.into());
-            }
+            self.is_written_where_it_is_seen(file)?;
         }
         if let Some(size) = setting.size {
             // What the answer takes must be here first: a call that fails has changed nothing.

@@ -3,7 +3,7 @@
 
 use crate::client::{Client, stop};
 use crate::types::{Caller, Done, Error, Step, Stop, XattrFlag};
-use model::{ACL_ACCESS, ACL_DEFAULT, Acl, Change, FileId, View};
+use model::{ACL_ACCESS, ACL_DEFAULT, Acl, CAPABILITY, Change, FileId, View};
 use protocol::{Objection, Upstream};
 use store::Containers;
 use volume::partial::Tree;
@@ -38,6 +38,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if [ACL_ACCESS, ACL_DEFAULT].contains(&name) && Acl::read(value).is_none() {
             return Err(Objection::Invalid.into());
+        }
+        if name == CAPABILITY {
+            self.is_written_where_it_is_seen(file)?;
         }
         match (flag, self.xattr(file, name)) {
             (XattrFlag::Create, Ok(_)) => return Err(Error::AttributeExists.into()),

@@ -60,6 +60,11 @@ pub enum Kind {
     BlockDevice,
 }
 
+/// S_ISUID and S_ISGID, which a write takes away.
+pub const SET_IDS: u16 = 0o6000;
+/// The attribute with a program's capabilities, which a write takes away.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// A file of any kind as of one version.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(array)]
@@ -133,6 +138,17 @@ impl Node {
     pub fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
         let value = self.xattrs.as_ref()?.get(&ByteVec::from(name.to_vec()))?;
         Some(value.as_slice())
+    }
+
+    /// Whether it has capabilities for whoever runs it.
+    pub fn has_capability(&self) -> bool {
+        self.xattr(CAPABILITY).is_some()
+    }
+
+    /// Whether whoever runs it may do what its owner may, its group, or what its capabilities say:
+    /// what is not to outlive a write of somebody else's.
+    pub fn gives_privileges(&self) -> bool {
+        self.kind == Kind::File && (self.mode & SET_IDS != 0 || self.has_capability())
     }
 
     /// The access control list of this name, if it has one.

@@ -15,7 +15,7 @@ mod quota;
 mod update;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl};
-pub use attributes::{Kind, Node, Time};
+pub use attributes::{CAPABILITY, Kind, Node, SET_IDS, Time};
 pub use contents::{CHUNK_NAME_BYTES, ChunkName, Contents, Piece, Root};
 pub use ids::{COUNTER_MAX, FileId, IdOutOfRange, REPLICA_MAX, ReplicaId, Seq, Stamp};
 pub use judge::{Effects, Problem, View, judge};

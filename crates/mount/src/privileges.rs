@@ -5,15 +5,13 @@
 use crate::replies::caller;
 use client::{Caller, Client, Done, Handle, Setting, Step};
 use fuse::Request;
-use model::{ACL_DEFAULT, FileId, Kind, Node};
+use model::{ACL_DEFAULT, CAPABILITY, FileId, Kind, Node};
 use protocol::Upstream;
 use store::Containers;
 
 const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
-/// What a program may do besides what its user may.
-const CAPABILITY: &[u8] = b"security.capability";
 
 /// Mode and group of what is made in `directory`: a setgid directory hands its group down, and
 /// to directories the bit as well.
@@ -89,12 +87,6 @@ pub(crate) fn without_privileges(node: &Node, by: Changer) -> Option<u16> {
     (mode != node.mode).then_some(mode)
 }
 
-fn has_capability(node: &Node) -> bool {
-    node.xattrs
-        .as_ref()
-        .is_some_and(|xattrs| xattrs.keys().any(|name| name.as_slice() == CAPABILITY))
-}
-
 /// Takes the privileges from a file that is about to be written to. The wait is of the last
 /// update that this made, if it made one.
 pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
@@ -111,7 +103,7 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
         let setting = Setting { mode: Some(mode), ..Setting::default() };
         wait = client.set_attributes(owner, file, handle, &setting)?.wait;
     }
-    if has_capability(&node) {
+    if node.has_capability() {
         let Done { wait: later, .. } = client.remove_xattr(owner, file, CAPABILITY)?;
         wait = later.or(wait);
     }
@@ -121,7 +113,6 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use minicbor::bytes::ByteVec;
     use model::Time;
 
     fn node(kind: Kind, mode: u16) -> Node {
@@ -209,15 +200,5 @@ mod tests {
             let left = without_privileges(&node(kind, 0o6755), by(0, 0));
             assert_eq!(left, Some(0o755), "{kind:?}");
         }
-    }
-
-    #[test]
-    fn a_capability_is_seen_among_other_attributes() {
-        let mut program = node(Kind::File, 0o755);
-        assert!(!has_capability(&program));
-        let names = [b"user.comment".to_vec(), CAPABILITY.to_vec()];
-        let xattrs = names.map(|name| (ByteVec::from(name), ByteVec::from(vec![1])));
-        program.xattrs = Some(xattrs.into_iter().collect());
-        assert!(has_capability(&program));
     }
 }

@@ -30,8 +30,6 @@ pub(super) const READ_BYTES_MIN: u64 = 16 << 20;
 const LENT_MAX: usize = 1024;
 /// The bits by which somebody but root may write to a file.
 const MAY_WRITE: u16 = 0o222;
-/// S_ISUID and S_ISGID, which a write takes away: what the kernel writes nobody here sees.
-pub(crate) const SET_IDS: u16 = 0o6000;
 
 /// A container that is lent, and through how many handles.
 pub(super) struct LentOut<K> {
@@ -78,8 +76,8 @@ pub(super) struct Asked {
     is_at_rest: bool,
     /// Nobody may write to it.
     is_unwritable: bool,
-    /// Who runs it does so as another user or group, which a write ends.
-    sets_ids: bool,
+    /// Who runs it gets what a write takes away: what the kernel writes nobody here sees.
+    gives_privileges: bool,
     size: u64,
 }
 
@@ -118,7 +116,7 @@ pub(super) fn way(asked: &Asked) -> Way {
             read && asked.lends.to_readers && asked.is_unshared && asked.size >= READ_BYTES_MIN
         }
         // What is cut to nothing is sent while it is written.
-        true => asked.lends.to_writers && asked.is_plain && !asked.sets_ids && !truncate,
+        true => asked.lends.to_writers && asked.is_plain && !asked.gives_privileges && !truncate,
     };
     if is_free && fits { Way::Lent } else { Way::Daemon }
 }
@@ -148,7 +146,7 @@ impl<K: Container> Files<K> {
             is_cached: is_cached || is_kept_free || self.lent.len() >= LENT_MAX,
             is_at_rest,
             is_unwritable: file.is_past() || node.mode & MAY_WRITE == 0,
-            sets_ids: node.mode & SET_IDS != 0,
+            gives_privileges: node.gives_privileges(),
             size,
         })
     }
@@ -371,7 +369,7 @@ mod tests {
             is_cached: false,
             is_at_rest: true,
             is_unwritable: true,
-            sets_ids: false,
+            gives_privileges: false,
             size: LENT_BYTES_MIN,
         }
     }
@@ -434,7 +432,7 @@ mod tests {
                 Asked { flags, is_at_rest: false, ..free },
                 Asked { flags, lends: Lends::default(), ..free },
                 Asked { flags, is_plain: false, ..free },
-                Asked { flags, sets_ids: true, ..free },
+                Asked { flags, gives_privileges: true, ..free },
             ] {
                 assert_eq!(way(&other), Way::Daemon, "{other:?}");
             }

@@ -11,6 +11,7 @@
 //! ```
 
 use super::first::Extent;
+use super::privileged::Watched;
 use super::{Files, Grip, OpenFile};
 use crate::client::{Client, failed};
 use crate::early::is_fast;
@@ -56,11 +57,16 @@ pub(crate) struct Unseen {
     lent_as_of: Option<(i64, u32)>,
     /// When it had last changed when its time of change was last set or told.
     told_at: Option<(i64, u32)>,
+    pub(super) privileges: Watched,
 }
 
 impl Unseen {
     fn new(changed: Option<(i64, u32)>, now: Time) -> Unseen {
-        Unseen { lent_as_of: changed.filter(|at| is_past(*at, now)), told_at: changed }
+        Unseen {
+            lent_as_of: changed.filter(|at| is_past(*at, now)),
+            told_at: changed,
+            privileges: Watched::default(),
+        }
     }
 }
 
@@ -90,7 +96,7 @@ struct Closed {
 }
 
 /// A file, and which of its containers.
-type Place = (FileId, u32);
+pub(super) type Place = (FileId, u32);
 
 impl Closing {
     fn change(&self, change: impl FnOnce(&mut Closed)) {
@@ -215,12 +221,6 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// Whether the kernel may write to a version of the file by itself, or has written what is not
-    /// stored yet.
-    pub(crate) fn is_written_unseen(&self, file: FileId) -> bool {
-        self.all_generations(file).any(|open| open.unseen.is_some())
-    }
-
     /// A container that the kernel may be writing to.
     fn written_unseen(&self) -> Option<&OpenFile<K>> {
         let (file, out) = self.lent.iter().find(|(_, out)| out.writers > 0)?;
@@ -229,10 +229,10 @@ impl<K: Container> Files<K> {
 
     /// The kernel is about to get a container to write to. One that was not clean has been written
     /// to by way of the daemon, and is to be stored whatever the kernel does.
-    fn begin_unseen(&mut self, place: Place, is_clean: bool, now: Time) {
+    fn begin_unseen(&mut self, place: Place, (is_clean, uid): (bool, u32), now: Time) {
         let Some(open) = self.open.get_mut(&place) else { return };
-        if open.unseen.is_some() {
-            return;
+        if let Some(unseen) = &mut open.unseen {
+            return unseen.privileges.is_written_by(uid);
         }
         // What is written is told by the disk from now on, and what was kept for a delta, or cut,
         // is not kept up.
@@ -240,6 +240,7 @@ impl<K: Container> Files<K> {
         (open.since, open.front, open.images) = (None, None, None);
         let mut unseen = Unseen::new(open.container.changed_at().unwrap_or(None), now);
         unseen.lent_as_of = unseen.lent_as_of.filter(|_| is_clean);
+        unseen.privileges.is_written_by(uid);
         open.unseen = Some(unseen);
     }
 }
@@ -294,7 +295,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.begin_to_write_over(&grip, all)?;
         }
         let now = self.inner.world.clock.time();
-        self.files().begin_unseen((grip.file, grip.generation), is_clean, now);
+        self.files().begin_unseen((grip.file, grip.generation), (is_clean, uid), now);
         Ok(())
     }
 
@@ -470,6 +471,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Says whether something is to be looked at again.
     fn look_after_lent(&self) -> bool {
+        self.watch_privileges();
         self.settle_closed(None);
         let mapped = std::mem::take(&mut self.inner.kernel.closing.lock().mapped);
         for place in mapped {

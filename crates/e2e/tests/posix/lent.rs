@@ -2,6 +2,7 @@
 
 use crate::passthrough::needs_passthrough;
 use crate::raw::{Mapping, truncate};
+use crate::unseen::lent;
 use crate::unseen::open_unseen;
 use e2e::contents::noise;
 use e2e::{Mount, World, eventually, run};
@@ -16,10 +17,6 @@ use std::time::Duration;
 
 const BYTES: usize = (16 << 20) + 1234;
 const SOON: Duration = Duration::from_secs(30);
-
-fn lent(mount: &Mount) -> u64 {
-    mount.status()["passthrough"]["files"].as_u64().unwrap()
-}
 
 /// A file that is at the server and in the cache.
 fn made(mount: &Mount, name: &str) -> Vec<u8> {

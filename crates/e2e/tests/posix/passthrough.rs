@@ -1,6 +1,7 @@
 //! Files that the kernel reads by itself, from the cache.
 
 use crate::raw::{Mapping, truncate};
+use crate::unseen::lent;
 use crate::{errno, in_both_modes};
 use e2e::contents::noise;
 use e2e::disk::Disk;
@@ -38,11 +39,6 @@ macro_rules! needs_passthrough {
     };
 }
 pub(crate) use needs_passthrough;
-
-/// Files that the kernel reads itself just now.
-fn lent(mount: &Mount) -> u64 {
-    mount.status()["passthrough"]["files"].as_u64().unwrap()
-}
 
 fn make(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const BYTES: usize = (16 << 20) + 4321;
 const SOON: Duration = Duration::from_secs(30);
 
-fn lent(mount: &Mount) -> u64 {
+pub fn lent(mount: &Mount) -> u64 {
     mount.status()["passthrough"]["files"].as_u64().unwrap()
 }
 
