@@ -3,6 +3,7 @@
 
 mod cases;
 pub mod fsx;
+pub mod languages;
 pub mod loads;
 pub mod pjdfstest;
 pub mod postgres;

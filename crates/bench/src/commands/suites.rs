@@ -1,7 +1,7 @@
 //! `bench suites`: published test suites on a mount, and on the disk in the same run.
 
 use crate::program;
-use crate::suites::{self, Stage, fsx, loads, pjdfstest, postgres, sqlite};
+use crate::suites::{self, Stage, fsx, languages, loads, pjdfstest, postgres, sqlite};
 use crate::workdir::WorkDir;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -27,6 +27,16 @@ pub enum Suites {
     Sqlite(Sqlite),
     /// A database whose server and whose mount are killed (apt-get install postgresql)
     Postgres(Postgres),
+    /// What CPython tests of its library for files (apt-get install libpython3.11-testsuite)
+    Python(Language),
+    /// What Go tests of its library for files (apt-get install golang-go)
+    Go(Language),
+}
+
+#[derive(Args)]
+pub struct Language {
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Args)]
@@ -177,6 +187,14 @@ impl Suites {
             Self::Postgres(Postgres { common, rounds, secs }) => {
                 common.run("postgres", "apt-get install postgresql, for", |stage| {
                     postgres::postgres(stage, rounds, secs).map(Some)
+                })
+            }
+            Self::Python(Language { common }) => {
+                common.run("python3", APT, |stage| languages::python(stage).map(Some))
+            }
+            Self::Go(Language { common }) => {
+                common.run("go", "apt-get install golang-go, for", |stage| {
+                    languages::go(stage).map(Some)
                 })
             }
         }
