@@ -70,6 +70,8 @@ pub struct Plan {
     pub damaged_indexes: bool,
     /// Users pin, set policies, refresh and pause.
     pub wishes: bool,
+    /// The wall clocks of clients are set, far ahead and far back.
+    pub clocks: bool,
 }
 
 /// Whose disks are full now and then.
@@ -124,11 +126,12 @@ pub async fn run(room: &Room, plan: Plan, steps: usize) -> Result<(), String> {
         actors.push(Actor::new(room, side, machine, plan.clone(), board.clone(), chance));
     }
     prepare(room, &mut actors).await?;
+    let clocks = actors.iter().map(|actor| actor.machine.clock.clone()).collect();
     let mut playing = JoinSet::new();
     for actor in actors {
         playing.spawn(actor.play(steps / plan.clients));
     }
-    let mut trouble = Trouble::new(room, plan.clone());
+    let mut trouble = Trouble::new(room, plan.clone(), clocks);
     let mut machines = Vec::new();
     let mut parts = Vec::new();
     while !playing.is_empty() {

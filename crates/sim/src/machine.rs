@@ -53,9 +53,9 @@ impl Room {
         Room { clock, chance: entropy, trace, network, tally: Counting::default() }
     }
 
-    /// The same clock, and chance of its own.
-    fn world(&self) -> World {
-        World { clock: self.clock.clone(), entropy: Entropy::seeded(self.chance.number()) }
+    /// A machine's clock, and chance of its own.
+    fn world(&self, clock: &Clock) -> World {
+        World { clock: clock.clone(), entropy: Entropy::seeded(self.chance.number()) }
     }
 }
 
@@ -137,7 +137,7 @@ impl OriginMachine {
     fn open(&self) -> Result<Origin, String> {
         let tables = Arc::new(self.disk.tables("origin"));
         let blobs = Arc::new(self.disk.blobs("chunks"));
-        let world = World { clock: self.clock.clone(), ..self.room.world() };
+        let world = self.room.world(&self.clock);
         let origin = Origin::open(tables, blobs, world, self.limits.clone())
             .map_err(|error| format!("the origin does not open: {error}"))?;
         origin.use_reserve(Arc::new(self.disk.reserve()));
@@ -187,10 +187,12 @@ impl OriginMachine {
     }
 }
 
-/// One client's machine. The line, the device and the disk outlive its process.
+/// One client's machine. The line, the device, the disk and the clock outlive its process.
 pub struct ClientMachine {
     pub name: String,
     room: Room,
+    /// Its wall clock is its own.
+    pub clock: Clock,
     pub line: LineId,
     pub disk: Disk,
     caller: Caller,
@@ -245,6 +247,7 @@ impl ClientMachine {
         ClientMachine {
             name,
             room: room.clone(),
+            clock: room.clock.apart(),
             line: room.network.add_line(conditions),
             disk: Disk::new(room.chance.number()),
             caller,
@@ -319,7 +322,7 @@ impl ClientMachine {
             mountpoint: "/mnt".into(),
             state_directory: "/state".into(),
         };
-        let client = Client::open(stores, upstream, self.room.world(), settings)
+        let client = Client::open(stores, upstream, self.room.world(&self.clock), settings)
             .map_err(|error| format!("{} does not open: {error}", self.name))?;
         let running = tokio::spawn({
             let (client, room, name) = (client.clone(), self.room.clone(), self.name.clone());

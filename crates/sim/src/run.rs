@@ -32,7 +32,7 @@ pub enum Family {
     /// have a full disk.
     DamagedIndexes,
     /// Three clients write one volume in all modes, while lines are cut, clients and origin are
-    /// killed, and users pin, set policies, refresh and pause.
+    /// killed, users pin, set policies, refresh and pause, and clients' clocks are set.
     Storm,
 }
 
@@ -95,6 +95,7 @@ impl Family {
             full: Full::default(),
             damaged_indexes: false,
             wishes: false,
+            clocks: false,
         };
         let kills = |when: bool| when.then_some(End::Killed);
         let plan = match self {
@@ -108,6 +109,7 @@ impl Family {
                     .chain([Auto, Fixed(Mode::Partial)])
                     .collect(),
                 cuts: true,
+                clocks: seed.is_multiple_of(2),
                 ..plan
             },
             Family::Crashes | Family::PowerCuts => {
@@ -119,7 +121,8 @@ impl Family {
                     1 => (Some(end), None),
                     _ => (Some(end), Some(end)),
                 };
-                Plan { clients: 2, modes, client_ends, origin_ends, ..plan }
+                let clocks = seed.is_multiple_of(5);
+                Plan { clients: 2, modes, client_ends, origin_ends, clocks, ..plan }
             }
             Family::NetworkFaults => {
                 let modes = if seed.is_multiple_of(2) { connected } else { any };
@@ -158,6 +161,7 @@ fn in_a_storm(plan: Plan) -> Plan {
         client_ends: Some(End::Killed),
         origin_ends: Some(End::Killed),
         wishes: true,
+        clocks: true,
         ..plan
     }
 }

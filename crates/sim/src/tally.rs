@@ -18,6 +18,8 @@ pub struct Tally {
     pub modes: u64,
     /// Pins, policies, refreshes and pauses.
     pub wishes: u64,
+    /// Of clients, while they run or not.
+    pub clocks_set: u64,
     /// Of files of which a connected writer had closed a version, which had to show.
     pub opens: u64,
     /// Of those, by clients in partial mode.
@@ -37,6 +39,7 @@ impl AddAssign for Tally {
         self.origins_ended += other.origins_ended;
         self.modes += other.modes;
         self.wishes += other.wishes;
+        self.clocks_set += other.clocks_set;
         self.opens += other.opens;
         self.opens_partial += other.opens_partial;
         self.cancelled += other.cancelled;
@@ -49,7 +52,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} runs, {} operations, {} cuts, {} ends of clients, {} ends of origins, {} changes of \
-             mode, {} pins, policies, refreshes and pauses, {} opens that had to show what was closed, {} of them in partial mode, {} \
+             mode, {} pins, policies, refreshes and pauses, {} times that a clock was set, {} opens that had to show what was closed, {} of them in partial mode, {} \
              updates cancelled, {} conflicts listed",
             self.runs,
             self.operations,
@@ -58,6 +61,7 @@ impl fmt::Display for Tally {
             self.origins_ended,
             self.modes,
             self.wishes,
+            self.clocks_set,
             self.opens,
             self.opens_partial,
             self.cancelled,

@@ -68,13 +68,14 @@ impl Clock {
         Moment(Instant::now())
     }
 
+    /// A clock set before 1970 shows 1970.
     pub fn time(&self) -> Time {
         let since_1970 = match &self.simulated {
             Some(Simulated { start, epoch_secs }) => {
-                let epoch_secs = epoch_secs.load(Ordering::Relaxed);
-                start.elapsed() + Duration::from_secs(epoch_secs.unsigned_abs())
+                let (epoch_secs, since) = (epoch_secs.load(Ordering::Relaxed), start.elapsed());
+                let epoch = Duration::from_secs(epoch_secs.unsigned_abs());
+                if epoch_secs < 0 { since.saturating_sub(epoch) } else { since + epoch }
             }
-            // A clock set before 1970 shows 1970.
             None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
         };
         let secs = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
@@ -114,5 +115,14 @@ mod tests {
         apart.shift(50);
         assert_eq!([&clock, &same, &apart].map(|clock| clock.time().secs), [700, 700, 1_050]);
         assert_eq!(clock.moment().since(start), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_is_set_before_1970_shows_1970_until_it_has_passed() {
+        let clock = Clock::simulated(1_000);
+        clock.shift(-1_060);
+        assert_eq!(clock.time(), Time::default());
+        clock.sleep(Duration::from_secs(61)).await;
+        assert_eq!(clock.time(), Time { secs: 1, nanos: 0 });
     }
 }

@@ -1,9 +1,10 @@
-//! What goes wrong outside the clients: lines, sessions, the origin's machine.
+//! What goes wrong outside the clients: lines, sessions, the origin's machine, and what the clients'
+//! wall clocks are set to.
 
 use super::{Plan, room_left};
 use crate::machine::{OriginMachine, Room};
 use std::time::Duration;
-use world::{Entropy, Moment};
+use world::{Clock, Entropy, Moment};
 
 /// How often it is drawn whether something goes wrong.
 const TICK: Duration = Duration::from_millis(100);
@@ -13,6 +14,10 @@ const LINE_TICKS: u64 = 120;
 const ORIGIN_TICKS: u64 = 250;
 /// Ticks between two times in which the origin's disk is full, about.
 const FULL_TICKS: u64 = 60;
+/// Ticks between two times that some client's wall clock is set, about.
+const CLOCK_TICKS: u64 = 40;
+/// So far: a hiccup, hours, a month, ten years, and more than 64 bits hold of nanoseconds since 1970.
+const SET_BY_SECS: [i64; 5] = [3, 7_200, 2_700_000, 315_000_000, 9_500_000_000];
 /// A session that is gone is noticed within this.
 const NOTICE: Duration = Duration::from_secs(12);
 /// One outage in so many is longer than any lease.
@@ -30,10 +35,12 @@ pub(super) struct Trouble {
     origin: Option<Moment>,
     /// When there is room on the origin's disk again.
     room_again: Option<Moment>,
+    /// Of the clients' machines.
+    clocks: Vec<Clock>,
 }
 
 impl Trouble {
-    pub fn new(room: &Room, plan: Plan) -> Trouble {
+    pub fn new(room: &Room, plan: Plan, clocks: Vec<Clock>) -> Trouble {
         Trouble {
             room: room.clone(),
             chance: Entropy::seeded(room.chance.number()),
@@ -41,6 +48,7 @@ impl Trouble {
             lines: vec![None; plan.clients],
             origin: None,
             room_again: None,
+            clocks,
             plan,
         }
     }
@@ -54,6 +62,7 @@ impl Trouble {
         for line in 0..self.lines.len() {
             self.trouble_line(line, now);
         }
+        self.set_clock();
         self.fill_origin(origin, now);
         self.trouble_origin(origin, now)
     }
@@ -130,6 +139,26 @@ impl Trouble {
             }
             _ => {}
         }
+    }
+
+    /// A client's wall clock is set: ahead or back, to 1970, or right again.
+    fn set_clock(&self) {
+        if !self.plan.clocks || self.chance.below(CLOCK_TICKS) != 0 {
+            return;
+        }
+        let side = self.chance.below(self.clocks.len() as u64) as usize;
+        let clock = &self.clocks[side];
+        let by = SET_BY_SECS[self.chance.below(SET_BY_SECS.len() as u64) as usize];
+        let shown = clock.time().secs;
+        let to = match self.chance.below(6) {
+            0..2 => shown.saturating_add(by),
+            2..4 => shown.saturating_sub(by).max(0),
+            4 => 0,
+            _ => self.room.clock.time().secs,
+        };
+        clock.shift(to - shown);
+        self.room.trace.note(&format!("client{side}"), format_args!("its clock is set to {to}"));
+        self.room.tally.count(|tally| tally.clocks_set += 1);
     }
 
     fn outage(&self) -> Duration {

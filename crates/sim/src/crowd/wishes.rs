@@ -1,4 +1,4 @@
-//! What users ask of their own machine while they work: pins, policies, refreshes and pauses, of
+//! What users ask of their own machine while they work: pins, policies, refreshes, pauses and delays, of
 //! files of the shared part. None of it may change what becomes of the volume.
 
 use super::actor::{Actor, Crashed};
@@ -6,9 +6,12 @@ use crate::machine::SimClient;
 use crate::operation::{Operation, Outcome};
 use client::{Consistency, Error};
 use model::FileId;
+use std::time::Duration;
 
 /// Seconds for which a cached version is good enough.
 const BOUND_SECS_MAX: u64 = 40;
+/// Seconds for which an update stays at most.
+const STAYS_SECS_MAX: u64 = 20;
 
 impl Actor {
     /// One wish, of something that is found in the shared part.
@@ -29,7 +32,7 @@ impl Actor {
     fn wish_of(&self, client: &SimClient, file: FileId) -> Result<(), String> {
         let chance = &self.chance;
         let recursive = chance.below(2) == 0;
-        let (what, outcome) = match chance.below(9) {
+        let (what, outcome) = match chance.below(10) {
             0..2 => ("pins", client.pin(file, None, chance.below(3) as u32, recursive)),
             2 => ("unpins", client.unpin(file).map(drop)),
             3 => {
@@ -40,6 +43,10 @@ impl Actor {
             5 => ("lets go of", client.set_consistency(file, None, None)),
             6 => ("refreshes", client.refresh(file, recursive).map(drop)),
             7 => ("pauses over", client.pause(true)),
+            8 => {
+                client.set_replay_delay(Some(Duration::from_secs(chance.below(STAYS_SECS_MAX))));
+                ("waits over", Ok(()))
+            }
             _ => ("goes on with", client.pause(false)),
         };
         self.room.trace.note(&self.machine.name, format_args!("{what} {file}: {outcome:?}"));
@@ -62,6 +69,7 @@ impl Actor {
         let failed = |error: Error| format!("{}: {error}", self.machine.name);
         let client = self.client()?;
         client.pause(false).map_err(failed)?;
+        client.set_replay_delay(None);
         for policy in client.policy_report().map_err(failed)?.policies {
             client.set_consistency(FileId(policy.file), None, None).map_err(failed)?;
         }
