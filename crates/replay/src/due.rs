@@ -20,13 +20,16 @@ pub fn is_to_be_looked_through(new: u64, pending: usize) -> bool {
 }
 
 /// How long an update made at `made` still stays, if each stays for `delay`. Zero: it may leave.
+/// So it may where it was made in time to come: a clock was set back, perhaps by years, and until it
+/// shows that time again nobody knows how old the update is.
 pub fn stays_for(made: Time, now: Time, delay: Duration) -> Duration {
     let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
-    let Ok(age) = u64::try_from(nanos(now) - nanos(made)) else {
-        // A clock was set back: nothing waits longer than it would have.
-        return delay.min(Duration::from_secs(1));
-    };
-    delay.saturating_sub(Duration::from_nanos(age))
+    // More than 64 bits hold is older than any delay.
+    let age = |nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+    match nanos(now) - nanos(made) {
+        ..0 => Duration::ZERO,
+        since => delay.saturating_sub(age(since)),
+    }
 }
 
 #[cfg(test)]
@@ -50,8 +53,9 @@ mod tests {
         assert_eq!(stays_for(time(100), time(110), delay), Duration::from_secs(20));
         assert_eq!(stays_for(time(100), time(130), delay), Duration::ZERO);
         assert_eq!(stays_for(time(100), time(100), Duration::ZERO), Duration::ZERO);
-        // What bears a time to come is not kept for ever.
-        assert_eq!(stays_for(time(9_000), time(100), delay), Duration::from_secs(1));
+        // Until 9_000 it would be asked again and again.
+        assert_eq!(stays_for(time(9_000), time(100), delay), Duration::ZERO);
+        assert_eq!(stays_for(time(0), time(i64::MAX), delay), Duration::ZERO);
     }
 
     proptest! {

@@ -431,3 +431,33 @@ fn what_is_bounded_is_current_when_the_clock_does_not_tell_how_old_it_is() {
         }
     }
 }
+
+/// What is to stay for a while stays no longer for a clock that shows an earlier time than it did, and
+/// no time at all where the clock says that it has stayed for years.
+#[test]
+fn what_is_to_stay_for_a_while_leaves_whatever_the_clock_is_set_to() {
+    for by in SET_BY_SECS {
+        for restarts in [false, true] {
+            simulated(async |mut scene| {
+                scene.bob.replay_delay = Some(SECOND * 60);
+                let bob = scene.bob.start().await.unwrap();
+                make(&bob, "file", 1, LENGTH).await;
+                scene.pass(SECOND * 20).await;
+                assert_ne!(bob.status().pending.updates, 0, "{by}: it stays");
+                if restarts {
+                    scene.bob.stop(End::Killed, Duration::ZERO);
+                }
+                set(&scene, by);
+                if restarts {
+                    scene.bob.start().await.unwrap();
+                }
+                make(&client(&scene.bob), "other", 2, LENGTH).await;
+                let took = scene.bob_is_home().await;
+                assert!(took < SECOND * 65, "{by}: {took:?}");
+                let ada = scene.ada.start().await.unwrap();
+                is_read(&ada, "file", 1, LENGTH).await;
+                is_read(&ada, "other", 2, LENGTH).await;
+            });
+        }
+    }
+}
