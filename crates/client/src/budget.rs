@@ -1,6 +1,7 @@
 //! How much may go over the link in a month, where it costs money.
 //! Holds: what somebody waits for is fetched, and notices come, whatever has been spent; what
-//! nobody waits for stops, reading ahead first. Bytes are those on the wire, in both directions.
+//! nobody waits for stops, reading ahead first. Bytes are those on the wire, in both directions. A
+//! month that a wrong clock begins ends with it, and a clock that is set back begins no budget.
 //! From: partially connected operation, section 5.2 ("networks with a per-packet cost").
 
 use crate::client::Client;
@@ -27,6 +28,21 @@ pub struct Spent {
     /// The user has said that it may go on for the rest of this month.
     #[n(2)]
     pub waived: bool,
+    /// Of the month that the clock showed before.
+    #[n(3)]
+    pub before: Option<Before>,
+}
+
+/// What had gone over the link in a month when the clock showed another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Before {
+    #[n(0)]
+    pub month: u32,
+    #[n(1)]
+    pub bytes: u64,
+    #[n(2)]
+    pub waived: bool,
 }
 
 /// What may still go over the link besides what somebody waits for.
@@ -44,11 +60,27 @@ fn month_of(now: Time) -> u32 {
     u32::try_from(year * 12 + i64::from(month) - 1).unwrap_or(0)
 }
 
-/// With so many more bytes, at this moment: with a new month it begins again.
+/// What was spent in the month that the clock shows. A later month than the one that it showed begins
+/// with nothing; the one before that goes on where it was; and in any other, to which the clock was set
+/// back, what was spent counts on, that no budget is had twice.
+fn in_month(spent: Spent, month: u32) -> Spent {
+    if month == spent.month {
+        return spent;
+    }
+    let before = Before { month: spent.month, bytes: spent.bytes, waived: spent.waived };
+    let before = Some(before).filter(|before| before.month > 0);
+    match spent.before {
+        Some(Before { month: again, bytes, waived }) if again == month => {
+            Spent { month, bytes, waived, before }
+        }
+        _ if month > spent.month => Spent { month, before, ..Spent::default() },
+        _ => Spent { month, before, ..spent },
+    }
+}
+
+/// With so many more bytes, at this moment.
 fn spend(spent: Spent, bytes: u64, now: Time) -> Spent {
-    let month = month_of(now);
-    // A clock that was set back a little does not begin a month again.
-    let spent = if month > spent.month { Spent { month, ..Spent::default() } } else { spent };
+    let spent = in_month(spent, month_of(now));
     Spent { bytes: spent.bytes.saturating_add(bytes), ..spent }
 }
 
@@ -191,8 +223,39 @@ mod tests {
         assert_eq!((november.month, november.bytes), (2026 * 12 + 10, 100));
         let waived = Spent { waived: true, ..november };
         let december = spend(waived, 7, days_later(1));
-        assert_eq!(december, Spent { month: november.month + 1, bytes: 7, waived: false });
-        assert_eq!(spend(december, 1, LAST_OF_NOVEMBER).bytes, 8);
+        assert_eq!((december.month, december.bytes), (november.month + 1, 7));
+        assert!(!december.waived);
+        // It goes on where it was.
+        let again = spend(december, 1, LAST_OF_NOVEMBER);
+        assert_eq!((again.bytes, again.waived), (101, true));
+        let again = spend(again, 1, days_later(1));
+        assert_eq!((again.bytes, again.waived), (8, false));
+    }
+
+    #[test]
+    fn months_that_a_wrong_clock_shows_neither_last_nor_bring_a_budget() {
+        let years = |years: i64| days_later(years * 365);
+        let spend_each = |times: &[(u64, Time)]| {
+            times
+                .iter()
+                .fold(Spent::default(), |spent, (bytes, at)| spend(spent, *bytes, *at))
+                .bytes
+        };
+        let now = LAST_OF_NOVEMBER;
+        // Ahead by ten years for a while: this month goes on, and the next one is a new one.
+        let ahead = [(100, now), (10, years(10)), (1, now), (7, days_later(1))];
+        assert_eq!(spend_each(&ahead[..3]), 101);
+        assert_eq!(spend_each(&ahead), 7);
+        // The clock was ahead from the beginning.
+        let begun_ahead = [(100, years(10)), (1, now), (7, days_later(1)), (5, days_later(35))];
+        assert_eq!(spend_each(&begun_ahead[..2]), 101);
+        assert_eq!(spend_each(&begun_ahead[..3]), 7);
+        assert_eq!(spend_each(&begun_ahead), 5);
+        // A machine that begins in 1970 each time, until it has been told the time.
+        let then = Time::default();
+        let boots = [(100, now), (2, then), (100, now), (2, then), (100, now), (7, days_later(1))];
+        assert_eq!(spend_each(&boots[..5]), 300);
+        assert_eq!(spend_each(&boots), 7);
     }
 
     #[test]

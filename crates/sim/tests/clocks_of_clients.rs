@@ -461,3 +461,38 @@ fn what_is_to_stay_for_a_while_leaves_whatever_the_clock_is_set_to() {
         }
     }
 }
+
+/// Bytes in a month. The clock was ahead by ten years for a while, or was so from the beginning: this
+/// month's budget counts on, and with the next month, and not in ten years, there is another one.
+#[test]
+fn a_budget_of_a_month_is_there_again_with_the_next_though_a_clock_was_ahead() {
+    const BUDGET: u64 = 60_000;
+    for begins_ahead in [false, true] {
+        simulated(async |mut scene| {
+            scene.bob.budget = Some(BUDGET);
+            scene.bob.replay_delay = Some(Duration::ZERO);
+            if begins_ahead {
+                set(&scene, 10 * YEAR_SECS);
+            }
+            let bob = scene.bob.start().await.unwrap();
+            make(&bob, "before", 1, LENGTH).await;
+            scene.bob_is_home().await;
+            let spent = bob.status().budget.spent;
+            set(&scene, 10 * YEAR_SECS);
+            scene.pass(SECOND * 30).await;
+            set(&scene, 0);
+            scene.pass(SECOND * 30).await;
+            assert!(bob.status().budget.spent >= spent, "no budget is had twice");
+            make(&bob, "large", 2, 80_000).await;
+            scene.bob_is_home().await;
+            make(&bob, "after", 3, LENGTH).await;
+            scene.pass(SECOND * 60).await;
+            let status = bob.status();
+            assert!(status.budget.spent > BUDGET, "{:?}", status.budget);
+            assert_ne!(status.pending.updates, 0, "it waits for the next month");
+            set(&scene, 40 * DAY_SECS);
+            assert!(scene.bob_is_home().await < SECOND * 30);
+            assert!(bob.status().budget.spent < BUDGET);
+        });
+    }
+}
