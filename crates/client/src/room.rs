@@ -16,7 +16,7 @@ use crate::client::{Client, error_of};
 use crate::presence::Presence;
 use crate::types::{Error, Stop};
 use awaited::Awaited;
-use choose::{Closed, choose};
+use choose::{Closed, choose, in_order};
 use look::{NANOS, Seen};
 use model::{FileId, Time};
 use protocol::Upstream;
@@ -283,6 +283,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.carry_out(victims, mine)
     }
 
+    /// When a file was used, in the order in which files leave.
+    fn last_used(&self, presence: &Presence) -> i64 {
+        let now = nanos(self.inner.world.clock.time());
+        in_order(presence.used.saturating_mul(NANOS), now)
+    }
+
     fn is_large(&self, presence: &Presence) -> bool {
         presence.contents.size > self.inner.settings.cache_bytes_max
     }
@@ -292,7 +298,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !self.is_large(presence) {
             return;
         }
-        let used = presence.used.saturating_mul(NANOS);
+        let used = self.last_used(presence);
         let Ok(bytes) = self.bytes_here(file, presence) else { return };
         let mut seen = self.inner.room.seen();
         if seen.large.len() < LARGE_MAX || seen.large.contains_key(&file) {

@@ -496,3 +496,35 @@ fn a_budget_of_a_month_is_there_again_with_the_next_though_a_clock_was_ahead() {
         });
     }
 }
+
+/// The cache is full of what was read while the clock was ahead. That goes when there is no room, and
+/// not what is read from then on, which would have to be fetched again each time.
+#[test]
+fn what_was_read_while_the_clock_was_ahead_does_not_keep_the_cache_for_itself() {
+    const FILES: u64 = 40;
+    const BYTES: usize = 10_000;
+    simulated(async |mut scene| {
+        scene.bob.cache_bytes_max = 200_000;
+        let ada = scene.ada.start().await.unwrap();
+        for file in 0..FILES {
+            make(&ada, &format!("f{file}"), file, BYTES).await;
+        }
+        check::settled(&scene.room, std::slice::from_ref(&scene.ada), true).await.unwrap();
+        let bob = scene.bob.start().await.unwrap();
+        set(&scene, 10 * YEAR_SECS);
+        for file in 0..25 {
+            is_read(&bob, &format!("f{file}"), file, BYTES).await;
+            scene.pass(SECOND).await;
+        }
+        set(&scene, 0);
+        for file in 25..FILES {
+            is_read(&bob, &format!("f{file}"), file, BYTES).await;
+            scene.pass(SECOND).await;
+        }
+        scene.pass(SECOND * 20).await;
+        bob.set_mode(WantedMode::Fixed(Mode::Disconnected));
+        for file in 26..FILES {
+            is_read(&bob, &format!("f{file}"), file, BYTES).await;
+        }
+    });
+}

@@ -284,7 +284,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(mut row) = Presence::load(&*write, file).map_err(error_of)? else {
             return Ok(());
         };
-        row.used = row.used.max(used);
+        row.used = used;
         if let Some(open) = files.get_mut(file, row.generation) {
             open.presence.used = row.used;
         }

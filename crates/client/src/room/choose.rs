@@ -10,7 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A file larger than the cache keeps one part in so many of it for itself.
 pub(super) const LARGE_ONE_IN: u64 = 4;
 
-/// A file that nobody has open. Times are nanoseconds since 1970.
+/// What was used so much later than now, was so before the clock was set back.
+const AHEAD_NANOS: i64 = 24 * 3600 * 1_000_000_000;
+
+/// When something was used, in the order in which things leave: in nanoseconds since 1970, but of what
+/// was used in time to come, far before that. It has not been used since the clock was set back, as what
+/// bears an earlier time may have.
+pub(super) fn in_order(used: i64, now: i64) -> i64 {
+    if used.saturating_sub(now) > AHEAD_NANOS { used - i64::MAX } else { used }
+}
+
+/// A file that nobody has open. Times are as `in_order` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Closed {
     pub used: i64,
@@ -180,6 +190,19 @@ mod tests {
         let both = files.map(Victim::Whole);
         assert_eq!(chosen(300), [both.to_vec(), vec![stretches(7, &[(50, 150)])]].concat());
         assert_eq!(chosen(9999), [both.to_vec(), vec![stretches(7, &[(0, 150)])]].concat());
+    }
+
+    #[test]
+    fn what_was_used_in_time_to_come_goes_before_what_was_used_since_the_clock_was_set_back() {
+        let day = AHEAD_NANOS;
+        let now = 20_000 * day;
+        let used = [now + 3_000 * day, now + 4_000 * day, 5, now - day, now, now + day, i64::MAX];
+        let mut order = used;
+        order.sort_by_key(|used| in_order(*used, now));
+        // A clock that is set by some hours, to and fro, changes nothing.
+        assert_eq!(order, [used[0], used[1], i64::MAX, 5, now - day, now, now + day]);
+        assert_eq!(in_order(i64::MAX, 0), 0);
+        assert_eq!(in_order(i64::MAX, i64::MAX), i64::MAX, "a clock that has gone past 2262");
     }
 
     #[test]

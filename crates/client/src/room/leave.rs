@@ -4,7 +4,7 @@
 //! Never: lets go of what is pending, written to, or not the version that the origin has; nor of
 //! what somebody may write to, unless it is larger than the cache.
 
-use super::choose::{Closed, Open, Stretch, Victim};
+use super::choose::{Closed, Open, Stretch, Victim, in_order};
 use super::stretches::{Stretches, both, by_granule, granule_bytes, without};
 use super::{Mine, NANOS, nanos};
 use crate::client::{Client, error_of};
@@ -54,7 +54,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What may leave of the files that are open.
     pub(super) fn open_stretches(&self) -> Result<Vec<Open>, Error> {
         let granule = self.granule_bytes();
-        let now = self.inner.world.clock.moment();
+        let clock = &self.inner.world.clock;
+        let (now, time) = (clock.moment(), nanos(clock.time()));
         let mut found = Vec::new();
         let read = self.inner.tables.read().map_err(error_of)?;
         let files = self.files();
@@ -78,7 +79,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let used = presence.used.saturating_mul(NANOS);
             let stretches = by_granule(&data, granule).into_iter().map(|(from, to)| {
                 let used = open.touched.at(from, granule).unwrap_or(used);
-                Stretch { used, from, to }
+                Stretch { used: in_order(used, time), from, to }
             });
             found.push(Open {
                 file,
@@ -128,8 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let row = Presence::load(&*write, closed.file).map_err(error_of)?;
-        let unused =
-            |row: &Presence| row.dirty.is_none() && row.used.saturating_mul(NANOS) == closed.used;
+        let unused = |row: &Presence| row.dirty.is_none() && self.last_used(row) == closed.used;
         if self.is_pinned(&*write, closed.file)? {
             return Ok(());
         }

@@ -139,7 +139,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 continue;
             }
             let one = Closed {
-                used: presence.used.saturating_mul(NANOS),
+                used: self.last_used(presence),
                 file: *file,
                 bytes: self.bytes_here(*file, presence).map_err(error_of)?,
             };
