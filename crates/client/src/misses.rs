@@ -96,7 +96,9 @@ impl Misses {
         let mut rows = Vec::new();
         if self.files.len() > MISSES_MAX {
             let others = self.files.iter().filter(|(other, _)| **other != file);
-            let oldest = others.min_by_key(|(_, miss)| miss.last).map(|(file, _)| *file);
+            // What was missed in time to come was so before the clock was set back.
+            let oldest = others.min_by_key(|(_, miss)| (miss.last <= now, miss.last));
+            let oldest = oldest.map(|(file, _)| *file);
             rows.extend(oldest.map(|oldest| self.forget(oldest)));
         }
         let last = self.written.get(&file);
@@ -245,7 +247,7 @@ mod tests {
             misses.note(FileId(file), file as i64, None);
         }
         misses.note(FileId(0), 5_000, Some(40));
-        let rows = misses.note(FileId(9_999), 4_000, None);
+        let rows = misses.note(FileId(9_999), 6_000, None);
         assert_eq!(rows.iter().map(|(file, _)| file.0).collect::<Vec<_>>(), [1, 9_999]);
         assert_eq!(misses.len(), MISSES_MAX as u64);
         let first = misses.files.get(&FileId(0)).unwrap();
@@ -255,6 +257,20 @@ mod tests {
         assert_eq!(misses.settle(Some(FileId(9_999)), Settling::Forget).0, [FileId(9_999)]);
         assert_eq!(misses.settle(None, Settling::Forget).0.len(), MISSES_MAX - 1);
         assert_eq!(misses.len(), 0);
+    }
+
+    #[test]
+    fn what_was_missed_by_a_clock_that_was_set_back_since_makes_room_for_what_is_missed_now() {
+        let mut misses = Misses::default();
+        let (ahead, right) = (2_000_000_000, 1_800_000_000);
+        for file in 0..MISSES_MAX as u64 {
+            misses.note(FileId(file), ahead + file as i64, None);
+        }
+        for file in 0..MISSES_MAX as u64 {
+            misses.note(FileId(10_000 + file), right + file as i64, None);
+        }
+        assert_eq!(misses.len(), MISSES_MAX as u64);
+        assert!(misses.files.keys().all(|file| file.0 >= 10_000), "{:?}", misses.files.keys());
     }
 
     #[test]
