@@ -332,7 +332,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !mode::validates(connection.mode) {
             return Ok(0);
         }
-        let now = self.inner.world.clock.moment();
+        let now = self.inner.world.clock.outer_moment();
         if !connection.lease_holds(now) || connection.owes_patience {
             return Err(Stop::Need(Need::Lease));
         }

@@ -8,7 +8,7 @@ use crate::types::{Settings, WantedMode};
 use protocol::{Mode, Patience, Unreachable};
 use replay::LINK_GRACE;
 use std::time::Duration;
-use world::{Moment, World};
+use world::{Moment, OuterMoment, World};
 
 /// What is known of the session.
 pub(crate) struct Connection {
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     /// How long nothing had been heard when it went down.
     pub silent_before: Duration,
     pub trouble: Option<Unreachable>,
-    pub lease_until: Option<Moment>,
+    pub lease_until: Option<OuterMoment>,
     pub lease: Duration,
     /// When what is cached was last known to be current, as far as that was noted: by an earlier process,
     /// or before the lease was given up. Seconds since 1970.
@@ -92,6 +92,8 @@ pub(crate) struct Connection {
 const ATTACH_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const ATTACH_AGAIN_WITHIN: Duration = Duration::from_secs(30);
 const DOUBLED_MAX: u32 = 8;
+/// The lease is given up so long before the replica above does: clocks drift.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// So long after a lease others may be kept waiting because it is not known to be over.
 const LEASE_COUNTS_AFTER: Duration = Duration::from_secs(10);
 /// A near link that has been gone for so long is not expected back at any moment.
@@ -217,7 +219,7 @@ impl Connection {
         self.volume_known && self.wanted != WantedMode::Fixed(Mode::Connected)
     }
 
-    pub fn lease_holds(&self, now: Moment) -> bool {
+    pub fn lease_holds(&self, now: OuterMoment) -> bool {
         self.lease_until.is_some_and(|until| now < until)
     }
 
@@ -225,14 +227,15 @@ impl Connection {
     /// After a restart the replica above does not know who believes what it cached: others wait until
     /// this client attaches again, which it does once it knows. A link that is slow or dear is left
     /// alone.
-    pub fn wants_a_look(&self, now: Moment) -> bool {
+    pub fn wants_a_look(&self, now: Moment, outside: OuterMoment) -> bool {
         if !self.near {
             return false;
         }
         match self.down_for(now) {
             Some(down_for) => down_for < HURRY_FOR,
             None => {
-                let counts = self.lease_until.is_some_and(|until| now < until + LEASE_COUNTS_AFTER);
+                let counts =
+                    self.lease_until.is_some_and(|until| outside < until + LEASE_COUNTS_AFTER);
                 counts && now.since(self.answered_at) >= HEARD_WITHIN
             }
         }
@@ -252,12 +255,18 @@ impl Connection {
         }
     }
 
+    /// `sent`: before the request for it was.
+    pub fn begin_lease(&mut self, secs: u32, sent: OuterMoment) {
+        self.lease = Duration::from_secs(u64::from(secs)).saturating_sub(LEASE_MARGIN);
+        self.lease_until = Some(sent + self.lease);
+    }
+
     /// Nothing that is cached is vouched for any more.
     pub fn end_lease(&mut self) {
         self.lease_until = None;
     }
 
-    pub fn lease_left(&self, now: Moment) -> Duration {
+    pub fn lease_left(&self, now: OuterMoment) -> Duration {
         self.lease_until.map_or(Duration::ZERO, |until| until.since(now))
     }
 }

@@ -7,7 +7,11 @@ use crate::types::{Handle, Kernel};
 use model::FileId;
 use protocol::Upstream;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use store::Containers;
+
+/// A machine that stood still for so long was suspended: what the kernel has may not be so any more.
+const SUSPENDED_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct TheKernel {
@@ -44,6 +48,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             tracing::debug!(%file, "the kernel may show it for a while as it was");
         }
+    }
+
+    /// In suspend the lease goes on, and the kernel's time-outs do not. `before`: for how long the machine
+    /// had been suspended when this was last looked at; gives for how long it has been by now.
+    pub(crate) fn look_at_suspend(&self, before: Duration) -> Duration {
+        let suspended = self.inner.world.clock.suspended();
+        let more = suspended.saturating_sub(before);
+        if more < SUSPENDED_FROM {
+            return before;
+        }
+        tracing::info!(for_secs = more.as_secs(), "the machine is back from suspend");
+        self.forget_all();
+        suspended
     }
 
     /// A file was written to through this handle: the kernel does not see it where it has the file

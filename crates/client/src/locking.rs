@@ -57,7 +57,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !mode::waits_for_verdicts(connection.mode) || connection.leases_locks == Some(false) {
             return Scope::Here;
         }
-        let now = self.inner.world.clock.moment();
+        let now = self.inner.world.clock.outer_moment();
         Scope::Leased { lasts: connection.attached && connection.lease_holds(now) }
     }
 
@@ -328,7 +328,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
         let _one_at_a_time = asking.lock().await;
-        if !self.connection().lease_holds(self.inner.world.clock.moment()) {
+        if !self.connection().lease_holds(self.inner.world.clock.outer_moment()) {
             self.satisfy(Need::Lease).await?;
         }
         self.stores_have_arrived(file).await;

@@ -17,10 +17,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
 use volume::partial;
-use world::Moment;
+use world::OuterMoment;
 
-/// The lease is given up so long before the replica above does: clocks drift.
-const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// A lease with less than this left is renewed, if the mount is in use.
 const RENEW_BELOW: Duration = Duration::from_secs(12);
 /// How often the mode and the lease are looked at.
@@ -187,7 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn attach(&self) -> Result<(), Error> {
-        let sent = self.inner.world.clock.moment();
+        let sent = self.inner.world.clock.outer_moment();
         let claims = self.locks().claims(FILES_CLAIMED_MAX);
         let request = {
             let core = self.core();
@@ -219,8 +217,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// `said`: of what the updates touched that were taken and are pending.
-    fn take_attached(&self, attached: Attached, said: States, sent: Moment) -> Result<(), Error> {
-        let lease = Duration::from_secs(u64::from(attached.lease_secs));
+    fn take_attached(
+        &self,
+        attached: Attached,
+        said: States,
+        sent: OuterMoment,
+    ) -> Result<(), Error> {
         let taken = self.taken_as_of(&attached);
         {
             let mut core = self.core();
@@ -280,8 +282,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.volume_known = true;
             connection.down_since = None;
             connection.trouble = None;
-            connection.lease = lease.saturating_sub(LEASE_MARGIN);
-            connection.lease_until = Some(sent + connection.lease);
+            connection.begin_lease(attached.lease_secs, sent);
         }
         self.asked_for(attached.wanted, true);
         self.checkpoint()
@@ -376,7 +377,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return self.attached().await;
         }
         self.tell_patience().await?;
-        let sent = self.inner.world.clock.moment();
+        let sent = self.inner.world.clock.outer_moment();
         let (seen, lease_before) = {
             let seen = self.core().meta.seen;
             let mut connection = self.connection();
@@ -393,7 +394,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let mut connection = self.connection();
                 connection.tail_due = false;
                 connection.conflicts_listed = conflicts;
-                let now = self.inner.world.clock.moment();
+                let now = self.inner.world.clock.outer_moment();
                 let lapsed = lease_before.is_none_or(|until| until <= now);
                 // A session that was lost meanwhile has taken its lease with it.
                 if connection.attached && connection.lease_until == lease_before {
@@ -428,12 +429,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn run_watch(&self) {
+        let mut suspended = self.inner.world.clock.suspended();
         while !self.is_stopping() {
             tokio::select! {
                 biased;
                 () = self.inner.session_changed.notified() => {}
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
+            suspended = self.look_at_suspend(suspended);
             self.note_spent();
             self.note_carried();
             self.choose_mode();
@@ -441,7 +444,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.acknowledge_company();
             self.follow_wish().await;
             self.attach_again().await;
-            let now = self.inner.world.clock.moment();
+            let now = self.inner.world.clock.outer_moment();
             let (attached, left, before) = {
                 let connection = self.connection();
                 let left = connection.lease_left(now);
@@ -460,15 +463,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn look_at_link(&self) {
-        let now = self.inner.world.clock.moment();
-        if self.connection().wants_a_look(now) {
+        let clock = &self.inner.world.clock;
+        if self.connection().wants_a_look(clock.moment(), clock.outer_moment()) {
             self.inner.upstream.look();
         }
     }
 
     /// How long the kernel may keep names and attributes from now.
     pub fn cache_for(&self) -> Duration {
-        let now = self.inner.world.clock.moment();
+        let now = self.inner.world.clock.outer_moment();
         let connection = self.connection();
         match mode::validates(connection.mode) {
             true if connection.owes_patience => Duration::ZERO,

@@ -1,7 +1,9 @@
 //! The wall clock of a client is set, while it works or is down.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{Caller, Consistency, Error, LockCall, OpenFlags, Owner, WantedMode, complete};
+use client::{
+    Caller, Consistency, Error, Kernel, Lent, LockCall, OpenFlags, Owner, WantedMode, complete,
+};
 use model::{FileId, Lock, LockKind, Name};
 use protocol::Mode;
 use protocol::past::{CONFLICTS_TOLD_MAX, Found, Past};
@@ -12,6 +14,8 @@ use sim::machine::{ClientMachine, EPOCH_SECS, End, OriginMachine, Room, SimClien
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path, Shown};
 use sim::perform::Programs;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Container, Containers};
 
@@ -526,5 +530,59 @@ fn what_was_read_while_the_clock_was_ahead_does_not_keep_the_cache_for_itself() 
         for file in 26..FILES {
             is_read(&bob, &format!("f{file}"), file, BYTES).await;
         }
+    });
+}
+
+/// What it is told to forget, with contents.
+#[derive(Default)]
+struct Forgets(Mutex<Vec<FileId>>);
+
+impl Kernel for Forgets {
+    fn forget_node(&self, file: FileId, contents: bool) -> bool {
+        self.0.lock().unwrap().extend(contents.then_some(file));
+        true
+    }
+
+    fn forget_others(&self, _: FileId, _: u64) -> bool {
+        true
+    }
+
+    fn forget_entry(&self, _: FileId, _: &Name) {}
+
+    fn lend(&self, _: BorrowedFd<'_>) -> Option<Arc<dyn Lent>> {
+        None
+    }
+
+    fn takes_none(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The machine was suspended for an hour while its lease lasted, and its link is not there yet: what it
+/// was told before counts no more, neither here nor in the kernel, whose clock stood still; and with the
+/// link it is told what has changed.
+#[test]
+fn a_lease_ends_while_the_machine_is_suspended() {
+    simulated(async |mut scene| {
+        scene.ada.mode = WantedMode::Fixed(Mode::Connected);
+        scene.bob.mode = WantedMode::Fixed(Mode::Connected);
+        let (ada, bob) = (scene.ada.start().await.unwrap(), scene.bob.start().await.unwrap());
+        let kernel = Arc::new(Forgets::default());
+        bob.set_kernel(kernel.clone());
+        make(&ada, "before", 1, LENGTH).await;
+        assert!(matches!(list(&bob).await, Outcome::Names(names) if names.len() == 1));
+        scene.pass(SECOND * 5).await;
+        scene.room.network.cut(scene.bob.line, SECOND * 90);
+        assert!(matches!(list(&bob).await, Outcome::Names(_)), "its lease lasts");
+        kernel.0.lock().unwrap().clear();
+        scene.bob.clock.suspend(3_600);
+        assert_eq!(bob.cache_for(), Duration::ZERO);
+        let found = list(&bob).await;
+        assert!(matches!(found, Outcome::Failed(_)), "{found}");
+        assert!(kernel.0.lock().unwrap().contains(&FileId::ROOT));
+        make(&ada, "after", 2, LENGTH).await;
+        scene.room.network.restore(scene.bob.line);
+        scene.pass(SECOND * 95).await;
+        assert!(matches!(list(&bob).await, Outcome::Names(names) if names.len() == 2));
     });
 }

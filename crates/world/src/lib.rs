@@ -10,7 +10,7 @@
 mod clock;
 mod entropy;
 
-pub use clock::{Clock, Moment};
+pub use clock::{Clock, Moment, OuterMoment};
 pub use entropy::Entropy;
 
 /// Time and chance for one participant.

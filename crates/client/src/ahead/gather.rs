@@ -134,7 +134,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn may_fetch_ahead(&self) -> bool {
         let connection = self.connection();
-        let now = self.inner.world.clock.moment();
+        let now = self.inner.world.clock.outer_moment();
         connection.attached
             && connection.gathers
             && connection.fetches_ahead()

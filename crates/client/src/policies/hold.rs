@@ -72,7 +72,8 @@ struct Shown {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// When all that is cached was last known to be current.
     pub(crate) fn known_current(&self) -> Option<i64> {
-        let (now, time) = (self.inner.world.clock.moment(), self.inner.world.clock.time().secs);
+        let clock = &self.inner.world.clock;
+        let (now, time) = (clock.outer_moment(), clock.time().secs);
         let connection = self.connection();
         let ended = connection.lease_until.map(|until| now.since(until));
         known_current(ended, connection.current, time)
