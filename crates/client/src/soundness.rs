@@ -17,10 +17,11 @@ use crate::presence::Presence;
 use crate::types::Error;
 use compare::{Copy, Look, Stands};
 use model::FileId;
-use pass::{At, BETWEEN, BYTES_AT_ONCE, FILES_AT_ONCE, LOOK_EVERY};
+use pass::{At, BEGINS_AFTER, BETWEEN, BYTES_AT_ONCE, FILES_AT_ONCE, LOOK_EVERY};
 use protocol::{MendedStatus, Upstream};
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use store::Containers;
 
 /// Why something stays as it is that is wrong.
@@ -68,8 +69,19 @@ impl Mended {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads through the cache when that is due, with time between for the others.
     pub(crate) async fn run_passes(&self) {
-        while !self.is_stopping() {
-            let wait = match self.next_of_pass() {
+        // A new cache counts from its first moment.
+        let is_new = self.core().meta.pass.is_none();
+        let mut wait = if is_new { Duration::ZERO } else { BEGINS_AFTER };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.until_stopping() => {}
+                () = self.inner.world.clock.sleep(wait) => {}
+            }
+            if self.is_stopping() {
+                break;
+            }
+            wait = match self.next_of_pass() {
                 Some(at) if self.may_mend() => match self.read_through(at).await {
                     Ok(looked) => {
                         self.pass_went_on(looked.next);
@@ -82,11 +94,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 },
                 Some(_) | None => LOOK_EVERY,
             };
-            tokio::select! {
-                biased;
-                () = self.until_stopping() => {}
-                () = self.inner.world.clock.sleep(wait) => {}
-            }
         }
     }
 

@@ -37,6 +37,8 @@ const SET_BY_SECS: [i64; 9] = [
     300 * YEAR_SECS,
 ];
 const LENGTH: usize = 3_000;
+/// Longer than it takes until it is looked whether a cache is to be read through, and until it is.
+const LOOKED: Duration = Duration::from_secs(1300);
 
 struct Scene {
     room: Room,
@@ -363,11 +365,41 @@ fn versions_that_bear_a_wrong_time_are_kept_and_told_of_in_their_order() {
     });
 }
 
+/// Flips a bit of what is cached of a file.
+fn flip(machine: &ClientMachine, file: u64) {
+    let containers = machine.disk.containers("files");
+    for key in containers.list_of(file).unwrap() {
+        let container = containers.open(key, false).unwrap().unwrap();
+        let byte = container.read(31_000, 1).unwrap()[0];
+        container.write(31_000, &[byte ^ 4]).unwrap();
+    }
+}
+
+/// A machine without a clock of its own: before it is told the time it shows 1970.
+#[test]
+fn the_cache_is_not_read_through_at_every_start_of_a_machine_that_begins_in_1970() {
+    simulated(async |mut scene| {
+        let bob = scene.bob.start().await.unwrap();
+        make(&bob, "file", 1, 60_000).await;
+        scene.bob_is_home().await;
+        scene.pass(LOOKED).await;
+        flip(&scene.bob, file_of(&bob, "file").await);
+        for _ in 0..3 {
+            scene.bob.stop(End::Killed, Duration::ZERO);
+            set(&scene, -EPOCH_SECS);
+            let bob = scene.bob.start().await.unwrap();
+            scene.pass(SECOND * 30).await;
+            set(&scene, 0);
+            scene.pass(LOOKED).await;
+            assert_eq!(bob.status().mended.times, 0, "it is not due for days");
+        }
+    });
+}
+
 /// The clock was ahead by years when the cache was read through, and then it was right again: it is
 /// read through again a week later, and not after these years.
 #[test]
 fn the_cache_is_read_through_a_week_later_though_the_clock_was_ahead_the_last_time() {
-    const LOOKED: Duration = Duration::from_secs(1300);
     simulated(async |mut scene| {
         let bob = scene.bob.start().await.unwrap();
         make(&bob, "file", 1, 60_000).await;
@@ -378,13 +410,8 @@ fn the_cache_is_read_through_a_week_later_though_the_clock_was_ahead_the_last_ti
         scene.pass(LOOKED).await;
         scene.bob.stop(End::Killed, Duration::ZERO);
         scene.pass(Duration::from_secs(8 * 24 * 3600)).await;
-        let containers = scene.bob.disk.containers("files");
         let bob = scene.bob.start().await.unwrap();
-        for key in containers.list_of(file_of(&bob, "file").await).unwrap() {
-            let container = scene.bob.disk.containers("files").open(key, false).unwrap().unwrap();
-            let byte = container.read(31_000, 1).unwrap()[0];
-            container.write(31_000, &[byte ^ 4]).unwrap();
-        }
+        flip(&scene.bob, file_of(&bob, "file").await);
         scene.pass(LOOKED).await;
         assert_eq!(bob.status().mended.times, 1);
         is_read(&bob, "file", 1, 60_000).await;

@@ -13,6 +13,9 @@ pub(crate) const FILES_AT_ONCE: usize = 256;
 pub(crate) const BETWEEN: Duration = Duration::from_secs(5);
 /// How often it is looked whether a pass is due, or can go on.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(600);
+/// After a start: a machine that has no clock of its own begins in 1970, or when it was last shut down,
+/// and is told the time soon after. The last pass would else count as one of then, and the next begin.
+pub(crate) const BEGINS_AFTER: Duration = Duration::from_secs(60);
 /// Of a large file so much is looked at in one piece.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 
