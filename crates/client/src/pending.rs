@@ -170,7 +170,8 @@ impl Gathering {
                 return;
             }
             None => {
-                let oldest_secs = u64::try_from(self.now_secs - update.at.secs).unwrap_or(0);
+                let oldest_secs =
+                    u64::try_from(self.now_secs.saturating_sub(update.at.secs)).unwrap_or(0);
                 self.files.push((
                     file,
                     PendingFile {

@@ -148,7 +148,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What was closed and could not be stored yet is an update to come.
             updates: core.log.pending_len() as u64 + left_over,
             bytes: core.log.store_bytes(),
-            oldest_secs: oldest.map(|at| u64::try_from(now.secs - at).unwrap_or(0)),
+            oldest_secs: oldest.map(|at| u64::try_from(now.secs.saturating_sub(at)).unwrap_or(0)),
             open_for_writing: written - left_over,
             trouble: core.setback.clone().filter(|_| core.log.pending_len() > 0),
             held_back,

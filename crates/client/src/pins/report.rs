@@ -106,7 +106,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 path: path.clone(),
                 priority: pin.priority,
                 recursive: pin.recursive,
-                age_secs: u64::try_from(now - pin.since).unwrap_or(0),
+                age_secs: u64::try_from(now.saturating_sub(pin.since)).unwrap_or(0),
                 removed,
                 ..PinShown::default()
             };

@@ -83,7 +83,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn note_current(&self) {
         let Some(current) = self.known_current() else { return };
         let mut core = self.core();
-        let is_due = |noted: i64| noted > current || current - noted >= NOTED_EVERY_SECS;
+        let is_due =
+            |noted: i64| noted > current || current.saturating_sub(noted) >= NOTED_EVERY_SECS;
         core.unsaved |= core.meta.current.is_none_or(is_due);
     }
 
