@@ -45,6 +45,7 @@ mod wishes;
 use actor::Actor;
 pub use board::Board;
 use trouble::Trouble;
+pub(crate) use trouble::set_clock;
 
 /// Longer than a lease, and than anybody needs to notice that a session is gone.
 const QUIET: Duration = Duration::from_secs(120);

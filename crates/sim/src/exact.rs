@@ -2,6 +2,7 @@
 //! From: LBFS, "LBFS overview": close-to-open consistency.
 
 use crate::check::{self, CALL_WITHIN, Pairs};
+use crate::crowd::set_clock;
 use crate::machine::{ClientMachine, OriginMachine, Room, drawn_limits};
 use crate::network::Conditions;
 use crate::operation::{Operation, Outcome};
@@ -20,6 +21,8 @@ const REDRAWS_MAX: usize = 50;
 const LONG_PAUSE_ONE_IN: u64 = 40;
 const LONG_PAUSE: Duration = Duration::from_secs(90);
 const PAUSE_MILLIS_MAX: u64 = 400;
+/// In every second run, before one operation in so many, the wall clock is set of who does it.
+const SET_ONE_IN: u64 = 6;
 
 pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String> {
     let origin = OriginMachine::start(room, drawn_limits(&room.chance))?;
@@ -47,8 +50,13 @@ pub async fn run(room: &Room, clients: usize, steps: usize) -> Result<(), String
         past: (0..clients).map(|_| Past::default()).collect(),
         pairs: Pairs::default(),
     };
+    let clocks = room.chance.below(2) == 0;
     for _ in 0..steps {
         let side = room.chance.below(clients as u64) as usize;
+        if clocks && room.chance.below(SET_ONE_IN) == 0 {
+            let machine = &world.machines[side];
+            set_clock(room, &room.chance, &machine.name, &machine.clock);
+        }
         let operation = world.draw(side);
         world.step(side, &operation).await?;
         if room.chance.below(LONG_PAUSE_ONE_IN) == 0 {

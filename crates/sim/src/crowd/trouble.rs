@@ -62,7 +62,7 @@ impl Trouble {
         for line in 0..self.lines.len() {
             self.trouble_line(line, now);
         }
-        self.set_clock();
+        self.set_some_clock();
         self.fill_origin(origin, now);
         self.trouble_origin(origin, now)
     }
@@ -141,24 +141,12 @@ impl Trouble {
         }
     }
 
-    /// A client's wall clock is set: ahead or back, to 1970, or right again.
-    fn set_clock(&self) {
+    fn set_some_clock(&self) {
         if !self.plan.clocks || self.chance.below(CLOCK_TICKS) != 0 {
             return;
         }
         let side = self.chance.below(self.clocks.len() as u64) as usize;
-        let clock = &self.clocks[side];
-        let by = SET_BY_SECS[self.chance.below(SET_BY_SECS.len() as u64) as usize];
-        let shown = clock.time().secs;
-        let to = match self.chance.below(6) {
-            0..2 => shown.saturating_add(by),
-            2..4 => shown.saturating_sub(by).max(0),
-            4 => 0,
-            _ => self.room.clock.time().secs,
-        };
-        clock.shift(to - shown);
-        self.room.trace.note(&format!("client{side}"), format_args!("its clock is set to {to}"));
-        self.room.tally.count(|tally| tally.clocks_set += 1);
+        set_clock(&self.room, &self.chance, &format!("client{side}"), &self.clocks[side]);
     }
 
     fn outage(&self) -> Duration {
@@ -167,4 +155,19 @@ impl Trouble {
         }
         Duration::from_millis(self.chance.below(15_000))
     }
+}
+
+/// The wall clock of a client's machine is set: ahead or back, to 1970, or right again.
+pub(crate) fn set_clock(room: &Room, chance: &Entropy, name: &str, clock: &Clock) {
+    let by = SET_BY_SECS[chance.below(SET_BY_SECS.len() as u64) as usize];
+    let shown = clock.time().secs;
+    let to = match chance.below(6) {
+        0..2 => shown.saturating_add(by),
+        2..4 => shown.saturating_sub(by).max(0),
+        4 => 0,
+        _ => room.clock.time().secs,
+    };
+    clock.shift(to - shown);
+    room.trace.note(name, format_args!("its clock is set to {to}"));
+    room.tally.count(|tally| tally.clocks_set += 1);
 }
