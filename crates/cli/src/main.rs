@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     match arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("farfs: {}", exit::words(&error));
+            eprintln!("farfs: {}", output::in_lines(&exit::words(&error)));
             ExitCode::from(exit::code(&error) as u8)
         }
     }

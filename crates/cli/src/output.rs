@@ -1,10 +1,17 @@
 //! Standard output. A reader that has had enough (`farfs status | head`) is no error.
+//! Holds: nothing that a file is called, or holds, reaches a terminal as an order to it.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
+/// For people. What a terminal would obey is shown as Rust writes it, but for ends of lines and tabs.
 pub fn text(text: &str) -> Result<()> {
+    as_it_is(&in_lines(text))
+}
+
+fn as_it_is(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -18,5 +25,45 @@ pub fn line(line: &str) -> Result<()> {
 
 /// For programs.
 pub fn json(value: &impl Serialize) -> Result<()> {
-    line(&serde_json::to_string_pretty(value)?)
+    as_it_is(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+/// A name or a path for people: on one line, whatever is in it.
+pub fn name(name: &str) -> Cow<'_, str> {
+    without(name, char::is_control)
+}
+
+/// As `name`, of a text that has lines.
+pub fn in_lines(text: &str) -> Cow<'_, str> {
+    without(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+fn without(text: &str, is_order: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_order) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match is_order(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shown_on_one_line_and_orders_a_terminal_nothing() {
+        assert_eq!(name("ärger 'x' 日本"), "ärger 'x' 日本");
+        assert_eq!(
+            name("e\u{1b}[31mred\nfake: made\t\u{9b}"),
+            r"e\u{1b}[31mred\nfake: made\t\u{9b}"
+        );
+        assert_eq!(in_lines("a\tb\nc"), "a\tb\nc");
+        assert_eq!(in_lines("a\r\u{7}\n"), "a\\r\\u{7}\n");
+    }
 }

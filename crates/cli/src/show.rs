@@ -1,5 +1,6 @@
 //! What is known of a mount, in words for people.
 
+use crate::output;
 use crate::units::{self, count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
@@ -309,6 +310,7 @@ pub fn explanation(explained: &Explanation) -> String {
         Some(version) => format!("version {version}"),
         None => "as it was when the volume was made".to_owned(),
     };
+    let path = output::name(path);
     let mut text = format!("{path}: {kind}{bytes}, {version}\n");
     if let Some(version) = &explained.version_at_origin {
         let _ = writeln!(text, "  at the server: version {version}");

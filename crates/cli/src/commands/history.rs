@@ -166,7 +166,7 @@ fn word(change: &Changed) -> String {
         Changed::Links => "names".into(),
         Changed::Moved(from) => {
             let names: Vec<_> = from.iter().map(ToString::to_string).collect();
-            format!("renamed from {}", names.join("/"))
+            format!("renamed from {}", output::name(&names.join("/")))
         }
         Changed::Replaced => "put in place of another".into(),
         Changed::Removed => "removed".into(),

@@ -130,7 +130,11 @@ fn line(snapshot: &SnapshotInfo) -> String {
     };
     let at = units::show_time(snapshot.at);
     let user = owner::user_name(snapshot.uid);
-    format!("{}  {at}  {by}, {user}  v{}", snapshot.name, snapshot.position.0)
+    format!(
+        "{}  {at}  {by}, {user}  v{}",
+        output::name(&snapshot.name.to_string()),
+        snapshot.position.0
+    )
 }
 
 #[derive(Serialize)]

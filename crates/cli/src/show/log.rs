@@ -1,5 +1,6 @@
 //! What is pending, in words for people.
 
+use crate::output::name;
 use crate::units::{count, show_secs, show_size};
 use client::{PendingFile, PendingLog, WaitsFor};
 use std::fmt::Write;
@@ -48,10 +49,11 @@ fn line(file: &PendingFile, log: &PendingLog) -> String {
     let size = if file.bytes > 0 { show_size(file.bytes) } else { String::new() };
     let path = match &file.path {
         Some(path) if path.is_empty() => "(the root)".into(),
-        Some(path) => path.clone(),
+        Some(path) => name(path).into_owned(),
         None => format!("(file {}, which has no name)", file.file),
     };
     let newest = file.newest.split_once(' ').map_or(file.newest.as_str(), |(_, what)| what);
+    let newest = name(newest);
     let more = match file.updates {
         1 => String::new(),
         updates => format!(", {updates} updates"),
@@ -65,7 +67,7 @@ fn line(file: &PendingFile, log: &PendingLog) -> String {
         WaitsFor::Turn if log.held_back.is_none() => ", next".into(),
         // It is said once of all.
         WaitsFor::HeldBack(why) if log.held_back.as_ref() != Some(why) => format!(", stays: {why}"),
-        WaitsFor::Behind { path: Some(path), .. } => format!(", behind {path}"),
+        WaitsFor::Behind { path: Some(path), .. } => format!(", behind {}", name(path)),
         WaitsFor::Behind { file, path: None } => format!(", behind file {file}"),
         WaitsFor::Turn | WaitsFor::Answer | WaitsFor::HeldBack(_) => String::new(),
     };

@@ -1,5 +1,6 @@
 //! What was missed, in words.
 
+use crate::output::name;
 use crate::units::{count, show_secs, show_size};
 use client::MissShown;
 use std::fmt::Write;
@@ -11,7 +12,7 @@ pub fn misses(misses: &[MissShown]) -> String {
     let mut text = String::new();
     for miss in misses {
         let file = format!("file {}", miss.file);
-        let _ = write!(text, "{}: ", miss.path.as_deref().unwrap_or(&file));
+        let _ = write!(text, "{}: ", name(miss.path.as_deref().unwrap_or(&file)));
         let _ = match miss.lacking_bytes {
             0 => write!(text, "here by now"),
             lacking => write!(text, "not here {} of {}", show_size(lacking), show_size(miss.size)),

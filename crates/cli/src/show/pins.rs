@@ -1,5 +1,6 @@
 //! What is pinned, in words.
 
+use crate::output::name;
 use crate::units::{count, show_secs, show_size};
 use client::{PinShown, PinsReport};
 use protocol::PinsStatus;
@@ -15,7 +16,7 @@ pub fn pins(report: &PinsReport) -> String {
     }
     for file in &report.lacking {
         let (lacking, size) = (show_size(file.lacking_bytes), show_size(file.size));
-        let _ = writeln!(text, "  missing   {}: {lacking} of {size}", file.path);
+        let _ = writeln!(text, "  missing   {}: {lacking} of {size}", name(&file.path));
     }
     let shown = report.lacking.len() as u64;
     if shown > 0 && report.lacking_more > 0 {
@@ -47,7 +48,7 @@ pub fn in_short(pins: &PinsStatus) -> String {
 fn line(pin: &PinShown) -> String {
     let path = match pin.path.as_deref() {
         Some("") => "the whole volume".into(),
-        Some(path) => path.to_owned(),
+        Some(path) => name(path).into_owned(),
         None => format!("file {}, which has no name that is known here", pin.file),
     };
     let mut line = format!("{path}{}: ", if pin.recursive { ", and all below" } else { "" });

@@ -1,12 +1,13 @@
 //! Policies, and what is not current under them, in words.
 
+use crate::output::name;
 use crate::units::{show_secs, show_size};
 use client::{Consistency, PolicyReport, PolicyShown, StaleShown};
 use std::fmt::Write;
 
 /// What counts for one file.
 pub fn policy(policy: &PolicyShown, path: &str) -> String {
-    format!("{path}: {}\n", said(policy))
+    format!("{}: {}\n", name(path), said(policy))
 }
 
 pub fn policies(report: &PolicyReport) -> String {
@@ -64,7 +65,7 @@ fn said(policy: &PolicyShown) -> String {
 fn named(path: Option<&str>, file: u64) -> String {
     match path {
         Some("") => "the whole volume".into(),
-        Some(path) => path.into(),
+        Some(path) => name(path).into_owned(),
         None => format!("file {file}, which has no name that is known here"),
     }
 }
