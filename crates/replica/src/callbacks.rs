@@ -194,6 +194,17 @@ impl Holders {
         }
     }
 
+    /// Everybody concerned was told, or has it pending, up to here.
+    pub fn published(&self) -> Seq {
+        self.published
+    }
+
+    /// There is more that is new up to here than can be told: it comes with each one's next tail.
+    pub fn fall_behind(&mut self, upto: Seq) {
+        self.by_replica.values_mut().for_each(Holder::fall_behind);
+        self.published = self.published.max(upto);
+    }
+
     /// Nobody can have missed the publication of what a reading shows, if it is this far.
     pub fn has_published_beyond(&self, position: Seq) -> bool {
         self.published > position

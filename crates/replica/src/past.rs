@@ -11,6 +11,7 @@ use crate::answer::states;
 use crate::callbacks::{Showing, Touch, Wait};
 use crate::error::Result;
 use crate::origin::{Inner, Origin};
+use crate::take::{ended, tell_missed};
 use crate::volumes::{Volume, locked};
 use model::{ReplicaId, Seq};
 use protocol::Refusal;
@@ -151,8 +152,18 @@ fn commit(
     work: impl FnOnce(&mut Committer<'_>) -> Result<(Found, Touched)>,
 ) -> Result<(Found, Option<Told>)> {
     let _turn = volume.turn();
+    let done = commit_now(inner, volume, work);
+    ended(inner, volume, done)
+}
+
+fn commit_now(
+    inner: &Inner,
+    volume: &Volume,
+    work: impl FnOnce(&mut Committer<'_>) -> Result<(Found, Touched)>,
+) -> Result<(Found, Option<Told>)> {
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
+    tell_missed(inner, volume, (&committer.view(), committer.position()));
     let (found, touched) = work(&mut committer)?;
     if touched.is_empty() {
         return Ok((found, None));
@@ -160,6 +171,7 @@ fn commit(
     let showing = Showing::of(states(&committer.view(), &touched, committer.position())?);
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
+    volume.unsettled.over();
     let touch = Touch { by: ReplicaId::ORIGIN, strict: true, keys: &touched, lines: &[] };
     let now = inner.world.clock.moment();
     let waits = volume.holders().publish(&[touch], &showing, upto, now);

@@ -96,18 +96,21 @@ impl Origin {
     /// Works in the background, for as long as it is polled, in small pieces that make way for
     /// requests: tidies the store now and then, and looks into containers that were stored.
     pub async fn keep_up(&self) {
-        tokio::join!(self.tidy(), self.look_inside(), self.forget_leases());
+        tokio::join!(self.tidy(), self.look_inside(), self.look_around());
     }
 
     /// What is written of leases that have ended goes, so that nobody is waited for in vain after a
-    /// restart.
-    async fn forget_leases(&self) {
+    /// restart. What a commit that failed has left is looked for, if it could not be seen then.
+    async fn look_around(&self) {
         let inner = &self.0;
         loop {
             inner.world.clock.sleep(inner.limits.lease / LEASE_LOOKS).await;
             let work = inner.clone();
-            let forget = move || work.each_volume(crate::answer::strike_off);
-            if let Ok(Err(error)) = inner.limits.blocking.run(forget).await {
+            let look = move || {
+                work.each_volume(crate::take::look_again)?;
+                work.each_volume(crate::answer::strike_off)
+            };
+            if let Ok(Err(error)) = inner.limits.blocking.run(look).await {
                 // The next look finds them again.
                 debug!(%error, "leases that have ended are still written down");
             }

@@ -3,7 +3,7 @@
 use crate::callbacks::{Grace, Holders};
 use crate::catalog::{DeviceId, VolumeRow};
 use crate::locks::Book;
-use crate::take::Queue;
+use crate::take::{Queue, Unsettled};
 use crate::tree::Door;
 use crate::wanted::Wanted;
 use chunks::Secret;
@@ -35,6 +35,8 @@ pub(crate) struct Volume {
     /// To whoever keeps the volume in step with a tree.
     pub door: Door,
     removed: AtomicBool,
+    /// Of commits that failed.
+    pub unsettled: Unsettled,
     quota: Mutex<Quota>,
     /// Devices that were removed while they had sessions.
     turned_out: Mutex<BTreeSet<DeviceId>>,
@@ -56,6 +58,7 @@ impl Volume {
             turn: Mutex::new(()),
             door: Door::default(),
             removed: AtomicBool::new(false),
+            unsettled: Unsettled::default(),
             quota: Mutex::new(row.quota.clone().unwrap_or_default()),
             turned_out: Mutex::new(BTreeSet::new()),
         }

@@ -226,15 +226,24 @@ impl Holder {
             }
         }
         if self.pending.bytes > STATES_BYTES_MAX {
-            let Pending { alone, locks, .. } = std::mem::take(&mut self.pending);
-            let position = alone.is_some() || !locks.is_empty();
-            self.pending = Pending { alone, locks, position, ..Pending::default() };
-            self.behind = true;
+            self.fall_behind();
             return true;
         }
         self.pending.position = true;
         self.wake.notify_one();
         true
+    }
+
+    /// What is pending is more than it is told: it waits for the next tail.
+    pub fn fall_behind(&mut self) {
+        // Who is away or behind gets all of it with that.
+        if self.session.is_none() || self.behind {
+            return;
+        }
+        let Pending { alone, locks, .. } = std::mem::take(&mut self.pending);
+        let position = alone.is_some() || !locks.is_empty();
+        self.pending = Pending { alone, locks, position, ..Pending::default() };
+        self.behind = true;
     }
 
     /// Lets a notice go that only moves the position, if that lies far back.

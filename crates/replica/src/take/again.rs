@@ -28,6 +28,13 @@ pub(super) fn answer(
         // A number that was passed over: its writer had taken the update back.
         None => Verdict::Refused(Objection::Changed),
     };
+    if let Verdict::Taken(seq) | Verdict::KeptAside { seq, .. } = verdict
+        && let Some(logged) = view.logged(seq)?
+        && logged.update.stamp == update.stamp
+    {
+        taken.before.nodes.extend(logged.nodes);
+        taken.before.entries.extend(logged.entries);
+    }
     show_update(&mut taken.shown, update);
     show_verdict(view, &mut taken.shown, &verdict)?;
     taken.verdicts.push(verdict);

@@ -3,6 +3,7 @@
 
 use super::batch::{Batch, take};
 use super::group::{publish, show};
+use super::missed::{ended, tell_missed};
 use super::redirect::Redirects;
 use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
@@ -22,6 +23,17 @@ pub(crate) fn take_alone(
     agree: impl FnOnce(&mut Committer<'_>, &[Verdict]) -> Result<()>,
 ) -> Result<Vec<Verdict>> {
     let _turn = volume.turn();
+    let taken = take_now(inner, volume, batch, seen, agree);
+    ended(inner, volume, taken)
+}
+
+fn take_now(
+    inner: &Inner,
+    volume: &Volume,
+    batch: &Batch,
+    seen: Seq,
+    agree: impl FnOnce(&mut Committer<'_>, &[Verdict]) -> Result<()>,
+) -> Result<Vec<Verdict>> {
     if batch.updates.iter().any(|update| matches!(update.change, Change::Store { .. })) {
         inner.blobs.sync()?;
     }
@@ -29,6 +41,7 @@ pub(crate) fn take_alone(
     let replica = batch.by.place.replica;
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
+    tell_missed(inner, volume, (&committer.view(), committer.position()));
     let writer = committer.view().writer(replica)?;
     let mut writer = writer.ok_or_else(|| ReplicaError::NoVolume(volume.name.clone()))?;
     if let Some(last) = batch.updates.last() {
@@ -45,6 +58,7 @@ pub(crate) fn take_alone(
     let showing = show((&committer.view(), committer.position()), &outcomes)?;
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
+    volume.unsettled.over();
     let batches = (std::slice::from_ref(batch), &[Vec::new()][..]);
     publish(inner, volume, batches, outcomes, &showing, upto);
     Ok(verdicts)

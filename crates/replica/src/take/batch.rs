@@ -47,6 +47,8 @@ pub(super) struct Taken {
     pub verdicts: Vec<Verdict>,
     /// What was changed: others are told of it.
     pub changed: Touched,
+    /// What those changed that were judged before: who waits for them waits until it is told.
+    pub before: Touched,
     /// What the updates are about: the writer is shown it.
     pub shown: Touched,
     /// What the volume may have, and has. None: there is no quota.

@@ -4,6 +4,7 @@
 
 use super::again::answered;
 use super::batch::{Batch, Taken, take};
+use super::missed::{ended, tell_missed};
 use super::{Done, redirect::Redirects};
 use crate::answer::{pick, states};
 use crate::callbacks::{Showing, Touch};
@@ -82,8 +83,11 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
     let refuse = |error: crate::ReplicaError, batch: &Batch| {
-        let answered = if error.is_full() { answered(inner, volume, batch) } else { Ok(None) };
+        // Who hears that the disk is full knows that the first of what it sent was not taken.
+        let says_full = error.is_full() && !volume.unsettled.is_any();
+        let answered = if says_full { answered(inner, volume, batch) } else { Ok(None) };
         match answered {
+            Ok(None) if error.is_full() && !says_full => Err(not_known()),
             Ok(Some(done)) => Ok(done),
             Ok(None) => Err(inner.refuse(&error, volume, "take updates")),
             Err(error) => Err(inner.refuse(&error, volume, "look for verdicts")),
@@ -113,6 +117,10 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     }
 }
 
+fn not_known() -> Refusal {
+    Refusal::Failed("its disk is full, and a write before that had failed: try again later".into())
+}
+
 /// A full disk keeps nobody from removing what has filled it.
 fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
     match one.iter().all(Batch::frees) {
@@ -135,6 +143,15 @@ fn commit_more(
 
 /// One transaction, and then the word to all whom it concerns.
 fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
+    let done = commit_now(inner, volume, batches);
+    ended(inner, volume, done)
+}
+
+fn commit_now(
+    inner: &Inner,
+    volume: &Volume,
+    batches: &[Batch],
+) -> Result<Vec<Result<Done, Refusal>>> {
     let updates = || batches.iter().flat_map(|batch| &batch.updates);
     if updates().any(|update| matches!(update.change, Change::Store { .. })) {
         inner.blobs.sync()?;
@@ -142,6 +159,7 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
     let now = inner.world.clock.time();
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
+    tell_missed(inner, volume, (&committer.view(), committer.position()));
     let redirects = Redirects::of(committer.read(), volume.id)?;
     let quota = volume.quota();
     let mut outcomes = Vec::with_capacity(batches.len());
@@ -161,6 +179,7 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Resul
     let lines: Vec<Vec<Vec<FileId>>> = lines?;
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
+    volume.unsettled.over();
     Ok(publish(inner, volume, (batches, &lines), outcomes, &showing, upto))
 }
 
@@ -171,8 +190,8 @@ pub(super) fn show(
 ) -> Result<Showing> {
     let mut touched = Touched::default();
     for taken in outcomes.iter().flatten() {
-        touched.nodes.extend(&taken.shown.nodes);
-        touched.entries.extend(taken.shown.entries.iter().cloned());
+        touched.add(&taken.shown);
+        touched.add(&taken.before);
     }
     Ok(Showing::of(states(view, &touched, position)?))
 }
@@ -180,9 +199,9 @@ pub(super) fn show(
 /// Where that is which was touched: each file with the directories that it is in, upwards. One that
 /// is gone has none; of its name the directory tells.
 fn lines_of(view: &Whole<'_>, taken: &Result<Taken, Refusal>) -> Result<Vec<Vec<FileId>>> {
-    let Ok(Taken { changed, .. }) = taken else { return Ok(Vec::new()) };
+    let Ok(Taken { changed, before, .. }) = taken else { return Ok(Vec::new()) };
     let mut lines = Vec::new();
-    for file in &changed.nodes {
+    for file in changed.nodes.union(&before.nodes) {
         match view.node(*file)? {
             Some(node) if node.kind == Kind::Directory => lines.push(line(view, *file)?),
             Some(_) => {
@@ -196,7 +215,7 @@ fn lines_of(view: &Whole<'_>, taken: &Result<Taken, Refusal>) -> Result<Vec<Vec<
             None => {}
         }
     }
-    for (directory, _) in &changed.entries {
+    for (directory, _) in changed.entries.union(&before.entries) {
         lines.push(line(view, *directory)?);
     }
     Ok(lines)
@@ -216,6 +235,19 @@ fn line(view: &Whole<'_>, directory: FileId) -> Result<Vec<FileId>> {
     Ok(upwards)
 }
 
+/// What others are told of. Who waits for what was judged before was not answered then, and may have
+/// others wait for it whom that has not reached.
+fn told_of(batch: &Batch, outcome: &Result<Taken, Refusal>) -> Touched {
+    let mut keys = Touched::default();
+    if let Ok(taken) = outcome {
+        keys.add(&taken.changed);
+        if batch.strict {
+            keys.add(&taken.before);
+        }
+    }
+    keys
+}
+
 pub(super) fn publish(
     inner: &Inner,
     volume: &Volume,
@@ -228,11 +260,11 @@ pub(super) fn publish(
     if updates.any(|update| matches!(update.change, Change::Store { .. })) {
         inner.noticed.stored();
     }
-    let nothing = Touched::default();
+    let keys: Vec<Touched> =
+        batches.iter().zip(&outcomes).map(|(batch, outcome)| told_of(batch, outcome)).collect();
     let mut touches = Vec::with_capacity(batches.len());
     let mut holders = volume.holders();
-    for ((batch, outcome), lines) in batches.iter().zip(&outcomes).zip(lines) {
-        let keys = outcome.as_ref().map_or(&nothing, |taken| &taken.changed);
+    for (((batch, outcome), lines), keys) in batches.iter().zip(&outcomes).zip(lines).zip(&keys) {
         let by = batch.by.place.replica;
         touches.push(Touch { by, strict: batch.strict, keys, lines });
         if let Ok(taken) = outcome {

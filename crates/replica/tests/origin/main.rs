@@ -15,6 +15,7 @@ mod deltas;
 mod full;
 mod gathering;
 mod ground;
+mod missed;
 mod party;
 mod past;
 mod restart;

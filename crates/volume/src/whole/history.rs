@@ -33,6 +33,11 @@ impl Touched {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    pub fn add(&mut self, other: &Touched) {
+        self.nodes.extend(&other.nodes);
+        self.entries.extend(other.entries.iter().cloned());
+    }
 }
 
 impl Whole<'_> {
