@@ -62,6 +62,7 @@ impl Disk {
             calls: 0,
             others: Vec::new(),
             barred: Vec::new(),
+            read_only: false,
         };
         Disk { machine: Arc::new(Machine(Mutex::new(state))), stores: Arc::new(Mutex::new(stores)) }
     }
@@ -131,6 +132,12 @@ impl Disk {
     /// Directories of trees that may not be opened from now on, nor what lies in them.
     pub fn bar(&self, directories: &[PathBuf]) {
         locked(&self.machine.0).barred = directories.to_vec();
+    }
+
+    /// From now on trees can be read and nothing else, or changed again. A sync of one says that it is
+    /// well, as that of a real file system does.
+    pub fn set_read_only(&self, read_only: bool) {
+        locked(&self.machine.0).read_only = read_only;
     }
 
     /// What this disk keeps aside beside what `fill_after` leaves.
@@ -247,9 +254,28 @@ impl Faults {
         }
     }
 
+    pub fn is_read_only(&self) -> bool {
+        self.0.as_ref().is_some_and(|machine| locked(&machine.0).read_only)
+    }
+
     /// A change that takes so many bytes.
     pub fn changes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.meanwhile();
+        if self.is_read_only() {
+            return Err(read_only());
+        }
+        self.writes(bytes, work)
+    }
+
+    pub fn syncs(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.meanwhile();
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.writes(0, work)
+    }
+
+    fn writes<T>(&self, bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.0 {
             Some(machine) => machine.writes(bytes, work),
             None => work(),
@@ -284,6 +310,8 @@ struct State {
     /// What others do, and before the call of which number.
     others: Vec<(u64, Other)>,
     barred: Vec<PathBuf>,
+    /// Trees.
+    read_only: bool,
 }
 
 type Other = Box<dyn FnOnce() + Send>;
@@ -308,7 +336,16 @@ impl State {
 
 /// EIO.
 fn broken() -> StoreError {
-    let source = std::io::Error::from_raw_os_error(5);
+    of_errno(5)
+}
+
+/// EROFS.
+fn read_only() -> StoreError {
+    of_errno(30)
+}
+
+fn of_errno(errno: i32) -> StoreError {
+    let source = std::io::Error::from_raw_os_error(errno);
     StoreError::Io { place: "the simulated disk".to_owned(), source }
 }
 

@@ -93,13 +93,15 @@ impl Tree {
     /// Whether its file system can only be read.
     pub fn is_read_only(&self) -> bool {
         let flags = rustix::fs::fstatvfs(&self.root).map(|disk| disk.f_flag);
-        flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
+        let is_read_only = flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY));
+        is_read_only || self.faults.is_read_only()
     }
 
-    /// All that was written below the root is safe from a power cut when this returns.
+    /// All that was written below the root is safe from a power cut when this returns, unless the file
+    /// system is read-only: one that its trouble has made so may say that all is well.
     pub fn sync(&self) -> Result<()> {
         let sync = || rustix::fs::syncfs(&self.root);
-        self.faults.changes(0, || sync().map_err(|errno| failed(&self.path, errno.into())))
+        self.faults.syncs(|| sync().map_err(|errno| failed(&self.path, errno.into())))
     }
 }
 

@@ -5,7 +5,7 @@ use super::commit::At;
 use super::keeper::{Behind, Keeper};
 use super::place::Hand;
 use super::rows;
-use super::undone::Noting;
+use super::undone::{Noting, is_kept};
 use crate::error::{ReplicaError, Result};
 use model::{FileId, View};
 use store::StoreError;
@@ -153,8 +153,11 @@ impl Keeper {
         self.note_underway()?;
         let inner = self.inner.clone();
         let mut write = Noting::begin(&*inner.tables, self.volume.id)?;
+        let was_read_only = self.tree.is_read_only();
         // A name that the tables tell of must be on the disk.
         let done = work(self, &mut write, hand).and_then(|()| hand.sync());
+        // Where nothing could be changed, nothing was.
+        let done = done.and_then(|()| if was_read_only { Ok(()) } else { is_kept(&self.tree) });
         if let Err((error, files)) = write.end(done) {
             self.undo(files);
             return Err(error);

@@ -7,6 +7,7 @@ use super::commit::At;
 use super::contents::write_out;
 use super::keeper::Keeper;
 use super::rows::{self, Known, STAGE_NAME, Staged, sort};
+use super::undone::is_kept;
 use crate::error::{ReplicaError, Result};
 use crate::take::kept_name;
 use model::{ACL_ACCESS, FileId, Kind, Name, Node, View};
@@ -50,20 +51,7 @@ impl Keeper {
     /// until they are written.
     pub(super) fn make_ready(&mut self, files: &[FileId]) -> Result<BTreeMap<FileId, Ready>> {
         let mut ready = BTreeMap::new();
-        let mut wanted = Vec::new();
-        {
-            let read = self.inner.tables.read()?;
-            let view = Whole::now(&*read, self.volume.id);
-            for file in files {
-                let Some(node) = view.node(*file)?.filter(|node| node.kind == Kind::File) else {
-                    continue;
-                };
-                let known = rows::known(&*read, self.volume.id, *file)?;
-                if known.is_none_or(|known| known.contents_stamp != node.contents_stamp) {
-                    wanted.push((*file, node));
-                }
-            }
-        }
+        let wanted = self.not_there(files)?;
         if wanted.is_empty() {
             return Ok(ready);
         }
@@ -107,6 +95,9 @@ impl Keeper {
             rows::put_staged(&mut *write, self.volume.id, &staged)?;
         }
         stage.sync()?;
+        if !ready.is_empty() {
+            is_kept(&self.tree)?;
+        }
         write.commit(Durability::Now)?;
         for (file, ready) in &mut ready {
             let name = stage_name("new-", file.0);
@@ -115,6 +106,23 @@ impl Keeper {
             ready.name = name;
         }
         Ok(ready)
+    }
+
+    /// Those of the files whose present contents the tree does not have.
+    fn not_there(&self, files: &[FileId]) -> Result<Vec<(FileId, Node)>> {
+        let read = self.inner.tables.read()?;
+        let view = Whole::now(&*read, self.volume.id);
+        let mut wanted = Vec::new();
+        for file in files {
+            let Some(node) = view.node(*file)?.filter(|node| node.kind == Kind::File) else {
+                continue;
+            };
+            let known = rows::known(&*read, self.volume.id, *file)?;
+            if known.is_none_or(|known| known.contents_stamp != node.contents_stamp) {
+                wanted.push((*file, node));
+            }
+        }
+        Ok(wanted)
     }
 
     fn not_ready(&mut self, stage: &Directory, name: &Name, file: FileId, error: &ReplicaError) {

@@ -5,7 +5,7 @@
 //! it was put; devices may have done more by then, so the volume does not tell.
 //!
 //! ```text
-//!   put out --tables or disk fail--> undone --both are well again--> written down
+//!   put out --tables or disk fail--> undone --both are well, and can be changed--> written down
 //!                                       '--a start, or the tree is back--> written down, if it is so
 //! ```
 
@@ -16,6 +16,7 @@ use crate::error::{ReplicaError, Result};
 use model::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use store::tree::Tree;
 use store::{Durability, Read, Tables, Write};
 use tracing::{info, warn};
 use volume::whole::VolumeId;
@@ -122,7 +123,9 @@ impl Keeper {
             let volume = &self.volume.name;
             warn!(volume, %error, "what was put into the tree is known to this process alone");
         }
-        self.undone = Some(Undone { files, is_unsure: false, is_synced: false });
+        // What made it read-only may have taken that away.
+        let is_unsure = self.tree.is_read_only();
+        self.undone = Some(Undone { files, is_unsure, is_synced: false });
     }
 
     /// For who comes later: it may be the tree's disk alone that failed.
@@ -155,7 +158,15 @@ impl Keeper {
         let Some(undone) = &mut self.undone else { return Ok(()) };
         // A name that the tables tell of must be on the disk.
         if !undone.is_synced {
-            self.tree.sync()?;
+            let synced = match self.tree.is_read_only() {
+                true => Err(turned_read_only(&self.tree)),
+                false => self.tree.sync().map_err(Into::into),
+            };
+            if let Err(error) = synced.and_then(|()| is_kept(&self.tree)) {
+                // Where it can be changed again, that may be as it was before.
+                undone.is_unsure |= self.tree.is_read_only();
+                return Err(error);
+            }
             undone.is_synced = true;
         }
         let (files, is_unsure) = (undone.files.clone(), undone.is_unsure);
@@ -248,6 +259,20 @@ impl Keeper {
             Err(error) => Err(error),
         }
     }
+}
+
+/// After a sync: a file system that its trouble has made read-only says that all of it is on the disk,
+/// which it is not.
+pub(super) fn is_kept(tree: &Tree) -> Result<()> {
+    if tree.is_read_only() { Err(turned_read_only(tree)) } else { Ok(()) }
+}
+
+fn turned_read_only(tree: &Tree) -> ReplicaError {
+    let path = tree.path().display().to_string();
+    let what = "its file system is read-only, and what devices did and was put there may not be on \
+                its disk: that waits, and all else, until it can be changed again; the system's \
+                log may say why it cannot";
+    ReplicaError::BadTree(path, what.into())
 }
 
 /// Whether one of the names is, as the tables tell now, that of another file among these.

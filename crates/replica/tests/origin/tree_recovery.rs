@@ -13,6 +13,8 @@ use protocol::Verdict;
 use replica::Limits;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::faulty::Failure;
 use store::{Durability, Tables};
@@ -238,6 +240,108 @@ async fn what_the_tree_has_lost_again_since_a_failure_is_put_there_anew() {
         }
     }
     panic!("it takes more than {WRITES_MAX} writes");
+}
+
+/// A file whose name in the tree a device has changed, and its id.
+async fn renamed(place: Place) -> (Ground, Option<FileId>) {
+    let mut ground = ground(place).await;
+    fs::write(ground.path("a"), "text").unwrap();
+    assert!(settles(&mut ground).await);
+    let before = id(&ground.party, "a");
+    rename(&mut ground, ("a", "b")).await;
+    (ground, before)
+}
+
+/// It can be changed again, and has lost what was not on its disk.
+async fn comes_back_without_it(mut ground: Ground, before: Option<FileId>, restarts: bool) {
+    fs::rename(ground.path("b"), ground.path("a")).unwrap();
+    ground.tree_disk.set_read_only(false);
+    ground = if restarts { restarted(ground).await } else { ground };
+    assert!(settles(&mut ground).await);
+    assert_eq!(tree_of(ground.folder.path()), "b: text");
+    assert_eq!((ground.party.tree().as_str(), id(&ground.party, "b")), ("b: text", before));
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+    assert!(!has_undone(&ground));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_of_what_has_become_read_only_says_nothing() {
+    let mut failures = 0;
+    for (writes, restarts) in (0..WRITES_MAX).flat_map(|writes| [(writes, false), (writes, true)]) {
+        let (mut ground, before) = renamed(Place::Apart).await;
+        ground.tree_disk.fail_after(writes, Failure::Nothing);
+        let failed = ground.keeper.round().is_err();
+        if !ground.tree_disk.has_failed() {
+            assert!(failures > 1, "{failures}");
+            return;
+        }
+        if !failed || !has_undone(&ground) {
+            continue;
+        }
+        failures += 1;
+        ground.tree_disk.set_read_only(true);
+        for _ in 0..3 {
+            let error = ground.keeper.round().unwrap_err().to_string();
+            assert!(error.contains("read-only"), "{error}");
+            assert!(has_undone(&ground), "it is not known to be on the disk");
+            let state = ground.party.origin.trees().unwrap().remove(0).state.unwrap();
+            assert!(state.read_only && state.trouble == Some(error), "{state:?}");
+        }
+        comes_back_without_it(ground, before, restarts).await;
+    }
+    panic!("it takes more than {WRITES_MAX} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_does_that_of_what_becomes_read_only_meanwhile() {
+    let mut undone = 0;
+    for (calls, restarts) in (0..WRITES_MAX).flat_map(|calls| [(calls, false), (calls, true)]) {
+        let (mut ground, before) = renamed(Place::Apart).await;
+        let disk = ground.tree_disk.clone();
+        let turned = Arc::new(AtomicBool::new(false));
+        let turns = turned.clone();
+        ground.tree_disk.meanwhile(calls, move || {
+            disk.set_read_only(true);
+            turns.store(true, Ordering::SeqCst);
+        });
+        let _ = ground.keeper.round();
+        if !turned.load(Ordering::SeqCst) {
+            assert!(undone > 1, "{undone}");
+            return;
+        }
+        if has_undone(&ground) && ground.path("b").exists() {
+            undone += 1;
+            comes_back_without_it(ground, before, restarts).await;
+            continue;
+        }
+        ground.tree_disk.set_read_only(false);
+        assert!(settles(&mut ground).await, "{calls}");
+        assert_eq!(tree_of(ground.folder.path()), "b: text", "{calls}");
+        assert_eq!(id(&ground.party, "b"), before, "{calls}");
+    }
+    panic!("it takes more than {WRITES_MAX} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_tree_that_is_read_only_what_devices_did_waits_and_all_else_goes_on() {
+    let (mut ground, before) = renamed(Place::Apart).await;
+    ground.tree_disk.set_read_only(true);
+    for _ in 0..3 {
+        ground.keeper.round().unwrap();
+    }
+    assert!(!has_undone(&ground));
+    // Another who shares the file system has it otherwise.
+    fs::write(ground.path("c"), "c").unwrap();
+    for _ in 0..20 {
+        ground.keeper.round().unwrap();
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    assert_eq!(ground.party.tree(), "b: text\nc: c");
+    ground.tree_disk.set_read_only(false);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(settles(&mut ground).await);
+    assert_eq!(tree_of(ground.folder.path()), "b: text\nc: c");
+    assert_eq!(id(&ground.party, "b"), before);
 }
 
 #[tokio::test(start_paused = true)]

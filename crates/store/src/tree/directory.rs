@@ -267,7 +267,7 @@ impl Directory {
     }
 
     pub fn sync(&self) -> Result<()> {
-        self.change(b"", 0, || rustix::fs::fsync(&self.fd))
+        self.faults.syncs(|| rustix::fs::fsync(&self.fd).map_err(|errno| self.failed(b"", errno)))
     }
 
     /// The file itself, whatever it is and whoever may read it.

@@ -114,7 +114,7 @@ impl TreeFile {
     /// Safe from a power cut when this returns.
     pub fn sync(&self) -> Result<()> {
         let sync = || self.file.sync_all();
-        self.faults.changes(0, || sync().map_err(|error| files::failed(&self.path, error)))
+        self.faults.syncs(|| sync().map_err(|error| files::failed(&self.path, error)))
     }
 
     /// Syncs each of these. A disk takes hardly longer for many at once than for one, and where they
