@@ -105,7 +105,7 @@ impl Keeper {
                         continue;
                     }
                     let done = keeper.place_entry(write, hand, at, 0);
-                    if !keeper.went_well(done)? {
+                    if !keeper.went_well(write, done)? {
                         keeper.behind.entry(at.clone());
                     }
                 }
@@ -121,7 +121,7 @@ impl Keeper {
             self.with_tables(&mut hand, |keeper, write, hand| {
                 for file in piece.iter().filter(|file| !waiting.contains(file)) {
                     let done = keeper.place_node(write, hand, *file);
-                    if !keeper.went_well(done)? {
+                    if !keeper.went_well(write, done)? {
                         keeper.behind.nodes.insert(*file);
                     }
                 }
@@ -148,7 +148,7 @@ impl Keeper {
     fn with_tables(
         &mut self,
         hand: &mut Hand,
-        work: impl FnOnce(&mut Keeper, &mut dyn store::Write, &mut Hand) -> Result<()>,
+        work: impl FnOnce(&mut Keeper, &mut Noting<'_>, &mut Hand) -> Result<()>,
     ) -> Result<()> {
         self.note_underway()?;
         let inner = self.inner.clone();
@@ -165,10 +165,11 @@ impl Keeper {
         self.drop_unplaced(hand)
     }
 
-    /// What one file fails at does not hold up the others.
-    fn went_well(&mut self, done: Result<bool>) -> Result<bool> {
+    /// What one file fails at in the tree does not hold up the others. Errors: the tables fail.
+    fn went_well(&mut self, write: &Noting<'_>, done: Result<bool>) -> Result<bool> {
         match done {
             Ok(done) => Ok(done),
+            Err(error) if write.is_broken() => Err(error),
             Err(
                 error @ (ReplicaError::Store(StoreError::Io { .. } | StoreError::Full(_))
                 | ReplicaError::BadTree(..)),

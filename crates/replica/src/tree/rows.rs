@@ -330,7 +330,10 @@ pub(super) fn put_known(
     file: FileId,
     row: &Known,
 ) -> Result<()> {
-    if let Some(before) = known(write, volume, file)? {
+    let before = known(write, volume, file);
+    // First, whatever fails: who notes it has it, though the transaction fails.
+    write.put(KNOWN, &key(volume, file.0), &encode(row))?;
+    if let Some(before) = before? {
         if before.ino != row.ino {
             forget_number(write, volume, before.ino, file)?;
         }
@@ -347,8 +350,7 @@ pub(super) fn put_known(
         }
         write.put(NAMES, &name_key(volume, *directory, name), &encode(&file))?;
     }
-    write.put(NUMBERS, &key(volume, row.ino), &encode(&file))?;
-    Ok(write.put(KNOWN, &key(volume, file.0), &encode(row))?)
+    Ok(write.put(NUMBERS, &key(volume, row.ino), &encode(&file))?)
 }
 
 /// A name goes, and with the last one all that is known of the file.

@@ -14,6 +14,7 @@ use super::keeper::Keeper;
 use super::rows::{self, Known, UndoneFiles as Files, UndoneRow};
 use crate::error::{ReplicaError, Result};
 use model::FileId;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use store::tree::Tree;
@@ -45,16 +46,28 @@ pub(super) struct Noting<'a> {
     write: Box<dyn Write + 'a>,
     volume: VolumeId,
     known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// A call on it has failed.
+    broken: Cell<bool>,
 }
 
 impl<'a> Noting<'a> {
     pub fn begin(tables: &'a dyn Tables, volume: VolumeId) -> Result<Noting<'a>> {
-        Ok(Noting { write: tables.write()?, volume, known: BTreeMap::new() })
+        let (write, broken) = (tables.write()?, Cell::new(false));
+        Ok(Noting { write, volume, known: BTreeMap::new(), broken })
+    }
+
+    /// The tables have failed at something: rows that belong together may be there in part.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    fn tried<T>(&self, done: store::Result<T>) -> store::Result<T> {
+        done.inspect_err(|_| self.broken.set(true))
     }
 
     /// Errors: with what was not written down.
     pub fn end(self, done: Result<()>) -> Result<(), (ReplicaError, Files)> {
-        let Noting { write, volume, known } = self;
+        let Noting { write, volume, known, .. } = self;
         let done = match done {
             Ok(()) => write.commit(Durability::Now).map_err(ReplicaError::from),
             failed => {
@@ -74,7 +87,7 @@ impl<'a> Noting<'a> {
 
 impl Read for Noting<'_> {
     fn get(&self, table: &'static str, key: &[u8]) -> store::Result<Option<Vec<u8>>> {
-        self.write.get(table, key)
+        self.tried(self.write.get(table, key))
     }
 
     fn scan(
@@ -84,7 +97,7 @@ impl Read for Noting<'_> {
         to: &[u8],
         rows_max: usize,
     ) -> store::Result<Vec<store::Row>> {
-        self.write.scan(table, from, to, rows_max)
+        self.tried(self.write.scan(table, from, to, rows_max))
     }
 
     fn last(
@@ -93,19 +106,21 @@ impl Read for Noting<'_> {
         from: &[u8],
         to: &[u8],
     ) -> store::Result<Option<store::Row>> {
-        self.write.last(table, from, to)
+        self.tried(self.write.last(table, from, to))
     }
 }
 
 impl Write for Noting<'_> {
     fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> store::Result<()> {
         self.note(table, key, Some(value));
-        self.write.put(table, key, value)
+        let done = self.write.put(table, key, value);
+        self.tried(done)
     }
 
     fn delete(&mut self, table: &'static str, key: &[u8]) -> store::Result<()> {
         self.note(table, key, None);
-        self.write.delete(table, key)
+        let done = self.write.delete(table, key);
+        self.tried(done)
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> store::Result<()> {

@@ -33,5 +33,6 @@ mod tree_outgoing;
 mod tree_recovery;
 mod tree_saves;
 mod tree_storm;
+mod tree_tables;
 mod wanted;
 mod within;
