@@ -9,7 +9,7 @@ use crate::ground::{Ground, Place, last, settles};
 use crate::party::{Party, VOLUME, rename_over};
 use crate::tree::{SERVER, find, tree_of};
 use model::FileId;
-use protocol::Verdict;
+use protocol::{Cutter, Verdict};
 use replica::Limits;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +21,9 @@ use store::{Durability, Tables};
 
 /// More writes than one of the updates here takes.
 const WRITES_MAX: u64 = 200;
+/// How often one looks for what a keeper does that runs, and between two looks.
+const LOOKS_MAX: usize = 2000;
+const LOOK: Duration = Duration::from_millis(5);
 
 async fn ground(place: Place) -> Ground {
     let mut ground = Ground::new(Limits::simulated(), place).await;
@@ -320,6 +323,74 @@ async fn nor_does_that_of_what_becomes_read_only_meanwhile() {
         assert_eq!(id(&ground.party, "b"), before, "{calls}");
     }
     panic!("it takes more than {WRITES_MAX} calls");
+}
+
+/// Just before the call on the tree that follows these, it becomes read-only.
+fn becomes_read_only(ground: &Ground, calls: u64) {
+    let disk = ground.tree_disk.clone();
+    ground.tree_disk.meanwhile(calls, move || disk.set_read_only(true));
+}
+
+/// After how many calls that is over what is in the tree by then.
+async fn calls_before_undone() -> u64 {
+    for calls in 0..WRITES_MAX {
+        let (mut ground, _) = renamed(Place::Apart).await;
+        becomes_read_only(&ground, calls);
+        if ground.keeper.round().is_err() && has_undone(&ground) && ground.path("b").exists() {
+            return calls;
+        }
+    }
+    panic!("none is");
+}
+
+/// Until it is so, for as long as a slow machine may take.
+fn comes_true(is_so: impl Fn() -> bool) -> bool {
+    (0..LOOKS_MAX).any(|_| {
+        std::thread::sleep(LOOK);
+        is_so()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_runs_tries_it_again_until_the_tree_can_be_changed() {
+    let (mut ground, before) = renamed(Place::Apart).await;
+    becomes_read_only(&ground, calls_before_undone().await);
+    let spare = tempfile::tempdir().unwrap();
+    let other = ground.party.origin.create_volume("z", 0, 0, Cutter::Gear);
+    let other = ground.party.origin.keep_tree(&other.unwrap().name, spare.path(), SERVER).unwrap();
+    let keeper = std::mem::replace(&mut ground.keeper, other);
+    let (stopper, clock) = (keeper.stopper(), tokio::runtime::Handle::current());
+    let stops = stopper.clone();
+    let thread = std::thread::spawn(move || {
+        let _clock = clock.enter();
+        keeper.run(&stops);
+    });
+    assert!(comes_true(|| has_undone(&ground)));
+    let state = |ground: &Ground| {
+        let mut trees = ground.party.origin.trees().unwrap().into_iter();
+        trees.find(|tree| tree.volume == VOLUME).unwrap().state.unwrap()
+    };
+    // Each change wakes it.
+    for name in ["c", "d"] {
+        ground.ada.write_new(FileId::ROOT, name, name).await;
+        let is_said = || state(&ground).trouble.is_some_and(|why| why.contains("is read-only"));
+        assert!(comes_true(is_said), "{:?}", state(&ground));
+        assert!(has_undone(&ground) && !ground.path(name).exists());
+    }
+    ground.tree_disk.set_read_only(false);
+    ground.ada.write_new(FileId::ROOT, "e", "e").await;
+    assert!(comes_true(|| tree_of(ground.folder.path()) == ground.party.tree()));
+    assert!(!has_undone(&ground));
+    let is_well = || {
+        let state = state(&ground);
+        state.trouble.is_none() && !state.read_only && state.waiting == 0
+    };
+    assert!(comes_true(is_well), "{:?}", state(&ground));
+    stopper.stop();
+    thread.join().unwrap();
+    assert_eq!(ground.party.tree(), "b: text\nc: c\nd: d\ne: e");
+    assert_eq!(id(&ground.party, "b"), before);
+    assert_eq!(ground.party.conflicts(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
