@@ -354,6 +354,8 @@ pub fn containers<C: Containers>(open: impl Fn() -> C) -> Result<()> {
         assert_eq!(containers.list()?, []);
         assert_eq!(containers.list_of(key.file)?, []);
         let container = containers.open(key, true)?.expect("it was to be made");
+        room_is_set_aside(&container)?;
+        container.set_length(0)?;
         contents_are_kept(&container)?;
         container.sync()?;
         holes_are_told(&containers.open(sparse, true)?.expect("it was to be made"))?;
@@ -454,6 +456,39 @@ fn holes_are_told(container: &impl Container) -> Result<()> {
     container.allocate(0, 10)?;
     assert_eq!(container.length()?, length + 1000, "nor room it already has");
     assert_eq!(container.read(length, 2000)?, [0; 1000]);
+    Ok(())
+}
+
+fn room_is_set_aside(container: &impl Container) -> Result<()> {
+    let besides = 64 << 10;
+    container.write(0, b"as it was")?;
+    container.set_aside(0, HOLE_BYTES)?;
+    container.set_aside(HOLE_BYTES, 0)?;
+    assert_eq!(container.length()?, 9, "nothing that one could read");
+    assert_eq!(container.read(0, 100)?, b"as it was");
+    let taken = container.allocated()?;
+    assert!((HOLE_BYTES..HOLE_BYTES + besides).contains(&taken), "{taken} is taken");
+    container.set_aside(0, HOLE_BYTES)?;
+    assert_eq!(container.allocated()?, taken, "it was there already");
+    container.write(HOLE_BYTES - 4, b"back")?;
+    assert_eq!((container.length()?, container.allocated()?), (HOLE_BYTES, taken));
+    assert_eq!(container.read(5, 10)?, b" was\0\0\0\0\0\0");
+    container.set_aside(2 * HOLE_BYTES, HOLE_BYTES)?;
+    container.set_length(HOLE_BYTES + 1)?;
+    assert!(container.allocated()? >= 2 * HOLE_BYTES, "who makes it longer keeps it");
+
+    container.zero(3, HOLE_BYTES / 2)?;
+    assert_eq!(container.read(0, 6)?, b"as \0\0\0");
+    assert!(container.allocated()? >= 2 * HOLE_BYTES, "zeros keep their room");
+    container.zero(0, 4 * HOLE_BYTES)?;
+    assert_eq!(container.read(0, 2 * HOLE_BYTES as usize)?, vec![0; HOLE_BYTES as usize + 1]);
+    let taken = container.allocated()?;
+    assert!((4 * HOLE_BYTES..4 * HOLE_BYTES + besides).contains(&taken), "{taken} is taken");
+    container.set_length(container.length()?)?;
+    let taken = container.allocated()?;
+    assert!(taken < 2 * HOLE_BYTES, "{taken} is taken beyond the end");
+    container.punch(0, HOLE_BYTES)?;
+    assert!(container.allocated()? <= besides);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use crate::error::Result;
 
 mod directory;
+mod mapped;
 
 pub use directory::{DirectoryContainers, OrdinaryFile};
 
@@ -59,7 +60,13 @@ pub trait Container: Clone + Send + Sync + 'static {
     fn length(&self) -> Result<u64>;
     /// Frees the stretch; it reads as zeros.
     fn punch(&self, offset: u64, length: u64) -> Result<()>;
-    /// Sets room aside and grows the file to it.
+    /// The stretch reads as zeros, as far as the file goes, and has room set aside. What there is no
+    /// room for stays as it is.
+    fn zero(&self, offset: u64, length: u64) -> Result<()>;
+    /// Sets room aside, for what is written there later: it lasts until it is punched or the file is
+    /// set to a length that is not larger, and a copy of the container has none. The length stays.
+    fn set_aside(&self, offset: u64, length: u64) -> Result<()>;
+    /// The same, and grows the file to it.
     fn allocate(&self, offset: u64, length: u64) -> Result<()>;
     /// Stretches that hold data within `offset .. offset + length`, as (offset, length); the rest
     /// are holes. They may be wider than what was written, by the file system's block.

@@ -154,6 +154,8 @@ enum FileCall {
     SetLength(u64),
     Punch(u64, u64),
     Allocate(u64, u64),
+    SetAside(u64, u64),
+    Zero(u64, u64),
     Read(u64, usize),
 }
 
@@ -164,6 +166,8 @@ fn file_call() -> impl Strategy<Value = FileCall> {
         2 => offset().prop_map(FileCall::SetLength),
         2 => (offset(), offset()).prop_map(|(o, l)| FileCall::Punch(o, l)),
         1 => (offset(), offset()).prop_map(|(o, l)| FileCall::Allocate(o, l)),
+        1 => (offset(), offset()).prop_map(|(o, l)| FileCall::SetAside(o, l)),
+        1 => (offset(), offset()).prop_map(|(o, l)| FileCall::Zero(o, l)),
         3 => (offset(), 0..9000_usize).prop_map(|(o, l)| FileCall::Read(o, l)),
     ]
 }
@@ -184,8 +188,14 @@ fn run_file(container: &impl Container, calls: &[FileCall]) -> Result<(), TestCa
                 container.set_length(*length).unwrap();
                 model.resize(*length as usize, 0);
             }
-            FileCall::Punch(offset, length) => {
-                container.punch(*offset, *length).unwrap();
+            FileCall::SetAside(offset, length) => {
+                container.set_aside(*offset, *length).unwrap();
+            }
+            FileCall::Punch(offset, length) | FileCall::Zero(offset, length) => {
+                match call {
+                    FileCall::Zero(..) => container.zero(*offset, *length).unwrap(),
+                    _ => container.punch(*offset, *length).unwrap(),
+                }
                 let end = model.len().min((offset + length) as usize);
                 let from = end.min(*offset as usize);
                 model[from..end].fill(0);

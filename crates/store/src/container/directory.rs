@@ -2,6 +2,7 @@
 //! Holds: after `sync` the file is found again with its contents; a failed write is an error.
 //! Layout: docs/FORMATS.md, "Containers".
 
+use super::mapped::lacking;
 use super::{Container, Containers, Key};
 use crate::error::{Result, StoreError};
 use crate::files;
@@ -201,12 +202,26 @@ impl OrdinaryFile {
     /// Contents leave room on the disk for what is said about them: a full disk must not keep
     /// anybody from removing what has filled it.
     fn leave_room(&self, more: u64) -> Result<()> {
+        if more == 0 {
+            return Ok(());
+        }
         let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
         let reserve = (disk.f_blocks * disk.f_frsize / RESERVE_ONE_IN).min(RESERVE_BYTES_MAX);
         if disk.f_bavail * disk.f_frsize < reserve.saturating_add(more) {
             return Err(self.failed(Errno::NOSPC));
         }
         Ok(())
+    }
+
+    /// The same for what is written here. What lies where room was set aside, or something is
+    /// written already, takes none: whoever set it aside was told that it is his.
+    fn leave_room_besides(&self, offset: u64, length: u64) -> Result<()> {
+        match self.leave_room(length) {
+            Err(StoreError::Full(_)) => {
+                self.leave_room(lacking(&self.0.file, offset, offset.saturating_add(length)))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Copies the first `length` bytes, the holes as holes, without taking them through this
@@ -273,7 +288,7 @@ impl Container for OrdinaryFile {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.leave_room(bytes.len() as u64)?;
+        self.leave_room_besides(offset, bytes.len() as u64)?;
         let mut pieces = pieces(offset, bytes);
         let written = pieces.try_for_each(|(at, piece)| self.0.file.write_all_at(piece, at));
         written.map_err(|source| self.failed_with(source))
@@ -299,15 +314,37 @@ impl Container for OrdinaryFile {
         }
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        // What there is no room for stays as it is.
+        self.set_aside(offset, length)?;
+        let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0.file, mode, offset, length) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => self.write_zeros(offset, length),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    fn set_aside(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        self.leave_room_besides(offset, length)?;
+        match rustix::fs::fallocate(&self.0.file, FallocateFlags::KEEP_SIZE, offset, length) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         if length == 0 {
             return Ok(());
         }
         // The length changes only when the room is there.
-        match rustix::fs::fallocate(&self.0.file, FallocateFlags::KEEP_SIZE, offset, length) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(self.failed(errno)),
-        }
+        self.set_aside(offset, length)?;
         let end = offset.saturating_add(length);
         if self.length()? < end { self.set_length(end) } else { Ok(()) }
     }

@@ -316,7 +316,8 @@ impl Container for FaultyContainer {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.machine.writes(bytes.len(), || self.inner.write(offset, bytes))
+        let more = self.inner.lacking(offset, bytes.len() as u64);
+        self.machine.writes(more, || self.inner.write(offset, bytes))
     }
 
     fn set_length(&self, length: u64) -> Result<()> {
@@ -332,9 +333,19 @@ impl Container for FaultyContainer {
         self.machine.writes(0, || self.inner.punch(offset, length))
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<()> {
+        let more = self.inner.lacking(offset, length);
+        self.machine.writes(more, || self.inner.zero(offset, length))
+    }
+
+    fn set_aside(&self, offset: u64, length: u64) -> Result<()> {
+        let more = self.inner.lacking(offset, length);
+        self.machine.writes(more, || self.inner.set_aside(offset, length))
+    }
+
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        self.machine.writes(bytes, || self.inner.allocate(offset, length))
+        let more = self.inner.lacking(offset, length);
+        self.machine.writes(more, || self.inner.allocate(offset, length))
     }
 
     fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>> {

@@ -6,6 +6,7 @@ use crate::container::{Container, Containers, Key};
 use crate::error::Result;
 use crate::files::locked;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
@@ -45,6 +46,8 @@ struct File {
     length: u64,
     /// Pages that hold data, by number.
     pages: BTreeMap<u64, Arc<[u8]>>,
+    /// For which room is set aside, whether they hold data or not: numbers, in order and apart.
+    room: Vec<Range<u64>>,
 }
 
 #[derive(Clone)]
@@ -52,6 +55,7 @@ enum Change {
     Write { offset: u64, bytes: Arc<[u8]> },
     SetLength(u64),
     Punch { offset: u64, length: u64 },
+    SetAside { offset: u64, length: u64 },
 }
 
 impl File {
@@ -59,7 +63,12 @@ impl File {
         match change {
             Change::Write { offset, bytes } => self.write(*offset, bytes),
             Change::SetLength(length) => self.set_length(*length),
-            Change::Punch { offset, length } => self.clear(*offset, offset.saturating_add(*length)),
+            Change::Punch { offset, length } => {
+                let end = offset.saturating_add(*length);
+                self.clear(*offset, end);
+                self.give_back(offset.div_ceil(PAGE_BYTES)..end / PAGE_BYTES);
+            }
+            Change::SetAside { offset, length } => self.set_aside(*offset, *length),
         }
     }
 
@@ -84,7 +93,51 @@ impl File {
             // What is cut off must read as zeros if the file grows again.
             self.clear(length, self.length.next_multiple_of(PAGE_BYTES));
         }
+        if length <= self.length {
+            self.give_back(length.div_ceil(PAGE_BYTES)..u64::MAX);
+        }
         self.length = length;
+    }
+
+    fn set_aside(&mut self, offset: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let mut pages = offset / PAGE_BYTES..offset.saturating_add(length).div_ceil(PAGE_BYTES);
+        self.room.retain(|room| {
+            let apart = room.end < pages.start || pages.end < room.start;
+            if !apart {
+                pages = pages.start.min(room.start)..pages.end.max(room.end);
+            }
+            apart
+        });
+        let at = self.room.partition_point(|room| room.start < pages.start);
+        self.room.insert(at, pages);
+    }
+
+    fn give_back(&mut self, pages: Range<u64>) {
+        let around = |room: &Range<u64>| {
+            [room.start..room.end.min(pages.start), room.start.max(pages.end)..room.end]
+        };
+        self.room = self.room.iter().flat_map(around).filter(|room| !room.is_empty()).collect();
+    }
+
+    /// Bytes for which no room is set aside.
+    fn lacking(&self, offset: u64, length: u64) -> u64 {
+        let end = offset.saturating_add(length);
+        let within = |room: &Range<u64>| {
+            let (from, to) = (room.start * PAGE_BYTES, room.end.saturating_mul(PAGE_BYTES));
+            to.min(end).saturating_sub(from.max(offset))
+        };
+        length - self.room.iter().map(within).sum::<u64>()
+    }
+
+    fn allocated(&self) -> u64 {
+        let empty = |room: &Range<u64>| {
+            room.end - room.start - self.pages.range(room.clone()).count() as u64
+        };
+        let pages = self.pages.len() as u64 + self.room.iter().map(empty).sum::<u64>();
+        pages.saturating_mul(PAGE_BYTES)
     }
 
     /// Whole pages become holes, parts of pages zeros.
@@ -266,8 +319,7 @@ impl Containers for MemoryContainers {
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {
         let state = locked(&self.0);
-        let bytes =
-            |container: &MemoryContainer| locked(&container.0).now.pages.len() as u64 * PAGE_BYTES;
+        let bytes = |container: &MemoryContainer| locked(&container.0).now.allocated();
         Ok(state.now.iter().map(|(key, container)| (*key, bytes(container))).collect())
     }
 
@@ -280,6 +332,11 @@ impl Containers for MemoryContainers {
 impl MemoryContainer {
     fn of(opened: Opened) -> MemoryContainer {
         MemoryContainer(Arc::new(Mutex::new(opened)))
+    }
+
+    /// Bytes of the stretch for which no room is set aside.
+    pub(crate) fn lacking(&self, offset: u64, length: u64) -> usize {
+        usize::try_from(locked(&self.0).now.lacking(offset, length)).unwrap_or(usize::MAX)
     }
 
     fn copied(&self) -> MemoryContainer {
@@ -311,8 +368,21 @@ impl Container for MemoryContainer {
         Ok(())
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<()> {
+        let mut opened = locked(&self.0);
+        opened.change(Change::Punch { offset, length });
+        opened.change(Change::SetAside { offset, length });
+        Ok(())
+    }
+
+    fn set_aside(&self, offset: u64, length: u64) -> Result<()> {
+        locked(&self.0).change(Change::SetAside { offset, length });
+        Ok(())
+    }
+
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         let mut opened = locked(&self.0);
+        opened.change(Change::SetAside { offset, length });
         let end = offset.saturating_add(length);
         if length > 0 && end > opened.now.length {
             opened.change(Change::SetLength(end));
@@ -325,7 +395,7 @@ impl Container for MemoryContainer {
     }
 
     fn allocated(&self) -> Result<u64> {
-        Ok(locked(&self.0).now.pages.len() as u64 * PAGE_BYTES)
+        Ok(locked(&self.0).now.allocated())
     }
 
     fn is_alone(&self) -> Result<bool> {
