@@ -3,6 +3,7 @@
 //! current then; a container is noted in the log as opened before the first byte of it changes.
 //! From: AFS and LBFS (close-to-open); DESIGN, "The client".
 
+mod allocate;
 mod beside;
 mod birth;
 mod bytes;
@@ -38,7 +39,7 @@ pub(crate) use unseen::{Closing, Unseen, may_have_been_lent};
 use crate::onward::Coming;
 use crate::part::Shelf;
 use crate::presence::Presence;
-use crate::room::{Touched, taken};
+use crate::room::Touched;
 use crate::types::{Error, Handle, OpenFlags};
 use model::{Contents, FileId, Node, Stamp, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,6 +164,8 @@ pub(crate) struct OpenFile<K> {
     pub touched: Touched,
     /// How often some have left.
     pub left: Arc<AtomicU64>,
+    /// Up to here room was set aside at most, since it was opened or cut.
+    room_to: u64,
     /// A version that does not show yet: it is fetched beside the one that does, and nobody else
     /// knows of it.
     pub beside: bool,
@@ -213,6 +216,7 @@ impl<K> OpenFile<K> {
             layout: holes::Layout::default(),
             touched: Touched::default(),
             left: Arc::default(),
+            room_to: 0,
             beside: false,
         }
     }
@@ -399,12 +403,6 @@ impl<K: Container> Files<K> {
         if self.open.get(&(file, generation)).is_some_and(|open| open.handles == 0) {
             self.open.remove(&(file, generation));
         }
-    }
-
-    /// Bytes that were written and not stored.
-    pub fn written_bytes(&self) -> StoreResult<u64> {
-        let written = self.open.values().filter(|open| open.presence.dirty.is_some());
-        written.map(|open| taken(&open.container)).sum()
     }
 
     /// Those that are written to upon another version, and are not all here.

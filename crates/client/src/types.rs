@@ -375,12 +375,14 @@ pub struct Explanation {
 /// What fallocate(2) is to do with a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// Room is set aside beyond what can be seen: nothing to do for a cached file.
+    /// Room is set aside, and nothing of it can be seen.
     Keep,
     /// The file grows to the end of the stretch, with room.
     Extend,
     /// The stretch becomes a hole.
     Punch,
-    /// The stretch reads as zeros, and the file grows to its end.
+    /// The stretch reads as zeros, with room set aside, and the file grows to its end.
     Zero,
+    /// The same, and the length stays.
+    ZeroWithin,
 }

@@ -288,8 +288,8 @@ pub(crate) fn allocation_asked(mode: i32) -> Option<Allocate> {
     match mode {
         0 => Some(Allocate::Extend),
         KEEP => Some(Allocate::Keep),
-        // A hole reads as zeros, and leaves the size alone.
-        PUNCH | ZERO_WITHIN => Some(Allocate::Punch),
+        PUNCH => Some(Allocate::Punch),
+        ZERO_WITHIN => Some(Allocate::ZeroWithin),
         ZERO => Some(Allocate::Zero),
         _ => None,
     }
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn zeroing_without_growing_is_punching_a_hole() {
+    fn zeroing_sets_room_aside_and_is_no_hole() {
         let asked = [0, 1, 3, 16, 17, 2, 8, 32].map(allocation_asked);
         let wanted = [
             Some(Allocate::Extend),
             Some(Allocate::Keep),
             Some(Allocate::Punch),
             Some(Allocate::Zero),
-            Some(Allocate::Punch),
+            Some(Allocate::ZeroWithin),
             None,
             None,
             None,

@@ -2,7 +2,7 @@
 //! that the disk is full, and nothing that it was told is done is lost.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{OpenFlags, WantedMode};
+use client::{Allocate, OpenFlags, WantedMode};
 use protocol::Mode;
 use replica::Limits;
 use sim::check;
@@ -12,6 +12,7 @@ use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
+use store::Containers;
 
 const CUT: OpenFlags = OpenFlags { read: true, write: true, truncate: true, append: false };
 const BEFORE: usize = 60_000;
@@ -137,6 +138,72 @@ fn a_close_on_a_full_disk_says_so_and_what_was_written_is_stored_when_there_is_r
             let closed = scene.does(CLOSE).await;
             scene.machine.disk.make_room();
             scene.is(&stretch(2, BEFORE), &format!("closed: {closed}, {left} bytes left")).await;
+        });
+    }
+}
+
+/// Room is set aside for more than is written.
+const ASIDE: u64 = 200_000;
+
+fn allocate(length: u64, how: Allocate) -> Operation {
+    Operation::Allocate { slot: 0, offset: 0, length, how }
+}
+
+#[test]
+fn what_room_was_set_aside_for_is_written_when_the_disk_is_full_and_the_rest_is_refused() {
+    for how in [Allocate::Keep, Allocate::Extend, Allocate::Zero, Allocate::ZeroWithin] {
+        sim::run::paused(async {
+            let mut scene = Scene::new(Mode::Partial).await;
+            let flags = OpenFlags { truncate: false, ..CUT };
+            assert!(scene.does(Operation::Open { path: path(), slot: 0, flags }).await);
+            assert!(scene.does(allocate(ASIDE, how)).await);
+            scene.machine.disk.fill_after(0);
+            for how in [Allocate::Keep, Allocate::Extend, Allocate::Zero, Allocate::ZeroWithin] {
+                assert!(!scene.does(allocate(2 * ASIDE, how)).await, "{how:?}");
+                assert!(scene.does(allocate(ASIDE / 2, Allocate::Keep)).await);
+            }
+            let length = ASIDE as usize;
+            assert!(scene.does(write(length, 2)).await, "{how:?}");
+            let beyond = Operation::Write { slot: 0, offset: ASIDE, length: AFTER, version: 3 };
+            assert!(!scene.does(beyond).await, "{how:?}");
+            scene.machine.disk.make_room();
+            assert!(scene.does(CLOSE).await);
+            scene.is(&stretch(2, length), &format!("{how:?}")).await;
+        });
+    }
+}
+
+#[test]
+fn room_beyond_the_end_counts_while_the_file_is_open_and_is_given_back_then() {
+    for crashes in [false, true] {
+        sim::run::paused(async {
+            let mut scene = Scene::new(Mode::Partial).await;
+            let held = |scene: &Scene| -> u64 {
+                let there = scene.machine.disk.containers("files").list().unwrap();
+                there.iter().map(|(_, bytes)| bytes).sum()
+            };
+            let before = held(&scene);
+            let flags = OpenFlags { truncate: false, ..CUT };
+            assert!(scene.does(Operation::Open { path: path(), slot: 0, flags }).await);
+            assert!(scene.does(allocate(ASIDE, Allocate::Keep)).await);
+            let counted = |scene: &Scene| scene.machine.client().unwrap().status().cache.bytes;
+            assert!(counted(&scene) >= ASIDE && held(&scene) > ASIDE);
+            assert!(scene.does(Operation::Sync { slot: 0 }).await);
+            assert!(counted(&scene) >= ASIDE, "it is open still");
+            if crashes {
+                assert!(scene.does(write(AFTER, 2)).await);
+                scene.machine.stop(End::Killed, Duration::ZERO);
+                scene.programs = Programs::default();
+                scene.machine.start().await.unwrap();
+                check::settled(&scene.room, std::slice::from_ref(&scene.machine), true)
+                    .await
+                    .unwrap();
+            } else {
+                assert!(scene.does(CLOSE).await);
+            }
+            assert!(held(&scene) <= before + AFTER as u64, "{} is held", held(&scene));
+            assert!(counted(&scene) < ASIDE);
+            scene.room.network.close();
         });
     }
 }

@@ -98,55 +98,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         })
     }
 
-    /// fallocate(2).
-    pub fn allocate(
-        &self,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: crate::Allocate,
-    ) -> Step<()> {
-        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
-        let Some(end) = end else { return Err(Error::TooLarge.into()) };
-        let change = match mode {
-            crate::Allocate::Keep | crate::Allocate::Extend => Extent::Grows,
-            crate::Allocate::Punch | crate::Allocate::Zero => Extent::From(offset),
-        };
-        if mode == crate::Allocate::Extend {
-            self.has_quota_to_write(handle, Some(offset), length)?;
-        }
-        self.alter(handle, 0, change, |container| {
-            match mode {
-                // What is not here stays away: nothing of it is as it was not before.
-                crate::Allocate::Keep => return Ok(Altered::Nothing),
-                crate::Allocate::Extend => {
-                    let grows_from = offset.max(container.length()?);
-                    container.allocate(offset, length)?;
-                    let grows = grows_from < end;
-                    return Ok(if grows {
-                        Altered::Room(grows_from..end)
-                    } else {
-                        Altered::Nothing
-                    });
-                }
-                crate::Allocate::Punch => {
-                    let end = end.min(container.length()?);
-                    if offset < end {
-                        container.punch(offset, end - offset)?;
-                    }
-                }
-                crate::Allocate::Zero => {
-                    if end > container.length()? {
-                        container.set_length(end)?;
-                    }
-                    container.punch(offset, length)?;
-                }
-            }
-            // Of what it makes longer, the end tells.
-            Ok(Altered::Room(offset..end))
-        })
-    }
-
     /// close(2) of one descriptor: what was written becomes an update. Contents that were only cut
     /// to nothing do so with the last close: a shell that redirects closes a copy first, and
     /// nobody wants to see the file empty.
@@ -238,12 +189,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             })?;
             self.charge_cut(handle, 0)?;
             let mut files = self.files();
+            files.room_is_cut(grip.file, grip.generation);
             if let Some(open) = files.get_mut(grip.file, grip.generation) {
                 open.only_cut = nothing_else;
             }
             return Ok(());
         }
-        if grip.container.length().map_err(failed)? == size && self.is_dirty(&grip) {
+        let before = grip.container.length().map_err(failed)?;
+        if before == size && self.is_dirty(&grip) {
             let now = self.inner.world.clock.time();
             if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
                 open.note_changed(now);
@@ -253,6 +206,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.alter(handle, uid, Extent::From(size), |container| {
             container.set_length(size).map(|()| Altered::Length(size))
         })?;
+        if size <= before {
+            self.files().room_is_cut(grip.file, grip.generation);
+        }
         self.charge_cut(handle, size)
     }
 
@@ -265,7 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Changes a container; `change` says what of it. What is left of the old bytes must be here,
     /// or it must be known where they are, and the log must know of the change before. A change
     /// that finds the disk full is tried again with less in the cache.
-    fn alter(
+    pub(super) fn alter(
         &self,
         handle: Handle,
         uid: u32,

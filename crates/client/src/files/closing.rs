@@ -63,8 +63,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let given_up = open.is_given_up();
         let left = closed.then(|| open.presence.clone());
-        if closed {
-            files.open.remove(&key);
+        if closed && let Some(open) = files.open.remove(&key) {
+            open.give_room_back();
         }
         if is_twice {
             files.twice.insert(state.file);

@@ -33,8 +33,10 @@ impl<K: Container> Files<K> {
     /// What was left over has been stored: nobody has it open.
     pub fn close_left_over(&mut self, file: FileId, generation: u32) {
         let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();
-        if self.open.get(&(file, generation)).is_some_and(idle) {
-            self.open.remove(&(file, generation));
+        if self.open.get(&(file, generation)).is_some_and(idle)
+            && let Some(open) = self.open.remove(&(file, generation))
+        {
+            open.give_room_back();
         }
     }
 
@@ -42,7 +44,10 @@ impl<K: Container> Files<K> {
     /// stored since.
     pub fn reopen(&mut self, file: FileId, container: K, presence: Presence, doubtful: bool) {
         let generation = presence.generation;
-        let open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
+        let mut open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
+        if let Err(error) = open.look_for_room() {
+            tracing::debug!(%error, %file, "what is set aside of it is not known");
+        }
         self.open.insert((file, generation), open);
     }
 

@@ -21,6 +21,7 @@ mod privileges;
 mod quotas;
 mod raw;
 mod renames;
+mod set_aside;
 mod sizes;
 mod sparse;
 mod special;

@@ -260,7 +260,7 @@ impl Reference {
             if matches!(how, Allocate::Extend | Allocate::Zero) {
                 contents.resize(contents.len().max(to), 0);
             }
-            if matches!(how, Allocate::Punch | Allocate::Zero) {
+            if matches!(how, Allocate::Punch | Allocate::Zero | Allocate::ZeroWithin) {
                 let size = contents.len();
                 contents[from.min(size)..to.min(size)].fill(0);
             }
