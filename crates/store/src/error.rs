@@ -1,5 +1,6 @@
 //! What can go wrong with a store.
 
+use crate::ordinary::Strange;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum StoreError {
     /// It was there, and something that is not kept elsewhere is in it.
     #[error("{place} is missing, {what}")]
     Missing { place: String, what: String },
+    /// It may be a link to something that is not ours, or have no end.
+    #[error("{place}: {what}")]
+    Strange { place: String, what: Strange },
     /// Another process has the store open.
     #[error("{0} is in use by another farfs process")]
     Busy(PathBuf),

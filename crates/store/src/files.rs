@@ -2,6 +2,7 @@
 //! reads and writes at an offset, and a lock against a second process.
 
 use crate::error::{Result, StoreError};
+use crate::ordinary::{self, Strange};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, IoSlice};
@@ -16,6 +17,9 @@ const PARTS_MAX: usize = 1024;
 const LOCK_FILE: &str = "lock";
 
 pub fn failed(path: &Path, source: std::io::Error) -> StoreError {
+    if let Some(what) = Strange::of(&source) {
+        return StoreError::Strange { place: path.display().to_string(), what };
+    }
     match source.kind() {
         // The files of a store are small, so that one that is too large has met a limit that
         // somebody set, and waits for room as on a full disk. Of contents it is another thing.
@@ -105,13 +109,9 @@ fn gives(directory: &Path, bytes: u64) -> bool {
 }
 
 pub fn open(path: &Path, create: bool) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(create)
-        .truncate(false)
-        .open(path)
-        .map_err(|source| failed(path, source))
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(create).truncate(false);
+    ordinary::open(path, &mut options).map_err(|source| failed(path, source))
 }
 
 pub fn length(file: &File, path: &Path) -> Result<u64> {
@@ -171,12 +171,14 @@ pub fn read_at(file: &File, path: &Path, offset: u64, length: usize) -> Result<V
     Ok(bytes)
 }
 
-/// Removing what is missing is done.
+/// Removing what is missing is done. A directory, which nobody of us has made, is put aside.
 pub fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
-        Err(source) if source.kind() != ErrorKind::NotFound => Err(failed(path, source)),
-        _ => Ok(()),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(()),
+        Err(source) if source.kind() == ErrorKind::IsADirectory => ordinary::put_aside(path),
+        removed => removed,
     }
+    .map_err(|source| failed(path, source))
 }
 
 /// The names in a directory that are text; the stores give their files no others.

@@ -16,6 +16,7 @@ pub mod embedded;
 pub mod faulty;
 pub mod journal;
 pub mod memory;
+pub mod ordinary;
 pub mod packs;
 pub mod reserve;
 pub mod table;

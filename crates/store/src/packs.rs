@@ -8,6 +8,7 @@ use crate::blob::{Blobs, Damage, Listed};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
+use crate::ordinary;
 use crate::table::Durability;
 use index::{Index, Place};
 use record::{BLOB_BYTES_MAX, HEADER_BYTES, Head, Kind, NAME_BYTES_MAX, Spot};
@@ -238,7 +239,7 @@ impl Packs {
             *used = now;
             return Ok(Some((file.clone(), path)));
         }
-        let file = match File::open(&path) {
+        let file = match ordinary::open(&path, File::options().read(true)) {
             Ok(file) => Arc::new(file),
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(files::failed(&path, source)),
@@ -471,7 +472,7 @@ fn pack_lengths(directory: &Path) -> Result<BTreeMap<u32, u64>> {
     for (number, path) in files::numbered(directory, ENDING)? {
         if let Ok(pack) = u32::try_from(number) {
             let metadata =
-                std::fs::metadata(&path).map_err(|source| files::failed(&path, source))?;
+                ordinary::metadata(&path).map_err(|source| files::failed(&path, source))?;
             lengths.insert(pack, metadata.len());
         }
     }

@@ -4,7 +4,11 @@
 
 use crate::error::Result;
 use crate::files;
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
+use crate::ordinary::{self, Strange};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -130,13 +134,24 @@ impl FileReserve {
         if wanted <= there || wanted < bytes / LEAST_ONE_IN {
             return Ok(enough);
         }
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(CWD, &self.path, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = self.file()?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted) {
             Ok(()) => Ok(true),
-            Err(rustix::io::Errno::NOSPC) => Ok(enough),
+            Err(Errno::NOSPC) => Ok(enough),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// What else bears the name is put aside.
+    fn file(&self) -> rustix::io::Result<File> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = match ordinary::open(&self.path, &mut options) {
+            Err(error) if Strange::of(&error).is_some() => ordinary::put_aside(&self.path)
+                .and_then(|()| ordinary::open(&self.path, &mut options)),
+            opened => opened,
+        };
+        file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     fn directory(&self) -> &Path {
@@ -144,7 +159,7 @@ impl FileReserve {
     }
 
     fn there(&self) -> u64 {
-        rustix::fs::stat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs())
+        rustix::fs::lstat(&self.path).map_or(0, |stat| stat.st_size.unsigned_abs())
     }
 
     /// None: the file system does not count what it has.
@@ -175,7 +190,7 @@ impl Reserve for FileReserve {
         let kept = self.set_aside().unwrap_or_else(|errno| {
             // A file system that sets nothing aside has none that could be full of it.
             tracing::debug!(path = %self.path.display(), %errno, "no room is kept aside");
-            errno != rustix::io::Errno::NOSPC
+            errno != Errno::NOSPC
         });
         self.kept.store(kept, Ordering::Release);
     }

@@ -37,7 +37,9 @@ pub fn exit(error: &(dyn std::error::Error + 'static)) -> Option<Exit> {
 fn of_store(error: &StoreError) -> Option<Exit> {
     match error {
         StoreError::Busy(_) => Some(Exit::Busy),
-        StoreError::Damaged { .. } | StoreError::Missing { .. } => Some(Exit::Damaged),
+        StoreError::Damaged { .. } | StoreError::Missing { .. } | StoreError::Strange { .. } => {
+            Some(Exit::Damaged)
+        }
         _ => None,
     }
 }

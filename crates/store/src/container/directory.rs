@@ -6,6 +6,7 @@ use super::mapped::lacking;
 use super::{Container, Containers, Key};
 use crate::error::{Result, StoreError};
 use crate::files;
+use crate::ordinary::{self, Strange};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -66,15 +67,14 @@ impl Containers for DirectoryContainers {
     fn open(&self, key: Key, create: bool) -> Result<Option<OrdinaryFile>> {
         let path = self.path(key);
         let mut options = File::options();
-        let opened = options.read(true).write(true).create(create).truncate(false).open(&path);
-        let file = match opened {
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+        options.read(true).write(true).create(create).truncate(false);
+        let file = match ordinary::open(&path, &mut options) {
+            Err(source) if is_missing(&source) => {
                 if !create {
                     return Ok(None);
                 }
                 // Directories are made with the first file that they hold.
-                let parent = path.parent().expect("path puts each file into a directory");
-                files::make_directory(parent)?;
+                make_room_for(&path)?;
                 files::open(&path, true)?
             }
             outcome => outcome.map_err(|source| files::failed(&path, source))?,
@@ -88,10 +88,9 @@ impl Containers for DirectoryContainers {
 
     fn rename(&self, from: Key, to: Key) -> Result<bool> {
         let (from, to) = (self.path(from), self.path(to));
-        let parent = to.parent().expect("path puts each file into a directory");
-        files::make_directory(parent)?;
-        match std::fs::rename(&from, &to) {
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        make_room_for(&to)?;
+        match ordinary::metadata(&from).and_then(|_| std::fs::rename(&from, &to)) {
+            Err(source) if is_missing(&source) => Ok(false),
             outcome => outcome.map(|()| true).map_err(|source| files::failed(&from, source)),
         }
     }
@@ -143,6 +142,27 @@ impl Containers for DirectoryContainers {
         let directory =
             File::open(&self.directory).map_err(|source| files::failed(&self.directory, source))?;
         rustix::fs::syncfs(&directory).map_err(|errno| files::failed(&self.directory, errno.into()))
+    }
+}
+
+/// Something else in the place of a container, or of a directory of them, is as good as nothing.
+fn is_missing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory) || Strange::of(error).is_some()
+}
+
+/// Makes the directory of a container, and puts aside what is none and bears its name.
+fn make_room_for(path: &Path) -> Result<()> {
+    let parent = path.parent().expect("path puts each file into a directory");
+    let aside =
+        |path: &Path| ordinary::put_aside(path).map_err(|source| files::failed(path, source));
+    if !parent.is_dir() && std::fs::symlink_metadata(parent).is_ok() {
+        aside(parent)?;
+    }
+    files::make_directory(parent)?;
+    match ordinary::metadata(path) {
+        Err(error) if Strange::of(&error).is_some() => aside(path),
+        _ => Ok(()),
     }
 }
 

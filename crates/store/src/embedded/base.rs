@@ -6,6 +6,7 @@ use super::errors::{open_error, other, storage, table_error, transaction_error};
 use super::young::{Merged, Puts, Way, stretch};
 use super::{Words, guarded};
 use crate::error::{Result, StoreError};
+use crate::files;
 use crate::table::{Durability, Row};
 use redb::{ReadableDatabase, ReadableTable};
 use std::path::Path;
@@ -227,10 +228,12 @@ fn unsealed<'a>(place: Place<'_>, table: &str, key: &[u8], sealed: &'a [u8]) -> 
 }
 
 pub fn open_redb(path: &Path, cache_bytes: usize) -> Result<redb::Database> {
+    // redb would follow a link.
+    let file = files::open(path, true)?;
     guarded(path, || {
         redb::Builder::new()
             .set_cache_size(cache_bytes)
-            .create(path)
+            .create_file(file)
             .map_err(|e| open_error(path, e))
     })
 }

@@ -9,6 +9,7 @@ use super::{Journal, Position};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
+use crate::ordinary;
 use marks::{Marks, read_records};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -79,7 +80,7 @@ impl FileJournal {
         }
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;
-        let state = recovered(directory, synced::upto(directory).max(known))?;
+        let state = recovered(directory, synced::upto(directory)?.max(known))?;
         let mark = SyncedMark::open(directory)?;
         // What survived is in the files; whether it is beyond the reach of a power cut is not
         // known before the next sync.
@@ -333,7 +334,7 @@ fn cut_tail(directory: &Path, path: &Path, bytes: &[u8], offset: usize) -> Resul
     let torn = &bytes[offset..];
     tracing::warn!(path = %path.display(), offset, bytes = torn.len(), "torn tail cut off");
     let kept = directory.join(TORN_FILE);
-    if let Err(error) = std::fs::write(&kept, torn) {
+    if let Err(error) = ordinary::write(&kept, torn) {
         // It is for a person to look at; on a full disk the journal must open all the same.
         tracing::warn!(path = %kept.display(), %error, "torn tail not kept");
     }
@@ -345,7 +346,7 @@ fn cut_tail(directory: &Path, path: &Path, bytes: &[u8], offset: usize) -> Resul
 /// The header, or as much of it as there is, and how long the file is.
 fn read_header(path: &Path) -> Result<(Vec<u8>, u64)> {
     let failed = |source| files::failed(path, source);
-    let file = File::open(path).map_err(failed)?;
+    let file = ordinary::open(path, File::options().read(true)).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let mut header = Vec::with_capacity(HEADER_BYTES);
     file.take(HEADER_BYTES as u64).read_to_end(&mut header).map_err(failed)?;
@@ -353,7 +354,7 @@ fn read_header(path: &Path) -> Result<(Vec<u8>, u64)> {
 }
 
 pub(super) fn read_segment(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| files::failed(path, source))
+    ordinary::read(path).map_err(|source| files::failed(path, source))
 }
 
 pub(super) const SALVAGE: &str = "what is whole can still be had of it: keep the directory";

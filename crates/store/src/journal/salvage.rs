@@ -3,7 +3,7 @@
 use super::Position;
 use super::envelope::{self, HEADER_BYTES, Header};
 use super::file::{ENDING, End, is_first, read_segment, synced, walk};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::files;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ impl Salvaged {
 /// for the caller to say.
 pub fn salvage(directory: &Path) -> Result<Salvaged> {
     let (records, damage, begun) = (Vec::new(), Vec::new(), Vec::new());
-    let (is_there, synced) = (false, synced::upto(directory));
+    let (is_there, synced) = (false, synced::upto(directory).unwrap_or(0));
     let mut salvaged = Salvaged { records, damage, begun, is_there, synced };
     if !directory.is_dir() {
         return Ok(salvaged);
@@ -53,7 +53,14 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
     let found = files::numbered(directory, ENDING)?;
     for (index, (first, path)) in found.iter().enumerate() {
         let beyond = found.get(index + 1).map_or(Position::MAX, |(next, _)| *next);
-        let bytes = read_segment(path)?;
+        let bytes = match read_segment(path) {
+            // Nobody knows how much is missing.
+            Err(StoreError::Strange { .. }) => {
+                salvaged.damage.push((path.clone(), 0, 0));
+                continue;
+            }
+            read => read?,
+        };
         if !is_first(*first) {
             salvaged.damage.push((path.clone(), 0, bytes.len() as u64));
             continue;

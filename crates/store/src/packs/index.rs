@@ -8,6 +8,7 @@ use crate::blob::Listed;
 use crate::embedded::{Database, Settings, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
+use crate::ordinary;
 use crate::table::{Durability, Tables};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -192,7 +193,7 @@ impl Index {
     }
 
     fn mark_damaged(&self) {
-        if let Err(error) = std::fs::write(self.directory.join(DAMAGED_FILE), []) {
+        if let Err(error) = ordinary::write(&self.directory.join(DAMAGED_FILE), &[]) {
             tracing::warn!(%error, "the index is damaged and could not be marked so");
         }
     }

@@ -6,8 +6,10 @@ use super::index::Place;
 use super::{pack_path, record};
 use crate::error::Result;
 use crate::files;
+use crate::ordinary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Says in words what is lost.
@@ -49,8 +51,8 @@ impl Lost<'_> {
 
     pub fn note(&self, directory: &Path) -> Result<()> {
         let path = directory.join(FILE);
-        std::fs::write(&path, self.to_string())
-            .and_then(|()| std::fs::File::open(&path)?.sync_all())
+        ordinary::write(&path, self.to_string().as_bytes())
+            .and_then(|file| file.sync_all())
             .map_err(|source| files::failed(&path, source))?;
         files::sync_directory(directory)
     }
@@ -73,10 +75,10 @@ impl fmt::Display for Lost<'_> {
 /// What was noted, here or by an earlier process.
 pub fn noted(directory: &Path) -> Result<Option<String>> {
     let path = directory.join(FILE);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let file = files::open(&path, false)?;
+    let file = match files::open(&path, false) {
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => return Ok(None),
+        opened => opened?,
+    };
     let bytes = files::read_at(&file, &path, 0, BYTES_MAX)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -4,6 +4,7 @@ use super::{End, Segment, damaged, walk};
 use crate::error::Result;
 use crate::files;
 use crate::journal::Position;
+use crate::ordinary;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -56,7 +57,7 @@ pub fn read_records(
         ErrorKind::UnexpectedEof => damaged(&segment.path, begin.offset),
         _ => files::failed(&segment.path, source),
     };
-    let file = File::open(&segment.path).map_err(failed)?;
+    let file = ordinary::open(&segment.path, File::options().read(true)).map_err(failed)?;
     loop {
         let mut bytes = vec![0; window];
         file.read_exact_at(&mut bytes, begin.offset as u64).map_err(failed)?;

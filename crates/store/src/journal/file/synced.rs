@@ -6,6 +6,7 @@
 use super::Position;
 use crate::error::Result;
 use crate::files;
+use crate::ordinary::{self, Strange};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,14 @@ fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
-/// 0: it does not say.
-pub fn upto(directory: &Path) -> Position {
-    let mut bytes = [0; BYTES];
-    let read = File::open(path(directory)).and_then(|file| file.read_exact_at(&mut bytes, 0));
-    read.ok().and_then(|()| parse(&bytes)).unwrap_or(0)
+/// 0: it does not say. What is no file is an error: the mark may have said a lot.
+pub fn upto(directory: &Path) -> Result<Position> {
+    let (mut bytes, path) = ([0; BYTES], path(directory));
+    let file = ordinary::open(&path, File::options().read(true));
+    match file.and_then(|file| file.read_exact_at(&mut bytes, 0)) {
+        Err(error) if Strange::of(&error).is_some() => Err(files::failed(&path, error)),
+        read => Ok(read.ok().and_then(|()| parse(&bytes)).unwrap_or(0)),
+    }
 }
 
 impl SyncedMark {

@@ -1,0 +1,199 @@
+//! Opening ordinary files, whatever has come to stand in the place of one.
+//! Holds: of a link its target is neither shown, written to nor cut short; a pipe is never waited
+//! for; what is opened is an ordinary file.
+
+use std::ffi::OsString;
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Things of one name that are put aside.
+const ASIDE_MAX: u32 = 100;
+
+/// What is there is no ordinary file. It is the source of an `io::Error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it is {0} and not an ordinary file: move it away, and put back the file that was there if you \
+     have it"
+)]
+pub struct Strange(pub &'static str);
+
+impl Strange {
+    /// None: the error says something else.
+    pub fn of(error: &io::Error) -> Option<Strange> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+
+    fn named(kind: FileType) -> Strange {
+        Strange(match kind {
+            kind if kind.is_symlink() => "a symbolic link",
+            kind if kind.is_dir() => "a directory",
+            kind if kind.is_fifo() => "a pipe (FIFO)",
+            kind if kind.is_socket() => "a socket",
+            _ => "a device",
+        })
+    }
+}
+
+impl From<Strange> for io::Error {
+    fn from(strange: Strange) -> io::Error {
+        io::Error::new(ErrorKind::InvalidInput, strange)
+    }
+}
+
+/// Opens with these options, which are to set no flags of their own.
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let opened = match opened {
+        // Somebody has a lease on it, for a moment; such a file may be waited for.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            metadata(path)?;
+            options.custom_flags(libc::O_NOFOLLOW).open(path)
+        }
+        opened => opened,
+    };
+    let file = opened.map_err(|error| metadata(path).err().filter(is_strange).unwrap_or(error))?;
+    checked(file.metadata()?)?;
+    Ok(file)
+}
+
+/// Of an ordinary file, without opening it.
+pub fn metadata(path: &Path) -> io::Result<Metadata> {
+    checked(std::fs::symlink_metadata(path)?)
+}
+
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open(path, OpenOptions::new().read(true))?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// These bytes and no others are in the file then, which comes back to be synced.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = open(path, OpenOptions::new().write(true).create(true).truncate(true))?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Gives what has the name another one beside it, and says so. For places in which a file can be
+/// made anew.
+pub fn put_aside(path: &Path) -> io::Result<()> {
+    let kind = std::fs::symlink_metadata(path)?.file_type();
+    let what = if kind.is_file() { "an ordinary file" } else { Strange::named(kind).0 };
+    let aside = (1..=ASIDE_MAX).map(|number| beside(path, number));
+    let aside = aside.into_iter().find(|path| std::fs::symlink_metadata(path).is_err());
+    let aside = aside.ok_or_else(|| io::Error::from(ErrorKind::AlreadyExists))?;
+    std::fs::rename(path, &aside)?;
+    tracing::warn!(
+        path = %path.display(), aside = %aside.display(), what,
+        "something else was in the place of a file of ours: it is put aside, and can be removed"
+    );
+    Ok(())
+}
+
+fn beside(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(format!(".aside-{number}"));
+    path.with_file_name(name)
+}
+
+fn checked(metadata: Metadata) -> io::Result<Metadata> {
+    if metadata.is_file() { Ok(metadata) } else { Err(Strange::named(metadata.file_type()).into()) }
+}
+
+fn is_strange(error: &io::Error) -> bool {
+    Strange::of(error).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Something of each kind, and what it is called.
+    fn strange(folder: &Path) -> Vec<(PathBuf, &'static str)> {
+        let at = |name: &str| folder.join(name);
+        std::fs::write(at("target"), "precious").unwrap();
+        symlink(at("target"), at("link")).unwrap();
+        symlink(at("nowhere"), at("dangling")).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
+            .unwrap();
+        drop(std::os::unix::net::UnixListener::bind(at("socket")).unwrap());
+        vec![
+            (at("link"), "a symbolic link"),
+            (at("dangling"), "a symbolic link"),
+            (at("directory"), "a directory"),
+            (at("pipe"), "a pipe (FIFO)"),
+            (at("socket"), "a socket"),
+        ]
+    }
+
+    #[test]
+    fn what_is_no_ordinary_file_is_neither_followed_nor_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, what) in strange(folder.path()) {
+            let ways: [fn(&mut OpenOptions) -> &mut OpenOptions; 4] = [
+                |options| options.read(true),
+                |options| options.read(true).write(true).create(true),
+                |options| options.write(true).create(true).truncate(true),
+                |options| options.append(true).create(true),
+            ];
+            for way in ways {
+                let mut options = OpenOptions::new();
+                way(&mut options);
+                let error = open(&path, &mut options).unwrap_err();
+                assert_eq!(Strange::of(&error), Some(Strange(what)), "{error}");
+            }
+            assert!(read(&path).is_err() && write(&path, b"x").is_err());
+        }
+        assert_eq!(std::fs::read(folder.path().join("target")).unwrap(), b"precious");
+        assert!(!folder.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_kept_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, what) in strange(folder.path()) {
+            put_aside(&path).unwrap();
+            drop(write(&path, b"ours").unwrap());
+            put_aside(&path).unwrap();
+            let kind = std::fs::symlink_metadata(beside(&path, 1)).unwrap().file_type();
+            assert_eq!(Strange::named(kind).0, what);
+            assert_eq!(read(&beside(&path, 2)).unwrap(), b"ours");
+        }
+    }
+
+    #[test]
+    fn a_file_on_which_somebody_has_a_lease_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leased");
+        let held = write(&path, b"x").unwrap();
+        #[allow(unsafe_code, reason = "no library offers the leases of fcntl(2)")]
+        let lease = |kind: libc::c_int| {
+            use std::os::fd::AsRawFd;
+            // SAFETY: with these commands fcntl(2) takes numbers alone.
+            unsafe {
+                libc::fcntl(held.as_raw_fd(), 10, libc::SIGURG);
+                libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, kind)
+            }
+        };
+        if lease(libc::F_WRLCK) != 0 {
+            return; // Not every file system has leases.
+        }
+        std::thread::scope(|scope| {
+            let opened = scope.spawn(|| read(&path));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert_eq!(lease(libc::F_UNLCK), 0);
+            assert_eq!(opened.join().unwrap().unwrap(), b"x");
+        });
+    }
+}

@@ -1,0 +1,228 @@
+//! Directories in which something else stands in the place of a file: a link, a directory, a pipe.
+//! Nothing of it is shown, written to, cut short or waited for.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(clippy::disallowed_methods, reason = "puts things into the store's place")]
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use store::container::{DirectoryContainers, Key};
+use store::embedded::{Database, Settings};
+use store::journal::{FileJournal, salvage};
+use store::packs::Packs;
+use store::reserve::{FileReserve, Portion};
+use store::{Blobs, Container, Containers, Durability, Journal, Reserve, StoreError, Tables};
+
+const KINDS: [&str; 4] = ["link", "dangling link", "directory", "pipe"];
+
+/// Of a link whose target is never to change.
+const PRECIOUS: [u8; 8192] = [0x5a; 8192];
+
+fn target(folder: &Path) -> PathBuf {
+    folder.join("precious")
+}
+
+fn put(folder: &Path, path: &Path, kind: &str) {
+    let _ = fs::remove_file(path);
+    fs::write(target(folder), PRECIOUS).unwrap();
+    match kind {
+        "link" => symlink(target(folder), path).unwrap(),
+        "dangling link" => symlink(folder.join("nowhere"), path).unwrap(),
+        "directory" => {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("mine"), "x").unwrap();
+        }
+        _ => mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+    }
+}
+
+fn is_as_it_was(folder: &Path, case: &str) {
+    assert!(fs::read(target(folder)).unwrap() == PRECIOUS, "{case}: the target has changed");
+    assert!(!folder.join("nowhere").exists(), "{case}: a file was made at the end of the link");
+}
+
+/// The file is named, and what it is.
+fn is_strange<T>(outcome: Result<T, StoreError>, path: &Path, case: &str) {
+    let Err(error) = outcome else { panic!("{case}: taken for a file") };
+    assert!(matches!(error, StoreError::Strange { .. }), "{case}: {error}");
+    let said = error.to_string();
+    let what = case.split(": ").last().unwrap().trim_start_matches("dangling ");
+    let place = path.display().to_string();
+    assert!(said.starts_with(&place) && said.contains(what), "{case}: {said}");
+    assert!(said.contains("move it away"), "{case}: {said}");
+}
+
+const ONE: Key = Key { file: 7, generation: 0 };
+const TWO: Key = Key { file: 7, generation: 1 };
+
+fn place_of(key: Key) -> String {
+    format!("cache/07/{:016x}.{}", key.file, key.generation)
+}
+
+fn with_container(check: impl Fn(&DirectoryContainers, &Path, &str)) {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let containers = DirectoryContainers::open(&folder.path().join("cache")).unwrap();
+        containers.open(ONE, true).unwrap().unwrap().write(0, b"cached").unwrap();
+        put(folder.path(), &folder.path().join(place_of(ONE)), kind);
+        check(&containers, folder.path(), kind);
+        is_as_it_was(folder.path(), kind);
+    }
+}
+
+#[test]
+fn what_is_no_file_is_no_container() {
+    with_container(|containers, folder, kind| {
+        let before = fs::symlink_metadata(folder.join(place_of(ONE))).unwrap().file_type();
+        assert!(containers.open(ONE, false).unwrap().is_none(), "{kind}");
+        assert!(!containers.copy(ONE, TWO, u64::MAX).unwrap(), "{kind}");
+        assert!(!containers.rename(ONE, TWO).unwrap(), "{kind}");
+        let after = fs::symlink_metadata(folder.join(place_of(ONE))).unwrap().file_type();
+        assert_eq!(before, after, "{kind}: whoever only looks changes nothing");
+    });
+}
+
+#[test]
+fn a_container_is_made_where_something_else_was() {
+    with_container(|containers, folder, kind| {
+        let fresh = containers.open(ONE, true).unwrap().unwrap();
+        assert_eq!(fresh.length().unwrap(), 0, "{kind}");
+        fresh.set_length(3).unwrap();
+        fresh.write(0, b"new").unwrap();
+        let again = containers.open(ONE, false).unwrap().unwrap();
+        assert_eq!(again.read(0, 9).unwrap(), b"new", "{kind}");
+        assert_eq!(containers.list_of(ONE.file).unwrap(), [ONE], "{kind}");
+        let aside = folder.join(format!("{}.aside-1", place_of(ONE)));
+        assert!(fs::symlink_metadata(&aside).is_ok(), "{kind}: nothing is thrown away");
+        assert_eq!(kind == "directory", aside.join("mine").exists());
+    });
+}
+
+#[test]
+fn what_is_in_the_way_of_a_container_is_removed_and_renamed_over() {
+    with_container(|containers, _, kind| {
+        containers.open(TWO, true).unwrap().unwrap().write(0, b"two").unwrap();
+        assert!(containers.rename(TWO, ONE).unwrap(), "{kind}");
+        let moved = containers.open(ONE, false).unwrap().unwrap();
+        assert_eq!(moved.read(0, 9).unwrap(), b"two", "{kind}");
+    });
+    with_container(|containers, _, kind| {
+        containers.remove(ONE).unwrap();
+        assert_eq!(containers.list().unwrap(), [], "{kind}");
+        assert!(containers.open(ONE, false).unwrap().is_none(), "{kind}");
+    });
+}
+
+#[test]
+fn what_is_in_the_place_of_a_directory_of_containers_is_put_aside() {
+    for kind in KINDS.into_iter().chain(["file"]) {
+        if kind == "directory" || kind == "link" {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let fan = folder.path().join("cache/07");
+        let containers = DirectoryContainers::open(&folder.path().join("cache")).unwrap();
+        match kind {
+            "file" => fs::write(&fan, "x").unwrap(),
+            _ => put(folder.path(), &fan, kind),
+        }
+        assert_eq!(containers.keys().unwrap(), [], "{kind}");
+        assert!(containers.open(ONE, false).unwrap().is_none(), "{kind}");
+        containers.open(ONE, true).unwrap().unwrap().write(0, b"new").unwrap();
+        assert_eq!(containers.keys().unwrap(), [ONE], "{kind}");
+    }
+}
+
+#[test]
+fn a_journal_says_what_is_in_the_place_of_its_files() {
+    for name in ["0000000000000001.journal", "synced", "lock"] {
+        for kind in KINDS {
+            let folder = tempfile::tempdir().unwrap();
+            let log = folder.path().join("log");
+            let journal = FileJournal::open(&log).unwrap();
+            journal.append(b"a record").unwrap();
+            journal.sync().unwrap();
+            drop(journal);
+            let case = format!("{name}: {kind}");
+            put(folder.path(), &log.join(name), kind);
+            is_strange(FileJournal::open(&log), &log.join(name), &case);
+            let salvaged = salvage(&log).unwrap();
+            assert_eq!(salvaged.records.is_empty(), name.ends_with(".journal"), "{case}");
+            assert_eq!(salvaged.damage.is_empty(), !name.ends_with(".journal"), "{case}");
+            is_as_it_was(folder.path(), &case);
+        }
+    }
+}
+
+#[test]
+fn tables_say_what_is_in_their_place() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tables.redb");
+        put(folder.path(), &path, kind);
+        is_strange(Database::open(&path), &path, kind);
+        is_strange(Database::check(&path), &path, kind);
+        is_as_it_was(folder.path(), kind);
+        let log = folder.path().join("tables.log/0000000000000001.journal");
+        fs::create_dir(log.parent().unwrap()).unwrap();
+        put(folder.path(), &log, kind);
+        let settings = Settings { log: log.parent(), ..Settings::default() };
+        let tables = folder.path().join("others.redb");
+        is_strange(Database::open_as(&tables, settings), &log, kind);
+        is_as_it_was(folder.path(), kind);
+    }
+}
+
+#[test]
+fn packs_say_what_is_in_their_place_and_their_index_is_made_again() {
+    for (name, is_refused) in [("00000001.pack", true), ("index.redb", false), ("lost", true)] {
+        for kind in KINDS {
+            let folder = tempfile::tempdir().unwrap();
+            let chunks = folder.path().join("chunks");
+            let packs = Packs::open(&chunks).unwrap();
+            packs.put(b"name", b"a blob").unwrap();
+            packs.sync().unwrap();
+            drop(packs);
+            let case = format!("{name}: {kind}");
+            put(folder.path(), &chunks.join(name), kind);
+            let opened = Packs::open(&chunks).and_then(|packs| {
+                packs.lost()?;
+                packs.get(b"name")
+            });
+            match is_refused {
+                true => is_strange(opened, &chunks.join(name), &case),
+                false => assert_eq!(opened.unwrap().as_deref(), Some(&b"a blob"[..]), "{case}"),
+            }
+            is_as_it_was(folder.path(), &case);
+        }
+    }
+}
+
+#[test]
+fn room_is_kept_aside_where_something_else_was() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reserve");
+        put(folder.path(), &path, kind);
+        let reserve = FileReserve::open(&path, Portion { bytes: 1 << 20, one_in: 2 });
+        assert!(reserve.is_kept(), "{kind}");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file(), "{kind}");
+        is_as_it_was(folder.path(), kind);
+    }
+}
+
+#[test]
+fn tables_beside_a_link_stay_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = Database::open(&folder.path().join("tables.redb")).unwrap();
+    let mut write = tables.write().unwrap();
+    write.put("table", b"key", b"value").unwrap();
+    write.commit(Durability::Now).unwrap();
+    drop(tables);
+    // A directory on the way may be a link: that is where somebody wants it.
+    symlink(folder.path(), folder.path().join("way")).unwrap();
+    let again = Database::open(&folder.path().join("way/tables.redb")).unwrap();
+    assert_eq!(again.read().unwrap().get("table", b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
