@@ -108,6 +108,9 @@ where
     W: Future<Output = Result<A>> + Send + 'static,
 {
     let (opened, path) = through(directory)?;
+    if std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_dir()) {
+        let _ = store::ordinary::put_aside(&directory.join(NAME));
+    }
     let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path)
         .with_context(|| format!("cannot make {}", directory.join(NAME).display()))?;

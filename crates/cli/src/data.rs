@@ -17,6 +17,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::embedded::{Database, Settings as DatabaseSettings, Words};
+use store::ordinary;
 use store::packs::Packs;
 use world::World;
 
@@ -135,7 +136,7 @@ impl Data {
     /// The address that invitations show.
     pub fn address(&self) -> Result<String> {
         let path = self.directory.join(ADDRESS);
-        match std::fs::read_to_string(&path) {
+        match ordinary::read_to_string(&path) {
             Ok(address) if !address.trim().is_empty() => return Ok(address.trim().to_owned()),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -151,8 +152,8 @@ impl Data {
     pub fn remember_address(&self, address: &str) -> Result<()> {
         let path = self.directory.join(ADDRESS);
         let fresh = self.directory.join("address.new");
-        std::fs::write(&fresh, format!("{address}\n"))
-            .and_then(|()| std::fs::rename(&fresh, &path))
+        ordinary::write(&fresh, format!("{address}\n").as_bytes())
+            .and_then(|_| ordinary::replace(&fresh, &path))
             .with_context(|| format!("cannot write {}", path.display()))
     }
 }
@@ -244,7 +245,7 @@ fn tables_are_there(directory: &Path) -> Result<()> {
 }
 
 fn has_tables(directory: &Path) -> bool {
-    std::fs::metadata(directory.join(TABLES)).is_ok_and(|metadata| metadata.len() > 0)
+    !ordinary::is_empty(&directory.join(TABLES))
 }
 
 /// Devices know a server by its key: with another one it would lock them all out.
@@ -304,7 +305,7 @@ pub fn rebuild_index(directory: &Path) -> Result<()> {
 /// A mistyped path must not become an empty server.
 pub fn exists(directory: &Path) -> Result<()> {
     let shown = directory.display();
-    match std::fs::metadata(directory.join(TABLES)) {
+    match std::fs::symlink_metadata(directory.join(TABLES)) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(fail(
@@ -320,6 +321,8 @@ pub fn exists(directory: &Path) -> Result<()> {
 
 pub fn settings(directory: &Path) -> Result<Settings> {
     let path = directory.join("farfs.toml");
+    // People write it, and may have it elsewhere.
+    ordinary::is_at_the_end(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let Some(text) = text_of(&path)? else { return Ok(Settings::default()) };
     toml::from_str(&text).map_err(|error| fail(Exit::Usage, format!("{}: {error}", path.display())))
 }

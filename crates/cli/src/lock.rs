@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use store::ordinary;
 
 const NAME: &str = "lock";
 
@@ -28,13 +29,9 @@ impl Lock {
 /// None: another process has it.
 pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
     let path = directory.join(NAME);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = ordinary::open(&path, &mut options)
         .with_context(|| format!("cannot open {}", path.display()))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -64,7 +61,8 @@ pub fn in_use(directory: &Path, more: &str) -> Error {
 /// Who wrote its id into the lock last.
 fn holder(directory: &Path) -> Option<u32> {
     let mut text = String::new();
-    File::open(directory.join(NAME)).ok()?.take(32).read_to_string(&mut text).ok()?;
+    let file = ordinary::open(&directory.join(NAME), OpenOptions::new().read(true));
+    file.ok()?.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 

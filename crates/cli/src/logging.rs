@@ -7,6 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::ordinary;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -72,7 +73,7 @@ impl LogFile {
 }
 
 fn appending(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    ordinary::open(path, OpenOptions::new().create(true).append(true).mode(0o600))
 }
 
 impl Write for LogFile {
@@ -96,6 +97,17 @@ impl Write for LogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_is_no_file_is_named_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LOG_NAME);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let error = LogFile::open(directory.path()).map(drop).unwrap_err();
+        let said = crate::exit::words(&error);
+        assert!(said.contains(LOG_NAME) && said.contains("a pipe"), "{said}");
+    }
 
     #[test]
     fn a_full_log_moves_aside_and_the_one_before_it_goes() {

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use store::ordinary;
 
 /// How long a process that has no mount any more may take to end.
 const ENDING: Duration = Duration::from_secs(15);
@@ -94,7 +95,7 @@ impl State {
     /// what is cached is pending.
     pub fn tables_are_there(&self, known: &Known) -> Result<()> {
         let path = self.tables();
-        let there = std::fs::metadata(&path).is_ok_and(|found| found.len() > 0);
+        let there = !ordinary::is_empty(&path);
         if there || known.unattached || self.holds_nothing() {
             return Ok(());
         }
@@ -184,12 +185,9 @@ impl State {
         let path = self.directory.join(SERVER);
         let fresh = self.directory.join("server.new");
         let write = || -> Result<()> {
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&fresh)?;
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = ordinary::open(&fresh, &mut options)?;
             file.write_all(toml::to_string(known)?.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&fresh, &path)?;
@@ -234,7 +232,7 @@ const LOG: &str = "farfs.log";
 /// None: the directory is not there, or has not been used yet.
 pub fn known(directory: &Path) -> Result<Option<Known>> {
     let path = directory.join(SERVER);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match ordinary::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {

@@ -7,7 +7,7 @@ use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData};
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -74,11 +74,15 @@ impl Identity {
     fn load(path: &Path) -> Result<Option<Identity>, Error> {
         let unreadable = |source| Error::KeyUnreadable { path: path.to_owned(), source };
         let damaged = |what: String| Error::KeyDamaged { path: path.to_owned(), what };
-        let metadata = match fs::metadata(path) {
+        let metadata = match fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unreadable(error)),
         };
+        // A pipe would be waited for, and of a link nobody knows whose the target is.
+        if !metadata.is_file() {
+            return Err(damaged(format!("{} is in its place", kind_of(metadata.file_type()))));
+        }
         if metadata.len() > KEY_FILE_BYTES_MAX {
             return Err(damaged(format!("it has {} bytes", metadata.len())));
         }
@@ -115,6 +119,15 @@ impl Identity {
         }
         fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(unwritable)?;
         Ok(true)
+    }
+}
+
+fn kind_of(other: fs::FileType) -> &'static str {
+    match other {
+        other if other.is_symlink() => "a symbolic link",
+        other if other.is_dir() => "a directory",
+        other if other.is_fifo() => "a pipe (FIFO)",
+        _ => "something else than a file",
     }
 }
 
@@ -210,6 +223,30 @@ mod tests {
         assert!(theirs.create(&path).unwrap());
         assert!(!ours.create(&path).unwrap());
         assert_eq!(Identity::load_or_create(&path).unwrap().fingerprint(), theirs.fingerprint());
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_key_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        Identity::load_or_create(&key).unwrap();
+        let (link, dangling) = (folder.path().join("link"), folder.path().join("dangling"));
+        std::os::unix::fs::symlink(&key, &link).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("nowhere"), &dangling).unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for (path, what) in [
+            (&link, "a symbolic link"),
+            (&dangling, "a symbolic link"),
+            (&pipe, "a pipe"),
+            (&folder.path().to_owned(), "a directory"),
+        ] {
+            let error = Identity::load_or_create(path).unwrap_err();
+            assert!(matches!(error, Error::KeyDamaged { .. }), "{error}");
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        assert!(!folder.path().join("nowhere").exists());
     }
 
     #[test]

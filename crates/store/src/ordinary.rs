@@ -63,6 +63,18 @@ pub fn metadata(path: &Path) -> io::Result<Metadata> {
     checked(std::fs::symlink_metadata(path)?)
 }
 
+/// Whether a file is missing, or there is nothing in it. What is no file is told of when it is
+/// opened.
+pub fn is_empty(path: &Path) -> bool {
+    metadata(path).map_or_else(|error| !is_strange(&error), |metadata| metadata.len() == 0)
+}
+
+/// The same at the end of a link, where people may want a file that they write. What is missing is
+/// no error.
+pub fn is_at_the_end(path: &Path) -> io::Result<()> {
+    std::fs::metadata(path).map_or(Ok(()), |metadata| checked(metadata).map(drop))
+}
+
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
@@ -98,6 +110,17 @@ pub fn put_aside(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives a file that is whole the name of another. A directory of that name is put aside.
+pub fn replace(whole: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::rename(whole, path) {
+        Err(error) if error.kind() == ErrorKind::IsADirectory => {
+            put_aside(path)?;
+            std::fs::rename(whole, path)
+        }
+        renamed => renamed,
+    }
+}
+
 fn beside(path: &Path, number: u32) -> PathBuf {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
     name.push(format!(".aside-{number}"));
@@ -127,6 +150,7 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
             .unwrap();
+        assert!(is_at_the_end(&at("pipe")).is_err() && is_at_the_end(&at("link")).is_ok());
         drop(std::os::unix::net::UnixListener::bind(at("socket")).unwrap());
         vec![
             (at("link"), "a symbolic link"),
@@ -169,6 +193,9 @@ mod tests {
             let kind = std::fs::symlink_metadata(beside(&path, 1)).unwrap().file_type();
             assert_eq!(Strange::named(kind).0, what);
             assert_eq!(read(&beside(&path, 2)).unwrap(), b"ours");
+            std::fs::create_dir(&path).unwrap();
+            replace(&beside(&path, 2), &path).unwrap();
+            assert_eq!(read(&path).unwrap(), b"ours");
         }
     }
 

@@ -7,6 +7,7 @@ use mount::MountError;
 use replica::ReplicaError;
 use std::io::ErrorKind;
 use store::StoreError;
+use store::ordinary::Strange;
 use update_log::LogError;
 use volume::partial::Missing;
 use volume::whole;
@@ -23,6 +24,9 @@ pub fn exit(error: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(error) = error.downcast_ref() {
         return of_mount(error);
+    }
+    if let Some(error) = error.downcast_ref::<std::io::Error>() {
+        return Strange::of(error).map(|_| Exit::Damaged);
     }
     match error.downcast_ref::<link::Error>()? {
         link::Error::KeyDamaged { .. } => Some(Exit::Damaged),

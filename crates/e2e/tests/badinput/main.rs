@@ -12,6 +12,7 @@ mod full;
 mod peers;
 mod salvage;
 mod small;
+mod strange;
 
 use e2e::Ran;
 
