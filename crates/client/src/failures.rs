@@ -27,6 +27,14 @@ pub(crate) fn error_of(error: StoreError) -> Error {
     match error {
         StoreError::Full(_) => Error::DiskFull,
         StoreError::TooLarge(_) => Error::TooLarge,
+        error if error.is_short_of_descriptors() => {
+            tracing::warn!(
+                %error,
+                "every cached file that a program has open takes a descriptor of this process: \
+                 close some, or let it have more (ulimit -Hn, LimitNOFILE=)"
+            );
+            Error::TooManyOpen
+        }
         error => {
             tracing::error!(%error, "the client's store failed");
             Error::Failed(error.to_string())

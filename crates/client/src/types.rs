@@ -128,6 +128,8 @@ pub enum Error {
     AttributeExists,
     #[error("the client's own disk is full")]
     DiskFull,
+    #[error("the client may not have more files open at once")]
+    TooManyOpen,
     /// The link was lost on the way; what was asked for may be asked for again.
     #[error("the link was lost before the server answered")]
     Retry,

@@ -61,6 +61,7 @@ errors!(
     EISDIR,
     EMLINK,
     ENAMETOOLONG,
+    ENFILE,
     ENODATA,
     ENOENT,
     ENOLCK,

@@ -57,6 +57,8 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::AttributeTooLarge => Errno::ERANGE,
         Error::AttributeExists => Errno::EEXIST,
         Error::DiskFull => Errno::ENOSPC,
+        // The calling process may have as many as ever: it is not EMFILE.
+        Error::TooManyOpen => Errno::ENFILE,
         Error::Locked | Error::Changing => Errno::EAGAIN,
         Error::Deadlock => Errno::EDEADLK,
         Error::TooManyLocks => Errno::ENOLCK,
@@ -116,9 +118,10 @@ mod tests {
             Error::Unreachable("no link".into()),
             Error::TimedOut(Duration::from_secs(30)),
             Error::Failed("the disk".into()),
+            Error::TooManyOpen,
         ]
         .map(|error| errno(&error, Named::ById).code());
-        assert_eq!(seen, [libc::EHOSTUNREACH, libc::ETIMEDOUT, libc::EIO]);
+        assert_eq!(seen, [libc::EHOSTUNREACH, libc::ETIMEDOUT, libc::EIO, libc::ENFILE]);
     }
 
     #[test]

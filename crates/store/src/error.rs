@@ -41,6 +41,16 @@ impl StoreError {
             _ => None,
         }
     }
+
+    /// This process, or the machine, has no descriptor left for another open file.
+    pub fn is_short_of_descriptors(&self) -> bool {
+        match self {
+            StoreError::Io { source, .. } => {
+                matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+            }
+            _ => false,
+        }
+    }
 }
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;

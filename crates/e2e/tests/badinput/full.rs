@@ -3,6 +3,7 @@
 
 use e2e::contents::{noise, tree, write_and_sync};
 use e2e::{Mount, Server, World, eventually, run};
+use rustix::process::{Resource, Rlimit};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -302,6 +303,36 @@ fn a_file_is_too_large_where_it_is_too_large_for_the_disk_of_the_cache() {
     drop(file);
     mount.wait();
     assert_eq!(fs::read(mount.path("file")).unwrap(), [0; 3]);
+}
+
+#[test]
+fn without_a_descriptor_left_opening_says_so_and_goes_on_when_others_are_closed() {
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    for number in 0..60 {
+        fs::write(mount.path(format!("{number}")), noise(number, 3_000)).unwrap();
+    }
+    mount.wait();
+    let pid = mount.process().pid();
+    let used = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    let process = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    // It has taken as many as it may have, and may again.
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let few = Rlimit { current: Some(used + 20), maximum };
+    let before = rustix::process::prlimit(Some(process), Resource::Nofile, few).unwrap();
+    let open = |number: u64| fs::File::open(mount.path(format!("{number}")));
+    let mut held = Vec::new();
+    let error = (0..60).find_map(|number| open(number).map(|file| held.push(file)).err());
+    assert_eq!(error.expect("there are too few").raw_os_error(), Some(libc::ENFILE));
+    assert!(held.len() >= 10, "{}", held.len());
+    assert!(mount.said().contains("LimitNOFILE"), "{}", mount.said());
+    held.truncate(2);
+    eventually(30 * SECOND, "there are some again", || open(59).is_ok());
+    fs::write(mount.path("another"), "goes on").unwrap();
+    mount.wait();
+    rustix::process::prlimit(Some(process), Resource::Nofile, before).unwrap();
+    assert_eq!((0..60).filter_map(|number| open(number).ok()).count(), 60);
 }
 
 #[test]
