@@ -35,7 +35,7 @@ pub struct PendingLog {
     /// Files with pending updates that are not among them.
     pub files_more: u64,
     pub updates: u64,
-    /// Of contents, before anything is spared.
+    /// Of contents without their holes, before anything is spared.
     pub bytes: u64,
     /// Of those, what the server has already.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct PendingFile {
     /// From the root of the volume. None: it has no name any more, or none that is known here.
     pub path: Option<String>,
     pub updates: u64,
-    /// Of the contents that are stored.
+    /// Of the contents that are stored, without their holes.
     pub bytes: u64,
     /// Of those, what the server has already.
     #[serde(default)]
@@ -208,9 +208,7 @@ impl Gathering {
             }
             _ => {}
         }
-        if let Change::Store { contents, .. } = &update.change {
-            told.bytes = told.bytes.saturating_add(contents.size);
-        }
+        told.bytes = told.bytes.saturating_add(update.change.data());
     }
 }
 
@@ -284,9 +282,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     continue;
                 }
                 updates += 1;
-                if let Change::Store { contents, .. } = &update.change {
-                    bytes += contents.size;
-                }
+                bytes += update.change.data();
                 sent += looked.sent.unwrap_or(0);
                 upto = upto.max(through);
                 if let Stands::Behind(first) = stands {
@@ -334,14 +330,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let look = |update: Update| {
             let number = update.stamp.number;
             let here = core.plans.ways.sent(number);
-            let size = match &update.change {
-                Change::Store { contents, .. } => contents.size,
-                _ => 0,
-            };
             Looked {
                 sent: (core.plans.ways.has_begun(number) || core.log.is_submitted(number))
                     .then_some(here),
-                left: size.saturating_sub(here),
+                left: update.change.data().saturating_sub(here),
                 sure_at: core.log.sure_at(number),
                 is_young: !delay.is_zero() && !awaited && !is_old(&update),
                 update,

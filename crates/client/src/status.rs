@@ -5,7 +5,7 @@ use crate::kin::{Assembly, Transfer};
 use crate::presence::Presence;
 use crate::reached::Reached;
 use crate::types::{Error, Explanation, Step, WantedMode};
-use model::{Change, FileId, Kind, Node, Stamp, Update};
+use model::{Change, Contents, FileId, Kind, Node, Stamp, Update};
 use protocol::{
     CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
     PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Upstream,
@@ -340,13 +340,21 @@ fn name_of(mode: Mode) -> &'static str {
     }
 }
 
+fn stored(contents: &Contents) -> String {
+    let (size, data) = (contents.size, contents.data());
+    match size - data {
+        0 => format!("contents of {size} bytes stored"),
+        holes => format!("contents of {data} bytes stored, and {holes} bytes of holes"),
+    }
+}
+
 pub(crate) fn describe(update: &Update) -> String {
     let what = match &update.change {
         Change::Make { name, .. } => format!("made as {name}"),
         Change::Link { name, .. } => format!("linked as {name}"),
         Change::Unlink { name, .. } => format!("name {name} removed"),
         Change::Rename { from_name, to_name, .. } => format!("renamed {from_name} to {to_name}"),
-        Change::Store { contents, .. } => format!("contents of {} bytes stored", contents.size),
+        Change::Store { contents, .. } => stored(contents),
         Change::SetAttributes { .. } => "attributes set".into(),
         Change::SetXattr { .. } => "extended attribute set".into(),
         Change::RemoveXattr { .. } => "extended attribute removed".into(),

@@ -11,6 +11,7 @@ use e2e::{Lane, Mount, World, eventually, run};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,6 +36,22 @@ fn fact(mount: &Mount, path: &str, name: &str) -> Result<String, rustix::io::Err
     Ok(String::from_utf8_lossy(&value[..length]).into_owned())
 }
 
+fn is_told_without_its_holes(mount: &Mount) {
+    let before = mount.status()["pending"]["bytes"].as_u64().unwrap();
+    let sparse = fs::File::create(mount.path("sparse")).unwrap();
+    sparse.set_len(5 << 30).unwrap();
+    sparse.write_all_at(b"few", 3 << 30).unwrap();
+    drop(sparse);
+    let told = log(mount, &[])["files"].as_array().unwrap().last().unwrap().clone();
+    let bytes = told["bytes"].as_u64().unwrap();
+    assert!(told["path"] == "sparse" && (3..2 << 20).contains(&bytes), "{told:#}");
+    assert!(told["newest"].as_str().unwrap().contains("bytes of holes"), "{told:#}");
+    let pending = || mount.status()["pending"]["bytes"].as_u64().unwrap();
+    assert_eq!(pending(), before + bytes);
+    fs::remove_file(mount.path("sparse")).unwrap();
+    assert_eq!(pending(), before);
+}
+
 #[test]
 fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_over_a_new_mount() {
     let world = World::bounded(150 * SECOND);
@@ -49,6 +66,7 @@ fn what_is_held_back_is_told_by_file_goes_when_it_is_resumed_and_stays_paused_ov
     assert_eq!(paths(&told), ["notes", "notes/large", "small"]);
     assert_eq!(told["held_back"], "paused");
     assert_eq!(told["files"][1]["bytes"], 100_000);
+    is_told_without_its_holes(&writer);
     let text = run(&mut writer.farfs("log", &[])).succeeds();
     assert!(text.contains("notes/large") && text.contains("farfs resume"), "{text}");
     // Nobody waits for what is not sent, though others use the volume.

@@ -187,6 +187,14 @@ impl Change {
             _ => None,
         }
     }
+
+    /// Bytes of the contents that it stores. Holes are none.
+    pub fn data(&self) -> u64 {
+        match self {
+            Change::Store { contents, .. } => contents.data(),
+            _ => 0,
+        }
+    }
 }
 
 impl Update {

@@ -19,7 +19,7 @@ pub use reading::{Page, Recovered};
 
 use crate::record::{Record, RecordError};
 use by_file::ByFile;
-use model::{Change, FileId, Update};
+use model::{FileId, Update};
 use numbers::Numbers;
 use places::Places;
 use std::collections::{BTreeMap, BTreeSet};
@@ -296,7 +296,7 @@ impl UpdateLog {
         self.by_file.stores() > 0
     }
 
-    /// Bytes of the contents that are pending.
+    /// Bytes of the contents that are pending, without their holes.
     pub fn store_bytes(&self) -> u64 {
         self.store_bytes
     }
@@ -375,7 +375,7 @@ impl UpdateLog {
         if self.pending.insert(number) {
             self.by_file.add(update);
             self.places.note(number, position);
-            self.store_bytes = self.store_bytes.saturating_add(bytes_of(update));
+            self.store_bytes = self.store_bytes.saturating_add(update.change.data());
         }
     }
 
@@ -389,16 +389,9 @@ impl UpdateLog {
         let was_pending = self.pending.remove(number);
         if was_pending {
             self.by_file.remove(update);
-            self.store_bytes = self.store_bytes.saturating_sub(bytes_of(update));
+            self.store_bytes = self.store_bytes.saturating_sub(update.change.data());
         }
         was_pending
-    }
-}
-
-fn bytes_of(update: &Update) -> u64 {
-    match &update.change {
-        Change::Store { contents, .. } => contents.size,
-        _ => 0,
     }
 }
 

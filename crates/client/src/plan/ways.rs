@@ -15,7 +15,8 @@ struct Way {
 }
 
 impl Ways {
-    /// The replica above has said what it lacks of an update with contents of `size` bytes.
+    /// The replica above has said what it lacks of an update with contents of `size` bytes
+    /// without their holes.
     pub fn begin(&mut self, number: u64, size: u64, left: u64) {
         self.0.insert(number, Way { size, left: left.min(size) });
     }

@@ -132,7 +132,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Change::Store { contents, .. } = change else { continue };
             let lacking = core.plans.get(number).map(|plan| plan.lacking_bytes(missing, more));
             if let Some(lacking) = lacking {
-                core.plans.ways.begin(number, contents.size, lacking);
+                core.plans.ways.begin(number, contents.data(), lacking);
             }
         }
     }

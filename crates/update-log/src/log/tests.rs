@@ -1,5 +1,5 @@
 use super::*;
-use model::{Contents, ReplicaId, Stamp, Time};
+use model::{Change, Contents, ReplicaId, Stamp, Time};
 use store::memory::MemoryJournal;
 
 fn update(number: u64, change: Change) -> Update {
@@ -13,6 +13,22 @@ fn store(file: u64) -> Change {
         contents: Contents::EMPTY,
         mtime: Time::default(),
     }
+}
+
+#[test]
+fn holes_are_not_pending() {
+    let (mut log, _) = open(&Arc::new(MemoryJournal::default()), 0, 0);
+    for (number, holes) in [(1, None), (2, Some(7 << 30))] {
+        let contents = Contents { size: (7 << 30) + 5, holes, ..Contents::EMPTY };
+        let Change::Store { file, expects, mtime, .. } = store(number) else { unreachable!() };
+        let change = Change::Store { file, expects, contents, mtime };
+        log.append(update(number, change)).expect("memory does not fail");
+    }
+    assert_eq!(log.store_bytes(), (7 << 30) + 10);
+    retire(&mut log, 1);
+    assert_eq!(log.store_bytes(), 5);
+    retire(&mut log, 2);
+    assert_eq!(log.store_bytes(), 0);
 }
 
 fn remove_xattr(file: u64) -> Change {
@@ -266,7 +282,7 @@ fn agree(log: &mut UpdateLog, naive: &Naive) {
         assert_eq!(log.get(*number).expect("memory does not fail").as_ref(), Some(update));
         assert_eq!(log.is_submitted(*number), *submitted);
     }
-    let sizes = naive.pending.values().map(|(update, _)| bytes_of(update));
+    let sizes = naive.pending.values().map(|(update, _)| update.change.data());
     assert_eq!(log.store_bytes(), sizes.sum::<u64>());
     for file in (0..5).map(FileId) {
         let numbers: Vec<u64> = log.of_file(file).map(|(number, _)| number).collect();
