@@ -85,6 +85,47 @@ fn what_is_in_the_place_of_a_container_is_put_aside_and_the_file_is_fetched_anew
 }
 
 #[test]
+fn what_comes_into_the_place_of_a_container_while_it_is_mounted_holds_up_nobody() {
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    for kind in KINDS {
+        let (thesis, note) = (noise(9, 300_000), noise(10, 2_000));
+        fs::write(mount.path("thesis"), &thesis).unwrap();
+        fs::write(mount.path("note"), &note).unwrap();
+        mount.wait();
+        // What is written to next is fetched anew, and what is cut to nothing is not.
+        for (name, bytes) in [("thesis", &thesis), ("note", &note)] {
+            put(&world, &container_of(&mount, bytes), kind);
+            let mut file = fs::File::options().append(true).open(mount.path(name)).unwrap();
+            std::io::Write::write_all(&mut file, b"more").unwrap();
+            drop(file);
+            mount.wait();
+            let long = [bytes.as_slice(), b"more"].concat();
+            assert!(fs::read(mount.path(name)).unwrap() == long, "{kind}: {name}");
+            put(&world, &container_of(&mount, &long), kind);
+            fs::write(mount.path(name), "anew").unwrap();
+            mount.wait();
+            assert_eq!(fs::read(mount.path(name)).unwrap(), b"anew", "{kind}: {name}");
+            fs::remove_file(mount.path(name)).unwrap();
+        }
+        mount.set_mode("fetch-only");
+        let lost = noise(KINDS.iter().position(|it| *it == kind).unwrap() as u64 + 20, 400_000);
+        fs::write(mount.path("lost"), &lost).unwrap();
+        fs::write(mount.path("behind"), &note).unwrap();
+        put(&world, &container_of(&mount, &lost), kind);
+        mount.set_mode("partial");
+        let waited = run(&mut mount.farfs("wait", &["--timeout", "50s"])).fails_with(6);
+        assert!(waited.contains("lost is gone"), "{kind}: {waited}");
+        mount.wait();
+        assert!(fs::read(mount.path("behind")).unwrap() == note, "{kind}");
+        fs::remove_file(mount.path("behind")).unwrap();
+        fs::remove_file(mount.path("lost")).unwrap();
+        is_untouched(&world, kind);
+    }
+}
+
+#[test]
 fn a_pending_file_whose_container_is_something_else_holds_up_nobody_and_is_told() {
     for kind in KINDS {
         let world = World::new();
