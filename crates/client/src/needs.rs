@@ -72,7 +72,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Lease => self.renew().await,
             Need::Totals => self.get_totals().await,
             Need::Pending => self.show_hidden().await,
-            Need::Room => self.room_comes().await,
             Need::Node(file) => self.inspect(vec![file], Vec::new()).await,
             Need::Directory(directory) => {
                 self.get_directory(directory, None, Class::Interactive).await

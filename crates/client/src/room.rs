@@ -8,7 +8,6 @@ mod awaited;
 mod choose;
 mod leave;
 mod look;
-mod removed;
 mod stretches;
 
 pub(crate) use stretches::Touched;
@@ -173,14 +172,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return false;
         }
         let client = self.clone();
-        let made = self.off_the_runtime(move || {
-            let made = client.make_room(wanted, mine);
-            Ok(match (wanted, made) {
-                (Wanted::Disk(_), Ok(false)) => client.let_removed_go(),
-                (_, made) => made,
-            })
-        });
-        let made = made.await;
+        let made = self.off_the_runtime(move || Ok(client.make_room(wanted, mine))).await;
         match made.map_err(error_of).flatten() {
             Ok(made) => made,
             Err(error) => {
@@ -194,15 +186,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// tried again. Who calls this holds no locks.
     pub(crate) fn with_room<T, E: MayBeFull>(
         &self,
-        work: impl FnMut() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.with_room_for(FREED_BYTES_MIN, work)
-    }
-
-    /// The same of what takes so many bytes.
-    pub(crate) fn with_room_for<T, E: MayBeFull>(
-        &self,
-        bytes: u64,
         mut work: impl FnMut() -> Result<T, E>,
     ) -> Result<T, E> {
         let full = match work() {
@@ -217,34 +200,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "what is kept aside could not be let go of"),
         }
-        // Others may take what has left.
-        for wanted in std::iter::once(bytes).chain([FREED_BYTES_MIN; ROUNDS_MAX]) {
-            let made = self.make_room(Wanted::Disk(wanted), None);
-            if !matches!(made, Ok(true)) {
-                tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
-                break;
-            }
-            match work() {
-                Err(error) if error.is_full() => {}
-                outcome => return outcome,
-            }
-        }
-        match self.let_removed_go() {
+        match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
             Ok(true) => work(),
-            Ok(false) => Err(full),
-            Err(error) => {
-                tracing::warn!(%error, "what was removed could not be let go of");
+            made => {
+                tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
                 Err(full)
             }
         }
-    }
-
-    /// Whether there would be room for so many bytes with all gone that may be here.
-    pub(crate) fn may_have_room_for(&self, container: &C::Container, bytes: u64) -> bool {
-        let pending = self.core().log.store_bytes();
-        let held = self.inner.room.bytes().saturating_add(self.trash().bytes());
-        let free = container.free_bytes().unwrap_or(u64::MAX);
-        bytes <= free.saturating_add(held).saturating_add(pending)
     }
 
     /// The bytes by which the cache would be too large with so many more.

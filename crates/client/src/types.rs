@@ -51,8 +51,6 @@ pub enum Need {
     Totals,
     /// What pending updates rest on that a crash undid, so that they do not show.
     Pending,
-    /// Room on the disk here: what was removed and is on its way may give some back.
-    Room,
 }
 
 impl fmt::Display for Need {
@@ -79,7 +77,6 @@ impl fmt::Display for Need {
                 write!(f, "what file {file} is made of is not known here")
             }
             Need::Volume => write!(f, "this mount has never been attached to its volume"),
-            Need::Room => write!(f, "the disk here is full"),
             Need::Totals => write!(f, "how full the volume is, is not known here"),
             Need::Pending => write!(f, "what was changed here rests on what a crash took away"),
         }

@@ -162,9 +162,8 @@ impl Workload {
             6 => Operation::Truncate { slot, size: offset },
             7 => Operation::Truncate { slot, size: 0 },
             8 => {
-                let zero = [Allocate::Zero, Allocate::ZeroWithin];
-                let how = [[Allocate::Keep, Allocate::Extend], [Allocate::Punch; 2], zero]
-                    [self.chance.below(3) as usize][self.chance.below(2) as usize];
+                let how = [Allocate::Keep, Allocate::Extend, Allocate::Punch, Allocate::Zero]
+                    [self.chance.below(4) as usize];
                 Operation::Allocate { slot, offset, length: length as u64, how }
             }
             9 => {

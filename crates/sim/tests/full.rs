@@ -208,51 +208,6 @@ fn room_beyond_the_end_counts_while_the_file_is_open_and_is_given_back_then() {
     }
 }
 
-/// That others have the file as it was makes no difference to who removes it.
-#[test]
-fn what_was_written_to_a_file_that_is_removed_is_not_kept_for_being_sent_on_a_full_disk() {
-    for end in [None, Some(End::Killed), Some(End::PowerCut)] {
-        sim::run::paused(async {
-            let mut scene = Scene::new(Mode::Partial).await;
-            let client = scene.machine.client().unwrap().clone();
-            client.set_mode(WantedMode::Fixed(Mode::Disconnected));
-            let flags = OpenFlags { truncate: false, ..CUT };
-            let open = Operation::Open { path: path(), slot: 0, flags };
-            assert!(scene.does(open).await && scene.does(write(BEFORE, 2)).await);
-            assert!(scene.does(CLOSE).await);
-            assert!(scene.does(Operation::Unlink { path: path() }).await);
-            let create = Operation::Create { path: Path::new("other"), mode: 0o644, slot: 0 };
-            assert!(scene.does(create).await);
-            let pending = || client.status().pending;
-            assert!(pending().bytes >= BEFORE as u64, "others know of the file");
-            scene.machine.disk.fill_after(0);
-            assert!(!scene.does(write(AFTER, 3)).await, "this disk is given nothing back");
-            assert_eq!(pending().bytes, 0);
-            let held = scene.machine.disk.containers("files").list().unwrap();
-            assert!(held.iter().all(|(_, bytes)| *bytes == 0), "{held:?}");
-            scene.machine.disk.make_room();
-            assert!(scene.does(CLOSE).await);
-            drop(client);
-            if let Some(end) = end {
-                scene.machine.stop(end, Duration::ZERO);
-                scene.programs.forget();
-                scene.machine.start().await.unwrap();
-            }
-            let client = scene.machine.client().unwrap().clone();
-            client.set_mode(WantedMode::Fixed(Mode::Partial));
-            let machines = std::slice::from_ref(&scene.machine);
-            check::settled(&scene.room, machines, true).await.unwrap();
-            check::all_agree(&scene.room, &scene._origin, machines).await.unwrap();
-            check::nothing_broke(&scene.room, machines).unwrap();
-            let status = client.status();
-            assert!(status.damage.is_empty() && status.conflicts == 0);
-            let gone = scene.programs.perform(&client, &Operation::Stat { path: path() }).await;
-            assert_eq!(gone, Outcome::Failed(Fault::NoEntry));
-            scene.room.network.close();
-        });
-    }
-}
-
 /// One client far from an origin whose disk has room for less than what is stored.
 /// Another file of this name is there.
 async fn crowded(

@@ -9,7 +9,6 @@ use crate::room::taken;
 use crate::types::{Allocate, Error, Handle, Step};
 use model::FileId;
 use protocol::Upstream;
-use std::sync::PoisonError;
 use store::{Container, Containers, Result as StoreResult};
 
 /// What a container takes beyond its last block without anybody having asked for it.
@@ -34,14 +33,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         self.has_quota_to_write(handle, Some(offset), counts_to.saturating_sub(offset))?;
-        let (grip, _) = self.files().grip(handle)?;
-        // What is there may be set aside once more, and takes nothing.
-        let most = length.saturating_sub(grip.container.allocated().map_err(failed)?);
-        if mode != Allocate::Punch && !self.may_have_room_for(&grip.container, most) {
-            return Err(Error::DiskFull.into());
-        }
-        let writing = grip.still.read().unwrap_or_else(PoisonError::into_inner);
-        self.alter_while(&writing, handle, 0, (change, length), |container| {
+        self.alter(handle, 0, change, |container| {
             let size = container.length()?;
             match mode {
                 // What is not here stays away: nothing of it is as it was not before.
@@ -76,6 +68,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(Altered::Room(offset..end))
         })?;
         if mode != Allocate::Punch {
+            let (grip, _) = self.files().grip(handle)?;
             if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
                 open.room_to = open.room_to.max(end);
             }

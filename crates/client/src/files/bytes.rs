@@ -12,7 +12,7 @@ use model::FileId;
 use protocol::Upstream;
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLockReadGuard};
-use store::{Container, Containers, Result as StoreResult, StoreError};
+use store::{Container, Containers, Result as StoreResult};
 
 /// Held by who changes a container: nobody makes a version of it meanwhile.
 type Writing<'a> = RwLockReadGuard<'a, ()>;
@@ -88,7 +88,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         self.has_quota_to_write(handle, (!appends).then_some(offset), bytes.len() as u64)?;
         let end = std::cell::OnceCell::new();
-        self.alter_while(writing, handle, 0, (change, 0), |container| {
+        self.alter_while(writing, handle, 0, change, |container| {
             // The kernel's idea of the end may be that of another version. And a second try goes
             // where the first one went.
             let found = if appends { container.length()? } else { offset };
@@ -212,14 +212,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.charge_cut(handle, size)
     }
 
-    /// What was removed and is being sent may make room in a moment.
-    fn full_or_failed(&self, error: StoreError) -> Stop {
-        match error {
-            StoreError::Full(_) if self.room_is_on_its_way() => Stop::Need(Need::Room),
-            error => failed(error),
-        }
-    }
-
     pub(super) fn is_dirty(&self, grip: &Grip<C::Container>) -> bool {
         self.files()
             .get(grip.file, grip.generation)
@@ -229,7 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Changes a container; `change` says what of it. What is left of the old bytes must be here,
     /// or it must be known where they are, and the log must know of the change before. A change
     /// that finds the disk full is tried again with less in the cache.
-    fn alter(
+    pub(super) fn alter(
         &self,
         handle: Handle,
         uid: u32,
@@ -238,17 +230,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<()> {
         let still = self.files().grip(handle)?.0.still;
         let writing = still.read().unwrap_or_else(PoisonError::into_inner);
-        self.alter_while(&writing, handle, uid, (extent, 0), change)
+        self.alter_while(&writing, handle, uid, extent, change)
     }
 
-    /// While the caller keeps whoever makes versions of the container away. It takes so many bytes
-    /// of the disk at once.
-    pub(super) fn alter_while(
+    /// While the caller keeps whoever makes versions of the container away.
+    fn alter_while(
         &self,
         _writing: &Writing<'_>,
         handle: Handle,
         uid: u32,
-        (extent, bytes): (Extent, u64),
+        extent: Extent,
         change: impl Fn(&C::Container) -> StoreResult<Altered>,
     ) -> Step<()> {
         let (grip, flags) = self.files().grip(handle)?;
@@ -259,8 +250,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
         self.keep_image(&grip, &container, extent)?;
-        let outcome = self.with_room_for(bytes, || change(&container));
-        let outcome = outcome.map_err(|error| self.full_or_failed(error)).and_then(|altered| {
+        let outcome = self.with_room(|| change(&container));
+        let outcome = outcome.map_err(failed).and_then(|altered| {
             self.note_altered(&grip, &container, &altered)?;
             Ok(altered)
         });

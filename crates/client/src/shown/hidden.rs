@@ -102,8 +102,7 @@ fn file_of(need: &Need) -> Option<FileId> {
         | Need::Root { .. }
         | Need::Volume
         | Need::Totals
-        | Need::Pending
-        | Need::Room => None,
+        | Need::Pending => None,
     }
 }
 
