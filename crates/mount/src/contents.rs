@@ -75,7 +75,7 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     let client = driver.client().clone();
     let inode = Inode { number: request.number().0, thread: request.pid() };
     driver.serve(
-        Call::of("open", request, ino),
+        Call::of("open", request, ino).that_asks(),
         move |client| calls::open(client, changer, file(ino), (flags, inode)),
         move |outcome| match outcome.map(Held::hand_over) {
             Ok(opened) => {
@@ -126,7 +126,7 @@ pub(crate) fn read<U: Upstream, C: Containers>(
 ) {
     let handle = open.handle;
     driver.serve(
-        open.call("read"),
+        open.call("read").that_asks(),
         move |client| client.read(handle, offset, size as usize).map(at_once),
         move |outcome| answer_data(reply, outcome),
     );
@@ -237,7 +237,7 @@ pub(crate) fn seek<U: Upstream, C: Containers>(
     let Ok(offset) = u64::try_from(offset) else { return reply.error(errno::PAST_THE_END) };
     let handle = open.handle;
     driver.serve(
-        open.call("lseek"),
+        open.call("lseek").that_asks(),
         move |client| client.seek(handle, offset, hole).map(at_once),
         move |outcome| match outcome.map(|found| found.and_then(|at| i64::try_from(at).ok())) {
             Ok(Some(at)) => reply.offset(at),

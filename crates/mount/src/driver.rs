@@ -58,6 +58,8 @@ pub(crate) struct Call {
     /// The kernel's number for the request.
     request: u64,
     named: Named,
+    /// It changes nothing.
+    asks: bool,
     /// How often it is decided anew, if somebody elsewhere was first.
     anew: u32,
 }
@@ -69,12 +71,18 @@ impl Call {
     /// A request about a file that the kernel knows by its id.
     pub(crate) fn of(what: &'static str, request: &Request, file: INodeNo) -> Call {
         let (thread, request) = (request.pid(), request.unique());
-        Call { what, file: FileId(file.0), to: None, thread, request, named: Named::ById, anew: 0 }
+        let (file, named) = (FileId(file.0), Named::ById);
+        Call { what, file, to: None, thread, request, named, asks: false, anew: 0 }
     }
 
     /// A request about a name in a directory.
     pub(crate) fn within(what: &'static str, request: &Request, directory: INodeNo) -> Call {
         Call { named: Named::ByName, ..Call::of(what, request, directory) }
+    }
+
+    /// It changes nothing: whoever makes it may be told that he was interrupted.
+    pub(crate) fn that_asks(self) -> Call {
+        Call { asks: true, ..self }
     }
 
     pub(crate) fn and_to(self, directory: INodeNo) -> Call {
@@ -233,7 +241,8 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
             }
         };
         let (client, driver) = (self.client.clone(), self.clone());
-        let waiting = self.watch.waiting(call.thread, call.request, Ends::WhenToStop);
+        let ends = if call.asks { Ends::WhenToStop } else { Ends::WhenEnded };
+        let waiting = self.watch.waiting(call.thread, call.request, ends);
         let wait = self.waits.begin([Some(call.file), call.to], client.round_trip());
         self.runtime.spawn(async move {
             let _until_it_is_answered = wait;
@@ -353,6 +362,7 @@ mod tests {
             thread,
             request: 7,
             named: Named::ById,
+            asks: true,
             anew: 0,
         }
     }

@@ -61,7 +61,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
         };
         let known = self.driver.client().clone();
         self.driver.serve_kept(
-            Call::within("lookup", request, parent),
+            Call::within("lookup", request, parent).that_asks(),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
                 Ok((Some(seen), keep)) => answer_entry(reply, &known, Ok((seen, keep))),
@@ -84,7 +84,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     fn getattr(&self, request: &Request, ino: INodeNo, reply: ReplyAttr) {
         let (known, number) = (self.driver.client().clone(), request.number());
         self.driver.serve_kept(
-            Call::of("getattr", request, ino),
+            Call::of("getattr", request, ino).that_asks(),
             move |client| client.attributes_known(file(ino), number.0).map(at_once),
             move |outcome| answer_attributes(reply, (&known, number), outcome),
         );
@@ -93,7 +93,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     fn statx(&self, request: &Request, ino: INodeNo, reply: ReplyStatx) {
         let (known, number) = (self.driver.client().clone(), request.number());
         self.driver.serve_kept(
-            Call::of("statx", request, ino),
+            Call::of("statx", request, ino).that_asks(),
             move |client| client.attributes_known(file(ino), number.0).map(at_once),
             move |outcome| match outcome {
                 Ok((found, keep)) => {
@@ -129,7 +129,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         let counts = self.driver.notes_reads();
         self.driver.serve(
-            Call::of("readlink", request, ino),
+            Call::of("readlink", request, ino).that_asks(),
             move |client| {
                 let target = client.read_link(file(ino))?;
                 if counts {
@@ -344,7 +344,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.driver.serve(
-            Call::of("statfs", request, ino),
+            Call::of("statfs", request, ino).that_asks(),
             |client| client.totals().map(at_once),
             move |outcome| match outcome {
                 Ok(totals) => answer_totals(reply, &totals),

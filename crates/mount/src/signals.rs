@@ -3,9 +3,12 @@
 //! The kernel's own notice does not say which signal it was. The signal stays pending, though, and that
 //! can be seen.
 //! Holds: SIGKILL always ends a wait, and so does every signal by which the process would end.
-//! From the signals that a program catches only those do by which people ask it to stop: a
-//! program that times itself, or draws a progress bar by SIGALRM, does not expect a `stat` that
-//! fails with EINTR.
+//! A signal that a program catches ends nothing that changes a file: no program expects an `fsync`
+//! that fails with EINTR, and databases end over it, which no local disk makes them do. Of what only
+//! asks, those end a wait by which people ask to stop, once it has lasted so long that the link must
+//! be stuck.
+
+use std::time::Duration;
 
 /// Signals of a thread, each a set of bits in which signal n is bit n - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +31,9 @@ pub(crate) enum Look {
 /// Which signals end a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// Those by which the process is to stop.
+    /// Those by which the process ends.
+    WhenEnded,
+    /// Those, and after a while those by which it is asked to stop.
     WhenToStop,
     /// All that the process feels, as on a local disk. The kernel begins the call again after
     /// those of which the program wants it.
@@ -36,14 +41,17 @@ pub(crate) enum Ends {
 }
 
 impl Ends {
-    pub(crate) fn by(self, look: Look) -> bool {
-        match (self, look) {
-            (Ends::WithAnySignal, Look::Alive(signals)) => {
-                let felt = signals.pending & !signals.blocked & !signals.ignored;
-                felt & (signals.caught | !HARMLESS) != 0 || ends_the_wait(look)
-            }
-            _ => ends_the_wait(look),
-        }
+    /// Whether a wait that has `lasted` so long is to end with EINTR.
+    pub(crate) fn by(self, look: Look, lasted: Duration) -> bool {
+        let Look::Alive(signals) = look else { return true };
+        let felt = signals.pending & !signals.blocked & !signals.ignored;
+        let fatal = !signals.caught & !HARMLESS;
+        let ending = match self {
+            Ends::WhenToStop if lasted >= STUCK_AFTER => fatal | ASK_TO_STOP,
+            Ends::WhenEnded | Ends::WhenToStop => fatal,
+            Ends::WithAnySignal => signals.caught | !HARMLESS,
+        };
+        signals.pending & KILL != 0 || felt & ending != 0
     }
 }
 
@@ -51,6 +59,8 @@ const fn bit(signal: libc::c_int) -> u64 {
     1 << (signal - 1)
 }
 
+/// A wait of a link that works is over long before.
+const STUCK_AFTER: Duration = Duration::from_secs(3);
 const KILL: u64 = bit(libc::SIGKILL);
 /// By these people and supervisors ask a program to stop.
 const ASK_TO_STOP: u64 =
@@ -64,17 +74,6 @@ const HARMLESS: u64 = bit(libc::SIGCHLD)
     | bit(libc::SIGTSTP)
     | bit(libc::SIGTTIN)
     | bit(libc::SIGTTOU);
-
-/// Whether the wait is to end with EINTR.
-pub(crate) fn ends_the_wait(look: Look) -> bool {
-    let Look::Alive(signals) = look else { return true };
-    if signals.pending & KILL != 0 {
-        return true;
-    }
-    let felt = signals.pending & !signals.blocked & !signals.ignored;
-    let fatal = !signals.caught & !HARMLESS;
-    felt & (ASK_TO_STOP | fatal) != 0
-}
 
 /// Reads `/proc/TID/status`. None: it does not look as it should, and says nothing.
 pub(crate) fn read_status(status: &str) -> Option<Look> {
@@ -103,7 +102,11 @@ mod tests {
     }
 
     fn ends(signals: Signals) -> bool {
-        ends_the_wait(Look::Alive(signals))
+        Ends::WhenToStop.by(Look::Alive(signals), STUCK_AFTER)
+    }
+
+    fn ends_for_a_lock(look: Look) -> bool {
+        Ends::WithAnySignal.by(look, Duration::ZERO)
     }
 
     #[test]
@@ -122,7 +125,7 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let look = read_status(&status).unwrap();
         assert!(matches!(look, Look::Alive(_)));
-        assert!(!ends_the_wait(look));
+        assert!(!Ends::WhenToStop.by(look, STUCK_AFTER));
     }
 
     #[test]
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!(read_status("Name:\tcat\nState:\tS (sleeping)\nSigPnd:\t00"), None);
         assert_eq!(read_status(""), None);
         assert_eq!(read_status("State:\tZ (zombie)\n"), Some(Look::Gone));
-        assert!(ends_the_wait(Look::Gone));
+        assert!(Ends::WhenEnded.by(Look::Gone, Duration::ZERO));
     }
 
     #[test]
@@ -138,6 +141,7 @@ mod tests {
         let all = !0;
         let signals = Signals { pending: KILL, blocked: all, ignored: all, caught: all };
         assert!(ends(signals));
+        assert!(Ends::WhenEnded.by(Look::Alive(signals), Duration::ZERO));
     }
 
     #[test]
@@ -149,9 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn being_asked_to_stop_ends_the_wait_of_a_program_that_catches_it() {
+    fn who_catches_that_he_is_asked_to_stop_is_told_so_after_a_while_if_he_only_asks() {
         let interrupt = pending(libc::SIGINT);
-        assert!(ends(Signals { caught: interrupt.pending, ..interrupt }));
+        let caught = Look::Alive(Signals { caught: interrupt.pending, ..interrupt });
+        assert!(Ends::WhenToStop.by(caught, STUCK_AFTER));
+        assert!(!Ends::WhenToStop.by(caught, STUCK_AFTER / 2));
+        assert!(!Ends::WhenEnded.by(caught, 100 * STUCK_AFTER));
+        // Who does not catch it ends at once.
+        assert!(Ends::WhenEnded.by(Look::Alive(interrupt), Duration::ZERO));
     }
 
     #[test]
@@ -165,14 +174,14 @@ mod tests {
     fn a_wait_for_a_lock_ends_with_every_signal_that_the_program_feels() {
         for signal in [libc::SIGALRM, libc::SIGCHLD, libc::SIGUSR1, libc::SIGTERM] {
             let caught = Signals { caught: bit(signal), ..pending(signal) };
-            assert!(Ends::WithAnySignal.by(Look::Alive(caught)), "signal {signal}");
+            assert!(ends_for_a_lock(Look::Alive(caught)), "signal {signal}");
             let blocked = Signals { blocked: bit(signal), ..caught };
-            assert!(!Ends::WithAnySignal.by(Look::Alive(blocked)), "signal {signal}");
+            assert!(!ends_for_a_lock(Look::Alive(blocked)), "signal {signal}");
         }
-        assert!(!Ends::WithAnySignal.by(Look::Alive(pending(libc::SIGCHLD))));
-        assert!(Ends::WithAnySignal.by(Look::Gone));
+        assert!(!ends_for_a_lock(Look::Alive(pending(libc::SIGCHLD))));
+        assert!(ends_for_a_lock(Look::Gone));
         let blocked = Signals { blocked: !0, ..pending(libc::SIGKILL) };
-        assert!(Ends::WithAnySignal.by(Look::Alive(blocked)));
+        assert!(ends_for_a_lock(Look::Alive(blocked)));
     }
 
     #[test]

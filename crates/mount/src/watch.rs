@@ -8,7 +8,7 @@ use rustix::process::{Pid, test_kill_process};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How often it looks: short for whoever pressed Ctrl-C, long against what a look costs.
@@ -45,6 +45,7 @@ struct Asker {
     thread: u32,
     request: u64,
     ends: Ends,
+    since: Instant,
     sender: oneshot::Sender<()>,
 }
 
@@ -80,7 +81,7 @@ impl Watch {
         let mut list = shared.list();
         let key = list.next;
         list.next += 1;
-        list.waiting.insert(key, Asker { thread, request, ends, sender });
+        list.waiting.insert(key, Asker { thread, request, ends, since: Instant::now(), sender });
         drop(list);
         shared.changed.notify_one();
         Waiting { shared, key: Some(key), signal: Some(receiver) }
@@ -142,7 +143,7 @@ fn look_after(shared: &Shared, every: Duration) {
             threads.into_iter().filter_map(|thread| Some((thread, look(thread)?))).collect();
         list = shared.list();
         let over = |_: &u64, asker: &mut Asker| {
-            seen.get(&asker.thread).is_some_and(|look| asker.ends.by(*look))
+            seen.get(&asker.thread).is_some_and(|look| asker.ends.by(*look, asker.since.elapsed()))
         };
         for (_, asker) in list.waiting.extract_if(over) {
             // Who does not listen any more has been answered already.

@@ -59,7 +59,7 @@ pub(crate) fn get<U: Upstream, C: Containers>(
     let kept = check_name(name);
     let name = name.as_bytes().to_vec();
     driver.serve(
-        Call::of("getxattr", request, ino),
+        Call::of("getxattr", request, ino).that_asks(),
         move |client| match client::is_fact(&name) {
             true => client.fact(file(ino), &name).map(at_once),
             false => client.xattr(file(ino), &name).map(at_once),
@@ -77,7 +77,7 @@ pub(crate) fn list<U: Upstream, C: Containers>(
 ) {
     let superuser = request.uid() == 0;
     driver.serve(
-        Call::of("listxattr", request, ino),
+        Call::of("listxattr", request, ino).that_asks(),
         move |client| client.xattrs(file(ino)).map(at_once),
         move |outcome| {
             answer(outcome.map(|names| listed(&names, superuser)), buffer_bytes, reply);

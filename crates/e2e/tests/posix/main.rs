@@ -22,6 +22,7 @@ mod quotas;
 mod raw;
 mod renames;
 mod set_aside;
+mod signals;
 mod sizes;
 mod sparse;
 mod special;
