@@ -26,8 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use young::{Puts, Young};
 
 mod access;
+mod again;
 mod base;
 mod errors;
+#[cfg(test)]
+mod failing;
 mod log;
 mod room;
 mod words;
@@ -108,6 +111,11 @@ struct State {
     unlogged: bool,
     /// redb says that there is a log, and how much of it it has.
     log_is_noted: bool,
+    /// The number of the last flush.
+    flushes: u64,
+    /// The number of one that failed when it was committed: whether it is there is seen when redb is
+    /// opened again.
+    doubtful: Option<u64>,
 }
 
 impl Database {
@@ -132,6 +140,8 @@ impl Database {
             undurable: false,
             unlogged: false,
             log_is_noted: found.log_is_noted,
+            flushes: found.flushes,
+            doubtful: None,
         };
         Ok(Database {
             path: path.to_path_buf(),
@@ -162,46 +172,6 @@ impl Database {
 
     fn level(&self) -> Arc<Level> {
         self.level.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Opens redb again if an earlier failure made it give up.
-    fn usable(&self) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        // Never waits: a thread that writes may be the one that reads.
-        let Ok(mut state) = self.state.try_lock() else { return Err(self.gave_up("try again")) };
-        self.open_again(&mut state)
-    }
-
-    fn gave_up(&self, what_to_do: &str) -> StoreError {
-        StoreError::Database {
-            place: self.path.display().to_string(),
-            what: format!("an earlier write failed; {what_to_do}"),
-        }
-    }
-
-    /// What the disk has is the last durable commit. If redb's memory alone has later ones,
-    /// opening again would take them back behind their readers' backs; then only a new process
-    /// may. What is young is in our own memory, and stays.
-    fn open_again(&self, state: &mut State) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if state.undurable {
-            return Err(self.gave_up("make sure that the disk has room and start farfs again"));
-        }
-        let mut shown = self.level.write().unwrap_or_else(PoisonError::into_inner);
-        // A reader of redb's state holds it open.
-        let Some(level) = Arc::get_mut(&mut shown) else { return Err(self.gave_up("try again")) };
-        level.base = None;
-        close_redb(&self.path, state.redb.take());
-        let again =
-            open_redb(&self.path, self.cache_bytes).map_err(|error| self.words.advise(error))?;
-        level.base = Some(self.guarded(|| Base::of(&self.path, &again))?);
-        state.redb = Some(again);
-        self.failed.store(false, Ordering::Release);
-        Ok(())
     }
 
     /// Notes when redb will refuse from now on; a damaged row alone does not make it.
@@ -315,23 +285,32 @@ impl Database {
         durability: Durability,
         word: Word,
     ) -> Result<()> {
-        let State { redb: Some(redb), undurable, .. } = state else { return Err(self.closed()) };
+        let State { redb: Some(redb), undurable, flushes, doubtful, .. } = state else {
+            return Err(self.closed());
+        };
+        *flushes += 1;
+        let number = log::encode_number(*flushes);
         let log = self.log.as_ref().filter(|_| durability == Durability::Now);
         let applied = log.map(Log::last);
         let held = flush.held_bytes();
         let written = self.guarded(|| {
             flush.put_all(puts)?;
-            if let Some(applied) = applied {
-                let row = log::encode_applied(applied);
-                let row = Some(&row[..]).filter(|_| word == Word::Noted);
-                flush.put(log::TABLE, [(log::APPLIED, row)].into_iter())?;
-            }
-            // Before the commit: if it fails, it may be in redb's memory all the same.
+            let has = applied.map(log::encode_number);
+            let has = has.as_ref().map(|row| Some(&row[..]).filter(|_| word == Word::Noted));
+            let has = has.map(|row| (log::APPLIED, row));
+            let rows = has.into_iter().chain([(log::FLUSHED, Some(&number[..]))]);
+            flush.put(log::TABLE, rows)?;
+            // Before the commit: if it fails, it may be in redb's memory all the same, or on the disk.
             *undurable |= durability == Durability::Later;
+            *doubtful = Some(*flushes);
             flush.commit(durability)?;
             Base::of(&self.path, redb)
         });
+        if written.is_err() && state.doubtful.is_some() {
+            self.failed.store(true, Ordering::Release);
+        }
         let base = written?;
+        state.doubtful = None;
         let bytes = self.level().young.bytes() + bytes_of(puts) + held;
         state.undurable = durability == Durability::Later;
         state.undurable_bytes = if state.undurable { state.undurable_bytes + bytes } else { 0 };
@@ -379,29 +358,26 @@ struct Found {
     level: Level,
     log: Option<Log>,
     log_is_noted: bool,
+    flushes: u64,
 }
 
 /// What a start finds: redb's rows, and what the log has beyond them.
 fn opened(path: &Path, log: Option<&Path>, cache_bytes: usize, words: &Words) -> Result<Found> {
     let redb = open_redb(path, cache_bytes)?;
     let place = Place { path, words };
-    let (base, row) = guarded(path, || {
+    let (base, applied, flushes) = guarded(path, || {
         let base = Base::of(path, &redb)?;
-        let row = base.get(place, log::TABLE, log::APPLIED)?;
-        Ok((base, row))
+        let applied = log::number(&base, place, log::APPLIED)?;
+        let flushes = log::number(&base, place, log::FLUSHED)?.unwrap_or(0);
+        Ok((base, applied, flushes))
     })?;
     let young = Young::default();
-    let applied = match row.map(|row| log::decode_applied(&row)) {
-        None => None,
-        Some(Some(applied)) => Some(applied),
-        Some(None) => return Err(errors::damaged_file(path, "what it says of its log is nothing")),
-    };
     let Some(directory) = log else {
         if applied.is_some() {
             return Err(errors::damaged_file(path, "its log is needed, and was not given"));
         }
         let level = Level { young, base: Some(base) };
-        return Ok(Found { redb, level, log: None, log_is_noted: false });
+        return Ok(Found { redb, level, log: None, log_is_noted: false, flushes });
     };
     let log = Log::open(directory, applied)?;
     let commits = applied.map(|applied| log.commits(applied)).transpose()?;
@@ -409,7 +385,7 @@ fn opened(path: &Path, log: Option<&Path>, cache_bytes: usize, words: &Words) ->
         young.commit(commit.iter().map(|(table, key, put)| (&**table, key.clone(), put.clone())));
     }
     let level = Level { young, base: Some(base) };
-    Ok(Found { redb, level, log: Some(log), log_is_noted: applied.is_some() })
+    Ok(Found { redb, level, log: Some(log), log_is_noted: applied.is_some(), flushes })
 }
 
 impl Drop for Database {

@@ -9,6 +9,7 @@ use crate::error::{Result, StoreError};
 use crate::files;
 use crate::table::{Durability, Row};
 use redb::{ReadableDatabase, ReadableTable};
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,6 +18,7 @@ const CHECKSUM_BYTES: usize = 4;
 type Slice = &'static [u8];
 type Definition<'a> = redb::TableDefinition<'a, Slice, Slice>;
 type Guards<'a> = (redb::AccessGuard<'a, Slice>, redb::AccessGuard<'a, Slice>);
+type Opened = std::result::Result<redb::Database, redb::DatabaseError>;
 type OpenTable = redb::ReadOnlyTable<Slice, Slice>;
 
 /// Where rows are read, for what is said of a damaged one.
@@ -231,11 +233,21 @@ pub fn open_redb(path: &Path, cache_bytes: usize) -> Result<redb::Database> {
     // redb would follow a link.
     let file = files::open(path, true)?;
     guarded(path, || {
-        redb::Builder::new()
-            .set_cache_size(cache_bytes)
-            .create_file(file)
-            .map_err(|e| open_error(path, e))
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(cache_bytes);
+        create(&builder, file).map_err(|e| open_error(path, e))
     })
+}
+
+#[cfg(not(test))]
+fn create(builder: &redb::Builder, file: File) -> Opened {
+    builder.create_file(file)
+}
+
+/// In a file that can fail.
+#[cfg(test)]
+fn create(builder: &redb::Builder, file: File) -> Opened {
+    builder.create_with_backend(super::failing::Failing::new(file)?)
 }
 
 /// Closing writes, and so can fail; what is durable stays so.

@@ -2,6 +2,8 @@
 //! one append and one sync, where redb writes every page on the way to each row.
 //! Layout: docs/FORMATS.md, "Tables".
 
+use super::base::{Base, Place};
+use super::errors::damaged_file;
 use super::young::Put;
 use crate::error::{Result, StoreError};
 use crate::files;
@@ -20,6 +22,9 @@ const DELETED: u32 = u32::MAX;
 /// Where redb notes how much of the log it has. While the row is there, so must be the log.
 pub const TABLE: &str = "store-log";
 pub const APPLIED: &[u8] = b"applied";
+
+/// In the same table, the number of the last flush.
+pub const FLUSHED: &[u8] = b"flushed";
 
 pub struct Log {
     directory: PathBuf,
@@ -153,15 +158,23 @@ fn take(rest: &mut &[u8]) -> Option<Put> {
     Some(Some(bytes.to_vec()))
 }
 
-pub fn encode_applied(position: Position) -> [u8; 9] {
+pub fn encode_number(number: u64) -> [u8; 9] {
     let mut row = [FORMAT; 9];
-    row[1..].copy_from_slice(&position.to_le_bytes());
+    row[1..].copy_from_slice(&number.to_le_bytes());
     row
 }
 
-pub fn decode_applied(row: &[u8]) -> Option<Position> {
-    let (&FORMAT, position) = row.split_first()? else { return None };
-    Some(Position::from_le_bytes(position.try_into().ok()?))
+fn decode_number(row: &[u8]) -> Option<u64> {
+    let (&FORMAT, number) = row.split_first()? else { return None };
+    Some(u64::from_le_bytes(number.try_into().ok()?))
+}
+
+/// What redb says under one of the keys above.
+pub fn number(base: &Base, place: Place<'_>, key: &[u8]) -> Result<Option<u64>> {
+    let Some(row) = base.get(place, TABLE, key)? else { return Ok(None) };
+    let number = decode_number(&row);
+    let senseless = || damaged_file(place.path, "what it says of its log is nothing");
+    number.map(Some).ok_or_else(senseless)
 }
 
 #[cfg(test)]
@@ -175,8 +188,8 @@ mod tests {
         let wanted = b"\x01\x01\0\0\0t\x03\0\0\0key\x05\0\0\0value\
                        \x01\0\0\0t\0\0\0\0\xff\xff\xff\xff";
         assert_eq!(encode(rows.into_iter()), wanted);
-        assert_eq!(encode_applied(0x1234), *b"\x01\x34\x12\0\0\0\0\0\0");
-        assert_eq!(decode_applied(b"\x02\x34\x12\0\0\0\0\0\0"), None);
+        assert_eq!(encode_number(0x1234), *b"\x01\x34\x12\0\0\0\0\0\0");
+        assert_eq!(decode_number(b"\x02\x34\x12\0\0\0\0\0\0"), None);
     }
 
     proptest! {

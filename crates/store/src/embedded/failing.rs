@@ -1,0 +1,158 @@
+//! A file of redb's of which a chosen write or sync fails, and what comes of that.
+
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{Error, Result};
+
+thread_local! {
+    /// Of this thread's: calls that succeed before one fails.
+    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+#[derive(Debug)]
+pub struct Failing(FileBackend);
+
+impl Failing {
+    pub fn new(file: File) -> std::result::Result<Failing, redb::DatabaseError> {
+        FileBackend::new(file).map(Failing)
+    }
+}
+
+fn fails() -> Result<()> {
+    match LEFT.get() {
+        Some(0) => {
+            LEFT.set(None);
+            Err(Error::from_raw_os_error(5))
+        }
+        left => {
+            LEFT.set(left.map(|left| left - 1));
+            Ok(())
+        }
+    }
+}
+
+impl StorageBackend for Failing {
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        fails()?;
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        fails()?;
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        fails()?;
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Database, Settings};
+    use super::*;
+    use crate::table::{Durability, Tables};
+    use std::path::Path;
+    use tempfile::tempdir;
+
+    /// More calls than a commit makes.
+    const CALLS_MAX: u64 = 200;
+
+    /// How a commit comes to go to redb together with young rows.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Way {
+        /// There is no log.
+        Unlogged,
+        /// The log lacks what was committed for later.
+        Behind,
+        /// It is too long to be held in memory.
+        Held,
+    }
+
+    /// Longer than this a transaction is held.
+    const HELD_BYTES_MAX: u64 = 24;
+
+    const BEFORE: [Option<&[u8]>; 3] = [Some(b"old"), Some(b"old"), None];
+    const AFTER: [Option<&[u8]>; 3] = [Some(b"changed by now"), None, Some(b"changed by now")];
+
+    fn opened(directory: &Path, way: Way) -> Database {
+        let log = directory.join("log");
+        let settings = Settings {
+            log: Some(log.as_path()).filter(|_| way != Way::Unlogged),
+            held_bytes_max: if way == Way::Held { HELD_BYTES_MAX } else { 1 << 20 },
+            ..Settings::default()
+        };
+        Database::open_as(&directory.join("tables"), settings).unwrap()
+    }
+
+    fn put(tables: &Database, key: &[u8], durability: Durability) -> crate::Result<()> {
+        let mut write = tables.write()?;
+        write.put("rows", key, b"old")?;
+        write.commit(durability)
+    }
+
+    /// Rows of which redb has none, as yet.
+    fn with_young_rows(directory: &Path, way: Way) -> Database {
+        let tables = opened(directory, way);
+        // This one goes to redb, and notes the log if there is one.
+        put(&tables, b"first", Durability::Now).unwrap();
+        let durability = if way == Way::Held { Durability::Now } else { Durability::Later };
+        for key in [b"same", b"gone"] {
+            put(&tables, key, durability).unwrap();
+        }
+        assert_eq!(tables.level().young.versions(), 2);
+        tables
+    }
+
+    fn change(tables: &Database) -> crate::Result<()> {
+        let mut write = tables.write()?;
+        write.put("rows", b"same", b"changed by now")?;
+        write.delete("rows", b"gone")?;
+        write.put("rows", b"new", b"changed by now")?;
+        write.commit(Durability::Now)
+    }
+
+    fn seen(tables: &Database) -> Vec<Option<Vec<u8>>> {
+        let read = tables.read().unwrap();
+        ["same", "gone", "new"].map(|key| read.get("rows", key.as_bytes()).unwrap()).to_vec()
+    }
+
+    #[test]
+    fn of_a_commit_that_failed_all_is_there_or_nothing_whatever_is_young() {
+        for way in [Way::Unlogged, Way::Behind, Way::Held] {
+            let mut left = [0, 0];
+            let tried = (0..CALLS_MAX).take_while(|calls| {
+                let directory = tempdir().unwrap();
+                let tables = with_young_rows(directory.path(), way);
+                LEFT.set(Some(*calls));
+                let failed = change(&tables).is_err();
+                LEFT.set(None);
+                let rows = seen(&tables);
+                let is_there = rows == AFTER.map(|row| row.map(<[u8]>::to_vec));
+                let is_not = rows == BEFORE.map(|row| row.map(<[u8]>::to_vec));
+                assert!(is_there || (failed && is_not), "{way:?} {calls}: {rows:?}");
+                left[usize::from(is_there)] += u64::from(failed);
+                put(&tables, b"next", Durability::Now).unwrap();
+                assert_eq!(seen(&tables), rows);
+                failed
+            });
+            let tried = tried.count() as u64;
+            assert!(tried < CALLS_MAX && left.iter().all(|count| *count > 0), "{way:?}: {left:?}");
+        }
+    }
+}
