@@ -308,6 +308,8 @@ impl Database {
         });
         if written.is_err() && state.doubtful.is_some() {
             self.failed.store(true, Ordering::Release);
+            // What is seen of it may not be on the disk, and the log does not have it.
+            state.unlogged = true;
         }
         let base = written?;
         state.doubtful = None;

@@ -9,6 +9,7 @@ use std::io::{Error, Result};
 thread_local! {
     /// Of this thread's: calls that succeed before one fails.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    static SYNCS: Cell<u64> = const { Cell::new(0) };
 }
 
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl StorageBackend for Failing {
     }
 
     fn sync_data(&self) -> Result<()> {
+        SYNCS.set(SYNCS.get() + 1);
         fails()?;
         self.0.sync_data()
     }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
     use crate::table::{Durability, Tables};
     use std::path::Path;
-    use tempfile::tempdir;
+    use tempfile::{TempDir, tempdir};
 
     /// More calls than a commit makes.
     const CALLS_MAX: u64 = 200;
@@ -132,6 +134,18 @@ mod tests {
         ["same", "gone", "new"].map(|key| read.get("rows", key.as_bytes()).unwrap()).to_vec()
     }
 
+    fn copied(from: &Path) -> TempDir {
+        let to = tempdir().unwrap();
+        for name in ["", "log"] {
+            let Ok(entries) = std::fs::read_dir(from.join(name)) else { continue };
+            std::fs::create_dir_all(to.path().join(name)).unwrap();
+            for file in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+                std::fs::copy(&file, to.path().join(name).join(file.file_name().unwrap())).unwrap();
+            }
+        }
+        to
+    }
+
     #[test]
     fn of_a_commit_that_failed_all_is_there_or_nothing_whatever_is_young() {
         for way in [Way::Unlogged, Way::Behind, Way::Held] {
@@ -147,8 +161,14 @@ mod tests {
                 let is_not = rows == BEFORE.map(|row| row.map(<[u8]>::to_vec));
                 assert!(is_there || (failed && is_not), "{way:?} {calls}: {rows:?}");
                 left[usize::from(is_there)] += u64::from(failed);
+                // What was seen is on the disk with the next one that is.
+                let syncs = SYNCS.get();
                 put(&tables, b"next", Durability::Now).unwrap();
+                assert!(!failed || SYNCS.get() > syncs, "{way:?} {calls}");
                 assert_eq!(seen(&tables), rows);
+                let killed = opened(copied(directory.path()).path(), way);
+                assert_eq!(seen(&killed), rows, "{way:?} {calls}");
+                assert!(killed.read().unwrap().get("rows", b"next").unwrap().is_some());
                 failed
             });
             let tried = tried.count() as u64;
