@@ -11,7 +11,7 @@ use crate::answer::states;
 use crate::callbacks::{Showing, Touch, Wait};
 use crate::error::Result;
 use crate::origin::{Inner, Origin};
-use crate::take::{ended, tell_missed};
+use crate::take::{ended, settle_missed, tell_missed};
 use crate::volumes::{Volume, locked};
 use model::{ReplicaId, Seq};
 use protocol::Refusal;
@@ -166,7 +166,11 @@ fn commit_now(
     tell_missed(inner, volume, (&committer.view(), committer.position()));
     let (found, touched) = work(&mut committer)?;
     if touched.is_empty() {
-        return Ok((found, None));
+        drop(write);
+        settle_missed(inner, volume)?;
+        let again = matches!(found, Found::Snapshot(_));
+        let told = again.then(|| told_before(inner, volume));
+        return Ok((found, told));
     }
     let showing = Showing::of(states(&committer.view(), &touched, committer.position())?);
     let upto = committer.finish()?;
@@ -177,4 +181,12 @@ fn commit_now(
     let waits = volume.holders().publish(&[touch], &showing, upto, now);
     volume.door.wake();
     Ok((found, Some((waits.into_iter().flatten().collect(), upto))))
+}
+
+/// Of what was committed before: whoever was answered in vain then has waited for nobody.
+fn told_before(inner: &Inner, volume: &Volume) -> Told {
+    let now = inner.world.clock.moment();
+    let mut holders = volume.holders();
+    let upto = holders.published();
+    (holders.latecomers(ReplicaId::ORIGIN, upto, now), upto)
 }

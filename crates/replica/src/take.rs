@@ -28,7 +28,7 @@ pub(crate) use conflict::{
     Settled, conflict_of, conflicts_after, listed, put, reopen, settle, settled_after, settled_of,
 };
 pub(crate) use group::Queue;
-pub(crate) use missed::{Unsettled, ended, look_again, tell_missed};
+pub(crate) use missed::{Unsettled, ended, look_again, settle as settle_missed, tell_missed};
 pub(crate) use quota::exceeds;
 pub(crate) use redirect::{
     CONTENTS as ASIDE_CONTENTS, MERGED, NAMES as ASIDE_NAMES, purge_redirects,

@@ -11,6 +11,7 @@ use crate::callbacks::{Arrival, Holders, NoPlace, Place, Shown};
 use crate::catalog::{self, DeviceId};
 use crate::error::Result;
 use crate::origin::Inner;
+use crate::take::settle_missed;
 use crate::volumes::Volume;
 use crate::weight::STATES_BYTES_MAX;
 use model::{FileId, ReplicaId, Seq};
@@ -150,6 +151,9 @@ fn identify<'a>(
     device: DeviceId,
     attach: &Attach,
 ) -> Result<Identity<'a>> {
+    // What it is told is taken is on the disk.
+    let _turn = volume.turn();
+    settle_missed(inner, volume)?;
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
     let known = match attach.replica {

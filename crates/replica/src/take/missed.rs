@@ -19,6 +19,7 @@ use crate::origin::Inner;
 use crate::volumes::Volume;
 use model::{ReplicaId, Seq};
 use std::sync::atomic::{AtomicBool, Ordering};
+use store::Durability;
 use tracing::warn;
 use volume::whole::{Touched, Whole};
 
@@ -36,7 +37,7 @@ impl Unsettled {
         self.unseen.load(Ordering::Acquire) || self.unsynced.load(Ordering::Acquire)
     }
 
-    /// A commit has succeeded.
+    /// A commit has succeeded, in the same turn in which what is there was told of.
     pub fn over(&self) {
         self.unseen.store(false, Ordering::Release);
         self.unsynced.store(false, Ordering::Release);
@@ -46,6 +47,21 @@ impl Unsettled {
 /// What became of a transaction, in its turn: if it failed, what is there of it is told of.
 pub(crate) fn ended<T>(inner: &Inner, volume: &Volume, done: Result<T>) -> Result<T> {
     done.inspect_err(|_| look(inner, volume))
+}
+
+/// Within a turn: makes sure that what is there is on the disk, with a commit that brings nothing. What
+/// is answered without one of its own goes by it.
+pub(crate) fn settle(inner: &Inner, volume: &Volume) -> Result<()> {
+    if !volume.unsettled.is_any() {
+        return Ok(());
+    }
+    let write = inner.tables.write()?;
+    let view = Whole::now(&*write, volume.id);
+    let position = view.position()?;
+    tell_missed(inner, volume, (&view, position));
+    write.commit(Durability::Now)?;
+    volume.unsettled.over();
+    Ok(())
 }
 
 /// What could not be seen when a commit failed is looked at once more.

@@ -8,15 +8,15 @@
 use crate::ground::{Ground, Place};
 use crate::party::{Device, EPOCH_SECS, LEASE, Party, VOLUME, unlink_of};
 use model::{FileId, Kind, Seq, Update};
-use protocol::past::Past;
-use protocol::{Cutter, Refusal, Request, Response, Submitted, Tail, Verdict};
+use protocol::past::{Found, Past};
+use protocol::{Attach, Cutter, Refusal, Request, Response, Session, Submitted, Tail, Verdict};
 use replica::Limits;
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use store::faulty::{Disk, Failure, FaultyTables};
-use store::{Read, StoreError, Tables, Write};
+use store::{Durability, Read, Row, StoreError, Tables, Write};
 use world::World;
 
 /// More writes than a scenario makes.
@@ -292,4 +292,144 @@ async fn what_comes_after_a_failed_commit_is_judged_by_what_it_has_left() {
     // What ada sends again was before that.
     assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(3))]);
     assert_eq!(party.tree(), "a: ");
+}
+
+/// Every commit fails from now on, and leaves all that it should, until it is over.
+struct Doubtful {
+    tables: FaultyTables,
+    is_now: AtomicBool,
+    commits: AtomicU64,
+}
+
+struct DoubtfulWrite<'a> {
+    write: Box<dyn Write + 'a>,
+    tables: &'a Doubtful,
+}
+
+impl Tables for Doubtful {
+    fn read(&self) -> store::Result<Box<dyn Read + '_>> {
+        self.tables.read()
+    }
+
+    fn write(&self) -> store::Result<Box<dyn Write + '_>> {
+        Ok(Box::new(DoubtfulWrite { write: self.tables.write()?, tables: self }))
+    }
+
+    fn room(&self) -> store::Result<u64> {
+        self.tables.room()
+    }
+}
+
+impl Read for DoubtfulWrite<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> store::Result<Option<Vec<u8>>> {
+        self.write.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> store::Result<Vec<Row>> {
+        self.write.scan(table, from, to, rows_max)
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> store::Result<Option<Row>> {
+        self.write.last(table, from, to)
+    }
+}
+
+impl Write for DoubtfulWrite<'_> {
+    fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> store::Result<()> {
+        self.write.put(table, key, value)
+    }
+
+    fn delete(&mut self, table: &'static str, key: &[u8]) -> store::Result<()> {
+        self.write.delete(table, key)
+    }
+
+    fn commit(self: Box<Self>, durability: Durability) -> store::Result<()> {
+        self.write.commit(durability)?;
+        if self.tables.is_now.load(Ordering::SeqCst) {
+            let (place, what) = ("the tables".into(), "the sync failed".into());
+            return Err(StoreError::Database { place, what });
+        }
+        self.tables.commits.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn doubtful_party() -> (Disk, Arc<Doubtful>, Party) {
+    let disk = Disk::new(1);
+    let (tables, is_now, commits) = (disk.tables("t"), AtomicBool::new(false), AtomicU64::new(0));
+    let doubtful = Arc::new(Doubtful { tables, is_now, commits });
+    let party = party_on(&disk, doubtful.clone(), limits());
+    (disk, doubtful, party)
+}
+
+impl Doubtful {
+    fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// The commit of what is sent fails, and so does the one that should settle it.
+    async fn send_in_vain(&self, device: &Device, update: &Update) {
+        self.is_now.store(true, Ordering::SeqCst);
+        let sent = send(device, false, update).await;
+        assert!(matches!(sent, Err(Refusal::Failed(_))), "{sent:?}");
+        self.is_now.store(false, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_attaches_is_told_that_it_is_taken_when_it_is_on_the_disk() {
+    let (_disk, doubtful, party) = doubtful_party();
+    let mut ada = watching(&party, "ada").await;
+    // What is written of a client that comes back stays as it is.
+    let ada_back = party.rejoin(&ada).await;
+    ada.session = ada_back.session;
+    let update = making(&mut ada, "a");
+    doubtful.send_in_vain(&ada, &update).await;
+    doubtful.is_now.store(true, Ordering::SeqCst);
+    let (session, _) = party.admit("ada", None).await.unwrap();
+    let (replica, made, seen) = (Some(ada.replica), ada.made, ada.seen());
+    let attach = Request::Attach(Attach { replica, made, seen, locks: None });
+    let refused = session.answer(attach.clone()).await;
+    assert!(matches!(refused, Response::Refused(_)), "{refused:?}");
+    doubtful.is_now.store(false, Ordering::SeqCst);
+    let before = doubtful.commits();
+    let attached = session.answer(attach).await;
+    let Response::Attached(attached) = attached else { panic!("{attached:?}") };
+    assert_eq!(attached.taken, 1);
+    assert!(doubtful.commits() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_asked_for_again_is_on_the_disk_and_told_of() {
+    let (_disk, doubtful, party) = doubtful_party();
+    let ada = party.join("ada").await;
+    let bob = party.join("bob").await;
+    bob.list(FileId::SNAPSHOTS).await;
+    bob.ears.hang();
+    let past = || Request::Past(Past::Snapshot { name: "one".into(), uid: 7, token: 1 });
+    doubtful.is_now.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let made = ada.ask(past()).await;
+        assert!(matches!(made, Response::Refused(_)), "{made:?}");
+    }
+    doubtful.is_now.store(false, Ordering::SeqCst);
+    let (before, clock) = (doubtful.commits(), &party.world.clock);
+    let start = clock.moment();
+    let again = async {
+        let made = ada.ask(past()).await;
+        assert!(matches!(made, Response::Past(Found::Snapshot(_))), "{made:?}");
+        clock.moment().since(start).as_secs()
+    };
+    let takes_in = async {
+        clock.sleep(Duration::from_secs(7)).await;
+        bob.ears.take_in();
+    };
+    assert_eq!(tokio::join!(again, takes_in).0, 7);
+    assert!(doubtful.commits() > before);
 }
