@@ -6,9 +6,10 @@
 //!
 //! ```text
 //!   commit --fails--> looked at --nothing is there--> as before
-//!               ^        |  '--it is there--> told, unsynced --another succeeds--> as before
+//!               ^       |   '--it is there--> an empty one --succeeds--> told, as before
+//!               |       |                          '--fails--> told, unsynced --another succeeds--> as before
 //!               |  cannot be read
-//!               |        v
+//!               |       v
 //!               '----- unseen --another succeeds--> told, as before
 //! ```
 
@@ -20,7 +21,7 @@ use crate::volumes::Volume;
 use model::{ReplicaId, Seq};
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::Durability;
-use tracing::warn;
+use tracing::{debug, warn};
 use volume::whole::{Touched, Whole};
 
 /// What is not known of commits that failed.
@@ -83,11 +84,27 @@ fn look(inner: &Inner, volume: &Volume) {
 }
 
 fn seen(inner: &Inner, volume: &Volume) -> Result<()> {
+    let there = Whole::now(&*inner.tables.read()?, volume.id).position()?;
+    let is_news = there > volume.holders().published();
+    // What others are told of is on the disk, if it can be; if not, they are told all the same, as
+    // they would be shown it.
+    let synced = is_news && commit_nothing(inner, volume).is_ok();
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
     let position = view.position()?;
     tell_missed(inner, volume, (&view, position));
+    if synced {
+        volume.unsettled.over();
+    }
     Ok(())
+}
+
+fn commit_nothing(inner: &Inner, volume: &Volume) -> Result<()> {
+    let committed = inner.tables.write().and_then(|write| write.commit(Durability::Now));
+    Ok(committed.inspect_err(|error| {
+        let volume = &volume.name;
+        debug!(volume, %error, "a commit that failed is there, and may not be on the disk");
+    })?)
 }
 
 /// Within a turn: tells of what the view has, up to its position, and nobody was told of.

@@ -220,24 +220,6 @@ async fn what_cannot_be_seen_at_once_is_told_of_when_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_is_no_verdict_on_what_a_failed_commit_has_left() {
-    let (disk, party) = party_with(limits());
-    let mut ada = watching(&party, "ada").await;
-    let update = making(&mut ada, "a");
-    send_in_vain(&disk, Failure::All, &ada, &update).await;
-    disk.fill_after(0);
-    // It is not known to be on the disk, and it is not true that it was not taken.
-    let sent = send(&ada, true, &update).await;
-    assert!(matches!(sent, Err(Refusal::Failed(_))), "{sent:?}");
-    disk.make_room();
-    assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(1))]);
-    disk.fill_after(0);
-    assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(1))]);
-    let update = making(&mut ada, "b");
-    assert_eq!(send(&ada, true, &update).await.unwrap_err(), Refusal::NoSpace);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_snapshot_whose_commit_failed_and_is_there_is_told_of() {
     let (disk, party) = party_with(limits());
     let ada = party.join("ada").await;
@@ -383,6 +365,23 @@ impl Doubtful {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_disk_is_no_verdict_on_what_a_failed_commit_has_left() {
+    let (disk, doubtful, party) = doubtful_party();
+    let mut ada = watching(&party, "ada").await;
+    let update = making(&mut ada, "a");
+    doubtful.send_in_vain(&ada, &update).await;
+    disk.fill_after(0);
+    // It is not known to be on the disk, and it is not true that it was not taken.
+    doubtful.send_in_vain(&ada, &update).await;
+    disk.make_room();
+    assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(1))]);
+    disk.fill_after(0);
+    assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(1))]);
+    let update = making(&mut ada, "b");
+    assert_eq!(send(&ada, true, &update).await.unwrap_err(), Refusal::NoSpace);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_attaches_is_told_that_it_is_taken_when_it_is_on_the_disk() {
     let (_disk, doubtful, party) = doubtful_party();
     let mut ada = watching(&party, "ada").await;
@@ -432,4 +431,19 @@ async fn a_snapshot_that_is_asked_for_again_is_on_the_disk_and_told_of() {
     };
     assert_eq!(tokio::join!(again, takes_in).0, 7);
     assert!(doubtful.commits() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_told_of_what_a_loss_of_power_would_take_back_if_the_disk_can_have_it() {
+    let (disk, doubtful, party) = doubtful_party();
+    let mut ada = watching(&party, "ada").await;
+    let bob = watching(&party, "bob").await;
+    let update = making(&mut ada, "a");
+    let before = doubtful.commits();
+    send_in_vain(&disk, Failure::All, &ada, &update).await;
+    assert_eq!((heard_soon(&bob).await, doubtful.commits()), (vec!["a".into()], before + 1));
+    // Where the disk cannot have it, they would be shown it all the same.
+    let update = making(&mut ada, "b");
+    doubtful.send_in_vain(&ada, &update).await;
+    assert_eq!((heard_soon(&bob).await.len(), doubtful.commits()), (2, before + 1));
 }
