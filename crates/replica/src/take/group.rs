@@ -4,11 +4,11 @@
 
 use super::again::answered;
 use super::batch::{Batch, Taken, take};
-use super::missed::{ended, tell_missed};
+use super::missed::{ended, settle, tell_missed};
 use super::{Done, redirect::Redirects};
 use crate::answer::{pick, states};
 use crate::callbacks::{Showing, Touch};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use model::{Change, FileId, Kind, Seq, View};
@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Durability;
 use tokio::sync::oneshot;
+use tracing::debug;
 use volume::whole::{Committer, Touched, Whole};
 
 /// Directories above a file that are looked at.
@@ -82,30 +83,19 @@ pub(super) async fn work(inner: Arc<Inner>, volume: Arc<Volume>) {
 fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
-    let refuse = |error: crate::ReplicaError, batch: &Batch| {
-        // Who hears that the disk is full knows that the first of what it sent was not taken.
-        let says_full = error.is_full() && !volume.unsettled.is_any();
-        let answered = if says_full { answered(inner, volume, batch) } else { Ok(None) };
-        match answered {
-            Ok(None) if error.is_full() && !says_full => Err(not_known()),
-            Ok(Some(done)) => Ok(done),
-            Ok(None) => Err(inner.refuse(&error, volume, "take updates")),
-            Err(error) => Err(inner.refuse(&error, volume, "look for verdicts")),
-        }
-    };
     let outcomes = match commit_more(inner, volume, &batches) {
         Ok(outcomes) => {
             inner.note_written();
             outcomes
         }
         Err(error) if batches.len() == 1 && !(error.is_full() && batches[0].frees()) => {
-            vec![refuse(error, &batches[0])]
+            vec![refuse(inner, volume, &error, &batches[0])]
         }
         Err(_) => batches
             .chunks(1)
             .map(|one| match commit_one(inner, volume, one) {
                 Ok(mut outcomes) => outcomes.remove(0),
-                Err(error) => refuse(error, &one[0]),
+                Err(error) => refuse(inner, volume, &error, &one[0]),
             })
             .collect(),
     };
@@ -114,6 +104,29 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     for (sender, outcome) in senders.into_iter().zip(outcomes) {
         // An asker that is gone asks again, and is answered from the kept verdicts.
         let _ = sender.send(outcome);
+    }
+}
+
+/// Within the turn: why a batch was not taken, or what became of it before.
+fn refuse(
+    inner: &Inner,
+    volume: &Volume,
+    error: &ReplicaError,
+    batch: &Batch,
+) -> Result<Done, Refusal> {
+    if !error.is_full() {
+        return Err(inner.refuse(error, volume, "take updates"));
+    }
+    // Who hears that the disk is full knows that the first of what it sent was not taken, and goes on
+    // to what removes something.
+    if let Err(error) = inner.reserved.used(|| settle(inner, volume)) {
+        debug!(volume = volume.name, %error, "what a failed commit has left may not be on the disk");
+        return Err(not_known());
+    }
+    match answered(inner, volume, batch) {
+        Ok(Some(done)) => Ok(done),
+        Ok(None) => Err(inner.refuse(error, volume, "take updates")),
+        Err(error) => Err(inner.refuse(&error, volume, "look for verdicts")),
     }
 }
 
