@@ -136,7 +136,7 @@ pub(crate) fn renew(
         if matches!(tail, Tail::TooFar(_)) {
             holder.shown = Shown::nothing();
         }
-        holder.renew(seen.min(upto), upto, now + inner.limits.lease);
+        holder.renew(seen.min(upto), (&tail, upto), now + inner.limits.lease);
         return Ok(Ok(tail));
     }
     Ok(Err(Refusal::NotAttached))

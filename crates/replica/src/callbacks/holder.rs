@@ -11,7 +11,7 @@ use super::level::Level;
 use super::{Showing, Wait, Wake};
 use crate::weight::{self, STATES_BYTES_MAX};
 use model::{FileId, Name, ReplicaId, Seq};
-use protocol::{EntryState, NodeState, Notice, Patience, States};
+use protocol::{EntryState, NodeState, Notice, Patience, States, Tail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -195,11 +195,24 @@ impl Holder {
 
     /// A tail brings all that the client was not told, up to `upto`. What is pending goes out all
     /// the same: somebody may wait for its acknowledgement.
-    pub fn renew(&mut self, seen: Seq, upto: Seq, lease_end: Moment) {
+    pub fn renew(&mut self, seen: Seq, (tail, upto): (&Tail, Seq), lease_end: Moment) {
         self.lease_end = self.lease_end.max(lease_end);
-        self.behind = false;
+        let was_behind = std::mem::replace(&mut self.behind, false);
         self.told = self.told.max(upto);
         self.acknowledge(seen);
+        // Who waits for it had no notice to wait for. One may arrive before the tail, and so has all
+        // that the tail has; where that is too much to be told, the next renewal acknowledges it.
+        if let Tail::Changes(Notice { states, .. }) = tail
+            && was_behind
+            && self.acknowledged.is_watched()
+        {
+            states.nodes.iter().for_each(|state| self.pending.put_node(state));
+            for state in &states.entries {
+                self.pending.put_entry(&(state.directory, state.name.clone()), state);
+            }
+            self.pending.position = true;
+            self.wake.notify_one();
+        }
     }
 
     /// Notes what of the touched keys is the client's concern. False: none is.

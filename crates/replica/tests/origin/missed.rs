@@ -165,6 +165,37 @@ async fn what_is_too_much_to_be_told_comes_with_the_next_tail() {
     assert_eq!(bob.heard(), ["c"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_has_fallen_behind_and_renews_holds_a_writer_up_no_longer() {
+    let (disk, party) = party_with(Limits { tail_keys_max: 8, ..limits() });
+    let mut ada = watching(&party, "ada").await;
+    let above = ada.make_directory(FileId::ROOT, "above").await;
+    let elsewhere = ada.make_directory(above, "elsewhere").await;
+    let bob = watching(&party, "bob").await;
+    let much = (0..8).map(|number| {
+        let (_, make) = ada.making(elsewhere, &format!("{number}"), Kind::File);
+        ada.update(make)
+    });
+    let much: Vec<Update> = much.collect();
+    disk.fail_after(0, Failure::All);
+    ada.submit_all(false, much, None).await.unwrap_err();
+    let clock = &party.world.clock;
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "a", Kind::File);
+    let writes = async {
+        assert!(matches!(ada.strict(make).await, Verdict::Taken(_)));
+        clock.moment().since(start).as_secs()
+    };
+    let renews = async {
+        clock.sleep(Duration::from_secs(5)).await;
+        assert!(bob.heard().is_empty(), "he is behind");
+        assert!(matches!(bob.renew(bob.seen()).await, Tail::Changes(_)));
+    };
+    assert_eq!(tokio::join!(writes, renews).0, 5);
+    // It may have arrived before the tail, and tells of what that does.
+    assert_eq!(bob.heard(), ["a"]);
+}
+
 /// Tables that cannot be read from the moment that a write has failed until they are unveiled.
 struct Veiled {
     tables: FaultyTables,
