@@ -13,6 +13,7 @@ use crate::origin::Inner;
 use crate::volumes::Volume;
 use model::{Change, FileId, Kind, Seq, View};
 use protocol::Refusal;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Durability;
@@ -250,15 +251,16 @@ fn line(view: &Whole<'_>, directory: FileId) -> Result<Vec<FileId>> {
 
 /// What others are told of. Who waits for what was judged before was not answered then, and may have
 /// others wait for it whom that has not reached.
-fn told_of(batch: &Batch, outcome: &Result<Taken, Refusal>) -> Touched {
-    let mut keys = Touched::default();
-    if let Ok(taken) = outcome {
-        keys.add(&taken.changed);
-        if batch.strict {
+fn told_of<'a>(batch: &Batch, outcome: &'a Result<Taken, Refusal>) -> Cow<'a, Touched> {
+    match outcome {
+        Ok(taken) if batch.strict && !taken.before.is_empty() => {
+            let mut keys = taken.changed.clone();
             keys.add(&taken.before);
+            Cow::Owned(keys)
         }
+        Ok(taken) => Cow::Borrowed(&taken.changed),
+        Err(_) => Cow::Owned(Touched::default()),
     }
-    keys
 }
 
 pub(super) fn publish(
@@ -273,7 +275,7 @@ pub(super) fn publish(
     if updates.any(|update| matches!(update.change, Change::Store { .. })) {
         inner.noticed.stored();
     }
-    let keys: Vec<Touched> =
+    let keys: Vec<Cow<'_, Touched>> =
         batches.iter().zip(&outcomes).map(|(batch, outcome)| told_of(batch, outcome)).collect();
     let mut touches = Vec::with_capacity(batches.len());
     let mut holders = volume.holders();
