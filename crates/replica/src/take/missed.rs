@@ -15,14 +15,14 @@
 
 use crate::answer::states;
 use crate::callbacks::{Showing, Touch};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use model::{ReplicaId, Seq};
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::Durability;
 use tracing::{debug, warn};
-use volume::whole::{Touched, Whole};
+use volume::whole::{Error, Touched, Whole};
 
 /// What is not known of commits that failed.
 #[derive(Debug, Default)]
@@ -75,7 +75,11 @@ pub(crate) fn look_again(inner: &Inner, volume: &Volume) -> Result<()> {
 }
 
 fn look(inner: &Inner, volume: &Volume) {
-    let seen = seen(inner, volume);
+    let seen = match seen(inner, volume) {
+        // It was removed with a batch on its way: there is nothing, and nobody to be told.
+        Err(ReplicaError::Tree(Error::NoVolume)) => Ok(()),
+        seen => seen,
+    };
     let was_unseen = volume.unsettled.unseen.swap(seen.is_err(), Ordering::AcqRel);
     if let Some(error) = seen.err().filter(|_| !was_unseen) {
         let volume = &volume.name;
