@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use store::faulty::{Disk, Failure, FaultyTables};
-use store::{Durability, Read, Row, StoreError, Tables, Write};
+use store::{Durability, Read, Reserve, Row, StoreError, Tables, Write};
 use world::World;
 
 /// More writes than a scenario makes.
@@ -311,7 +311,24 @@ async fn what_comes_after_a_failed_commit_is_judged_by_what_it_has_left() {
 struct Doubtful {
     tables: FaultyTables,
     is_now: AtomicBool,
+    /// There is no room but what is kept aside.
+    is_full: AtomicBool,
+    is_lent: AtomicBool,
     commits: AtomicU64,
+}
+
+impl Reserve for Doubtful {
+    fn is_kept(&self) -> bool {
+        true
+    }
+
+    fn lend(&self) {
+        self.is_lent.store(true, Ordering::SeqCst);
+    }
+
+    fn take_back(&self) {
+        self.is_lent.store(false, Ordering::SeqCst);
+    }
 }
 
 struct DoubtfulWrite<'a> {
@@ -329,7 +346,8 @@ impl Tables for Doubtful {
     }
 
     fn room(&self) -> store::Result<u64> {
-        self.tables.room()
+        let is_full = self.is_full.load(Ordering::SeqCst);
+        if is_full { Ok(0) } else { self.tables.room() }
     }
 }
 
@@ -363,6 +381,10 @@ impl Write for DoubtfulWrite<'_> {
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> store::Result<()> {
+        let Doubtful { is_full, is_lent, .. } = self.tables;
+        if is_full.load(Ordering::SeqCst) && !is_lent.load(Ordering::SeqCst) {
+            return Err(StoreError::Full("the tables".into()));
+        }
         self.write.commit(durability)?;
         if self.tables.is_now.load(Ordering::SeqCst) {
             let (place, what) = ("the tables".into(), "the sync failed".into());
@@ -375,8 +397,13 @@ impl Write for DoubtfulWrite<'_> {
 
 fn doubtful_party() -> (Disk, Arc<Doubtful>, Party) {
     let disk = Disk::new(1);
-    let (tables, is_now, commits) = (disk.tables("t"), AtomicBool::new(false), AtomicU64::new(0));
-    let doubtful = Arc::new(Doubtful { tables, is_now, commits });
+    let doubtful = Arc::new(Doubtful {
+        tables: disk.tables("t"),
+        is_now: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
+        is_lent: AtomicBool::new(false),
+        commits: AtomicU64::new(0),
+    });
     let party = party_on(&disk, doubtful.clone(), limits());
     (disk, doubtful, party)
 }
@@ -475,4 +502,21 @@ async fn nobody_is_told_of_what_a_loss_of_power_would_take_back_if_the_disk_can_
     let update = making(&mut ada, "b");
     doubtful.send_in_vain(&ada, &update).await;
     assert_eq!((heard_soon(&bob).await.len(), doubtful.commits()), (2, before + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_filled_the_disk_can_be_removed_after_a_failed_commit() {
+    let (_disk, doubtful, party) = doubtful_party();
+    party.origin.use_reserve(doubtful.clone());
+    let mut ada = watching(&party, "ada").await;
+    let (file, make) = ada.making(FileId::ROOT, "a", Kind::File);
+    let update = ada.update(make);
+    doubtful.send_in_vain(&ada, &update).await;
+    doubtful.is_full.store(true, Ordering::SeqCst);
+    assert_eq!(send(&ada, true, &update).await.unwrap().verdicts, [Verdict::Taken(Seq(1))]);
+    let other = making(&mut ada, "b");
+    assert_eq!(send(&ada, true, &other).await.unwrap_err(), Refusal::NoSpace);
+    // What came in vain is taken back, and goes after what makes room.
+    let unlink = unlink_of(FileId::ROOT, "a", file);
+    assert!(matches!(ada.strict(unlink).await, Verdict::Taken(Seq(2))));
 }
