@@ -20,6 +20,10 @@ const ASIDE_MAX: u32 = 100;
 pub struct Strange(pub &'static str);
 
 impl Strange {
+    /// In the place of a directory. Where its end is on a disk that is not mounted, it is none of
+    /// ours to put aside.
+    pub const ASTRAY: Strange = Strange("a symbolic link that leads to no directory");
+
     /// None: the error says something else.
     pub fn of(error: &io::Error) -> Option<Strange> {
         error.get_ref()?.downcast_ref().copied()

@@ -118,7 +118,7 @@ fn what_is_in_the_way_of_a_container_is_removed_and_renamed_over() {
 #[test]
 fn what_is_in_the_place_of_a_directory_of_containers_is_put_aside() {
     for kind in KINDS.into_iter().chain(["file"]) {
-        if kind == "directory" || kind == "link" {
+        if kind != "file" && kind != "pipe" {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -133,6 +133,56 @@ fn what_is_in_the_place_of_a_directory_of_containers_is_put_aside() {
         containers.open(ONE, true).unwrap().unwrap().write(0, b"new").unwrap();
         assert_eq!(containers.keys().unwrap(), [ONE], "{kind}");
     }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_directory_of_containers_is_followed_or_told_and_never_put_aside() {
+    for kind in ["link", "dangling link"] {
+        let folder = tempfile::tempdir().unwrap();
+        let fan = folder.path().join("cache/07");
+        let containers = DirectoryContainers::open(&folder.path().join("cache")).unwrap();
+        put(folder.path(), &fan, kind);
+        for case in ["open", "create", "copy", "rename", "rename to", "list", "list of"] {
+            let outcome = match case {
+                "open" => containers.open(ONE, false).map(drop),
+                "create" => containers.open(ONE, true).map(drop),
+                "copy" => containers.copy(ONE, TWO, 1).map(drop),
+                "rename" => containers.rename(ONE, Key { file: 8, generation: 0 }).map(drop),
+                "rename to" => containers.rename(Key { file: 8, generation: 0 }, ONE).map(drop),
+                "list" => containers.list().map(drop),
+                _ => containers.list_of(ONE.file).map(drop),
+            };
+            is_strange(outcome, &fan, &format!("{case}: {kind}"));
+            assert!(fs::symlink_metadata(&fan).unwrap().is_symlink(), "{case}: {kind}");
+        }
+        is_as_it_was(folder.path(), kind);
+    }
+    // The disk that it leads to is mounted.
+    let folder = tempfile::tempdir().unwrap();
+    let containers = DirectoryContainers::open(&folder.path().join("cache")).unwrap();
+    put(folder.path(), &folder.path().join("cache/07"), "dangling link");
+    fs::create_dir(folder.path().join("nowhere")).unwrap();
+    containers.open(ONE, true).unwrap().unwrap().write(0, b"there").unwrap();
+    assert_eq!(containers.keys().unwrap(), [ONE]);
+    assert!(folder.path().join("nowhere").join(&place_of(ONE)["cache/07/".len()..]).is_file());
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_neither_missing_nor_put_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let containers = DirectoryContainers::open(&cache).unwrap();
+    containers.open(ONE, true).unwrap().unwrap().write(0, b"cached").unwrap();
+    // Nothing can be said of what is behind more links than the kernel follows.
+    fs::rename(&cache, folder.path().join("real")).unwrap();
+    symlink("cache", &cache).unwrap();
+    assert!(containers.open(ONE, false).is_err());
+    assert!(containers.open(ONE, true).is_err());
+    assert!(containers.list_of(ONE.file).is_err());
+    fs::remove_file(&cache).unwrap();
+    fs::rename(folder.path().join("real"), &cache).unwrap();
+    assert_eq!(containers.keys().unwrap(), [ONE]);
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
 }
 
 #[test]

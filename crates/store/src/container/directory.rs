@@ -10,6 +10,7 @@ use crate::ordinary::{self, Strange};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ impl DirectoryContainers {
 
     /// Of one of the 256 directories, which need not be there.
     fn keys_in(&self, fan: &Path) -> Result<Vec<Key>> {
-        if !fan.is_dir() {
+        if look_at(fan)? != Place::Directory {
             return Ok(Vec::new());
         }
         let is_path = |key: &Key, name: &str| self.path(*key) == fan.join(name);
@@ -71,7 +72,7 @@ impl Containers for DirectoryContainers {
         let file = match ordinary::open(&path, &mut options) {
             Err(source) if is_missing(&source) => {
                 if !create {
-                    return Ok(None);
+                    return directory_of(&path).map(|_| None);
                 }
                 // Directories are made with the first file that they hold.
                 make_room_for(&path)?;
@@ -90,7 +91,7 @@ impl Containers for DirectoryContainers {
         let (from, to) = (self.path(from), self.path(to));
         make_room_for(&to)?;
         match ordinary::metadata(&from).and_then(|_| std::fs::rename(&from, &to)) {
-            Err(source) if is_missing(&source) => Ok(false),
+            Err(source) if is_missing(&source) => directory_of(&from).map(|_| false),
             outcome => outcome.map(|()| true).map_err(|source| files::failed(&from, source)),
         }
     }
@@ -116,7 +117,7 @@ impl Containers for DirectoryContainers {
             match std::fs::symlink_metadata(&path) {
                 Ok(metadata) => found.push((key, metadata.blocks() * BLOCK_BYTES)),
                 // It was removed since the directory was read.
-                Err(source) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) if source.kind() == ErrorKind::NotFound => {}
                 Err(source) => return Err(files::failed(&path, source)),
             }
         }
@@ -145,10 +146,48 @@ impl Containers for DirectoryContainers {
     }
 }
 
+/// What bears the name of one of the 256 directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nothing,
+    /// It, or a link to it.
+    Directory,
+    /// Neither a directory nor a link.
+    Other,
+}
+
+/// Errors: it cannot be told, or it is a link that does not lead to a directory now. What it led to
+/// may be there again, as a disk that is not mounted yet.
+fn look_at(fan: &Path) -> Result<Place> {
+    let kind = match std::fs::symlink_metadata(fan) {
+        Ok(metadata) => metadata.file_type(),
+        Err(source) if source.kind() == ErrorKind::NotFound => return Ok(Place::Nothing),
+        Err(source) => return Err(files::failed(fan, source)),
+    };
+    if !kind.is_symlink() {
+        return Ok(if kind.is_dir() { Place::Directory } else { Place::Other });
+    }
+    match std::fs::metadata(fan) {
+        Ok(metadata) if metadata.is_dir() => Ok(Place::Directory),
+        Err(source) if !leads_nowhere(&source) => Err(files::failed(fan, source)),
+        _ => Err(files::failed(fan, Strange::ASTRAY.into())),
+    }
+}
+
+fn leads_nowhere(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(libc::ELOOP)
+}
+
 /// Something else in the place of a container, or of a directory of them, is as good as nothing.
 fn is_missing(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
+    use ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory) || Strange::of(error).is_some()
+}
+
+/// As `look_at`, of where a container is to be.
+fn directory_of(path: &Path) -> Result<Place> {
+    look_at(path.parent().expect("path puts each file into a directory"))
 }
 
 /// Makes the directory of a container, and puts aside what is none and bears its name.
@@ -156,7 +195,7 @@ fn make_room_for(path: &Path) -> Result<()> {
     let parent = path.parent().expect("path puts each file into a directory");
     let aside =
         |path: &Path| ordinary::put_aside(path).map_err(|source| files::failed(path, source));
-    if !parent.is_dir() && std::fs::symlink_metadata(parent).is_ok() {
+    if look_at(parent)? == Place::Other {
         aside(parent)?;
     }
     files::make_directory(parent)?;
@@ -214,7 +253,7 @@ impl OrdinaryFile {
     /// Contents are as large as somebody wants them, which is no lack of room.
     fn failed_with(&self, source: std::io::Error) -> StoreError {
         match source.kind() {
-            std::io::ErrorKind::FileTooLarge => StoreError::TooLarge(self.0.path.clone()),
+            ErrorKind::FileTooLarge => StoreError::TooLarge(self.0.path.clone()),
             _ => files::failed(&self.0.path, source),
         }
     }
@@ -414,7 +453,7 @@ impl Container for OrdinaryFile {
         };
         match outcome {
             None => Ok(true),
-            Some(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Some(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
             Some(error) => Err(files::failed(&self.0.path, error)),
         }
     }
