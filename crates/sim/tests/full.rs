@@ -173,15 +173,56 @@ fn what_room_was_set_aside_for_is_written_when_the_disk_is_full_and_the_rest_is_
     }
 }
 
+fn held(scene: &Scene) -> u64 {
+    let there = scene.machine.disk.containers("files").list().unwrap();
+    there.iter().map(|(_, bytes)| bytes).sum()
+}
+
+#[test]
+fn a_part_of_the_room_that_was_set_aside_before_the_disk_was_full_is_given_back() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(Mode::Partial).await;
+        let before = held(&scene);
+        let flags = OpenFlags { truncate: false, ..CUT };
+        assert!(scene.does(Operation::Open { path: path(), slot: 0, flags }).await);
+        assert!(scene.does(write(AFTER, 2)).await);
+        scene.machine.disk.fill_after(ASIDE + ASIDE / 2);
+        assert!(!scene.does(allocate(2 * ASIDE, Allocate::Keep)).await);
+        assert!(held(&scene) > ASIDE, "a part stays");
+        scene.machine.disk.make_room();
+        assert!(scene.does(CLOSE).await);
+        assert!(held(&scene) <= before + AFTER as u64, "{} is held", held(&scene));
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn room_that_was_left_beyond_the_end_of_a_stored_file_is_given_back_when_it_was_opened_again() {
+    sim::run::paused(async {
+        let mut scene = Scene::new(Mode::Partial).await;
+        let before = held(&scene);
+        let flags = OpenFlags { truncate: false, ..CUT };
+        let open = Operation::Open { path: path(), slot: 0, flags };
+        assert!(scene.does(open.clone()).await);
+        assert!(scene.does(write(AFTER, 2)).await);
+        assert!(scene.does(allocate(ASIDE, Allocate::Keep)).await);
+        assert!(scene.does(Operation::Sync { slot: 0 }).await);
+        scene.machine.stop(End::Killed, Duration::ZERO);
+        scene.programs = Programs::default();
+        scene.machine.start().await.unwrap();
+        check::settled(&scene.room, std::slice::from_ref(&scene.machine), true).await.unwrap();
+        assert!(scene.does(open).await);
+        assert!(scene.does(CLOSE).await);
+        assert!(held(&scene) <= before + AFTER as u64, "{} is held", held(&scene));
+        scene.room.network.close();
+    });
+}
+
 #[test]
 fn room_beyond_the_end_counts_while_the_file_is_open_and_is_given_back_then() {
     for crashes in [false, true] {
         sim::run::paused(async {
             let mut scene = Scene::new(Mode::Partial).await;
-            let held = |scene: &Scene| -> u64 {
-                let there = scene.machine.disk.containers("files").list().unwrap();
-                there.iter().map(|(_, bytes)| bytes).sum()
-            };
             let before = held(&scene);
             let flags = OpenFlags { truncate: false, ..CUT };
             assert!(scene.does(Operation::Open { path: path(), slot: 0, flags }).await);

@@ -33,7 +33,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         self.has_quota_to_write(handle, Some(offset), counts_to.saturating_sub(offset))?;
-        self.alter(handle, 0, change, |container| {
+        if mode != Allocate::Punch {
+            // A disk that has become full may keep a part of what it was asked for.
+            let (grip, _) = self.files().grip(handle)?;
+            if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
+                open.room_to = open.room_to.max(end);
+            }
+        }
+        let done = self.alter(handle, 0, change, |container| {
             let size = container.length()?;
             match mode {
                 // What is not here stays away: nothing of it is as it was not before.
@@ -66,15 +73,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             // Of what it makes longer, the end tells.
             Ok(Altered::Room(offset..end))
-        })?;
+        });
         if mode != Allocate::Punch {
-            let (grip, _) = self.files().grip(handle)?;
-            if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
-                open.room_to = open.room_to.max(end);
-            }
             self.inner.room.wanted.notify_one();
         }
-        Ok(())
+        done
     }
 }
 
@@ -100,12 +103,18 @@ impl<K: Container> OpenFile<K> {
         }
     }
 
-    /// It was left over from before this machine stopped, with what was set aside then.
-    pub(super) fn look_for_room(&mut self) -> StoreResult<()> {
-        let length = self.container.length()?;
-        let beyond = self.container.allocated()?.saturating_sub(length);
-        self.room_to = if beyond > BESIDES_BYTES { length.saturating_add(beyond) } else { 0 };
-        Ok(())
+    /// Its container is from before it was opened, perhaps with what was set aside until this machine
+    /// stopped.
+    pub(super) fn look_for_room(&mut self, file: FileId) {
+        let length = self.container.length();
+        let ends = length.and_then(|length| {
+            let beyond = self.container.allocated()?.saturating_sub(length);
+            Ok(if beyond > BESIDES_BYTES { length.saturating_add(beyond) } else { 0 })
+        });
+        match ends {
+            Ok(ends) => self.room_to = ends,
+            Err(error) => tracing::debug!(%error, %file, "what is set aside of it is not known"),
+        }
     }
 }
 

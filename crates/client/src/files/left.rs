@@ -45,9 +45,7 @@ impl<K: Container> Files<K> {
     pub fn reopen(&mut self, file: FileId, container: K, presence: Presence, doubtful: bool) {
         let generation = presence.generation;
         let mut open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
-        if let Err(error) = open.look_for_room() {
-            tracing::debug!(%error, %file, "what is set aside of it is not known");
-        }
+        open.look_for_room(file);
         self.open.insert((file, generation), open);
     }
 

@@ -304,10 +304,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
             }
         }
-        let (container, presence) = match found {
+        let open = match found {
             Some((container, mut presence)) => {
                 self.note_used(&mut presence, file, used)?;
-                (container, presence)
+                let mut open = OpenFile::new(container, presence);
+                open.look_for_room(file);
+                open
             }
             None => {
                 let last = row.as_ref().map(|row| row.generation).max(files.last_generation(file));
@@ -316,11 +318,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.save(&presence, file).map_err(failed)?;
                 let replaced = row.filter(|row| row.version != node.contents_stamp);
                 files.left = replaced.map(|row| (file, row));
-                (container, presence)
+                OpenFile::new(container, presence)
             }
         };
-        let generation = presence.generation;
-        files.open.insert((file, generation), OpenFile::new(container, presence));
+        let generation = open.presence.generation;
+        files.open.insert((file, generation), open);
         Ok(generation)
     }
 

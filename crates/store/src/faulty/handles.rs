@@ -4,7 +4,7 @@
 use super::Machine;
 use crate::blob::{Blobs, Damage, Listed};
 use crate::container::{Container, Containers, Key};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::journal::{Journal, Position};
 use crate::memory::{MemoryBlobs, MemoryContainer, MemoryContainers, MemoryJournal, MemoryTables};
 use crate::reserve::Reserve;
@@ -339,8 +339,16 @@ impl Container for FaultyContainer {
     }
 
     fn set_aside(&self, offset: u64, length: u64) -> Result<()> {
-        let more = self.inner.lacking(offset, length);
-        self.machine.writes(more, || self.inner.set_aside(offset, length))
+        let aside = |length| {
+            let more = self.inner.lacking(offset, length);
+            self.machine.writes(more, || self.inner.set_aside(offset, length))
+        };
+        let outcome = aside(length);
+        if let Err(StoreError::Full(_)) = outcome {
+            // As ext4 does: what there was room for stays.
+            let _ = aside(length / 2);
+        }
+        outcome
     }
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
