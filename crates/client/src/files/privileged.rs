@@ -9,6 +9,7 @@ use super::Files;
 use super::lending::LentOut;
 use super::unseen::Place;
 use crate::client::{Client, failed, stop};
+use crate::presence::Presence;
 use crate::types::{Error, Step};
 use model::{AttributeChange, CAPABILITY, Change, FileId, Node, SET_IDS, Stamp, View};
 use protocol::Upstream;
@@ -86,8 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut files = self.files();
             let Some(open) = files.get_mut(file, generation) else { return Ok(()) };
             let Some(unseen) = &mut open.unseen else { return Ok(()) };
-            // Of another version than this one, which somebody has stored since, nothing is written.
-            let gives = node.gives_privileges() && node.contents_stamp == open.presence.version;
+            let gives = node.gives_privileges() && is_written_upon(&open.presence, &node);
             let changed = open.container.changed_at().map_err(failed)?;
             unseen.privileges.are_to_go(gives, changed, is_stored)
         };
@@ -135,6 +135,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
+/// Whether a container is what shows of the file, or what is written upon that: where a pending store
+/// was overtaken, what was before it shows again, unless it has been taken all the same. Of another
+/// version, which somebody has stored since, nothing is written.
+fn is_written_upon(presence: &Presence, node: &Node) -> bool {
+    let expects = presence.dirty.map(|dirty| dirty.expects);
+    node.contents_stamp == presence.version || Some(node.contents_stamp) == expects
+}
+
 /// What takes its privileges from a file.
 fn changes(file: FileId, node: &Node) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -153,7 +161,8 @@ fn changes(file: FileId, node: &Node) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Kind, Time};
+    use crate::presence::Dirty;
+    use model::{Contents, Kind, ReplicaId, Time};
 
     const FOUND: ChangedAt = Some((7, 1));
     const LATER: ChangedAt = Some((7, 2));
@@ -189,6 +198,20 @@ mod tests {
         assert!(!watched.are_to_go(true, LATER, true));
         watched.is_written_by(7);
         assert!(watched.are_to_go(true, LATER, true));
+    }
+
+    #[test]
+    fn what_is_written_upon_a_pending_store_is_known_by_what_was_before_it() {
+        let [before, ours, theirs] = [1, 2, 3].map(|number| Stamp::new(ReplicaId(7), number));
+        let node =
+            |stamp| Node { contents_stamp: stamp, ..Node::root_directory(7, 7, Time::default()) };
+        let mut presence = Presence::new(0, ours, Contents::default(), 0);
+        let shows = |presence: &Presence| {
+            [before, ours, theirs].map(|stamp| is_written_upon(presence, &node(stamp)))
+        };
+        assert_eq!(shows(&presence), [false, true, false]);
+        presence.dirty = Some(Dirty::new(before, 7));
+        assert_eq!(shows(&presence), [true, true, false]);
     }
 
     #[test]

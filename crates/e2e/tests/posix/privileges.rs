@@ -6,7 +6,7 @@ use crate::permissions::{NOBODY, as_user};
 use crate::unseen::{lent, open_unseen};
 use e2e::contents::noise;
 use e2e::mount::Wanted;
-use e2e::{World, eventually};
+use e2e::{World, eventually, run};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
@@ -121,4 +121,58 @@ fn what_another_device_gives_while_a_user_writes_to_a_large_file_goes_with_his_n
     assert_eq!(fs::metadata(other.path("file")).unwrap().mode() & 0o7777, 0o777);
     let bytes = fs::read(other.path("file")).unwrap();
     assert!(bytes[..1] == *b"x" && bytes[1..] == noise(1, BYTES)[1..]);
+}
+
+/// The same through what is open to be written alone, which a file is lent for while its store is
+/// pending.
+const WRITES_ALONE_LATER: &str = "{ until [ -e $FOLDER/go ]; do sleep 0.05; done
+    printf x && : >$FOLDER/wrote
+    until [ -e $FOLDER/end ]; do sleep 0.05; done; } | dd of=file bs=1 conv=notrunc status=none";
+
+#[test]
+fn what_another_device_gives_while_a_user_writes_upon_what_is_pending_goes_too() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "10s", "--allow-other"][..];
+    let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
+    let mount = world.mount_with(&server, "mount", wanted);
+    let other = world.mount(&server, "other", "connected");
+    let path = mount.path("file");
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    fs::write(&path, noise(1, BYTES)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    mount.wait();
+    drop(open_unseen(&mount, &path, File::options().write(true)));
+    mount.wait();
+    run(&mut mount.farfs("pause", &[])).succeeds();
+    let file = open_unseen(&mount, &path, File::options().write(true));
+    file.write_all_at(b"pending", 5000).unwrap();
+    drop(file);
+    eventually(SOON, "it is pending", || mount.pending() > 0 && lent(&mount) == 0);
+
+    let folder = world.folder("signals");
+    fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+    let tell = |name: &str| fs::write(folder.join(name), "").unwrap();
+    let script = WRITES_ALONE_LATER.replace("$FOLDER", folder.to_str().unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| as_user(NOBODY, &mount.mountpoint, &script).succeeds());
+        eventually(SOON, "the kernel writes it itself", || lent(&mount) == 1);
+        fs::set_permissions(other.path("file"), Permissions::from_mode(0o4777)).unwrap();
+        eventually(SOON, "it is seen here", || mode() == 0o4777);
+        std::thread::sleep(A_FEW_LOOKS);
+        assert_eq!(mode(), 0o4777, "nobody has written to it yet");
+        tell("go");
+        eventually(SOON, "he has written", || folder.join("wrote").exists());
+        eventually(SOON, "the privileges are gone while he has it open", || mode() == 0o777);
+        tell("end");
+        writer.join().unwrap();
+    });
+    run(&mut mount.farfs("resume", &[])).succeeds();
+    mount.wait();
+    assert_eq!(fs::metadata(other.path("file")).unwrap().mode() & 0o7777, 0o777);
+    let mut bytes = noise(1, BYTES);
+    bytes[0] = b'x';
+    bytes[5000..5007].copy_from_slice(b"pending");
+    assert!(fs::read(other.path("file")).unwrap() == bytes);
 }
