@@ -67,20 +67,29 @@ impl LogFile {
     fn open(directory: &Path) -> Result<LogFile> {
         let path = directory.join(LOG_NAME);
         let file = appending(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        // Where a link leads elsewhere, a log that has become too large stays beside the new one there.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
         let bytes = file.metadata()?.len();
         Ok(LogFile(Arc::new(Mutex::new(Open { path, file, bytes }))))
     }
 }
 
+/// The name of the log that was full.
+fn before(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
 fn appending(path: &Path) -> std::io::Result<File> {
-    ordinary::open(path, OpenOptions::new().create(true).append(true).mode(0o600))
+    ordinary::open_or_make_even_linked(path, OpenOptions::new().append(true).mode(0o600))
 }
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.bytes >= LOG_BYTES_MAX {
-            std::fs::rename(&open.path, open.path.with_extension("log.1"))?;
+            std::fs::rename(&open.path, before(&open.path))?;
             open.file = appending(&open.path)?;
             open.bytes = 0;
         }
@@ -107,6 +116,24 @@ mod tests {
         let error = LogFile::open(directory.path()).map(drop).unwrap_err();
         let said = crate::exit::words(&error);
         assert!(said.contains(LOG_NAME) && said.contains("a pipe"), "{said}");
+    }
+
+    #[test]
+    fn a_log_may_be_elsewhere_and_stays_there_when_it_is_full() {
+        let [directory, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (link, target) = (directory.path().join(LOG_NAME), elsewhere.path().join("mine.txt"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let error = LogFile::open(directory.path()).map(drop).unwrap_err();
+        let said = crate::exit::words(&error);
+        assert!(said.contains("which is not followed"), "{said}");
+        std::fs::write(&target, "").unwrap();
+        let mut log = LogFile::open(directory.path()).unwrap();
+        for _ in 0..6 {
+            log.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        }
+        let length = |name: &str| elsewhere.path().join(name).metadata().unwrap().len();
+        assert_eq!((length("mine.txt"), length("mine.txt.1")), (2 << 20, 4 << 20));
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
     #[test]

@@ -4,10 +4,11 @@
 
 use crate::Error;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData};
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -74,22 +75,16 @@ impl Identity {
     fn load(path: &Path) -> Result<Option<Identity>, Error> {
         let unreadable = |source| Error::KeyUnreadable { path: path.to_owned(), source };
         let damaged = |what: String| Error::KeyDamaged { path: path.to_owned(), what };
-        let metadata = match fs::symlink_metadata(path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(error)),
-        };
-        // A pipe would be waited for, and of a link nobody knows whose the target is.
-        if !metadata.is_file() {
-            return Err(damaged(format!("{} is in its place", kind_of(metadata.file_type()))));
-        }
+        let Some(file) = opened(path)? else { return Ok(None) };
+        let metadata = file.metadata().map_err(unreadable)?;
         if metadata.len() > KEY_FILE_BYTES_MAX {
             return Err(damaged(format!("it has {} bytes", metadata.len())));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!(path = %path.display(), "others may read the private key: chmod 600");
         }
-        let bytes = fs::read(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
         let text = String::from_utf8(bytes).map_err(|_| damaged("it is not text".to_owned()))?;
         if !text.contains(PEM_BEGINS) {
             return Err(damaged("it holds no private key".to_owned()));
@@ -122,9 +117,35 @@ impl Identity {
     }
 }
 
+/// A key may be kept elsewhere, as a secret that is mounted, with a link to it in its place. None: there
+/// is neither.
+fn opened(path: &Path) -> Result<Option<fs::File>, Error> {
+    let unreadable = |source| Error::KeyUnreadable { path: path.to_owned(), source };
+    let damaged = |kind| {
+        let what = format!("{} is in its place", kind_of(kind));
+        Error::KeyDamaged { path: path.to_owned(), what }
+    };
+    // A pipe is not waited for, nor what comes into the place of a file in this moment.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(source) => {
+            // Of a link that leads somewhere, what is there.
+            let there = fs::metadata(path).or_else(|_| fs::symlink_metadata(path));
+            return match there.map(|there| there.file_type()) {
+                Ok(kind) if !kind.is_file() => Err(damaged(kind)),
+                Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
+                _ => Err(unreadable(source)),
+            };
+        }
+    };
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    if kind.is_file() { Ok(Some(file)) } else { Err(damaged(kind)) }
+}
+
 fn kind_of(other: fs::FileType) -> &'static str {
     match other {
-        other if other.is_symlink() => "a symbolic link",
+        other if other.is_symlink() => "a symbolic link that leads nowhere",
         other if other.is_dir() => "a directory",
         other if other.is_fifo() => "a pipe (FIFO)",
         _ => "something else than a file",
@@ -226,19 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn a_link_to_a_key_is_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, link) = (folder.path().join("key"), folder.path().join("link"));
+        let made = Identity::load_or_create(&key).unwrap();
+        std::os::unix::fs::symlink(&key, &link).unwrap();
+        let found = Identity::load_or_create(&link).unwrap();
+        assert_eq!(found.fingerprint(), made.fingerprint());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
     fn what_is_no_file_is_no_key_and_nobody_waits_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let key = folder.path().join("key");
-        Identity::load_or_create(&key).unwrap();
-        let (link, dangling) = (folder.path().join("link"), folder.path().join("dangling"));
-        std::os::unix::fs::symlink(&key, &link).unwrap();
-        std::os::unix::fs::symlink(folder.path().join("nowhere"), &dangling).unwrap();
-        let pipe = folder.path().join("pipe");
+        let at = |name: &str| folder.path().join(name);
+        let (link, dangling, pipe) = (at("link"), at("dangling"), at("pipe"));
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        std::os::unix::fs::symlink(at("nowhere"), &dangling).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         for (path, what) in [
-            (&link, "a symbolic link"),
-            (&dangling, "a symbolic link"),
+            (&link, "a pipe"),
+            (&dangling, "a symbolic link that leads nowhere"),
             (&pipe, "a pipe"),
             (&folder.path().to_owned(), "a directory"),
         ] {

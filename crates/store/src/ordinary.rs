@@ -1,21 +1,29 @@
 //! Opening ordinary files, whatever has come to stand in the place of one.
-//! Holds: of a link its target is neither shown, written to nor cut short; a pipe is never waited
-//! for; what is opened is an ordinary file.
+//! Holds: a pipe is never waited for; what is opened is an ordinary file; of a link its target is
+//! neither shown, written to nor cut short, but for files that people may have elsewhere.
 
 use std::ffi::OsString;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Things of one name that are put aside.
 const ASIDE_MAX: u32 = 100;
+/// How often, and for how many times, it is looked whether a lease has ended: for longer than Linux
+/// lets one last that somebody is asked to give up (45 s).
+const LEASE_LOOK_EVERY: Duration = Duration::from_millis(20);
+const LEASE_LOOKS_MAX: u32 = 3000;
+
+const LINK: &str = "a symbolic link";
 
 /// What is there is no ordinary file. It is the source of an `io::Error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it is {0} and not an ordinary file: move it away, and put back the file that was there if you \
-     have it"
+    "it is {0}{more} and not an ordinary file: move it away, and put back the file that was there if \
+     you have it",
+    more = unfollowed(.0)
 )]
 pub struct Strange(pub &'static str);
 
@@ -31,13 +39,17 @@ impl Strange {
 
     fn named(kind: FileType) -> Strange {
         Strange(match kind {
-            kind if kind.is_symlink() => "a symbolic link",
+            kind if kind.is_symlink() => LINK,
             kind if kind.is_dir() => "a directory",
             kind if kind.is_fifo() => "a pipe (FIFO)",
             kind if kind.is_socket() => "a socket",
             _ => "a device",
         })
     }
+}
+
+fn unfollowed(what: &str) -> &'static str {
+    if what == LINK { ", which is not followed here," } else { "" }
 }
 
 impl From<Strange> for io::Error {
@@ -48,18 +60,39 @@ impl From<Strange> for io::Error {
 
 /// Opens with these options, which are to set no flags of their own.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    let opened = match opened {
-        // Somebody has a lease on it, for a moment; such a file may be waited for.
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            metadata(path)?;
-            options.custom_flags(libc::O_NOFOLLOW).open(path)
-        }
-        opened => opened,
-    };
+    let opened = unhurried(path, options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK));
     let file = opened.map_err(|error| metadata(path).err().filter(is_strange).unwrap_or(error))?;
     checked(file.metadata()?)?;
     Ok(file)
+}
+
+/// The same of a file that people may have elsewhere, with a link to it in its place. It is made if
+/// there is neither.
+pub fn open_or_make_even_linked(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    match unhurried(path, options.create(false).custom_flags(libc::O_NONBLOCK)) {
+        // A link that leads nowhere makes no file where it leads.
+        Err(error) if error.kind() == ErrorKind::NotFound => open(path, options.create(true)),
+        Err(error) => {
+            let strange = std::fs::metadata(path).and_then(checked).err().filter(is_strange);
+            Err(strange.unwrap_or(error))
+        }
+        Ok(file) => checked(file.metadata()?).map(|_| file),
+    }
+}
+
+/// A file on which somebody has a lease is waited for. What comes into its place meanwhile, as a pipe,
+/// is not: each time it is opened as one is that is not waited for.
+fn unhurried(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    let mut looks = 0;
+    loop {
+        match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && looks < LEASE_LOOKS_MAX => {
+                looks += 1;
+                std::thread::sleep(LEASE_LOOK_EVERY);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Of an ordinary file, without opening it.
@@ -204,26 +237,74 @@ mod tests {
     }
 
     #[test]
+    fn what_people_may_have_elsewhere_is_followed_to_an_ordinary_file_and_to_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let strange = strange(folder.path());
+        let follow = |path: &Path| {
+            let mut options = OpenOptions::new();
+            open_or_make_even_linked(path, options.append(true))
+        };
+        let to_pipe = (folder.path().join("to a pipe"), "a pipe (FIFO)");
+        symlink(folder.path().join("pipe"), &to_pipe.0).unwrap();
+        for (path, what) in strange.iter().skip(1).chain([&to_pipe]) {
+            let error = follow(path).unwrap_err();
+            assert_eq!(Strange::of(&error), Some(Strange(what)), "{error}");
+        }
+        assert!(!folder.path().join("nowhere").exists());
+        follow(&strange[0].0).unwrap().write_all(b" still").unwrap();
+        assert_eq!(std::fs::read(folder.path().join("target")).unwrap(), b"precious still");
+        follow(&folder.path().join("new")).unwrap();
+        assert!(metadata(&folder.path().join("new")).is_ok());
+    }
+
+    #[test]
+    fn of_a_link_it_is_said_that_it_is_not_followed() {
+        let said = [Strange(LINK), Strange("a socket")].map(|what| what.to_string());
+        assert!(said[0].starts_with("it is a symbolic link, which is not followed here, and not"));
+        assert!(said[1].starts_with("it is a socket and not an ordinary file: move it away"));
+    }
+
+    #[test]
+    fn a_pipe_that_comes_into_the_place_of_a_leased_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leased");
+        let held = write(&path, b"x").unwrap();
+        if lease(&held, libc::F_WRLCK) != 0 {
+            return; // Not every file system has leases.
+        }
+        let (told, hears) = std::sync::mpsc::channel();
+        let opens = path.clone();
+        std::thread::spawn(move || told.send(read(&opens).map_err(|error| error.to_string())));
+        std::thread::sleep(Duration::from_millis(100));
+        strange(folder.path());
+        std::fs::rename(folder.path().join("pipe"), &path).unwrap();
+        let outcome = hears.recv_timeout(Duration::from_secs(5)).expect("it goes on");
+        assert!(outcome.unwrap_err().contains("a pipe"));
+        assert_eq!(lease(&held, libc::F_UNLCK), 0);
+    }
+
+    #[allow(unsafe_code, reason = "no library offers the leases of fcntl(2)")]
+    fn lease(held: &File, kind: libc::c_int) -> libc::c_int {
+        use std::os::fd::AsRawFd;
+        // SAFETY: with these commands fcntl(2) takes numbers alone.
+        unsafe {
+            libc::fcntl(held.as_raw_fd(), 10, libc::SIGURG);
+            libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, kind)
+        }
+    }
+
+    #[test]
     fn a_file_on_which_somebody_has_a_lease_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("leased");
         let held = write(&path, b"x").unwrap();
-        #[allow(unsafe_code, reason = "no library offers the leases of fcntl(2)")]
-        let lease = |kind: libc::c_int| {
-            use std::os::fd::AsRawFd;
-            // SAFETY: with these commands fcntl(2) takes numbers alone.
-            unsafe {
-                libc::fcntl(held.as_raw_fd(), 10, libc::SIGURG);
-                libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, kind)
-            }
-        };
-        if lease(libc::F_WRLCK) != 0 {
+        if lease(&held, libc::F_WRLCK) != 0 {
             return; // Not every file system has leases.
         }
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| read(&path));
             std::thread::sleep(std::time::Duration::from_millis(100));
-            assert_eq!(lease(libc::F_UNLCK), 0);
+            assert_eq!(lease(&held, libc::F_UNLCK), 0);
             assert_eq!(opened.join().unwrap().unwrap(), b"x");
         });
     }
