@@ -62,7 +62,8 @@ fn month_of(now: Time) -> u32 {
 
 /// What was spent in the month that the clock shows. A later month than the one that it showed begins
 /// with nothing; the one before that goes on where it was; and in any other, to which the clock was set
-/// back, what was spent counts on, that no budget is had twice.
+/// back, what was spent counts on. One month is remembered besides: after two wrong ones in a row what was
+/// spent in the right one may be forgotten.
 fn in_month(spent: Spent, month: u32) -> Spent {
     if month == spent.month {
         return spent;
@@ -251,6 +252,9 @@ mod tests {
         assert_eq!(spend_each(&begun_ahead[..2]), 101);
         assert_eq!(spend_each(&begun_ahead[..3]), 7);
         assert_eq!(spend_each(&begun_ahead), 5);
+        // Two wrong months in a row, and what was spent before them is forgotten.
+        let twice = [(100, now), (10, years(10)), (20, years(20)), (1, now)];
+        assert_eq!(spend_each(&twice), 21);
         // A machine that begins in 1970 each time, until it has been told the time.
         let then = Time::default();
         let boots = [(100, now), (2, then), (100, now), (2, then), (100, now), (7, days_later(1))];
