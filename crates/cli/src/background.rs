@@ -6,7 +6,7 @@
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::wishes::ModeName;
-use crate::{daemon, logging, state};
+use crate::{daemon, logging, output, state};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub fn start(plan: &Plan) -> Result<()> {
     let report = child.stdout.take().context("the daemon has a standard output")?;
     match heard(report, plan) {
         Some(Report::Usable { damage }) => {
-            damage.iter().for_each(|told| eprintln!("farfs: {told}"));
+            damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
             Ok(())
         }
         Some(Report::Failed { message, exit }) => {

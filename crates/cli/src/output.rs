@@ -30,12 +30,17 @@ pub fn json(value: &impl Serialize) -> Result<()> {
 
 /// A name or a path for people: on one line, whatever is in it.
 pub fn name(name: &str) -> Cow<'_, str> {
-    without(name, char::is_control)
+    without(name, |c| c.is_control() || turns(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
 /// As `name`, of a text that has lines.
 pub fn in_lines(text: &str) -> Cow<'_, str> {
-    without(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+    without(text, |c| c.is_control() && !matches!(c, '\n' | '\t') || turns(c))
+}
+
+/// What changes the direction of what is beside it, so that a name is read as another one.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn without(text: &str, is_order: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -63,7 +68,13 @@ mod tests {
             name("e\u{1b}[31mred\nfake: made\t\u{9b}"),
             r"e\u{1b}[31mred\nfake: made\t\u{9b}"
         );
+        assert_eq!(name("a\u{202e}fdp.exe"), r"a\u{202e}fdp.exe");
+        for c in "\u{200e}\u{200f}\u{202a}\u{2066}\u{2069}\u{2028}\u{2029}".chars() {
+            assert_eq!(name(&c.to_string()), c.escape_unicode().to_string());
+        }
+        assert_eq!(name("שלום"), "שלום");
         assert_eq!(in_lines("a\tb\nc"), "a\tb\nc");
+        assert_eq!(in_lines("a\u{2067}\n"), "a\\u{2067}\n");
         assert_eq!(in_lines("a\r\u{7}\n"), "a\\r\\u{7}\n");
     }
 }

@@ -3,7 +3,7 @@
 use crate::exit::{self, Exit, fail};
 use crate::plan::Consent;
 use crate::wishes::{self, Wishes};
-use crate::{background, config, daemon, logging, plan};
+use crate::{background, config, daemon, logging, output, plan};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -78,9 +78,10 @@ impl Mount {
             return background::start(&plan);
         }
         let ready = |damage: Vec<String>| {
-            damage.iter().for_each(|told| eprintln!("farfs: {told}"));
+            damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-            eprintln!("farfs: mounted at {}", plan.mountpoint.display());
+            let at = plan.mountpoint.display().to_string();
+            eprintln!("farfs: mounted at {}", output::name(&at));
             Ok(())
         };
         let log = |_: &std::path::Path| {

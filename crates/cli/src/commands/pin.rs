@@ -84,7 +84,7 @@ impl Pin {
             );
         }
         if let Some(warning) = show::pins_too_large(&questions::pins(&mount, 0)?) {
-            eprintln!("farfs: {warning}");
+            eprintln!("farfs: {}", output::in_lines(&warning));
         }
         Ok(())
     }

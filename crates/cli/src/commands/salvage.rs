@@ -73,7 +73,7 @@ impl Salvage {
         report.tables_are_damaged = applied.is_err();
         output::text(&report.told)?;
         let copied = units::count(report.copied, "file");
-        eprintln!("farfs: {copied} below {}", self.out.display());
+        eprintln!("farfs: {copied} below {}", output::name(&self.out.display().to_string()));
         report.outcome()
     }
 

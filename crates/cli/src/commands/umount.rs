@@ -4,7 +4,7 @@ use crate::exit::{self, Exit, fail};
 use crate::mounts::{self, Entry};
 use crate::questions::{self, Question};
 use crate::units::{self, Patience};
-use crate::{places, processes, show};
+use crate::{output, places, processes, show};
 use anyhow::{Context, Result};
 use protocol::Status;
 use rustix::mount::UnmountFlags;
@@ -77,10 +77,11 @@ fn send_first(daemon: &Entry, patience: Duration) -> bool {
         }
         if began.elapsed() >= patience.min(worth_waiting(&status)) {
             let pending = show::pending(&status.pending);
-            eprintln!("farfs: not yet at the server: {pending}");
+            eprintln!("farfs: not yet at the server: {}", output::in_lines(&pending));
             let again = places::mount_again(&status.mountpoint, &status.state_directory);
             let kept = &status.state_directory;
-            eprintln!("farfs: kept in {kept}, and sent after the next mount: `{again}`");
+            let said = format!("kept in {kept}, and sent after the next mount: `{again}`");
+            eprintln!("farfs: {}", output::in_lines(&said));
             let _ = questions::tell(daemon, &Question::Leave { patience: Duration::ZERO });
             return true;
         }
