@@ -39,6 +39,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_upkeep(),
             self.run_room(),
             self.run_watch(),
+            self.run_suspends(),
             self.run_ahead(),
             self.run_onward(),
             self.run_pins(),
@@ -429,14 +430,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn run_watch(&self) {
-        let mut suspended = self.inner.world.clock.suspended();
         while !self.is_stopping() {
             tokio::select! {
                 biased;
                 () = self.inner.session_changed.notified() => {}
                 () = self.inner.world.clock.sleep(WATCH_EVERY) => {}
             }
-            suspended = self.look_at_suspend(suspended);
             self.note_spent();
             self.note_carried();
             self.choose_mode();

@@ -338,6 +338,10 @@ pub trait Kernel: Send + Sync + 'static {
     fn forget_others(&self, file: FileId, number: u64) -> bool;
     /// The name, and what is kept of its directory: attributes and listings.
     fn forget_entry(&self, directory: FileId, name: &Name);
+    /// What bears the name is asked for again; what is kept of its directory stays.
+    fn forget_name(&self, directory: FileId, name: &Name);
+    /// The same of all names of which it was told that nothing bears them.
+    fn forget_absent(&self);
     /// Lends the kernel a container to read in the place of a file. None: it takes none.
     fn lend(&self, container: BorrowedFd<'_>) -> Option<Arc<dyn Lent>>;
     /// Why it takes none, if it takes none at all.

@@ -88,6 +88,7 @@ pub(crate) fn lookup<U: Upstream, C: Containers>(
     }
 }
 
+#[derive(Clone)]
 pub(crate) enum LookedUp {
     Itself,
     Parent,

@@ -2,6 +2,7 @@
 //! Holds: the thread that brought the request never waits for the link; every wait is bounded
 //! by the client and ends early when the waiting process is to end.
 
+use crate::absent::Absent;
 use crate::errno::{self, Named};
 use crate::kernel::{Told, Waits};
 use crate::listings::Listings;
@@ -159,6 +160,10 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     }
 
     /// What the kernel has listed.
+    pub(crate) fn absent(&self) -> &Absent {
+        self.told.absent()
+    }
+
     pub(crate) fn listings(&self) -> &Listings {
         &self.listings
     }

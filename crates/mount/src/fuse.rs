@@ -22,6 +22,7 @@ use model::Kind;
 use protocol::Upstream;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
 use store::Containers;
 
 mod changes;
@@ -60,13 +61,20 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
             _ => LookedUp::Entry(name_or_error!(name, reply)),
         };
         let known = self.driver.client().clone();
+        let absent = self.driver.absent().clone();
+        let looked_up = name.clone();
         self.driver.serve_kept(
             Call::within("lookup", request, parent).that_asks(),
             move |client| calls::lookup(client, file(parent), &name).map(at_once),
             move |outcome| match outcome {
                 Ok((Some(seen), keep)) => answer_entry(reply, &known, Ok((seen, keep))),
                 // The kernel remembers that there is nothing, too.
-                Ok((None, keep)) => reply.entry(&keep, &nothing()),
+                Ok((None, keep)) => {
+                    if let LookedUp::Entry(name) = &looked_up {
+                        absent.add(file(parent), name, keep, Instant::now());
+                    }
+                    reply.entry(&keep, &nothing());
+                }
                 Err(errno) => reply.error(errno),
             },
         );

@@ -7,6 +7,7 @@
 //! file is carried out in order, and holds up what concerns others only if many are held.
 //! Never: runs on a thread that answers requests.
 
+use crate::absent::Absent;
 use crate::lending::Lending;
 use client::{Client, Kernel, Lent};
 use fuse::{INodeNo, Notifier};
@@ -45,6 +46,8 @@ pub(crate) enum Forget {
     /// What is cached by all numbers but this one.
     Others(FileId, u64),
     Entry(FileId, Name),
+    /// The name alone.
+    Name(FileId, Name),
 }
 
 impl Forget {
@@ -52,7 +55,7 @@ impl Forget {
     fn of(&self) -> FileId {
         match self {
             Forget::Attributes(file) | Forget::Contents(file) => *file,
-            Forget::Others(file, _) | Forget::Entry(file, _) => *file,
+            Forget::Others(file, _) | Forget::Entry(file, _) | Forget::Name(file, _) => *file,
         }
     }
 }
@@ -65,7 +68,9 @@ impl fmt::Display for Forget {
             Forget::Others(file, number) => {
                 write!(f, "the contents of file {file} by another number than {number}")
             }
-            Forget::Entry(directory, name) => write!(f, "{name} in directory {directory}"),
+            Forget::Entry(directory, name) | Forget::Name(directory, name) => {
+                write!(f, "{name} in directory {directory}")
+            }
         }
     }
 }
@@ -95,13 +100,17 @@ struct Queue {
 }
 
 /// How often the kernel has been told to forget something. An answer found before must not be
-/// kept by the kernel after.
+/// kept by the kernel after. And what it was told is not there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<AtomicU64>);
+pub(crate) struct Told(Arc<AtomicU64>, Absent);
 
 impl Told {
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn absent(&self) -> &Absent {
+        &self.1
     }
 
     fn add(&self) {
@@ -344,6 +353,16 @@ impl Kernel for Forgetter {
         self.ask(Forget::Entry(directory, name.clone()));
     }
 
+    fn forget_name(&self, directory: FileId, name: &Name) {
+        self.ask(Forget::Name(directory, name.clone()));
+    }
+
+    fn forget_absent(&self) {
+        for (directory, name) in self.told.absent().take() {
+            self.forget_name(directory, &name);
+        }
+    }
+
     fn lend(&self, container: BorrowedFd<'_>) -> Option<Arc<dyn Lent>> {
         self.lending.lend(container)
     }
@@ -376,6 +395,13 @@ impl<U: Upstream, C: Containers> Teller<U, C> {
     }
 }
 
+impl<U, C: Containers> Teller<U, C> {
+    fn forget_name(&self, directory: FileId, name: &Name) -> io::Result<()> {
+        let name = OsStr::from_bytes(name.as_bytes());
+        self.notifier.expire_entry(INodeNo(directory.0), name)
+    }
+}
+
 impl<U: Upstream, C: Containers> Carry for Teller<U, C> {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
@@ -385,9 +411,9 @@ impl<U: Upstream, C: Containers> Carry for Teller<U, C> {
             Forget::Entry(directory, name) => {
                 // The listing first: the kernel forgets it with a name only if it knows the name.
                 self.notifier.forget_inode(INodeNo(directory.0), true)?;
-                let name = OsStr::from_bytes(name.as_bytes());
-                self.notifier.expire_entry(INodeNo(directory.0), name)
+                self.forget_name(*directory, name)
             }
+            Forget::Name(directory, name) => self.forget_name(*directory, name),
         }
     }
 }
@@ -438,6 +464,21 @@ mod tests {
         forgetter.forget_node(FileId(5), true);
         assert_eq!(carried_out.try_recv(), Ok(Forget::Contents(FileId(5))));
         assert_eq!(told.count(), 2);
+    }
+
+    #[test]
+    fn what_the_kernel_was_told_is_not_there_is_forgotten_name_by_name() {
+        let (forgetter, _let_go, carried_out, told) = slow();
+        let names = ["a", "b"].map(|text| (FileId(5), name(text)));
+        for (directory, name) in &names {
+            told.absent().add(*directory, name, PATIENCE_MAX, Instant::now());
+        }
+        forgetter.forget_absent();
+        for (directory, name) in names {
+            assert_eq!(carried_out.try_recv(), Ok(Forget::Name(directory, name)));
+        }
+        forgetter.forget_absent();
+        assert!(carried_out.try_recv().is_err(), "of each it is told once");
     }
 
     #[test]

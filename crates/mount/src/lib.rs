@@ -10,6 +10,7 @@
     reason = "the door to the kernel: it reads /proc, probes /dev/fuse and runs fusermount3"
 )]
 
+mod absent;
 mod attributes;
 mod calls;
 mod contents;

@@ -560,9 +560,9 @@ fn what_was_read_while_the_clock_was_ahead_does_not_keep_the_cache_for_itself() 
     });
 }
 
-/// What it is told to forget, with contents.
+/// What it is told to forget, with contents, and names.
 #[derive(Default)]
-struct Forgets(Mutex<Vec<FileId>>);
+struct Forgets(Mutex<Vec<FileId>>, Mutex<Vec<String>>);
 
 impl Kernel for Forgets {
     fn forget_node(&self, file: FileId, contents: bool) -> bool {
@@ -575,6 +575,14 @@ impl Kernel for Forgets {
     }
 
     fn forget_entry(&self, _: FileId, _: &Name) {}
+
+    fn forget_name(&self, _: FileId, name: &Name) {
+        self.1.lock().unwrap().push(name.to_string());
+    }
+
+    fn forget_absent(&self) {
+        self.1.lock().unwrap().push("(absent)".into());
+    }
 
     fn lend(&self, _: BorrowedFd<'_>) -> Option<Arc<dyn Lent>> {
         None
@@ -601,12 +609,16 @@ fn a_lease_ends_while_the_machine_is_suspended() {
         scene.pass(SECOND * 5).await;
         scene.room.network.cut(scene.bob.line, SECOND * 90);
         assert!(matches!(list(&bob).await, Outcome::Names(_)), "its lease lasts");
+        let name = Name::new("before").unwrap();
+        assert!(bob.lookup_known(FileId::ROOT, &name).is_ok_and(|found| found.is_some()));
         kernel.0.lock().unwrap().clear();
         scene.bob.clock.suspend(3_600);
         assert_eq!(bob.cache_for(), Duration::ZERO);
         let found = list(&bob).await;
         assert!(matches!(found, Outcome::Failed(_)), "{found}");
         assert!(kernel.0.lock().unwrap().contains(&FileId::ROOT));
+        let names = std::mem::take(&mut *kernel.1.lock().unwrap());
+        assert_eq!(names, ["(absent)", "before"]);
         make(&ada, "after", 2, LENGTH).await;
         scene.room.network.restore(scene.bob.line);
         scene.pass(SECOND * 95).await;
