@@ -282,6 +282,32 @@ fn a_file_that_is_saved_by_a_rename_over_it_shows_as_it_was_too() {
 }
 
 #[test]
+fn a_name_that_is_held_is_not_forgotten_when_its_file_is_replaced_under_another_name() {
+    sim::run::paused(async {
+        let scene = Scene::new(12, Consistency::Strict).await;
+        let before = find(&scene.bob(), "docs/a").await;
+        scene.bob().set_consistency(before, None, Some(Consistency::Manual)).unwrap();
+        let rename = |from, to, flag| {
+            let (from, to) = (Path::new(from), Path::new(to));
+            [Operation::Rename { from, to, flag }]
+        };
+        perform(&scene.ada(), &rename("docs/a", "docs/b", RenameFlag::Exchange)).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 3).await;
+        assert_reads(&scene.bob(), "docs/a", 1, 20_000).await;
+        create(&scene.ada(), "docs/new", 7, 30_000).await;
+        perform(&scene.ada(), &rename("docs/new", "docs/b", RenameFlag::Replace)).await;
+        scene.ada_settles().await;
+        scene.room.clock.sleep(SECOND * 3).await;
+        assert_reads(&scene.bob(), "docs/b", 7, 30_000).await;
+        scene.until(120, |report| report.stale.is_empty()).await;
+        assert_reads(&scene.bob(), "docs/a", 2, 150_000).await;
+        assert_reads(&scene.bob(), "docs/b", 7, 30_000).await;
+        scene.room.network.close();
+    });
+}
+
+#[test]
 fn of_what_is_stored_over_an_old_version_and_the_current_one_both_are_kept() {
     for (seed, mode) in [(6, Mode::Partial), (12, Mode::Connected)] {
         sim::run::paused(async {

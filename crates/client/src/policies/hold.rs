@@ -337,6 +337,11 @@ fn replaced(
         if file == *now {
             continue;
         }
+        // It shows by the name that is held for it: that one would be held for ever.
+        let held = before.get(&file).and_then(Stale::entry);
+        if held.is_some_and(|(at, held)| (at, &held) != (*directory, *name)) {
+            continue;
+        }
         if let Some(node) = tree.settled_file(file)? {
             let entry = Some((*directory, (*name).clone()));
             shown.insert(file, Shown { node, entry });
