@@ -12,7 +12,7 @@ use super::scan::Look;
 use super::stage::mode_without_list;
 use crate::error::Result;
 use minicbor::bytes::ByteVec;
-use model::{FileId, Kind, Name, Node, Stamp, View};
+use model::{FileId, Kind, Name, Node, SET_IDS, Stamp, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::tree::{Directory, Sort, Stat};
@@ -25,8 +25,6 @@ use world::Moment;
 const REST: Duration = Duration::from_secs(1);
 /// Directories within directories that were made and filled.
 const ROUNDS_MAX: usize = 64;
-/// S_ISUID and S_ISGID.
-const SET_IDS: u16 = 0o6000;
 
 type Attributes = BTreeMap<ByteVec, ByteVec>;
 
