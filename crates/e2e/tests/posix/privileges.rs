@@ -6,7 +6,7 @@ use crate::permissions::{NOBODY, as_user};
 use crate::unseen::{lent, open_unseen};
 use e2e::contents::noise;
 use e2e::mount::Wanted;
-use e2e::{World, eventually, run};
+use e2e::{Mount, Server, World, eventually, run};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
@@ -23,14 +23,18 @@ const CAPABILITY: &str = "security.capability";
 const NET_RAW: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const WRITES: &str = "dd if=/dev/zero of=file conv=notrunc bs=4096 count=1 status=none";
 
+/// Where calls do not wait, so that the kernel may write by itself, and other users may too.
+fn mounted(world: &World, server: &Server) -> Mount {
+    let options = &["--answer-within", "10s", "--allow-other"][..];
+    world.mount_with(server, "mount", Wanted { mode: "partial", options, ..Wanted::default() })
+}
+
 #[test]
 fn who_writes_to_a_large_file_takes_setuid_and_setgid_away_too() {
     needs_passthrough!();
     let world = World::new();
     let server = world.server();
-    let options = &["--answer-within", "10s", "--allow-other"][..];
-    let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
-    let mount = world.mount_with(&server, "mount", wanted);
+    let mount = mounted(&world, &server);
     let path = mount.path("file");
     let set = |mode| fs::set_permissions(&path, Permissions::from_mode(mode));
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
@@ -72,9 +76,7 @@ fn what_another_device_gives_while_a_user_writes_to_a_large_file_goes_with_his_n
     needs_passthrough!();
     let world = World::new();
     let server = world.server();
-    let options = &["--answer-within", "10s", "--allow-other"][..];
-    let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
-    let mount = world.mount_with(&server, "mount", wanted);
+    let mount = mounted(&world, &server);
     let other = world.mount(&server, "other", "connected");
     let path = mount.path("file");
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
@@ -134,9 +136,7 @@ fn what_another_device_gives_while_a_user_writes_upon_what_is_pending_goes_too()
     needs_passthrough!();
     let world = World::new();
     let server = world.server();
-    let options = &["--answer-within", "10s", "--allow-other"][..];
-    let wanted = Wanted { mode: "partial", options, ..Wanted::default() };
-    let mount = world.mount_with(&server, "mount", wanted);
+    let mount = mounted(&world, &server);
     let other = world.mount(&server, "other", "connected");
     let path = mount.path("file");
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
