@@ -451,6 +451,7 @@ pub mod tests {
             version: "3.9".into(),
             at_secs: 0,
             stored_bytes,
+            zeros: 0,
             told: true,
         };
         let damage = vec![of(Some("a/b"), Some(300)), of(None, None)];

@@ -138,6 +138,7 @@ pub(crate) struct Inner<U, C: Containers> {
     /// As `kin`.
     pub giving: Mutex<crate::give::Giving>,
     pub mended: crate::soundness::Mended,
+    pub unreadable: crate::unreadable::Unreadable,
     /// The replica above has asked for what it has lost.
     pub giving_wanted: Notify,
     /// Taken before the connection, and before no other.
@@ -234,9 +235,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         tables_know(&meta, &log)?;
         let logged = crate::lost::go_on_beyond(&mut meta, &mut log);
         let core = Core::new(log, meta);
-        let connection = Connection::of(&settings, &world, &core.meta);
         let client = Client {
             inner: Arc::new(Inner {
+                connection: Mutex::new(Connection::of(&settings, &world, &core.meta)),
                 trash: Mutex::new(trash),
                 keeping: crate::pins::Keeping::load(&*stores.tables)?,
                 tables: stores.tables,
@@ -251,7 +252,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 has_quota: AtomicBool::new(core.meta.allowance.is_some()),
                 core: Mutex::new(core),
                 files: Mutex::new(Files::default()),
-                connection: Mutex::new(connection),
                 hides: AtomicBool::new(false),
                 unshown: AtomicBool::new(false),
                 fetched: AtomicBool::new(false),
@@ -281,6 +281,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 early_wanted: Notify::new(),
                 giving: Mutex::default(),
                 mended: crate::soundness::Mended::default(),
+                unreadable: crate::unreadable::Unreadable::default(),
                 giving_wanted: Notify::new(),
                 known: Mutex::default(),
                 locks: Mutex::default(),

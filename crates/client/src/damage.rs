@@ -46,6 +46,9 @@ pub(crate) struct Note {
     pub stored: Option<u64>,
     #[n(5)]
     pub told: bool,
+    /// Of these bytes, those that the disk could not read: zeros are stored for them.
+    #[n(6)]
+    pub zeros: Option<u64>,
 }
 
 impl Note {
@@ -70,6 +73,7 @@ impl Note {
             version: self.version.to_string(),
             at_secs: self.at,
             stored_bytes: self.stored,
+            zeros: self.zeros.unwrap_or(0),
             told: self.told,
         }
     }
@@ -138,8 +142,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// A pending store whose contents are nowhere here as they were written, and not above either.
-    /// It is given up, so that the rest need not wait for it, and what is there is stored.
-    pub(crate) fn give_up_store(&self, update: &Update) -> Result<(), Error> {
+    /// It is given up, so that the rest need not wait for it, and what is there is stored; with so
+    /// many zeros for what could not be read.
+    pub(crate) fn give_up_store(&self, update: &Update, zeros: Option<u64>) -> Result<(), Error> {
         let Change::Store { file, expects, mtime, .. } = update.change else { return Ok(()) };
         let rest = {
             let mut core = self.core();
@@ -151,12 +156,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let is_shown = !matches!(self.node_as_shown(file), Ok(None))
                 && core.log.pending_store(file) == Some(number);
             let rest = match is_shown {
-                true => self.rest_of(update, file).map_err(error_of)?,
+                true => match self.rest_of(update, file) {
+                    // What leads to it is lost.
+                    Err(error) if error.is_unreadable() => None,
+                    rest => rest.map_err(error_of)?,
+                },
                 false => None,
             };
             if is_shown {
                 let bytes = rest.as_ref().map(|rest| rest.bytes);
-                self.note_damage(&mut core, update, file, bytes).map_err(error_of)?;
+                self.note_damage(&mut core, update, file, (bytes, zeros)).map_err(error_of)?;
             }
             match &rest {
                 Some(rest) => {
@@ -187,10 +196,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), StoreError> {
         let mut core = self.core();
         let mut write = self.inner.tables.write()?;
-        self.new_note(&*write, &core.log, (file, version), Some(stored)).save(&mut *write)?;
+        let stored = (Some(stored), None);
+        self.new_note(&*write, &core.log, (file, version), stored).save(&mut *write)?;
         write.commit(Durability::Later)?;
         core.unsaved = true;
         Ok(())
+    }
+
+    /// Of what was written here and not stored yet, so much could not be read.
+    pub(crate) fn note_zeros(
+        &self,
+        (file, version): (FileId, Stamp),
+        (there, zeros): (u64, u64),
+    ) -> Result<(), StoreError> {
+        let core = self.core();
+        let mut write = self.inner.tables.write()?;
+        let stored = (Some(there), Some(zeros));
+        self.new_note(&*write, &core.log, (file, version), stored).save(&mut *write)?;
+        self.sync_log()?;
+        write.commit(Durability::Now)
     }
 
     fn node_as_shown(&self, file: FileId) -> Result<Option<model::Node>, Missing> {
@@ -334,7 +358,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core: &mut Core,
         update: &Update,
         file: FileId,
-        stored: Option<u64>,
+        stored: (Option<u64>, Option<u64>),
     ) -> Result<(), StoreError> {
         let mut write = self.inner.tables.write()?;
         self.new_note(&*write, &core.log, (file, update.stamp), stored).save(&mut *write)?;
@@ -350,11 +374,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         read: &dyn Read,
         log: &UpdateLog,
         (file, version): (FileId, Stamp),
-        stored: Option<u64>,
+        (stored, zeros): (Option<u64>, Option<u64>),
     ) -> Note {
         let path = path_of(&Tree::new(read, 0), log, file);
         let at = self.inner.world.clock.time().secs;
-        let note = Note { file, version, path, at, stored, told: false };
+        let note = Note { file, version, path, at, stored, told: false, zeros };
         tracing::error!(%file, damage = %note.shown(), "the disk has not kept what was written");
         note
     }
@@ -375,7 +399,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let generation = row.map_or(0, |row| row.generation);
             let container = self.inner.containers.open(Key { file: file.0, generation }, false)?;
             let stored = container.map(|container| container.length()).transpose()?;
-            self.new_note(&*write, log, (file, version), stored).save(write)?;
+            self.new_note(&*write, log, (file, version), (stored, None)).save(write)?;
         }
         Ok(())
     }
@@ -474,7 +498,8 @@ mod tests {
 
     fn note(number: u64) -> Note {
         let path = Some("a/b".into());
-        Note { file: FILE, version: version(number), path, at: 50, stored: Some(9), told: false }
+        let (stored, zeros) = (Some(9), None);
+        Note { file: FILE, version: version(number), path, at: 50, stored, told: false, zeros }
     }
 
     /// The bytes of a row never change their meaning.
@@ -483,6 +508,9 @@ mod tests {
         let golden = [&[1, 0x86, 7, 0x82, 3, 9, 0x63][..], b"a/b", &[0x18, 50, 9, 0xf4]].concat();
         assert_eq!(note(9).encode(), golden);
         assert_eq!(Note::decode(&golden).unwrap(), note(9));
+        let with_zeros = Note { zeros: Some(8), ..note(9) };
+        let golden = [&[1, 0x87], &golden[2..], &[8]].concat();
+        assert_eq!((Note::decode(&golden).unwrap(), with_zeros.encode()), (with_zeros, golden));
         for bytes in [&[][..], &[2, 0x80], &[1, 0xff], &[1, 0x81, 0xf6]] {
             assert!(Note::decode(bytes).is_err(), "{bytes:?}");
         }

@@ -37,7 +37,10 @@ pub(crate) fn error_of(error: StoreError) -> Error {
         }
         error => {
             tracing::error!(%error, "the client's store failed");
-            Error::Failed(error.to_string())
+            match error.is_unreadable() {
+                true => Error::Unreadable(error.to_string()),
+                false => Error::Failed(error.to_string()),
+            }
         }
     }
 }

@@ -140,6 +140,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if before.is_none_or(|before| before != why) {
             tracing::warn!(%error, "what is pending could not be sent, and stays pending");
         }
+        match error {
+            Error::Unreadable(_) => self.see_to_unreadable().await,
+            _ => self.inner.unreadable.over(),
+        }
         let full = is_full(error);
         self.note_full(full);
         if full {

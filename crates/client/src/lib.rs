@@ -88,6 +88,7 @@ mod told;
 mod trash;
 mod types;
 mod undo;
+mod unreadable;
 mod unsettled;
 mod upkeep;
 mod verdicts;

@@ -15,7 +15,7 @@ use crate::presence::{Dirty, Presence};
 use crate::shown::Gone;
 use crate::times_set::note_time_set;
 use crate::trash::GENERATION_MIN;
-use chunks::{Growing, Secret};
+use chunks::{ChunksError, Growing, Secret};
 use model::{Change, Contents, FileId, Stamp, Update, View};
 use protocol::Upstream;
 use std::collections::BTreeSet;
@@ -242,15 +242,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let secret = Secret::new(meta.secret);
         if let Some(part) = PartRow::load(read, file, update.stamp.number, contents)? {
-            let is_altered = self.added(file, &part, &secret)? == Added::Altered;
-            return Ok(if is_altered { Holder::None } else { Holder::Row });
+            return match self.added(file, &part, &secret) {
+                Ok(Added::Altered) => Ok(Holder::None),
+                Ok(_) => Ok(Holder::Row),
+                // It is seen to when it is to be sent.
+                Err(error) if error.is_unreadable() => Ok(Holder::Row),
+                Err(error) => Err(error.into()),
+            };
         }
         let holds = |generation: u32| -> Result<Option<bool>, ClientError> {
             let key = Key { file: file.0, generation };
             let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
             let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);
-            let described = describe_container(&container, growing, size, 0, |_| Ok(()))?;
-            Ok(Some(described.tree.contents == *contents))
+            match describe_container(&container, growing, size, 0, |_| Ok(())) {
+                Ok(described) => Ok(Some(described.tree.contents == *contents)),
+                // As above.
+                Err(ChunksError::Store(error)) if error.is_unreadable() => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         };
         for other in displaced {
             if holds(other.generation)? == Some(true) {
@@ -376,6 +385,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     "a large file that was being written to could not be copied for want of room: \
                      end the programs that have it open since before the crash"
                 );
+                containers.remove(beside)?;
+                Ok(())
+            }
+            // It stays where it is, and is seen to when it is to be stored.
+            Err(error) if error.is_unreadable() => {
+                tracing::warn!(file = %FileId(key.file), %error, "a large file was not copied");
                 containers.remove(beside)?;
                 Ok(())
             }

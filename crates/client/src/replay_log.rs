@@ -94,6 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.core().setback = None;
                     self.note_full(false);
                     self.inner.full.over();
+                    self.inner.unreadable.over();
                 }
                 // The next attach calls again.
                 Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
@@ -225,9 +226,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 // What makes the file goes with what it holds.
                 let begins = birth_of(&updates, at);
-                if !self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager)? {
-                    taken.truncate(begins);
-                    break;
+                let added = self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager);
+                match added {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        taken.truncate(begins);
+                        break;
+                    }
+                    // What comes before it need not wait.
+                    Err(Error::Unreadable(_)) if begins > 0 => {
+                        taken.truncate(begins);
+                        break;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             taken.push(update.clone());
@@ -368,7 +379,7 @@ impl Core {
 }
 
 /// The first pending updates, none of which is to leave with one that comes after them.
-fn first_pending(log: &mut UpdateLog) -> Result<Vec<Update>, LogError> {
+pub(crate) fn first_pending(log: &mut UpdateLog) -> Result<Vec<Update>, LogError> {
     let Batch { mut updates, more } = log.batch(BATCH_UPDATES_MAX)?;
     let last = updates.last().map_or(0, |last| last.stamp.number);
     let next = if more { log.numbers_from(last + 1).next() } else { None };

@@ -115,7 +115,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Ok(()) => (connection.obstacle, connection.obstacles) = (None, 0),
                 Err(Error::Unreachable(why)) => connection.met(why.clone(), now),
                 Err(error) => {
-                    if matches!(error, Error::Failed(_)) {
+                    if matches!(error, Error::Failed(_) | Error::Unreadable(_)) {
                         // The tables here are damaged, for one: to wait for the server is of no use.
                         connection.went_refused(error.to_string(), now);
                     }

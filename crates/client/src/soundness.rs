@@ -58,7 +58,7 @@ impl Mended {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, path: &str, bytes: u64) {
+    pub fn note(&self, path: &str, bytes: u64) {
         let mut mended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mended.times += 1;
         mended.bytes += bytes;

@@ -248,7 +248,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             None => self.note_progress(),
             Some(_) => {}
         }
-        let delta = self.delta_for(update, plan, names)?;
+        let delta = match self.delta_for(update, plan, names) {
+            // If it is the base that cannot be read, it goes without.
+            Err(Error::Unreadable(_)) => None,
+            delta => delta?,
+        };
         plan.coded = Some((names.to_vec(), delta.clone()));
         Ok(delta)
     }
@@ -367,7 +371,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let number = update.stamp.number;
         self.core().plans.remove(number);
         self.plan_again(update)?;
-        Ok(self.give_up_store(update)?)
+        Ok(self.give_up_store(update, None)?)
     }
 
     /// A parcel was received, except what was coded against useless bases.

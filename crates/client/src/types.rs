@@ -157,6 +157,9 @@ pub enum Error {
     /// The server's trouble: it has it in its log.
     #[error("{0}")]
     Refused(Refusal),
+    /// The disk here has lost a part of it. Logged where it happened.
+    #[error("{0}")]
+    Unreadable(String),
     /// Logged where it happened.
     #[error("{0}")]
     Failed(String),

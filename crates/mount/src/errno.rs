@@ -65,7 +65,7 @@ pub(crate) fn errno(error: &Error, named: Named) -> Errno {
         Error::LentOut => Errno::ESTALE,
         Error::LentToReaders => Errno::ETXTBSY,
         Error::OlderLentOut | Error::WrittenUnseen => Errno::EBUSY,
-        Error::LockLost | Error::Refused(_) | Error::Failed(_) => Errno::EIO,
+        Error::LockLost | Error::Refused(_) | Error::Unreadable(_) | Error::Failed(_) => Errno::EIO,
     }
 }
 

@@ -191,6 +191,9 @@ pub struct Damage {
     /// Bytes that were there and are stored in their place. None: nothing was there, and the file
     /// is as the server has it.
     pub stored_bytes: Option<u64>,
+    /// Of these, those that the disk could not read: zeros are stored for them.
+    #[serde(default)]
+    pub zeros: u64,
     /// Somebody who waited for it was told.
     pub told: bool,
 }
@@ -202,6 +205,12 @@ impl std::fmt::Display for Damage {
             None => write!(f, "the cache's copy of file {}", self.file)?,
         }
         match self.stored_bytes {
+            Some(bytes) if self.zeros > 0 => write!(
+                f,
+                " could not be read from the disk any more in parts (version {}); what was there, \
+                 {bytes} bytes, was stored and sent with zeros for {} bytes that are lost",
+                self.version, self.zeros
+            ),
             Some(bytes) => write!(
                 f,
                 " did not hold what was written (version {}); what was there, {bytes} bytes, was \

@@ -18,6 +18,8 @@ use store::{Container, Containers};
 const LENGTH: usize = 60_000;
 /// Where a bit is flipped.
 const AT: usize = 31_000;
+/// The block that is lost there.
+const LOST: std::ops::Range<usize> = 28_672..32_768;
 /// Longer than it takes until the next checkpoint.
 const CHECKPOINTED: Duration = Duration::from_secs(12);
 /// Longer than any lease.
@@ -29,6 +31,8 @@ enum Harm {
     Flip,
     Cut,
     Remove,
+    /// A block of it cannot be read any more.
+    Lose,
 }
 
 /// When it happens.
@@ -84,6 +88,12 @@ fn harm(machine: &ClientMachine, file: u64, how: Harm) -> Vec<u8> {
         Harm::Remove => {
             containers.remove(key).unwrap();
             return Vec::new();
+        }
+        Harm::Lose => {
+            let mut left = container.read(0, LENGTH).unwrap();
+            container.lose(AT as u64, 1, true);
+            left[LOST].fill(0);
+            return left;
         }
     }
     container.read(0, LENGTH).unwrap()
@@ -148,18 +158,19 @@ fn check(how: Harm, when: When) {
 
 fn noted(client: &SimClient, left: &[u8], how: Harm, case: &str) {
     let damage = client.status().damage;
-    let [Damage { path, stored_bytes, told: false, .. }] = &damage[..] else {
+    let [Damage { path, stored_bytes, zeros, told: false, .. }] = &damage[..] else {
         panic!("{case}: {damage:?}")
     };
     assert_eq!(path.as_deref(), Some("harmed"), "{case}");
     let expected = (how != Harm::Remove).then_some(left.len() as u64);
     assert_eq!(*stored_bytes, expected, "{case}");
+    assert_eq!(*zeros, if how == Harm::Lose { LOST.len() as u64 } else { 0 }, "{case}");
 }
 
 #[test]
 fn what_is_left_of_a_pending_file_is_stored_and_its_damage_is_said() {
     for when in [When::Killed, When::Checkpointed, When::Running, When::Opened] {
-        for how in [Harm::Flip, Harm::Cut, Harm::Remove] {
+        for how in [Harm::Flip, Harm::Cut, Harm::Remove, Harm::Lose] {
             check(how, when);
         }
     }
@@ -195,5 +206,84 @@ fn what_was_taken_before_it_came_to_harm_is_not_damaged() {
         let theirs = other.start().await.unwrap();
         assert_eq!(read(&theirs, "file").await, Outcome::Bytes(stretch(1, LENGTH)));
         other.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// A disk that was unplugged for a minute, or a cable that was loose.
+#[test]
+fn what_can_be_read_again_after_a_minute_is_sent_as_it_was_written() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let held = WantedMode::Fixed(Mode::FetchOnly);
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, held);
+        let client = machine.start().await.unwrap();
+        save(&client, "before", 3).await;
+        save(&client, "file", 1).await;
+        save(&client, "after", 2).await;
+        room.clock.sleep(CHECKPOINTED).await;
+        let file = |shown| match shown {
+            Outcome::Shown(shown) => shown.file,
+            other => panic!("{other}"),
+        };
+        let stat = |path| [Operation::Stat { path: Path::new(path) }];
+        let file = file(perform(&client, &stat("file")).await);
+        let lose = |lost| {
+            let containers = machine.disk.containers("files");
+            let container = containers.open(Key { file, generation: 0 }, false).unwrap();
+            container.unwrap().lose(AT as u64, 1, lost);
+        };
+        // Nothing is known of it any more than its container says.
+        lose(true);
+        machine.stop(End::Killed, Duration::ZERO);
+        let client = machine.start().await.unwrap();
+        client.set_mode(WantedMode::Fixed(Mode::Partial));
+        room.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(client.status().damage, []);
+        let pending = client.status().pending.updates;
+        assert!((1..=5).contains(&pending), "what comes before it has gone: {pending}");
+        let containers = machine.disk.containers("files");
+        let container = containers.open(Key { file, generation: 0 }, false).unwrap().unwrap();
+        container.lose(AT as u64, 1, false);
+        check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
+        assert_eq!(client.status().damage, []);
+        assert_eq!(read(&client, "file").await, Outcome::Bytes(stretch(1, LENGTH)));
+        check::all_agree(room, &origin, std::slice::from_ref(&machine)).await.unwrap();
+        machine.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// Nobody has closed it: it is stored by itself after the crash, and nobody is there to be told.
+#[test]
+fn what_was_being_written_at_a_crash_and_cannot_be_read_is_stored_with_zeros() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let mode = WantedMode::Fixed(Mode::Partial);
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, mode);
+        let client = machine.start().await.unwrap();
+        let mut programs = Programs::default();
+        for operation in [
+            Operation::Create { path: Path::new("harmed"), mode: 0o644, slot: 0 },
+            Operation::Write { slot: 0, offset: 0, length: LENGTH, version: 1 },
+        ] {
+            let outcome = programs.perform(&client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        let stat = Operation::Stat { path: Path::new("harmed") };
+        let Outcome::Shown(shown) = programs.perform(&client, &stat).await else {
+            panic!("it is not there")
+        };
+        machine.stop(End::Killed, Duration::ZERO);
+        let left = harm(&machine, shown.file, Harm::Lose);
+        let client = machine.start().await.unwrap();
+        save(&client, "sound", 2).await;
+        room.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(client.status().damage, [], "it may be readable again");
+        room.clock.sleep(Duration::from_secs(120)).await;
+        check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
+        noted(&client, &left, Harm::Lose, "left over");
+        assert_eq!(read(&client, "harmed").await, Outcome::Bytes(left));
+        assert_eq!(read(&client, "sound").await, Outcome::Bytes(stretch(2, LENGTH)));
+        check::all_agree(room, &origin, std::slice::from_ref(&machine)).await.unwrap();
+        machine.stop(End::Killed, Duration::ZERO);
     });
 }

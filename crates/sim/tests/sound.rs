@@ -318,3 +318,79 @@ fn what_is_elsewhere_in_the_cache_is_taken_from_there() {
         scene.origin.stop(End::Killed, Duration::ZERO);
     });
 }
+
+/// The disk loses blocks of every container of a file, or finds them again.
+fn lose(machine: &ClientMachine, file: u64, blocks: &[u64], lost: bool) {
+    let containers = machine.disk.containers("files");
+    for key in containers.list_of(file).unwrap() {
+        let container = containers.open(key, false).unwrap().unwrap();
+        blocks.iter().for_each(|block| container.lose(block * 4096, 4096, lost));
+    }
+}
+
+/// Two of them have ends of two chunks, and one the end of the file.
+async fn lose_some(scene: &Scene, side: usize, lost: bool) {
+    for (path, blocks) in [("large", &[0, 300, 301, 732][..]), ("small", &[7, 14]), ("one", &[0])] {
+        let file = file_of(&scene.clients[side], path).await;
+        lose(&scene.machines[side], file, blocks, lost);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_fetched_when_it_is_wanted() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        for side in [0, 1] {
+            lose_some(&scene, side, true).await;
+            let before = scene.clients[side].status().wire_bytes_received;
+            scene.is_right(side).await;
+            let mended = scene.clients[side].status().mended;
+            // Of a stretch that is read at once, what is lost goes at once.
+            assert!((3..=7).contains(&mended.times), "side {side}: {mended:?}");
+            assert_eq!(mended.bytes, 7 * 4096, "side {side}");
+            let came = scene.clients[side].status().wire_bytes_received - before;
+            assert!(came < 500_000, "side {side}: {came}");
+            assert_eq!(read_through(&scene.clients[side]).await.wrong, [], "side {side}");
+        }
+        check::nothing_broke(room, &scene.machines).unwrap();
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_mended_by_who_reads_the_cache_through() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        for side in [0, 1] {
+            lose_some(&scene, side, true).await;
+            let found = read_through(&scene.clients[side]).await;
+            let mut named: Vec<_> = found.wrong.iter().map(|wrong| &wrong.path[..]).collect();
+            named.sort_unstable();
+            assert_eq!(named, ["large", "one", "small"], "side {side}: {found:?}");
+            assert!(found.wrong.iter().all(|wrong| wrong.left.is_none()), "{found:?}");
+            assert_eq!(read_through(&scene.clients[side]).await.wrong, [], "side {side}");
+            let mended = scene.clients[side].status().mended;
+            scene.is_right(side).await;
+            assert_eq!(scene.clients[side].status().mended, mended, "nothing is left to mend");
+        }
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// It may be readable again before there is a link.
+#[test]
+fn without_a_link_nothing_leaves_that_cannot_be_read() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        scene.clients[1].set_mode(WantedMode::Fixed(Mode::Disconnected));
+        room.clock.sleep(CHECKPOINTED).await;
+        lose_some(&scene, 1, true).await;
+        for (path, ..) in &FILES[..3] {
+            assert!(matches!(read(&scene.clients[1], path).await, Outcome::Failed(_)), "{path}");
+        }
+        lose_some(&scene, 1, false).await;
+        scene.is_right(1).await;
+        assert_eq!(scene.clients[1].status().mended.times, 0);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}

@@ -418,6 +418,8 @@ fn contents_are_kept(container: &impl Container) -> Result<()> {
     let shared = container.clone();
     shared.write(8, b"there")?;
     assert_eq!(container.read(0, 100)?, b"hello wothere");
+    assert_eq!(container.read_apart(0, 8192)?, b"hello wothere", "before a sync, too");
+    assert_eq!(container.read_apart(4096, 4096)?, b"");
     assert_eq!(container.read(6, 2)?, b"wo");
     assert_eq!(container.read(13, 1)?, b"");
     assert_eq!(container.read(u64::MAX / 4, 1)?, b"");

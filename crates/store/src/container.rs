@@ -54,6 +54,11 @@ pub trait Containers: Send + Sync + 'static {
 pub trait Container: Clone + Send + Sync + 'static {
     /// Fewer bytes than asked for only at the end of the file.
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>>;
+    /// The same of a stretch of whole blocks, from the disk itself where that can be: the kernel fails
+    /// to read into its cache also what lies around a block that cannot be read.
+    fn read_apart(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.read(offset, length)
+    }
     /// All of it, or an error; survives the process when this returns.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     fn set_length(&self, length: u64) -> Result<()>;

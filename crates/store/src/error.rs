@@ -42,6 +42,19 @@ impl StoreError {
         }
     }
 
+    /// The disk has lost what is there, or what leads to it: it is not read by trying again, but
+    /// written anew.
+    pub fn is_unreadable(&self) -> bool {
+        const LOST: [i32; 6] =
+            [libc::EIO, libc::EUCLEAN, libc::ENODATA, libc::EBADMSG, libc::EILSEQ, libc::EREMOTEIO];
+        match self {
+            StoreError::Io { source, .. } => {
+                source.raw_os_error().is_some_and(|errno| LOST.contains(&errno))
+            }
+            _ => false,
+        }
+    }
+
     /// This process, or the machine, has no descriptor left for another open file.
     pub fn is_short_of_descriptors(&self) -> bool {
         match self {

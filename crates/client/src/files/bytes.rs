@@ -44,7 +44,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
         self.note_read(grip.file);
         self.inner.room.came_for(grip.file, offset, length as u64);
-        let bytes = grip.container.read(offset, length).map_err(failed)?;
+        let bytes = match grip.container.read(offset, length) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.could_not_read(&grip, (offset, length as u64), error)?;
+                return Err(Stop::Need(need(&grip, offset, length as u64)));
+            }
+        };
         if grip.left.load(Ordering::Acquire) != left {
             // Some of it may have left the cache meanwhile: the next try looks again.
             return Err(Stop::Need(need(&grip, offset, length as u64)));

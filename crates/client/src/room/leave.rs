@@ -245,6 +245,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Some(Leaving { file, generation, version, stretches, _alone: alone, _held: held }))
     }
 
+    /// What the disk has lost of an open file does not count as present any more, and becomes a hole.
+    /// False: it may not leave.
+    pub(crate) fn let_lost_leave(
+        &self,
+        file: (FileId, u32),
+        lost: Stretches,
+    ) -> Result<bool, Error> {
+        let Some(leaving) = self.begin_to_leave(file, lost, None)? else { return Ok(false) };
+        self.let_stretches_leave(vec![leaving]).map(|()| true)
+    }
+
     fn let_stretches_leave(&self, leaving: Vec<Leaving<'_, U, C>>) -> Result<(), Error> {
         if leaving.is_empty() {
             return Ok(());

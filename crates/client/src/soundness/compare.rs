@@ -8,7 +8,7 @@ use crate::plan::describe_container;
 use crate::presence::Presence;
 use crate::recipes;
 use crate::types::Error;
-use chunks::{Growing, Placed, Secret, cover};
+use chunks::{ChunksError, Growing, Placed, Secret, cover};
 use model::{FileId, Piece, View};
 use protocol::{Class, Range, Upstream};
 use std::sync::PoisonError;
@@ -136,7 +136,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let growing = Growing::new(&secret, cutter);
         let described = describe_container(container, growing, size, 0, |_| Ok(()));
-        Ok(described.map_err(of_chunks)?.tree.contents == copy.presence.contents)
+        match described {
+            // What cannot be read is not right.
+            Err(ChunksError::Store(error)) if error.is_unreadable() => Ok(false),
+            described => Ok(described.map_err(of_chunks)?.tree.contents == copy.presence.contents),
+        }
     }
 
     /// The same of one that seemed not to be, while nobody can change it.

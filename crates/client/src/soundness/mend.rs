@@ -6,6 +6,7 @@ use crate::client::{Client, error_of};
 use crate::fetch::bad;
 use crate::portions::{Portions, requests};
 use crate::types::Error;
+use crate::unreadable::clear_ends;
 use chunks::{Placed, Secret, unpack};
 use model::{ChunkName, Piece};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
@@ -46,6 +47,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let (found, lacking) = self.right_chunks(copy, &wrong).await;
+        let is_at_hand = |placed: &Placed| match &placed.piece {
+            Piece::Zeros { .. } => true,
+            Piece::Chunk { name, .. } => found.contains_key(name),
+        };
+        let all = wrong.iter().all(is_at_hand);
         for placed in wrong {
             let right = match &placed.piece {
                 Piece::Zeros { .. } => Some(None),
@@ -54,7 +60,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let length = placed.piece.length();
             match right {
                 None => mended.leave(length, lacking.clone().unwrap_or_default()),
-                Some(right) => match self.write_anew(copy, placed, right).await {
+                Some(right) => match self.write_anew(copy, placed, right, all).await {
                     Ok(true) => mended.bytes += length,
                     // It is another version by now, or right.
                     Ok(false) => {}
@@ -169,12 +175,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(came)
     }
 
-    /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's.
+    /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's. Of a
+    /// block that cannot be read its other part is written as well if `all` that is wrong is at hand.
     async fn write_anew(
         &self,
         copy: &Copy,
         placed: Placed,
         right: Option<Vec<u8>>,
+        all: bool,
     ) -> Result<bool, Error> {
         let (client, copy, secret) = (self.clone(), copy.clone(), self.secret().0);
         let write = move || {
@@ -186,6 +194,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 || is_right(&grip.container, &secret, &placed, &mut 0)?
             {
                 return Ok(false);
+            }
+            if all {
+                clear_ends(&grip.container, placed.offset, placed.end())?;
             }
             match right {
                 Some(bytes) => grip.container.write(placed.offset, &bytes)?,

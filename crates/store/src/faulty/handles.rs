@@ -310,6 +310,14 @@ pub struct FaultyContainer {
     machine: Arc<Machine>,
 }
 
+impl FaultyContainer {
+    /// Its disk loses the blocks of a stretch, which is not to be read before it is written anew; or
+    /// finds them again.
+    pub fn lose(&self, offset: u64, length: u64, lost: bool) {
+        self.inner.lose(offset, offset + length, lost);
+    }
+}
+
 impl Container for FaultyContainer {
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         self.machine.reads_bytes(|| self.inner.read(offset, length))

@@ -3,9 +3,9 @@
 
 use super::Keep;
 use crate::container::{Container, Containers, Key};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::files::locked;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -39,6 +39,8 @@ struct Opened {
     unsynced: VecDeque<Change>,
     /// The directory leads to it after a power cut.
     entry_durable: bool,
+    /// Pages that the disk has lost: they cannot be read before they are written anew.
+    lost: BTreeSet<u64>,
 }
 
 #[derive(Clone, Default)]
@@ -196,6 +198,27 @@ fn page_mut(pages: &mut BTreeMap<u64, Arc<[u8]>>, number: u64) -> &mut [u8] {
 }
 
 impl Opened {
+    /// Whether all can be read that begins and ends here.
+    fn has(&self, from: u64, to: u64) -> Result<()> {
+        let pages = from / PAGE_BYTES..to.min(self.now.length).div_ceil(PAGE_BYTES);
+        if pages.is_empty() || self.lost.range(pages).next().is_none() {
+            return Ok(());
+        }
+        let source = std::io::Error::from_raw_os_error(libc::EIO);
+        Err(StoreError::Io { place: "a container".into(), source })
+    }
+
+    /// What is written in the place of a lost page is there; of one that is written in part, the
+    /// rest has to be read.
+    fn renew(&mut self, from: u64, to: u64) -> Result<()> {
+        let whole = from.div_ceil(PAGE_BYTES)..to / PAGE_BYTES;
+        for edge in [from, to].into_iter().filter(|edge| edge % PAGE_BYTES != 0) {
+            self.has(edge, edge + 1)?;
+        }
+        self.lost.retain(|page| !whole.contains(page));
+        Ok(())
+    }
+
     fn change(&mut self, change: Change) {
         self.now.apply(&change);
         self.unsynced.push_back(change);
@@ -220,7 +243,8 @@ impl Opened {
         for change in self.unsynced.iter().filter(|_| keep()) {
             durable.apply(change);
         }
-        Opened { now: durable.clone(), durable, entry_durable: true, ..Opened::default() }
+        let lost = self.lost.clone();
+        Opened { now: durable.clone(), durable, entry_durable: true, lost, ..Opened::default() }
     }
 }
 
@@ -302,7 +326,11 @@ impl Containers for MemoryContainers {
     fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
         let mut state = locked(&self.0);
         let Some(container) = state.now.get(&from) else { return Ok(false) };
-        let now = locked(&container.0).now.clone();
+        let now = {
+            let opened = locked(&container.0);
+            opened.has(0, u64::MAX)?;
+            opened.now.clone()
+        };
         if now.length > bytes_max {
             return Ok(false);
         }
@@ -339,6 +367,18 @@ impl MemoryContainer {
         usize::try_from(locked(&self.0).now.lacking(offset, length)).unwrap_or(usize::MAX)
     }
 
+    /// The disk loses the pages of a stretch, or finds them again.
+    pub fn lose(&self, from: u64, to: u64, lost: bool) {
+        let mut opened = locked(&self.0);
+        for page in from / PAGE_BYTES..to.div_ceil(PAGE_BYTES) {
+            if lost {
+                opened.lost.insert(page);
+            } else {
+                opened.lost.remove(&page);
+            }
+        }
+    }
+
     fn copied(&self) -> MemoryContainer {
         MemoryContainer::of(locked(&self.0).clone())
     }
@@ -346,16 +386,22 @@ impl MemoryContainer {
 
 impl Container for MemoryContainer {
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        Ok(locked(&self.0).now.read(offset, length))
+        let opened = locked(&self.0);
+        opened.has(offset, offset.saturating_add(length as u64))?;
+        Ok(opened.now.read(offset, length))
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        locked(&self.0).change(Change::Write { offset, bytes: bytes.into() });
+        let mut opened = locked(&self.0);
+        opened.renew(offset, offset.saturating_add(bytes.len() as u64))?;
+        opened.change(Change::Write { offset, bytes: bytes.into() });
         Ok(())
     }
 
     fn set_length(&self, length: u64) -> Result<()> {
-        locked(&self.0).change(Change::SetLength(length));
+        let mut opened = locked(&self.0);
+        opened.lost.retain(|page| *page < length.div_ceil(PAGE_BYTES));
+        opened.change(Change::SetLength(length));
         Ok(())
     }
 
@@ -364,12 +410,15 @@ impl Container for MemoryContainer {
     }
 
     fn punch(&self, offset: u64, length: u64) -> Result<()> {
-        locked(&self.0).change(Change::Punch { offset, length });
+        let mut opened = locked(&self.0);
+        opened.renew(offset, offset.saturating_add(length))?;
+        opened.change(Change::Punch { offset, length });
         Ok(())
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<()> {
         let mut opened = locked(&self.0);
+        opened.renew(offset, offset.saturating_add(length))?;
         opened.change(Change::Punch { offset, length });
         opened.change(Change::SetAside { offset, length });
         Ok(())
