@@ -1,6 +1,7 @@
 //! What every back end on files needs: errors that name the place, directories made durable,
 //! reads and writes at an offset, and a lock against a second process.
 
+use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::ordinary::{self, Strange};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags};
@@ -160,7 +161,7 @@ pub fn read_at(file: &File, path: &Path, offset: u64, length: usize) -> Result<V
     let mut bytes = vec![0; length];
     let mut filled = 0;
     while filled < length {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+        match blocks::read_some(file, path, &mut bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(source) if source.kind() == ErrorKind::Interrupted => {}

@@ -28,6 +28,7 @@ pub use reserve::Reserve;
 pub use table::{Durability, Read, Row, Tables, Write};
 
 mod blob;
+mod blocks;
 mod error;
 mod files;
 mod group_sync;

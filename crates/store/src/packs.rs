@@ -5,6 +5,7 @@
 //! is safe elsewhere; puts a blob into the room that tidying up needs.
 
 use crate::blob::{Blobs, Damage, Listed};
+use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
@@ -220,7 +221,7 @@ impl Packs {
         }
         let spot = Spot { pack: place.pack, offset: place.offset };
         let length = record::record_bytes(name.len(), place.length) as usize;
-        let mut bytes = files::read_at(&file, &path, place.offset, length)?;
+        let mut bytes = blocks::read_what_is_there(&file, &path, place.offset, length)?;
         let Some(head) = record::parse(spot, &bytes) else { return Ok(None) };
         if head.kind != Kind::Blob || head.name != name {
             return Ok(None);
@@ -293,7 +294,7 @@ impl Packs {
                 found.push(Damage { place: place.clone(), offset, bytes: until - offset });
             }
         };
-        let header = files::read_at(&file, &path, 0, HEADER_BYTES)?;
+        let header = blocks::read_what_is_there(&file, &path, 0, HEADER_BYTES)?;
         if !record::parse_header(&header).is_some_and(record::is_known) {
             note(0, HEADER_BYTES as u64);
         }

@@ -44,6 +44,7 @@ fn of_store(error: &StoreError) -> Option<Exit> {
         StoreError::Damaged { .. } | StoreError::Missing { .. } | StoreError::Strange { .. } => {
             Some(Exit::Damaged)
         }
+        error if error.is_unreadable() => Some(Exit::Damaged),
         _ => None,
     }
 }

@@ -4,10 +4,11 @@
 
 use super::mapped::lacking;
 use super::{Container, Containers, Key};
+use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files;
 use crate::ordinary::{self, Strange};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -28,8 +29,6 @@ const COPY_BYTES_MAX: usize = 1 << 20;
 /// a page after writes of 1 MiB, 5 to 6 us after these, and in turn no difference (ext4, Linux 6.18).
 const WRITTEN_AT_ONCE: u64 = 128 << 10;
 
-/// What is read apart lies in memory at multiples of it: the block of a disk, or a multiple.
-const APART_BYTES: usize = 4096;
 /// What `Metadata::blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
 /// F_SETSIG of fcntl(2), on every Linux.
@@ -349,21 +348,7 @@ impl Container for OrdinaryFile {
     }
 
     fn read_apart(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let again = format!("/proc/self/fd/{}", self.0.file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        // Not every file system can.
-        let Ok(file) = rustix::fs::open(again, flags, Mode::empty()) else {
-            return self.read(offset, length);
-        };
-        // The kernel takes no other place in memory for it.
-        let mut room = vec![0; length + APART_BYTES];
-        let from = room.as_ptr().align_offset(APART_BYTES);
-        let bytes = &mut room[from..from + length];
-        match File::from(file).read_at(bytes, offset) {
-            Ok(count) => Ok(bytes[..count].to_vec()),
-            Err(source) if source.kind() == ErrorKind::InvalidInput => self.read(offset, length),
-            Err(source) => Err(self.failed_with(source)),
-        }
+        blocks::read_apart(&self.0.file, &self.0.path, offset, length)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {

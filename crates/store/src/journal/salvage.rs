@@ -2,9 +2,10 @@
 
 use super::Position;
 use super::envelope::{self, HEADER_BYTES, Header};
-use super::file::{ENDING, End, is_first, read_segment, synced, walk};
+use super::file::{ENDING, End, is_first, synced, walk};
 use crate::error::{Result, StoreError};
-use crate::files;
+use crate::{blocks, files, ordinary};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 pub struct Salvaged {
@@ -53,7 +54,7 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
     let found = files::numbered(directory, ENDING)?;
     for (index, (first, path)) in found.iter().enumerate() {
         let beyond = found.get(index + 1).map_or(Position::MAX, |(next, _)| *next);
-        let bytes = match read_segment(path) {
+        let bytes = match read_segment_where_it_can_be(path) {
             // Nobody knows how much is missing.
             Err(StoreError::Strange { .. }) => {
                 salvaged.damage.push((path.clone(), 0, 0));
@@ -90,4 +91,38 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
         }
     }
     Ok(salvaged)
+}
+
+/// With zeros, which are no records, for what the disk has lost of it.
+fn read_segment_where_it_can_be(path: &Path) -> Result<Vec<u8>> {
+    let opened = ordinary::open(path, File::options().read(true));
+    let file = opened.map_err(|source| files::failed(path, source))?;
+    let length = usize::try_from(files::length(&file, path)?).unwrap_or(usize::MAX);
+    blocks::read_what_is_there(&file, path, 0, length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{FileJournal, Journal};
+
+    #[test]
+    fn what_the_disk_still_has_of_a_journal_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = FileJournal::open(directory.path()).unwrap();
+        for number in 0..30_u8 {
+            journal.append(&[number; 1000]).unwrap();
+        }
+        journal.sync().unwrap();
+        drop(journal);
+        let (_, path) = files::numbered(directory.path(), ENDING).unwrap().remove(0);
+        blocks::lost::lose(&path, 2..3);
+        let salvaged = salvage(directory.path()).unwrap();
+        blocks::lost::find_again();
+        let there: Vec<u64> = salvaged.records.iter().map(|(position, _)| *position).collect();
+        assert!((23..=26).contains(&there.len()) && there.contains(&30), "{there:?}");
+        assert!(salvaged.records.iter().all(|(at, record)| record == &[*at as u8 - 1; 1000]));
+        assert_eq!(salvaged.missing(0).len(), 1, "{there:?}");
+        assert!(!salvaged.damage.is_empty());
+    }
 }

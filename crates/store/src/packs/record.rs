@@ -3,8 +3,8 @@
 //! that a pack stored as somebody's contents cannot be mistaken for records.
 //! Layout: docs/FORMATS.md, "Packs".
 
+use crate::blocks;
 use crate::error::Result;
-use crate::files;
 use std::fs::File;
 use std::path::Path;
 
@@ -133,7 +133,8 @@ fn head_checksum(spot: Spot, fixed: &[u8], name: &[u8]) -> u32 {
 
 /// The head that was written at the spot, if its whole record lies before `end`.
 pub fn read_head(file: &File, path: &Path, spot: Spot, end: u64) -> Result<Option<Head>> {
-    let bytes = files::read_at(file, path, spot.offset, RECORD_HEADER_BYTES + NAME_BYTES_MAX)?;
+    let most = RECORD_HEADER_BYTES + NAME_BYTES_MAX;
+    let bytes = blocks::read_what_is_there(file, path, spot.offset, most)?;
     Ok(parse(spot, &bytes).filter(|head| spot.offset + head.record_bytes() <= end))
 }
 
@@ -172,7 +173,7 @@ fn find(file: &File, path: &Path, from: Spot, end: u64) -> Result<Option<Spot>> 
     let overlap = RECORD_HEADER_BYTES + NAME_BYTES_MAX - 1;
     let mut base = from.offset;
     while base < end {
-        let bytes = files::read_at(file, path, base, SEARCH_BYTES + overlap)?;
+        let bytes = blocks::read_what_is_there(file, path, base, SEARCH_BYTES + overlap)?;
         for index in 0..bytes.len().min(SEARCH_BYTES) {
             if !bytes[index..].starts_with(&RECORD_MAGIC) {
                 continue;

@@ -4,6 +4,7 @@
 use super::index::Index;
 use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
 use super::{Appender, make_pack, pack_lengths, pack_path, place_of};
+use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files;
 use std::fs::File;
@@ -117,7 +118,7 @@ fn take_in(index: &Index, spot: Spot, head: &Head) -> Result<()> {
 
 /// A damaged header is passed over: every record says itself where it belongs.
 fn check_header(file: &File, path: &Path) -> Result<()> {
-    let bytes = files::read_at(file, path, 0, HEADER_BYTES)?;
+    let bytes = blocks::read_what_is_there(file, path, 0, HEADER_BYTES)?;
     match record::parse_header(&bytes) {
         Some(format) if !record::is_known(format) => Err(newer(path, format)),
         Some(_) => Ok(()),
@@ -131,3 +132,6 @@ fn check_header(file: &File, path: &Path) -> Result<()> {
 fn newer(path: &Path, format: u16) -> StoreError {
     files::damaged(path, 8, format!("format {format} is of a newer farfs; use that"))
 }
+
+#[cfg(test)]
+mod tests;
