@@ -5,7 +5,7 @@ use crate::mode;
 use crate::portions::patience;
 use crate::types::Error;
 use model::FileId;
-use protocol::{Class, Request, Response, Unreachable, Upstream};
+use protocol::{Class, Refusal, Request, Response, Unreachable, Upstream};
 use std::time::Duration;
 use store::Containers;
 use world::Moment;
@@ -49,11 +49,36 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(Ok(response)) => {
                 self.connection().answered_at = self.inner.world.clock.moment();
                 match response {
+                    Response::Refused(Refusal::NotAttached) => {
+                        self.is_attached_no_more(session);
+                        Err(Error::Retry)
+                    }
                     Response::Refused(refusal) => Err(refused(refusal)),
                     response => Ok(response),
                 }
             }
         }
+    }
+
+    /// Another process has attached with a copy of the state here, and taken the place of this one
+    /// though the session is there. That goes on numbering its updates as these were; the next attach
+    /// asks for another id here, and what is pending is numbered anew.
+    pub(crate) fn is_attached_no_more(&self, session: u64) {
+        let now = self.inner.world.clock.moment();
+        {
+            let mut connection = self.connection();
+            if !connection.attached || connection.sessions != session {
+                return;
+            }
+            let why = "a copy of this state directory is in use elsewhere";
+            tracing::warn!("{why}: from now on they are two devices");
+            (connection.attached, connection.alone) = (false, false);
+            connection.overtaken = true;
+            connection.lease_until = None;
+            connection.met(why.into(), now);
+        }
+        self.inner.company.forget();
+        self.inner.session_changed.notify_waiters();
     }
 
     /// Does what needs the replica above for a call that waits since `begun`: no longer than the
@@ -162,8 +187,8 @@ pub(crate) fn unexpected(to: &str, answer: &Response) -> Error {
     Error::Failed(format!("the server's answer to {to} makes no sense"))
 }
 
-fn refused(refusal: protocol::Refusal) -> Error {
-    use protocol::{Objection, Refusal};
+fn refused(refusal: Refusal) -> Error {
+    use protocol::Objection;
     match refusal {
         Refusal::NoFile(_) => Error::Objection(Objection::NoEntry),
         Refusal::NotADirectory(_) => Error::Objection(Objection::NotADirectory),
@@ -171,7 +196,6 @@ fn refused(refusal: protocol::Refusal) -> Error {
         Refusal::ReadOnly => Error::Objection(Objection::ReadOnly),
         Refusal::NoSpace => Error::Objection(Objection::NoSpace),
         Refusal::OverQuota => Error::Objection(Objection::OverQuota),
-        Refusal::NotAttached => Error::Retry,
         other => {
             tracing::warn!(%other, "the server refused a request");
             Error::Refused(other)

@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     pub replay_delay: Option<Duration>,
     /// What the link carried when that was last measured.
     pub memory: Memory,
+    /// Another process goes on under the id by which the updates here are numbered.
+    pub overtaken: bool,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -154,6 +156,7 @@ impl Connection {
             purse: Purse::new(budget, meta.spent),
             replay_delay: None,
             memory: Memory::of_earlier(meta.carried),
+            overtaken: false,
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

@@ -155,9 +155,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             seek: sending.seek,
             ahead: None,
         };
+        let session = self.connection().sessions;
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         let submitted = match answer {
             Ok(Response::Submitted(submitted)) => submitted,
+            Ok(Response::Refused(Refusal::NotAttached)) => {
+                self.is_attached_no_more(session);
+                return Err(Setback::Link);
+            }
             Ok(Response::Refused(refusal)) => return Err(self.refused(refusal)),
             Ok(other) => return Err(unexpected("submit", &other).into()),
             Err(_) => return Err(Setback::Link),

@@ -188,10 +188,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn attach(&self) -> Result<(), Error> {
         let sent = self.inner.world.clock.outer_moment();
         let claims = self.locks().claims(FILES_CLAIMED_MAX);
+        let overtaken = self.connection().overtaken;
         let request = {
             let core = self.core();
             Attach {
-                replica: core.meta.replica,
+                replica: core.meta.replica.filter(|_| !overtaken),
                 made: core.log.last_number(),
                 seen: core.meta.seen,
                 locks: (!claims.is_empty()).then(|| claims.clone()),
@@ -200,6 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
         match answer {
             Ok(Response::Attached(attached)) => {
+                self.is_of_this_volume(&attached)?;
                 self.look_for_set_back(&attached)?;
                 self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
@@ -235,7 +237,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::warn!(
                     replica = %attached.replica,
                     pending = core.log.pending_len(),
-                    "this client was set back to an earlier state: what is pending is renumbered"
+                    "this client was set back to an earlier state, or a copy of it is in use: what is \
+                     pending is numbered anew"
                 );
                 drop(core);
                 self.renumber(attached.replica)?;
@@ -279,7 +282,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (connection.patience, connection.owes_patience) = (Patience::default(), false);
             connection.leases_locks = Some(attached.locks_lost.is_some());
             connection.sessions += 1;
-            connection.tail_due = false;
+            (connection.tail_due, connection.overtaken) = (false, false);
             connection.volume_known = true;
             connection.down_since = None;
             connection.trouble = None;

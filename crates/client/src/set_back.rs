@@ -1,5 +1,5 @@
 //! A server that was set back to an earlier state, as from a backup: it has fewer changes than this
-//! client was told of.
+//! client was told of. And one that has another volume by now.
 //! Holds: what is cached here of versions that the server has lost is not let go before the user
 //! has said so.
 //! From: DESIGN, "The client"; nothing that was acknowledged is lost silently.
@@ -22,6 +22,23 @@ fn position(attached: &Attached) -> Seq {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Before anything of an attach is taken in. An error if the server has another volume by now
+    /// under the name of this one: ids of files and numbers of updates mean others there. A volume's
+    /// secret is drawn when it is made, and stays.
+    pub(crate) fn is_of_this_volume(&self, attached: &Attached) -> Result<(), Error> {
+        let core = self.core();
+        if core.meta.replica.is_none() || core.meta.secret == attached.secret {
+            return Ok(());
+        }
+        Err(Error::Failed(
+            "the server has another volume under this name than the one that is cached here: that \
+             one was removed there and made anew, or the server's data is not what it was. Nothing \
+             of what is here is sent to it. What is cached can be read; unmount, and `farfs salvage \
+             STATE OUT` copies out what was not sent; then mount the new volume with another --state"
+                .into(),
+        ))
+    }
+
     /// Before anything of an attach is taken in. An error if the server was set back, and something
     /// is cached here that it has no more: the cache goes on as it is, without a link.
     pub(crate) fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {

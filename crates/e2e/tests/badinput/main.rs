@@ -9,6 +9,7 @@
 mod arguments;
 mod damage;
 mod full;
+mod identity;
 mod peers;
 mod salvage;
 mod small;

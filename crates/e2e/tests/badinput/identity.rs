@@ -1,0 +1,99 @@
+//! A state directory whose server has another volume by now, or that is there twice.
+
+use e2e::{World, eventually, run};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Mounts in the background what a state directory knows, with a URL or without.
+fn mounted(world: &World, state: &Path, url: Option<&str>) -> std::path::PathBuf {
+    let place = world.folder(&format!("{}.place", state.file_name().unwrap().to_str().unwrap()));
+    let mut mount = world.farfs(&["mount"]);
+    mount.args(url).arg(&place).arg("--state").arg(state).args(["--mode", "partial"]);
+    run(&mut mount).succeeds();
+    place
+}
+
+fn status(world: &World, place: &Path) -> serde_json::Value {
+    let status = run(&mut world.farfs(&["status", text(place), "--json"])).succeeds();
+    serde_json::from_str(&status).unwrap()
+}
+
+/// Ids of files and numbers of updates begin anew in a new volume, and mean others.
+#[test]
+fn what_is_pending_of_a_volume_does_not_go_into_another_of_its_name() {
+    let world = World::new();
+    let mut server = world.server();
+    let mut old = world.mount(&server, "old", "partial");
+    for name in ["one", "two", "three"] {
+        fs::write(old.path(name), format!("old {name}")).unwrap();
+    }
+    old.wait();
+    old.set_mode("disconnected");
+    fs::write(old.path("one"), "pending").unwrap();
+    old.unmount(&["--wait", "0s"]);
+    server.stop();
+    let data = text(&server.data).to_owned();
+    run(&mut world.farfs(&["volume", "remove", "--data", &data, "--yes", "main"])).succeeds();
+    run(&mut world.farfs(&["volume", "create", "--data", &data, "main"])).succeeds();
+    server.restart();
+    let new = world.mount(&server, "new", "partial");
+    for number in 0..8 {
+        fs::write(new.path(format!("new {number}")), format!("new {number}")).unwrap();
+    }
+    new.wait();
+    let state = world.path("old.state");
+    let place = mounted(&world, &state, Some(&server.invite()));
+    eventually(20 * SECOND, "it is said", || {
+        let trouble = status(&world, &place)["link"]["trouble"].to_string();
+        trouble.contains("another volume") && trouble.contains("farfs salvage")
+    });
+    assert_eq!(fs::read(place.join("two")).unwrap(), b"old two", "what is here stays");
+    assert!(fs::metadata(place.join("new 1")).is_err());
+    run(&mut world.farfs(&["umount", text(&place), "--wait", "0s"])).succeeds();
+    for number in 0..8 {
+        let name = format!("new {number}");
+        assert_eq!(fs::read_to_string(new.path(&name)).unwrap(), name, "nobody writes to it");
+    }
+    let out = world.path("out");
+    run(&mut world.farfs(&["salvage", text(&state), text(&out)])).succeeds();
+    assert_eq!(fs::read(out.join("one")).unwrap(), b"pending");
+}
+
+/// As of a virtual machine that was cloned while it ran.
+#[test]
+fn two_mounts_of_one_state_become_two_devices_and_both_send_what_they_have() {
+    let world = World::new();
+    let server = world.server();
+    let one = world.mount(&server, "one", "partial");
+    fs::write(one.path("before"), "x").unwrap();
+    one.wait();
+    let (state, copy) = (world.path("one.state"), world.path("copy.state"));
+    run(Command::new("cp").arg("-a").arg(&state).arg(&copy)).succeeds();
+    let two = mounted(&world, &copy, None);
+    for number in 0..20 {
+        fs::write(one.path(format!("one {number}")), "of one").unwrap();
+        fs::write(two.join(format!("two {number}")), "of two").unwrap();
+    }
+    one.wait();
+    run(&mut world.farfs(&["wait", text(&two), "--timeout", "60s"])).succeeds();
+    let other = world.mount(&server, "other", "connected");
+    // What had been taken in the moment in which they parted may be there twice, as a conflict.
+    for number in 0..20 {
+        assert_eq!(fs::read(other.path(format!("one {number}"))).unwrap(), b"of one");
+        assert_eq!(fs::read(other.path(format!("two {number}"))).unwrap(), b"of two");
+    }
+    // Both go on.
+    fs::write(one.path("more of one"), "x").unwrap();
+    fs::write(two.join("more of two"), "x").unwrap();
+    let seen = |name: &str| other.path(name).exists();
+    eventually(30 * SECOND, "both are seen", || seen("more of one") && seen("more of two"));
+    run(&mut world.farfs(&["umount", text(&two)])).succeeds();
+}
