@@ -5,6 +5,7 @@
 //! From: beyond LBFS, which finds chunks in files as they are.
 
 use crate::client::{Client, error_of};
+use crate::failures::of_chunks;
 use crate::inside::{INDEX, Within, is_seen, reader};
 use crate::parcel::coded_bytes;
 use crate::plan::{Plan, is_home};
@@ -142,7 +143,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         }
         let segment = inside.segment(&stretch.range, &mut reader(&container));
-        let segment = segment.map_err(|error| Error::Failed(error.to_string()))?;
+        let segment = segment.map_err(of_chunks)?;
         let Some(segment) = segment else {
             self.note_left(own, "it unpacks to too many bytes");
             return Ok(None);

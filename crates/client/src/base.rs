@@ -10,6 +10,7 @@ use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::types::Error;
+use crate::unreadable::readable;
 use crate::worth;
 use chunks::delta::{Codec, Effort, is_packed, parts_of};
 use chunks::sketch::FEATURES;
@@ -109,7 +110,8 @@ impl<K: Container> Source<K> {
             return Ok(None);
         }
         let length = usize::try_from(stretch.length).unwrap_or(usize::MAX);
-        let mut bytes = self.container.read(stretch.offset, length).map_err(error_of)?;
+        let read = readable(self.container.read(stretch.offset, length)).map_err(error_of)?;
+        let Some(mut bytes) = read else { return Ok(None) };
         if let Some(images) = &self.images {
             images.restore(stretch.offset, &mut bytes);
         }

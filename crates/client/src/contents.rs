@@ -375,7 +375,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             match self.store_unattended(&grip) {
                 Ok(()) => self.files().close_left_over(file, generation),
                 Err(Stop::Need(need)) => lacking.push(need),
-                Err(Stop::Error(Error::Unreadable(_))) => self.left_over_unreadable(&grip),
                 Err(Stop::Error(error)) => {
                     tracing::warn!(%file, %error, "what was written is kept and not stored yet");
                 }

@@ -203,20 +203,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    /// Of what was written here and not stored yet, so much could not be read.
-    pub(crate) fn note_zeros(
-        &self,
-        (file, version): (FileId, Stamp),
-        (there, zeros): (u64, u64),
-    ) -> Result<(), StoreError> {
-        let core = self.core();
-        let mut write = self.inner.tables.write()?;
-        let stored = (Some(there), Some(zeros));
-        self.new_note(&*write, &core.log, (file, version), stored).save(&mut *write)?;
-        self.sync_log()?;
-        write.commit(Durability::Now)
-    }
-
     fn node_as_shown(&self, file: FileId) -> Result<Option<model::Node>, Missing> {
         Tree::new(&*self.inner.tables.read()?, 0).node(file)
     }
@@ -337,6 +323,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if let Some(open) = files.get_mut(file, generation) {
             open.mtime = Some(mtime);
+            // How it was cut is not what it holds.
+            (open.since, open.front, open.images) = (None, None, None);
         }
         Ok(())
     }

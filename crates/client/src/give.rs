@@ -13,6 +13,7 @@ use crate::portions::carried;
 use crate::presence::Presence;
 use crate::replay_log::{Setback, pack_all};
 use crate::types::{Error, Need};
+use crate::unreadable::readable;
 use chunks::index::{self, Place};
 use chunks::{CHUNK_BYTES_MAX, Growing, Secret};
 use model::{ChunkName, FileId, Piece};
@@ -284,11 +285,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for (key, place) in self.where_now(&places) {
             let length = place.length as usize;
             let container = match length <= CHUNK_BYTES_MAX {
-                true => self.inner.containers.open(key, false).map_err(error_of)?,
+                true => {
+                    readable(self.inner.containers.open(key, false)).map_err(error_of)?.flatten()
+                }
                 false => None,
             };
             let bytes = match container {
-                Some(container) => container.read(place.offset, length).map_err(error_of)?,
+                Some(container) => {
+                    let read = readable(container.read(place.offset, length));
+                    read.map_err(error_of)?.unwrap_or_default()
+                }
                 None => Vec::new(),
             };
             if !bytes.is_empty() && secret.check(name, &bytes).is_ok() {

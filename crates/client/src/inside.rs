@@ -5,11 +5,12 @@
 
 use crate::base::Source;
 use crate::client::{Client, error_of};
+use crate::failures::of_chunks;
 use crate::plan::{Plan, is_home, note_home};
 use crate::types::Error;
-use chunks::Secret;
 use chunks::inside::index::{self, Index, Place};
 use chunks::inside::{self, Looked, Outcome, Reader, chunks_of, region_of};
+use chunks::{ChunksError, Secret};
 use model::{ChunkName, FileId, Stamp, Update};
 use protocol::{Class, FIND_NAMES_MAX, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +76,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let (secret, cutter) = self.secret();
         let looked = inside::look(&secret, cutter, (size, region), read);
-        let looked = looked.map_err(|error| Error::Failed(error.to_string()))?;
+        let looked = looked.map_err(of_chunks)?;
         if let Ok(inside) = &looked {
             let mut places = index::places((file, version), inside).peekable();
             while places.peek().is_some() {
@@ -148,7 +149,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Some(source) => read_ranges(&source, &hits[0].1, &ranges, &mut unpacked),
                 None => Ok(None),
             };
-            let found = found.map_err(|error| Error::Failed(error.to_string()))?;
+            let found = match found {
+                // What the disk has lost of it is not right.
+                Err(ChunksError::Store(error)) if error.is_unreadable() => None,
+                found => found.map_err(of_chunks)?,
+            };
             match found.filter(|found| is_right(secret, &hits, &ranges, found)) {
                 Some(bytes) => within.push(Within { hits, ranges, bytes }),
                 // It was too much to look.

@@ -86,6 +86,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 fetched
             }
+            Need::Readable { file, generation, offset, length } => {
+                self.let_unreadable_go((file, generation), (offset, length)).await
+            }
             Need::Ground { file, generation, recipe, bytes } => {
                 self.fetch_ground(file, generation, Wanting { recipe, bytes }).await
             }

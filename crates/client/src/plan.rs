@@ -11,6 +11,7 @@ pub(crate) use kept::Plans;
 use crate::client::Client;
 use crate::early::Work;
 use crate::files::Images;
+use crate::unreadable::readable;
 use chunks::delta::Codec;
 use chunks::{ChunksError, Described, Found, Growing, Placed, Secret, describe_again, describe_on};
 use model::{ChunkName, FileId, Piece};
@@ -365,12 +366,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some((offset, length)) = plan.data.get(name) else { return Ok(None) };
         let key = Key { file: plan.file.0, generation: plan.generation };
         if opened.as_ref().is_none_or(|(open, _)| *open != key) {
-            let container = self.inner.containers.open(key, false)?;
+            let container = readable(self.inner.containers.open(key, false))?.flatten();
             *opened = container.map(|container| (key, container));
         }
         let Some((_, container)) = opened else { return Ok(None) };
-        let bytes = container.read(*offset, *length as usize)?;
-        Ok(secret.check(name, &bytes).is_ok().then_some(bytes))
+        // Where it cannot be read, the replica above may have it.
+        let bytes = readable(container.read(*offset, *length as usize))?;
+        Ok(bytes.filter(|bytes| secret.check(name, bytes).is_ok()))
     }
 }
 

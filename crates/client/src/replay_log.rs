@@ -97,7 +97,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.inner.unreadable.over();
                 }
                 // The next attach calls again.
-                Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
+                Err(Setback::Link) => {
+                    self.inner.unreadable.over();
+                    self.inner.world.clock.sleep(SHORT_PAUSE).await;
+                }
                 Err(Setback::Failed(error)) => self.be_set_back(&error).await,
             }
         }
@@ -231,19 +234,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 // What makes the file goes with what it holds.
                 let begins = birth_of(&updates, at);
-                let added = self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager);
-                match added {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        taken.truncate(begins);
-                        break;
-                    }
-                    // What comes before it need not wait.
-                    Err(Error::Unreadable(_)) if begins > 0 => {
-                        taken.truncate(begins);
-                        break;
-                    }
-                    Err(error) => return Err(error),
+                if !self.add_eager(update, &mut room, begins == 0, &mut sent, &mut eager)? {
+                    taken.truncate(begins);
+                    break;
                 }
             }
             taken.push(update.clone());

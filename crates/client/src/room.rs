@@ -10,7 +10,7 @@ mod leave;
 mod look;
 mod stretches;
 
-pub(crate) use stretches::{Stretches, Touched};
+pub(crate) use stretches::{Stretches, Touched, both, without};
 
 use crate::client::{Client, error_of};
 use crate::presence::Presence;

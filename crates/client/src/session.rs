@@ -237,8 +237,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::warn!(
                     replica = %attached.replica,
                     pending = core.log.pending_len(),
-                    "this client was set back to an earlier state, or a copy of it is in use: what is \
-                     pending is numbered anew"
+                    "this client was set back, or a copy of it is in use: what is pending is renumbered"
                 );
                 drop(core);
                 self.renumber(attached.replica)?;

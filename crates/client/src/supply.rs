@@ -29,8 +29,16 @@ struct Coded {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// A plan that was lost with an earlier life is made again from the container.
+    /// A plan that was lost with an earlier life is made again from the container. None is made where
+    /// that cannot be read: the replica above may lack nothing of it.
     pub(crate) fn plan_again(&self, update: &Update) -> Result<(), Error> {
+        match self.plan_what_is_read(update) {
+            Err(Error::Unreadable(_)) => Ok(()),
+            planned => planned,
+        }
+    }
+
+    fn plan_what_is_read(&self, update: &Update) -> Result<(), Error> {
         let Change::Store { file, .. } = &update.change else { return Ok(()) };
         if self.core().plans.has(update.stamp.number) {
             return Ok(());
@@ -370,7 +378,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(update) = updates.iter().find(is_store) else { return Ok(()) };
         let number = update.stamp.number;
         self.core().plans.remove(number);
-        self.plan_again(update)?;
+        // What cannot be read may be readable in a while.
+        self.plan_what_is_read(update)?;
         Ok(self.give_up_store(update, None)?)
     }
 

@@ -272,6 +272,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             // What there is no room for is not kept.
             Ok(None) | Err(StoreError::Full(_)) => Ok(()),
+            // Nor what cannot be read.
+            Err(error) if error.is_unreadable() => Ok(()),
             Err(error) => Err(error),
         }
     }

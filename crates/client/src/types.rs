@@ -38,6 +38,8 @@ pub enum Need {
     Directory(FileId),
     /// A stretch of a file's contents.
     Contents { file: FileId, generation: u32, offset: u64, length: u64 },
+    /// A stretch that is here and cannot be read.
+    Readable { file: FileId, generation: u32, offset: u64, length: u64 },
     /// Stretches, (offset, end), of the version that a file was written upon: of some the recipe,
     /// of others the bytes too.
     Ground { file: FileId, generation: u32, recipe: Vec<(u64, u64)>, bytes: Vec<(u64, u64)> },
@@ -66,6 +68,9 @@ impl fmt::Display for Need {
             }
             Need::Contents { file, offset, length, .. } => {
                 write!(f, "{length} bytes from {offset} on of file {file} are not here")
+            }
+            Need::Readable { file, offset, length, .. } => {
+                write!(f, "{length} bytes from {offset} on of file {file} cannot be read")
             }
             Need::Ground { file, .. } => {
                 write!(f, "parts of what file {file} was written upon are not here")

@@ -1,34 +1,41 @@
 //! Blocks that the disk here has lost: it says so when they are read.
-//! Holds: of what the server has they leave the cache, and are fetched as what was never here. Of what
-//! is pending, and is to be had nowhere else, they count as zeros when they could not be read for so
-//! long that it is no trouble that passes; people are told, and what comes after it waits no longer.
-//! Never: lets go of a block that can be read, or of one that the kernel reads or writes by itself.
+//! Holds: of what the server has they leave the cache, and are fetched as what was never here. Of a
+//! store that is pending, that the server lacks and that nothing else here has, they become zeros when
+//! they could not be read at any try for so long that it is no trouble that passes; people are told,
+//! and what comes after it waits no longer.
+//! Never: lets go of a block that can be read, or of one that the kernel writes to by itself.
 //! From: beyond the papers, whose caches trust their disks (LBFS, "Implementation").
 
-use crate::client::{Client, error_of, failed};
+use crate::client::{Client, error_of};
 use crate::files::Grip;
+use crate::presence::Presence;
 use crate::replay_log::first_pending;
-use crate::room::Stretches;
-use crate::types::{Error, Stop};
+use crate::room::{Stretches, both, without};
+use crate::types::{Error, Need};
 use crate::undo::of_log;
-use model::{Change, FileId};
+use model::{Change, FileId, Update};
 use protocol::Upstream;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
-use store::{Container, Containers, Result as StoreResult, StoreError};
+use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
 use world::Moment;
 
 /// What is lost together, and what a hole is made of.
 const BLOCK_BYTES: u64 = 4096;
 const READ_BYTES_MAX: u64 = 256 << 10;
-/// The kernel reads at most so much into its cache in one piece, and fails with all of it.
+/// The kernel reads at most so much into its cache in one piece, and fails with all of it; and a chunk
+/// that begins before it may end in it.
 const AROUND_BYTES: u64 = 2 << 20;
 /// A disk that was unplugged, or starts anew, is there again sooner.
 const TRIED_FOR: Duration = Duration::from_secs(120);
-/// How often something of one file may be fetched for this: what is written there may be lost as well.
-const OF_ONE_FILE_MAX: u32 = 256;
+/// What is given up then has failed at each of so many looks, so long apart.
+const LOOKS: u32 = 3;
+const LOOKS_APART: Duration = Duration::from_secs(1);
+/// How often something of one file may leave for this: what is written there may be lost as well.
+const OF_ONE_FILE_MAX: u32 = 4096;
 /// Files of which that is counted.
 const FILES_MAX: usize = 1024;
 
@@ -37,10 +44,8 @@ pub(crate) struct Unreadable(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Since when what is pending first cannot be read.
+    /// Since when what is pending first cannot be read, without a break.
     since: Option<Moment>,
-    /// The same of what a crash has left, and is to be stored.
-    left_over: BTreeMap<(FileId, u32), Moment>,
     /// How often something of a file left.
     left: BTreeMap<FileId, u32>,
 }
@@ -61,22 +66,24 @@ impl Unreadable {
         now.since(since) >= TRIED_FOR
     }
 
-    fn is_left_over_due(&self, container: (FileId, u32), now: Moment) -> bool {
-        let left_over = &mut self.state().left_over;
-        if left_over.len() >= FILES_MAX && !left_over.contains_key(&container) {
-            left_over.pop_first();
-        }
-        now.since(*left_over.entry(container).or_insert(now)) >= TRIED_FOR
+    fn may_leave(&self, file: FileId) -> bool {
+        self.state().left.get(&file).is_none_or(|times| *times < OF_ONE_FILE_MAX)
     }
 
-    fn may_leave(&self, file: FileId) -> bool {
+    fn leaves(&self, file: FileId) {
         let left = &mut self.state().left;
         if left.len() >= FILES_MAX && !left.contains_key(&file) {
             left.pop_first();
         }
-        let times = left.entry(file).or_default();
-        *times += 1;
-        *times <= OF_ONE_FILE_MAX
+        *left.entry(file).or_default() += 1;
+    }
+}
+
+/// None: the disk has lost some of it.
+pub(crate) fn readable<T>(outcome: StoreResult<T>) -> StoreResult<Option<T>> {
+    match outcome {
+        Err(error) if error.is_unreadable() => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 
@@ -115,178 +122,229 @@ fn unreadable_blocks<K: Container>(
     Ok(())
 }
 
+/// From the disk, or from what the kernel still has of it.
 fn is_read<K: Container>(container: &K, offset: u64, length: u64) -> StoreResult<bool> {
-    match container.read_apart(offset, usize::try_from(length).unwrap_or(usize::MAX)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_unreadable() => Ok(false),
-        Err(error) => Err(error),
-    }
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    Ok(readable(container.read_apart(offset, length))?.is_some()
+        || readable(container.read(offset, length))?.is_some())
 }
 
-/// Makes holes of the blocks at the ends of a stretch that cannot be read, of which a part is to be
-/// written: the kernel would have to read the rest of them.
-pub(crate) fn clear_ends<K: Container>(container: &K, from: u64, to: u64) -> StoreResult<()> {
-    for end in [from, to].into_iter().filter(|end| end % BLOCK_BYTES != 0) {
-        let block = end - end % BLOCK_BYTES;
-        if !is_read(container, block, BLOCK_BYTES)? {
-            container.punch(block, BLOCK_BYTES)?;
-        }
-    }
-    Ok(())
+fn bytes_of(stretches: &[(u64, u64)], end: u64) -> u64 {
+    stretches.iter().map(|(from, to)| (*to).min(end).saturating_sub(*from)).sum()
 }
 
-fn bytes_of(stretches: &[(u64, u64)]) -> u64 {
-    stretches.iter().map(|(from, to)| to - from).sum()
+/// What is wrong with a container of what is pending first.
+struct Lost {
+    update: Update,
+    file: FileId,
+    key: Key,
+    /// Empty: it cannot be opened, or read at all.
+    blocks: Stretches,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Something here of an open file could not be read. If the server has it, it leaves, and the call
-    /// lacks it from then on.
-    pub(crate) fn could_not_read(
-        &self,
+    /// What a call needs that could not read something of an open file.
+    pub(crate) fn need_of_unread(
         grip: &Grip<C::Container>,
         (offset, length): (u64, u64),
         error: StoreError,
-    ) -> Result<(), Stop> {
-        if !error.is_unreadable() {
-            return Err(failed(error));
-        }
-        let from = offset - offset % AROUND_BYTES;
-        let to = offset.saturating_add(length).next_multiple_of(AROUND_BYTES);
-        match self.let_unreadable_go(grip, from, to) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(failed(error)),
-            Err(other) => {
-                tracing::warn!(%other, "what cannot be read could not leave the cache");
-                Err(failed(error))
+    ) -> Result<Need, Error> {
+        match error.is_unreadable() {
+            true => {
+                Ok(Need::Readable { file: grip.file, generation: grip.generation, offset, length })
             }
+            false => Err(error_of(error)),
         }
     }
 
-    fn let_unreadable_go(
+    /// What cannot be read of a stretch leaves, if the server has it: a call lacks it from then on.
+    pub(crate) async fn let_unreadable_go(
         &self,
-        grip: &Grip<C::Container>,
-        from: u64,
-        to: u64,
-    ) -> Result<bool, Error> {
-        // It would not be here at all, and may be readable again.
-        if !self.connection().attached || !self.inner.unreadable.may_leave(grip.file) {
-            return Ok(false);
+        (file, generation): (FileId, u32),
+        (offset, length): (u64, u64),
+    ) -> Result<(), Error> {
+        let _held = self.hold(file, generation)?;
+        let fetching = self.files().get(file, generation).map(|open| open.fetching.clone());
+        let Some(fetching) = fetching else { return Ok(()) };
+        let _alone = fetching.write_owned().await;
+        let client = self.clone();
+        let gone = self.off_the_runtime(move || {
+            Ok(client.let_unreadable_leave((file, generation), (offset, length)))
+        });
+        gone.await.map_err(error_of).flatten()
+    }
+
+    /// Nobody fills the file meanwhile.
+    fn let_unreadable_leave(
+        &self,
+        (file, generation): (FileId, u32),
+        (offset, length): (u64, u64),
+    ) -> Result<(), Error> {
+        let Some(grip) = self.grip_of(file, generation) else { return Ok(()) };
+        let is_here = || {
+            let files = self.files();
+            files.get(file, generation).is_some_and(|open| open.presence.has(offset, length))
+        };
+        let read = grip.container.read(offset, usize::try_from(length).unwrap_or(usize::MAX));
+        let error = match read {
+            // It has left meanwhile, or is read again.
+            _ if !is_here() => return Ok(()),
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        // Without a session it would not be here at all, and it may be readable again.
+        let may_leave = self.connection().attached && self.inner.unreadable.may_leave(file);
+        if !error.is_unreadable() || !may_leave {
+            return Err(error_of(error));
         }
+        let from = (offset - offset % AROUND_BYTES).saturating_sub(AROUND_BYTES);
+        let to = offset.saturating_add(length).next_multiple_of(AROUND_BYTES) + AROUND_BYTES;
         let lost = unreadable_in(&grip.container, from, to).map_err(error_of)?;
-        let bytes = bytes_of(&lost);
-        if lost.is_empty() || !self.let_lost_leave((grip.file, grip.generation), lost)? {
-            return Ok(false);
+        let bytes = bytes_of(&lost, u64::MAX);
+        if lost.is_empty() || !self.let_lost_leave((file, generation), lost)? {
+            return Err(error_of(error));
         }
-        let path = self.name_for_people(grip.file);
+        self.inner.unreadable.leaves(file);
+        let path = self.name_for_people(file);
         tracing::warn!(
             path,
             bytes,
             "the disk here has lost a part of the cache; it is fetched anew"
         );
         self.inner.mended.note(&path, bytes);
-        Ok(true)
+        Ok(())
     }
 
-    /// What is pending could not be sent, since it cannot be read.
+    /// What is pending first could not be sent, since it cannot be read.
     pub(crate) async fn see_to_unreadable(&self) {
         if !self.inner.unreadable.is_due(self.inner.world.clock.moment()) {
             return;
         }
-        let client = self.clone();
-        let seen = self.off_the_runtime(move || Ok(client.give_up_unreadable())).await;
-        match seen.map_err(error_of).flatten() {
+        match self.give_up_unreadable().await {
             Ok(()) => self.inner.unreadable.over(),
             Err(error) => tracing::error!(%error, "what cannot be read stays pending"),
         }
     }
 
-    /// What a crash has left of what was being written, and nobody has open, cannot be read.
-    pub(crate) fn left_over_unreadable(&self, grip: &Grip<C::Container>) {
-        let (file, generation) = (grip.file, grip.generation);
-        let now = self.inner.world.clock.moment();
-        if !self.inner.unreadable.is_left_over_due((file, generation), now) {
-            return;
-        }
-        if let Err(error) = self.zeros_in_left_over(grip) {
-            tracing::error!(%file, %error, "what was written is kept, and cannot be read");
-        }
-    }
-
-    fn zeros_in_left_over(&self, grip: &Grip<C::Container>) -> Result<(), Error> {
-        let (file, generation) = (grip.file, grip.generation);
-        let there = grip.container.length().map_err(error_of)?;
-        let zeros = bytes_of(&unreadable_in(&grip.container, 0, there).map_err(error_of)?);
-        let version = self.files().get(file, generation).map(|open| open.presence.version);
-        if let Some(version) = version.filter(|_| zeros > 0) {
-            self.note_zeros((file, version), (there, zeros)).map_err(error_of)?;
-            self.make_zeros(file, Key { file: file.0, generation })?;
-        }
-        Ok(())
-    }
-
-    /// Of the stores that are to be sent next, the first that cannot be read.
-    fn give_up_unreadable(&self) -> Result<(), Error> {
-        let updates = first_pending(&mut self.core().log).map_err(of_log)?;
-        for update in updates {
-            let Change::Store { file, .. } = update.change else { continue };
-            let mut zeros = None;
-            for key in self.inner.containers.list_of(file.0).map_err(error_of)? {
-                let lost = self.make_zeros(file, key)?;
-                if let Some(bytes) = lost.filter(|bytes| *bytes > 0) {
-                    *zeros.get_or_insert(0) += bytes;
+    async fn give_up_unreadable(&self) -> Result<(), Error> {
+        let mut lost = None::<Lost>;
+        for look in 0..LOOKS {
+            if look > 0 {
+                self.inner.world.clock.sleep(LOOKS_APART).await;
+            }
+            let client = self.clone();
+            let found = self.off_the_runtime(move || Ok(client.first_unreadable())).await;
+            let Some(found) = found.map_err(error_of).flatten()? else { return Ok(()) };
+            lost = match lost.take() {
+                None => Some(found),
+                Some(before) if before.key == found.key && before.update == found.update => {
+                    let same = before.blocks.is_empty() == found.blocks.is_empty();
+                    let blocks = both(&before.blocks, &found.blocks);
+                    (same && blocks.is_empty() == found.blocks.is_empty())
+                        .then_some(Lost { blocks, ..found })
                 }
-            }
-            let planned = {
-                self.core().plans.remove(update.stamp.number);
-                self.plan_again(&update)
+                Some(_) => None,
             };
-            match planned {
-                // It cannot even be opened.
-                Err(Error::Unreadable(_)) => {}
-                planned => planned?,
-            }
-            if !self.core().plans.has(update.stamp.number) {
-                return self.give_up_store(&update, zeros);
+            if lost.is_none() {
+                return Ok(());
             }
         }
-        Ok(())
+        let Some(lost) = lost else { return Ok(()) };
+        let client = self.clone();
+        let given_up = self.off_the_runtime(move || Ok(client.give_up_lost(&lost)));
+        given_up.await.map_err(error_of).flatten()
     }
 
-    /// Says how many bytes of a container became zeros. None: it cannot be opened.
-    fn make_zeros(&self, file: FileId, key: Key) -> Result<Option<u64>, Error> {
-        let held = self.hold(file, key.generation).ok();
-        let grip = self.grip_of(file, key.generation);
-        // Whoever writes by calls waits.
-        let _still =
-            grip.as_ref().map(|grip| grip.still.write().unwrap_or_else(PoisonError::into_inner));
-        if self.files().is_lent(file, key.generation) {
+    /// The first store that is pending, if its container cannot be read.
+    fn first_unreadable(&self) -> Result<Option<Lost>, Error> {
+        let updates = first_pending(&mut self.core().log).map_err(of_log)?;
+        let stores = updates.into_iter().filter_map(|update| match update.change {
+            Change::Store { file, .. } => Some((update, file)),
+            _ => None,
+        });
+        for (update, file) in stores {
+            let row = {
+                let read = self.inner.tables.read().map_err(error_of)?;
+                Presence::load(&*read, file).map_err(error_of)?
+            };
+            let Some(row) = row.filter(|row| row.version == update.stamp) else { continue };
+            let key = Key { file: file.0, generation: row.generation };
+            let looked = readable(self.inner.containers.open(key, false).and_then(|container| {
+                container.map(|one| unreadable_in(&one, 0, one.length()?)).transpose()
+            }));
+            match looked.map_err(error_of)? {
+                Some(Some(blocks)) if !blocks.is_empty() => {
+                    return Ok(Some(Lost { update, file, key, blocks }));
+                }
+                Some(_) => {}
+                None => return Ok(Some(Lost { update, file, key, blocks: Stretches::new() })),
+            }
+        }
+        Ok(None)
+    }
+
+    fn give_up_lost(&self, lost: &Lost) -> Result<(), Error> {
+        let zeros = self.make_zeros(lost)?;
+        self.core().plans.remove(lost.update.stamp.number);
+        self.plan_again(&lost.update)?;
+        self.give_up_store(&lost.update, zeros)
+    }
+
+    /// Gives how many bytes of the container became zeros.
+    fn make_zeros(&self, lost: &Lost) -> Result<Option<u64>, Error> {
+        let (file, generation) = (lost.file, lost.key.generation);
+        if lost.blocks.is_empty() {
+            return Ok(None);
+        }
+        // Nobody opens it meanwhile, or whoever has it open and writes by calls waits.
+        let grip = self.grip_of(file, generation);
+        let still = grip.as_ref().map(|grip| &grip.still);
+        let _still = still.map(|still| still.write().unwrap_or_else(PoisonError::into_inner));
+        let core = self.core();
+        let mut files = self.files();
+        if files.kernel_writes(file, generation) || (grip.is_none() && files.is_open(file)) {
+            // What the kernel writes there can be read.
             return Err(Error::Changing);
         }
-        let container = match (&grip, self.inner.containers.open(key, false)) {
-            (Some(grip), _) => grip.container.clone(),
-            (None, Ok(Some(container))) => container,
-            (None, Ok(None)) => return Ok(Some(0)),
-            (None, Err(error)) if error.is_unreadable() => return Ok(None),
-            (None, Err(error)) => return Err(error_of(error)),
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let open = files.get(file, generation).map(|open| open.presence.clone());
+        let row = match open {
+            None => Presence::load(&*write, file).map_err(error_of)?,
+            open => open,
         };
-        let length = container.length().map_err(error_of)?;
-        let lost = unreadable_in(&container, 0, length).map_err(error_of)?;
-        for &(from, to) in &lost {
-            container.punch(from, to - from).map_err(error_of)?;
+        let is_it = |row: &Presence| {
+            (row.version, row.generation) == (lost.update.stamp, generation) && row.dirty.is_none()
+        };
+        let Some(mut row) = row.filter(is_it) else { return Ok(None) };
+        let container = self.inner.containers.open(lost.key, false).map_err(error_of)?;
+        let Some(container) = container else { return Ok(None) };
+        if !core.log.is_pending(lost.update.stamp.number) {
+            return Ok(None);
         }
-        if !lost.is_empty() {
-            container.sync().map_err(error_of)?;
-            let path = self.name_for_people(file);
-            let bytes = bytes_of(&lost);
-            tracing::error!(
-                path,
-                bytes,
-                "the disk here has lost a part of what was written and not sent: zeros take its place"
-            );
+        let mut cleared = Stretches::new();
+        let blocks = |(from, to): &(u64, u64)| (*from..*to).step_by(BLOCK_BYTES as usize);
+        for at in lost.blocks.iter().flat_map(blocks) {
+            if !is_read(&container, at, BLOCK_BYTES).map_err(error_of)? {
+                cleared.push((at, at + BLOCK_BYTES));
+                row.ranges = without(&row.ranges, at, at + BLOCK_BYTES);
+            }
         }
-        drop(held);
-        Ok(Some(bytes_of(&lost)))
+        if row.ground.is_some() {
+            // There it is as it was before.
+            row.save(&mut *write, file).map_err(error_of)?;
+            write.commit(Durability::Now).map_err(error_of)?;
+            if let Some(open) = files.get_mut(file, generation) {
+                open.presence = row;
+                open.left.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        for (from, to) in &cleared {
+            container.punch(*from, to - from).map_err(error_of)?;
+        }
+        container.sync().map_err(error_of)?;
+        let bytes = bytes_of(&cleared, container.length().map_err(error_of)?);
+        tracing::error!(%file, bytes, "the disk here has lost a part of what was not sent");
+        Ok((bytes > 0).then_some(bytes))
     }
 }
 
@@ -308,26 +366,26 @@ mod tests {
         let lost = [(8192, 12_288), (299_008, 311_296), (2_998_272, 3_002_368)];
         assert_eq!(unreadable_in(&container, 0, u64::MAX).unwrap(), lost);
         assert_eq!(unreadable_in(&container, 12_288, 299_008).unwrap(), []);
-        assert!(container.write(8193, &[3]).is_err(), "the rest of the block cannot be read");
-        clear_ends(&container, 8193, 20_000).unwrap();
-        container.write(8193, &[3]).unwrap();
-        assert_eq!(container.read(8192, 3).unwrap(), [0, 3, 0]);
-        assert_eq!(container.read(8191, 1).unwrap(), [1]);
+        assert_eq!(bytes_of(&lost, 3_000_010), 4096 + 12_288 + 1738, "no more than there was");
     }
 
     #[test]
     fn what_passes_is_waited_for_and_a_file_is_not_fetched_for_ever() {
         let unreadable = Unreadable::default();
-        let clock = world::Clock::simulated(0);
-        let begun = clock.moment();
+        let begun = world::Clock::simulated(0).moment();
         assert!(!unreadable.is_due(begun));
         assert!(!unreadable.is_due(begun + TRIED_FOR / 2));
         assert!(unreadable.is_due(begun + TRIED_FOR));
         unreadable.over();
         assert!(!unreadable.is_due(begun + TRIED_FOR));
-        let times = (0..1000).filter(|_| unreadable.may_leave(FileId(1))).count();
-        assert_eq!(times, OF_ONE_FILE_MAX as usize);
-        (2..3000).for_each(|file| assert!(unreadable.may_leave(FileId(file))));
+        let file = FileId(1);
+        let leaves = |_: &u32| {
+            let may_leave = unreadable.may_leave(file);
+            unreadable.leaves(file);
+            may_leave
+        };
+        assert_eq!((0..10_000).filter(leaves).count(), OF_ONE_FILE_MAX as usize);
+        (2..3000).for_each(|file| unreadable.leaves(FileId(file)));
         assert!(unreadable.state().left.len() <= FILES_MAX);
     }
 }

@@ -137,7 +137,9 @@ fn check(how: Harm, when: When) {
             read(&client, "harmed").await;
         }
         client.set_mode(WantedMode::Fixed(Mode::Partial));
-        check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
+        check::settled(room, std::slice::from_ref(&machine), true)
+            .await
+            .unwrap_or_else(|error| panic!("{case}: {error}"));
         noted(&client, &left, how, &case);
         assert_eq!(read(&client, "harmed").await, Outcome::Bytes(left), "{case}");
         assert_eq!(read(&client, "sound").await, Outcome::Bytes(stretch(2, LENGTH)), "{case}");
@@ -179,6 +181,11 @@ fn what_is_left_of_a_pending_file_is_stored_and_its_damage_is_said() {
 /// The answer was lost, or a crash undid it: what the origin has needs nothing from here.
 #[test]
 fn what_was_taken_before_it_came_to_harm_is_not_damaged() {
+    taken_before(Harm::Flip);
+    taken_before(Harm::Lose);
+}
+
+fn taken_before(how: Harm) {
     simulated(async |room| {
         let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
         let mode = WantedMode::Fixed(Mode::Partial);
@@ -196,7 +203,7 @@ fn what_was_taken_before_it_came_to_harm_is_not_damaged() {
             panic!("it is not there")
         };
         machine.stop(End::Killed, Duration::ZERO);
-        harm(&machine, shown.file, Harm::Flip);
+        harm(&machine, shown.file, how);
         let client = machine.launch().unwrap();
         assert!(client.status().pending.updates > 0, "the crash undid the verdict");
         check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
@@ -252,9 +259,10 @@ fn what_can_be_read_again_after_a_minute_is_sent_as_it_was_written() {
     });
 }
 
-/// Nobody has closed it: it is stored by itself after the crash, and nobody is there to be told.
+/// Nobody has closed it, so that nobody was told that it is kept: it stays, and is stored when it can
+/// be read again.
 #[test]
-fn what_was_being_written_at_a_crash_and_cannot_be_read_is_stored_with_zeros() {
+fn what_was_being_written_at_a_crash_and_cannot_be_read_holds_up_nothing() {
     simulated(async |room| {
         let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
         let mode = WantedMode::Fixed(Mode::Partial);
@@ -273,17 +281,66 @@ fn what_was_being_written_at_a_crash_and_cannot_be_read_is_stored_with_zeros() {
             panic!("it is not there")
         };
         machine.stop(End::Killed, Duration::ZERO);
-        let left = harm(&machine, shown.file, Harm::Lose);
+        harm(&machine, shown.file, Harm::Lose);
         let client = machine.start().await.unwrap();
         save(&client, "sound", 2).await;
+        room.clock.sleep(Duration::from_secs(300)).await;
+        let pending = client.status().pending;
+        assert_eq!((client.status().damage, pending.updates), (vec![], 1), "{pending:?}");
+        let containers = machine.disk.containers("files");
+        let key = Key { file: shown.file, generation: 0 };
+        containers.open(key, false).unwrap().unwrap().lose(AT as u64, 1, false);
         room.clock.sleep(Duration::from_secs(60)).await;
-        assert_eq!(client.status().damage, [], "it may be readable again");
-        room.clock.sleep(Duration::from_secs(120)).await;
         check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
-        noted(&client, &left, Harm::Lose, "left over");
-        assert_eq!(read(&client, "harmed").await, Outcome::Bytes(left));
+        assert_eq!(read(&client, "harmed").await, Outcome::Bytes(stretch(1, LENGTH)));
         assert_eq!(read(&client, "sound").await, Outcome::Bytes(stretch(2, LENGTH)));
         check::all_agree(room, &origin, std::slice::from_ref(&machine)).await.unwrap();
+        machine.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// It knows how the container was cut, and what was written since: nothing.
+#[test]
+fn of_a_large_file_that_is_open_too_the_rest_is_stored_once_and_told_of_once() {
+    const LARGE: usize = 2_500_000;
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let held = WantedMode::Fixed(Mode::FetchOnly);
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, held);
+        let client = machine.start().await.unwrap();
+        let mut programs = Programs::default();
+        for operation in [
+            Operation::Create { path: Path::new("large"), mode: 0o644, slot: 0 },
+            Operation::Write { slot: 0, offset: 0, length: LARGE, version: 1 },
+            Operation::Sync { slot: 0 },
+        ] {
+            let outcome = programs.perform(&client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        save(&client, "sound", 2).await;
+        let stat = Operation::Stat { path: Path::new("large") };
+        let Outcome::Shown(shown) = programs.perform(&client, &stat).await else {
+            panic!("it is not there")
+        };
+        let mut left = stretch(1, LARGE);
+        left[LOST].fill(0);
+        let containers = machine.disk.containers("files");
+        let key = Key { file: shown.file, generation: 0 };
+        containers.open(key, false).unwrap().unwrap().lose(AT as u64, 1, true);
+        client.set_mode(WantedMode::Fixed(Mode::Partial));
+        room.clock.sleep(Duration::from_secs(400)).await;
+        let status = client.status();
+        assert_eq!(status.damage.len(), 1, "{:?}", status.damage);
+        assert_eq!(status.pending.updates, 0, "{:?}", status.pending);
+        assert!(read(&client, "large").await == Outcome::Bytes(left.clone()), "what is left");
+        assert_eq!(read(&client, "sound").await, Outcome::Bytes(stretch(2, LENGTH)));
+        programs.perform(&client, &Operation::Close { slot: 0 }).await;
+        check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
+        let mut other =
+            ClientMachine::new(room, 1, origin.invite().unwrap(), Conditions::NEAR, held);
+        let theirs = other.start().await.unwrap();
+        assert!(read(&theirs, "large").await == Outcome::Bytes(left), "what others see");
+        other.stop(End::Killed, Duration::ZERO);
         machine.stop(End::Killed, Duration::ZERO);
     });
 }

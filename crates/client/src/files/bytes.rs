@@ -8,6 +8,7 @@ use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile};
 use crate::client::{Client, failed};
 use crate::mode;
 use crate::types::{Caller, Done, Error, Handle, Need, Step, Stop};
+use crate::unreadable::readable;
 use model::FileId;
 use protocol::Upstream;
 use std::sync::atomic::Ordering;
@@ -47,8 +48,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let bytes = match grip.container.read(offset, length) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.could_not_read(&grip, (offset, length as u64), error)?;
-                return Err(Stop::Need(need(&grip, offset, length as u64)));
+                let unread = Self::need_of_unread(&grip, (offset, length as u64), error)?;
+                return Err(Stop::Need(unread));
             }
         };
         if grip.left.load(Ordering::Acquire) != left {
@@ -330,10 +331,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         for (from, to) in lacking {
             let length = usize::try_from(to - from).unwrap_or(usize::MAX);
-            let old = container.read(from, length).map_err(failed)?;
+            let old = readable(container.read(from, length)).map_err(failed)?;
             let mut files = self.files();
             let Some(open) = files.get_mut(grip.file, grip.generation) else { return Ok(()) };
-            let fits = |images: &mut Images| images.note(from, &old);
+            // What is written over it can be read again, and is sent as it is.
+            let fits = |images: &mut Images| old.is_some_and(|old| images.note(from, &old));
             if !open.images.as_mut().is_some_and(fits) {
                 open.images = None;
             }

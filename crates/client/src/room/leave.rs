@@ -246,14 +246,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What the disk has lost of an open file does not count as present any more, and becomes a hole.
-    /// False: it may not leave.
+    /// Whoever calls it keeps others from filling the file. False: it may not leave.
     pub(crate) fn let_lost_leave(
         &self,
-        file: (FileId, u32),
+        (file, generation): (FileId, u32),
         lost: Stretches,
     ) -> Result<bool, Error> {
-        let Some(leaving) = self.begin_to_leave(file, lost, None)? else { return Ok(false) };
-        self.let_stretches_leave(vec![leaving]).map(|()| true)
+        let mine = Some((file, generation));
+        let begun = self.begin_to_leave((file, generation), lost.clone(), mine)?;
+        let Some(leaving) = begun else { return Ok(false) };
+        self.let_stretches_leave(vec![leaving])?;
+        let files = self.files();
+        let open = files.get(file, generation);
+        Ok(open.is_some_and(|open| both(&open.presence.ranges, &lost).is_empty()))
     }
 
     fn let_stretches_leave(&self, leaving: Vec<Leaving<'_, U, C>>) -> Result<(), Error> {

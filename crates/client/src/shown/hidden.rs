@@ -97,6 +97,7 @@ fn file_of(need: &Need) -> Option<FileId> {
         Need::Node(file) | Need::Entry(file, _) | Need::Directory(file) => Some(*file),
         Need::Lease
         | Need::Contents { .. }
+        | Need::Readable { .. }
         | Need::Ground { .. }
         | Need::Holes { .. }
         | Need::Root { .. }

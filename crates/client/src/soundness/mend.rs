@@ -6,7 +6,6 @@ use crate::client::{Client, error_of};
 use crate::fetch::bad;
 use crate::portions::{Portions, requests};
 use crate::types::Error;
-use crate::unreadable::clear_ends;
 use chunks::{Placed, Secret, unpack};
 use model::{ChunkName, Piece};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
@@ -47,11 +46,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let (found, lacking) = self.right_chunks(copy, &wrong).await;
-        let is_at_hand = |placed: &Placed| match &placed.piece {
-            Piece::Zeros { .. } => true,
-            Piece::Chunk { name, .. } => found.contains_key(name),
-        };
-        let all = wrong.iter().all(is_at_hand);
         for placed in wrong {
             let right = match &placed.piece {
                 Piece::Zeros { .. } => Some(None),
@@ -60,10 +54,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let length = placed.piece.length();
             match right {
                 None => mended.leave(length, lacking.clone().unwrap_or_default()),
-                Some(right) => match self.write_anew(copy, placed, right, all).await {
+                Some(right) => match self.write_anew(copy, placed, right).await {
                     Ok(true) => mended.bytes += length,
                     // It is another version by now, or right.
                     Ok(false) => {}
+                    // Of its first or last block the rest, which is another's, cannot be read.
+                    Err(Error::Unreadable(_)) => match self.fetch_anew(copy, &placed).await {
+                        Ok(()) => mended.bytes += length,
+                        Err(error) => mended.leave(length, error.to_string()),
+                    },
                     Err(error) => mended.leave(length, error.to_string()),
                 },
             }
@@ -175,14 +174,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(came)
     }
 
-    /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's. Of a
-    /// block that cannot be read its other part is written as well if `all` that is wrong is at hand.
+    /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's.
     async fn write_anew(
         &self,
         copy: &Copy,
         placed: Placed,
         right: Option<Vec<u8>>,
-        all: bool,
     ) -> Result<bool, Error> {
         let (client, copy, secret) = (self.clone(), copy.clone(), self.secret().0);
         let write = move || {
@@ -195,9 +192,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             {
                 return Ok(false);
             }
-            if all {
-                clear_ends(&grip.container, placed.offset, placed.end())?;
-            }
             match right {
                 Some(bytes) => grip.container.write(placed.offset, &bytes)?,
                 None => grip.container.punch(placed.offset, placed.piece.length())?,
@@ -206,6 +200,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(true)
         };
         self.off_the_runtime(write).await.map_err(error_of)
+    }
+
+    /// It leaves, with what cannot be read beside it, and is fetched.
+    async fn fetch_anew(&self, copy: &Copy, placed: &Placed) -> Result<(), Error> {
+        let (generation, length) = (copy.presence.generation, placed.piece.length());
+        self.let_unreadable_go((copy.file, generation), (placed.offset, length)).await?;
+        self.fetch(copy.file, generation, placed.offset, length).await
     }
 
     /// What the kernel has of the file it asks for again.
