@@ -200,6 +200,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.is_mappable = true;
         }
         let cached = !direct && lent.is_none();
+        // The tree may show another one: what was stored and is written over was taken back.
+        let version = files.get(file, generation).map_or(version, OpenFile::version);
         let keep_cache = cached && files.is_shown(file, generation, version);
         if cached {
             files.shown(file, generation, version);

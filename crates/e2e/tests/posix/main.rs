@@ -14,6 +14,7 @@ mod lent;
 mod locks;
 mod mapped;
 mod names;
+mod own_writes;
 mod parts;
 mod passthrough;
 mod permissions;
