@@ -359,8 +359,12 @@ fn stretch(left: &mut Left<'_>) -> Option<Stretch> {
 
 fn write<'a>(left: &mut Left<'a>) -> Option<Asked<'a>> {
     let stretch = stretch(left)?;
-    let flags = WriteFlags::from_bits_retain(left.u32()?);
-    left.skip(16)?;
+    let mut flags = WriteFlags::from_bits_retain(left.u32()?);
+    // Who has locks on it.
+    left.skip(8)?;
+    let open = left.u32()?.cast_signed();
+    flags.set(WriteFlags::APPENDS, open & libc::O_APPEND != 0);
+    left.skip(4)?;
     let bytes = left.bytes(usize::try_from(stretch.size).ok()?)?;
     Some(Asked::Write { stretch, flags, bytes })
 }
@@ -462,12 +466,15 @@ mod tests {
     #[test]
     fn what_is_written_comes_behind_forty_bytes() {
         let stretch = Stretch { handle: FileHandle(3), offset: 4096, size: 2 };
-        let mut body = Laid::default().u64(3).u64(4096).u32(2).u32(4).zeros(16);
-        body.0.extend(b"ab");
-        asked_by(16, body, |_, asked| {
-            let flags = WriteFlags::FUSE_WRITE_KILL_SUIDGID;
-            assert_eq!(asked, Asked::Write { stretch, flags, bytes: b"ab" });
-        });
+        let kills = WriteFlags::FUSE_WRITE_KILL_SUIDGID;
+        for (open, flags) in [(0o2, kills), (0o2002, kills | WriteFlags::APPENDS)] {
+            let body = Laid::default().u64(3).u64(4096).u32(2).u32(4).zeros(8).u32(open);
+            let mut body = body.zeros(4);
+            body.0.extend(b"ab");
+            asked_by(16, body, |_, asked| {
+                assert_eq!(asked, Asked::Write { stretch, flags, bytes: b"ab" });
+            });
+        }
     }
 
     #[test]

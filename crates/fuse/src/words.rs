@@ -206,6 +206,8 @@ bitflags! {
         const FUSE_WRITE_CACHE = 1;
         /// The set-id bits go.
         const FUSE_WRITE_KILL_SUIDGID = 1 << 2;
+        /// No bit of the kernel's word: the descriptor has O_APPEND now, whatever it was opened with.
+        const APPENDS = 1 << 31;
     }
 
     /// The flags of renameat2(2).

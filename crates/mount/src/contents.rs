@@ -142,6 +142,9 @@ pub(crate) fn write<U: Upstream, C: Containers>(
 ) {
     let takes = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
     let target = open.target(takes.then(|| Changer::of(open.request)));
+    if !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        driver.client().appends(target.handle, flags.contains(WriteFlags::APPENDS));
+    }
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let first = calls::write(driver.client(), target, offset, data);
     let written = data.len() as u32;

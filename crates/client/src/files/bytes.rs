@@ -59,6 +59,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(bytes)
     }
 
+    /// Whether what is written through a handle goes to the end: fcntl(2) may change that after the
+    /// file was opened.
+    pub fn appends(&self, handle: Handle, appends: bool) {
+        if let Some(state) = self.files().handles.get_mut(&handle.0) {
+            state.flags.append = appends;
+        }
+    }
+
     /// Writes all of `bytes`.
     pub fn write(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Step<()> {
         let end = offset.checked_add(bytes.len() as u64);

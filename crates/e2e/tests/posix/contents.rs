@@ -86,6 +86,23 @@ fn what_is_appended_goes_to_the_end_whoever_appends() {
     });
 }
 
+/// fcntl(2), as by a program that makes its standard output one that does not block.
+#[test]
+fn a_descriptor_that_appends_no_more_writes_where_it_is_told() {
+    in_both_modes(|mount| {
+        let path = mount.path("file");
+        fs::write(&path, "0123456789").unwrap();
+        let file = opened(&path, OFlags::RDWR | OFlags::APPEND).unwrap();
+        rustix::io::pwrite(&file, b"end", 0).unwrap();
+        rustix::fs::fcntl_setfl(&file, OFlags::empty()).unwrap();
+        rustix::io::pwrite(&file, b"AB", 0).unwrap();
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND).unwrap();
+        rustix::io::pwrite(&file, b"!", 0).unwrap();
+        drop(file);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "AB23456789end!");
+    });
+}
+
 #[test]
 fn a_file_can_be_cut_and_made_longer() {
     in_both_modes(|mount| {
