@@ -424,15 +424,13 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// Whether what the kernel has cached is this version, as this container has it. Of one that is
-    /// written to here, what is written is in the kernel's cache first, whatever the tree shows: to
-    /// have it dropped then would have the bytes of before read in the place of those that are on
-    /// their way.
+    /// Whether the kernel's cache is this version. Of what is written to here it is: if it dropped
+    /// that, it would read the bytes of before.
     fn is_shown(&self, file: FileId, generation: u32, version: Stamp) -> bool {
         let Some(shown) = self.shown.get(&file) else { return false };
-        let is_written =
-            self.get(file, generation).is_some_and(|open| open.presence.dirty.is_some());
-        shown.generation == generation && (is_written || shown.version == version)
+        let is_dirty = |open: &OpenFile<K>| open.presence.dirty.is_some();
+        shown.generation == generation
+            && (shown.version == version || self.get(file, generation).is_some_and(is_dirty))
     }
 
     /// The version whose pages the kernel may have.

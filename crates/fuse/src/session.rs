@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a request has besides the bytes that it writes.
@@ -51,6 +51,18 @@ pub struct Session<F> {
     device: Arc<Device>,
     settings: Settings,
     agreed: Agreed,
+    idle: Idle,
+}
+
+/// The threads that wait for the next request of a mount.
+#[derive(Clone, Debug, Default)]
+pub struct Idle(Arc<AtomicUsize>);
+
+impl Idle {
+    /// Whether there is one: else nobody takes the next request before one of them has answered.
+    pub fn is_any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
 }
 
 /// What the threads of a mount share.
@@ -60,6 +72,7 @@ struct Shared<F> {
     looks: bool,
     /// One of them looks for requests without sleeping.
     looking: AtomicBool,
+    idle: Idle,
 }
 
 impl<F: Filesystem> Session<F> {
@@ -68,7 +81,7 @@ impl<F: Filesystem> Session<F> {
     pub fn mount(fs: F, mountpoint: &Path, settings: Settings) -> io::Result<Session<F>> {
         let device = Arc::new(mounting::make(mountpoint, &settings.how)?);
         let agreed = agree(&device, &settings)?;
-        Ok(Session { fs, device, settings, agreed })
+        Ok(Session { fs, device, settings, agreed, idle: Idle::default() })
     }
 
     pub fn agreed(&self) -> &Agreed {
@@ -81,16 +94,21 @@ impl<F: Filesystem> Session<F> {
         can.then(|| Lender::of(&self.device))
     }
 
+    pub fn idle(&self) -> Idle {
+        self.idle.clone()
+    }
+
     pub fn notifier(&self) -> Notifier {
         Notifier::of(&self.device)
     }
 
     /// Answers requests until the mount is gone.
     pub fn run(self) -> io::Result<()> {
-        let Session { fs, device, settings, .. } = self;
+        let Session { fs, device, settings, idle, .. } = self;
         let bytes_max = usize::try_from(settings.bytes_max).unwrap_or(usize::MAX / 2);
         let looks = settings.looks;
-        let shared = Arc::new(Shared { fs, bytes_max, looks, looking: AtomicBool::new(false) });
+        let looking = AtomicBool::new(false);
+        let shared = Arc::new(Shared { fs, bytes_max, looks, looking, idle });
         let mut threads = Vec::new();
         for number in 1..settings.threads.max(1) {
             // Without a descriptor of its own a thread shares ours: an ordinary user may not be
@@ -165,7 +183,10 @@ impl<F: Filesystem> Shared<F> {
         };
         let mut buffer = vec![0; self.bytes_max + BESIDES_BYTES];
         loop {
-            let (device, count) = match self.next(device, looks.as_ref(), &mut buffer) {
+            self.idle.0.fetch_add(1, Ordering::AcqRel);
+            let next = self.next(device, looks.as_ref(), &mut buffer);
+            self.idle.0.fetch_sub(1, Ordering::AcqRel);
+            let (device, count) = match next {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 // The mount is gone.

@@ -10,7 +10,7 @@
 use crate::absent::Absent;
 use crate::lending::Lending;
 use client::{Client, Kernel, Lent};
-use fuse::{INodeNo, Notifier};
+use fuse::{INodeNo, Idle, Notifier};
 use model::{FileId, Name};
 use protocol::Upstream;
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +34,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// holds the lock of that, and may itself wait for who asks. Its answer may be on its way, too.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 const ROUND_TRIPS: u32 = 4;
+/// How long if nobody takes the next request meanwhile: the kernel may wait for one that lies there, as
+/// for a page that it is to fill, and who would take it may be who asks.
+const PATIENCE_STARVED: Duration = Duration::from_millis(100);
 /// What may be waiting to be carried out.
 const QUEUE_MAX: usize = 65_536;
 /// So many files can be held by requests that wait before the rest has to wait too.
@@ -189,6 +192,7 @@ pub(crate) struct Forgetter {
     told: Told,
     waits: Waits,
     lending: Lending,
+    idle: Option<Idle>,
 }
 
 #[derive(Default)]
@@ -202,9 +206,10 @@ impl Forgetter {
         teller: impl Carry,
         told: Told,
         waits: Waits,
-        lending: Lending,
+        (lending, idle): (Lending, Idle),
     ) -> io::Result<Forgetter> {
-        Ok(Forgetter { lending, ..Forgetter::carried_out_by(teller, told, waits)? })
+        let idle = Some(idle);
+        Ok(Forgetter { lending, idle, ..Forgetter::carried_out_by(teller, told, waits)? })
     }
 
     fn carried_out_by(carrier: impl Carry, told: Told, waits: Waits) -> io::Result<Forgetter> {
@@ -216,7 +221,7 @@ impl Forgetter {
                 .name("farfs-forget".into())
                 .spawn(move || shared.work_off(&*carrier))?;
         }
-        Ok(Forgetter { shared, told, waits, lending: Lending::default() })
+        Ok(Forgetter { shared, told, waits, lending: Lending::default(), idle: None })
     }
 
     /// Takes no more, and lets the threads and the device go.
@@ -245,7 +250,8 @@ impl Forgetter {
         drop(queue);
         self.shared.changed.notify_one();
         let begun = Instant::now();
-        loop {
+        let mut starved = Duration::ZERO;
+        while starved < PATIENCE_STARVED {
             let left = self.waits.patience(file).min(most).saturating_sub(waited + begun.elapsed());
             if left.is_zero() {
                 break;
@@ -256,6 +262,10 @@ impl Forgetter {
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            starved = match self.idle.as_ref().is_none_or(Idle::is_any) {
+                true => Duration::ZERO,
+                false => starved + PATIENCE_MIN,
+            };
         }
         tracing::debug!("the kernel is busy; it is told later");
         false
@@ -454,6 +464,18 @@ mod tests {
         let waits = Waits::default();
         let forgetter = Forgetter::carried_out_by(carrier, told.clone(), waits).unwrap();
         (forgetter, let_go, carried_out, told)
+    }
+
+    /// Whoever would take the request that the kernel waits for is waiting, too.
+    #[test]
+    fn who_asks_goes_on_soon_where_nobody_takes_the_next_request() {
+        let (forgetter, let_go, carried_out, _) = slow();
+        let forgetter = Forgetter { idle: Some(Idle::default()), ..forgetter };
+        let begun = Instant::now();
+        forgetter.forget_entry(FileId(9), &name("a"));
+        assert!(begun.elapsed() < PATIENCE_MAX, "it is carried out later");
+        let_go.send(()).unwrap();
+        assert_eq!(carried_out.recv(), Ok(Forget::Entry(FileId(9), name("a"))));
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub fn mount<U: Upstream, C: Containers>(
     tell(session.agreed());
     let lending = Lending::by(session.lender(), right);
     let teller = Teller::new(session.notifier(), client.clone());
-    let forgetter = Forgetter::start(teller, told, waits, lending).map_err(failed)?;
+    let lends = (lending, session.idle());
+    let forgetter = Forgetter::start(teller, told, waits, lends).map_err(failed)?;
     let forgetter = Arc::new(forgetter);
     listings.start(session.notifier()).map_err(failed)?;
     client.set_kernel(Arc::clone(&forgetter) as Arc<dyn client::Kernel>);
