@@ -424,8 +424,7 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// Whether the kernel's cache is this version. Of what is written to here it is: if it dropped
-    /// that, it would read the bytes of before.
+    /// Whether the kernel's cache is this version. What is written to here, it would read as before.
     fn is_shown(&self, file: FileId, generation: u32, version: Stamp) -> bool {
         let Some(shown) = self.shown.get(&file) else { return false };
         let is_dirty = |open: &OpenFile<K>| open.presence.dirty.is_some();
