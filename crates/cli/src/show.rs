@@ -86,11 +86,10 @@ pub fn status(status: &Status) -> String {
     } else if status.conflicts_listed.is_none() && status.conflicts > 0 {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
+    status.state_trouble.iter().for_each(|why| line("disk", &state_trouble(why)));
     let damaged = status.damage.iter().map(ToString::to_string);
     damaged.chain(state_damage(status)).for_each(|what| line("damaged", &what));
-    if let Some(last) = &status.mended.last {
-        line("mended", &mended(&status.mended, last));
-    }
+    status.mended.last.iter().for_each(|last| line("mended", &mended(&status.mended, last)));
     if status.wanted.missing > 0 || status.wanted.given > 0 {
         line("wanted", &wanted(&status.wanted));
     }
@@ -107,6 +106,13 @@ fn mended(mended: &protocol::MendedStatus, last: &str) -> String {
     format!(
         "{bytes} of the cache were not as the server has them, {times}; they are mended. If \
          that comes again, this disk is failing"
+    )
+}
+
+fn state_trouble(trouble: &str) -> String {
+    format!(
+        "fails: {trouble}. Most calls end with an error. Nothing that was synced is lost: see to the \
+         disk, then unmount and mount again"
     )
 }
 
@@ -387,6 +393,7 @@ pub mod tests {
             damage: Vec::new(),
             mended: protocol::MendedStatus::default(),
             state_damage: Vec::new(),
+            state_trouble: None,
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),
             misses: 0,

@@ -26,11 +26,26 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// The damage that was met, in words.
 #[derive(Default)]
-pub(crate) struct Marred(Mutex<BTreeSet<String>>);
+pub(crate) struct Marred {
+    places: Mutex<BTreeSet<String>>,
+    /// Why the tables cannot be used now: their disk is gone, or takes nothing any more.
+    trouble: Mutex<Option<String>>,
+}
 
 impl Marred {
     pub fn places(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note_trouble(&self, trouble: Option<&StoreError>) {
+        let mut noted = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.is_some() || trouble.is_some() {
+            *noted = trouble.map(ToString::to_string);
+        }
     }
 
     /// The same of one table. What an index says may be wrong, and is mended as it is met.
@@ -39,8 +54,11 @@ impl Marred {
     }
 
     fn see<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error @ (StoreError::Io { .. } | StoreError::Database { .. })) = &outcome {
+            self.note_trouble(Some(error));
+        }
         if let Err(error @ StoreError::Damaged { .. }) = &outcome {
-            let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             let place = error.to_string();
             if places.len() < PLACES_MAX && !places.contains(&place) {
                 tracing::error!(%error, "what the state directory holds is damaged");
@@ -156,7 +174,11 @@ impl Write for Writing<'_> {
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
         let Writing { write, marred } = *self;
-        marred.see(write.commit(durability))
+        let committed = marred.see(write.commit(durability));
+        if committed.is_ok() {
+            marred.note_trouble(None);
+        }
+        committed
     }
 }
 
@@ -165,6 +187,25 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
     use store::embedded::Database;
+
+    #[test]
+    fn a_disk_that_fails_is_told_of_until_something_is_written_again() {
+        let disk = store::faulty::Disk::new(1);
+        let marred = Arc::new(Marred::default());
+        let tables = Watched::new(Arc::new(disk.tables("client")), marred.clone());
+        let write = || {
+            let mut write = tables.write()?;
+            write.put(SHOWN[0], b"one", b"value")?;
+            write.commit(Durability::Now)
+        };
+        write().unwrap();
+        assert_eq!(marred.trouble(), None);
+        disk.fail_after(0, store::faulty::Failure::Nothing);
+        write().unwrap_err();
+        assert!(marred.trouble().is_some_and(|trouble| !trouble.is_empty()));
+        write().unwrap();
+        assert_eq!(marred.trouble(), None);
+    }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "the disk is what damages the row")]

@@ -119,6 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             damage: self.damage(),
             mended: inner.mended.status(),
             state_damage: inner.marred.places(),
+            state_trouble: inner.marred.trouble(),
             wanted: missing_above,
         }
     }

@@ -116,6 +116,9 @@ pub struct Status {
     /// Rows and pages of the state directory that were found to be damaged since the mount.
     #[serde(default)]
     pub state_damage: Vec<String>,
+    /// Why what is kept in the state directory can be neither read nor written now.
+    #[serde(default)]
+    pub state_trouble: Option<String>,
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
