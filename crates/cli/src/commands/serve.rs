@@ -4,7 +4,6 @@ use crate::data::{self, Data, First, LostKey, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
-use crate::reserve::Reserve;
 use crate::trees::Trees;
 use crate::{control, lock, logging, processes};
 use anyhow::{Context, Result};
@@ -141,7 +140,7 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
     data.remember_address(&address)?;
     let (origin, place) =
         (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
-    let reserve = Reserve::of(&data.directory);
+    let reserve = data.reserve.clone();
     reserve.keep();
     data.origin.use_reserve(reserve.shared());
     let _control = control::serve(&data.directory, move |order: Order| {
