@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit, keeping, show};
-use crate::{metrics, mounts, past, places, state, stores};
+use crate::{metrics, mounts, past, places, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop};
 use link::{Identity, RemoteConfig};
@@ -68,6 +68,7 @@ pub fn run(
     log: impl FnOnce(&Path) -> Result<()>,
     ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
+    threads::are_there("a mount")?;
     let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
     let state = State::open(&plan.state)?;
     log(&state.directory)?;

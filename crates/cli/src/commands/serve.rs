@@ -5,7 +5,7 @@ use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
 use crate::trees::Trees;
-use crate::{control, lock, logging, processes};
+use crate::{control, lock, logging, processes, threads};
 use anyhow::{Context, Result};
 use link::Listener;
 use sd_notify::NotifyState;
@@ -69,6 +69,7 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Result<()> {
         logging::to_stderr();
+        threads::are_there("a server")?;
         processes::raise_open_files();
         let settings = data::settings(&self.data)?;
         let listen = data::listen_address(self.listen.clone().or(settings.listen).as_deref())?;
