@@ -306,7 +306,7 @@ pub fn farfs_at(mountpoint: &Path) -> usize {
 /// Whether what is mounted there is farfs, and its process has ended. Of one that lives nothing is
 /// asked.
 pub fn is_dead(mountpoint: &Path) -> bool {
-    let top = table().into_iter().filter(|mounted| mounted.at == mountpoint).next_back();
+    let top = table().into_iter().rfind(|mounted| mounted.at == mountpoint);
     let Some(owner) = top.filter(InKernel::is_farfs).and_then(|mounted| mounted.owner) else {
         return false;
     };
