@@ -3,10 +3,11 @@
 //! is usable.
 //! Holds: a daemon whose command has ended before the mount was usable ends too; the command returns when the mount is usable, or with the daemon's own error.
 
+use crate::commands::umount;
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::wishes::ModeName;
-use crate::{daemon, logging, output, state};
+use crate::{daemon, logging, mounts, output, state, threads};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ enum Report {
 /// Starts the daemon and waits until it can be used.
 pub fn start(plan: &Plan) -> Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
+    let before = mounts::farfs_at(&plan.mountpoint);
     let mut child = Command::new(program)
         .arg("daemon")
         .arg(&plan.mountpoint)
@@ -39,31 +41,45 @@ pub fn start(plan: &Plan) -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot start the farfs daemon")?;
+        .map_err(|error| threads::refused("the farfs daemon", 1, &error))?;
     let sent = child.stdin.take().context("the daemon has a standard input")?;
     // A daemon that died at once tells more by its end than by the broken pipe.
     let _ = serde_json::to_writer(sent, plan);
     let report = child.stdout.take().context("the daemon has a standard output")?;
-    match heard(report, plan) {
-        Some(Report::Usable { damage }) => {
+    let failed = match heard(report, plan) {
+        Ok(Some(Report::Usable { damage })) => {
             damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
-            Ok(())
+            return Ok(());
         }
-        Some(Report::Failed { message, exit }) => {
+        Ok(Some(Report::Failed { message, exit })) => {
             let _ = child.wait();
-            Err(fail(Exit::from_code(exit), message))
+            fail(Exit::from_code(exit), message)
         }
-        None => Err(silent(child, plan)),
+        Ok(None) => silent(child, plan),
+        Err(error) => {
+            end(&mut child);
+            error
+        }
+    };
+    // It may have ended between its mounting and its word: nobody is to find a dead mount point.
+    if mounts::farfs_at(&plan.mountpoint) > before && mounts::is_dead(&plan.mountpoint) {
+        umount::unmount(&plan.mountpoint, true)?;
     }
+    Err(failed)
 }
 
-fn heard(report: ChildStdout, plan: &Plan) -> Option<Report> {
+fn heard(report: ChildStdout, plan: &Plan) -> Result<Option<Report>> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let reader = std::thread::Builder::new().spawn(move || {
         let mut line = String::new();
         let _ = BufReader::new(report).read_line(&mut line);
         let _ = sender.send(line);
     });
+    reader.map_err(|error| threads::refused("a thread", 1, &error))?;
+    Ok(said(&receiver, plan))
+}
+
+fn said(receiver: &mpsc::Receiver<String>, plan: &Plan) -> Option<Report> {
     let line = match receiver.recv_timeout(IN_SILENCE) {
         Err(mpsc::RecvTimeoutError::Timeout) => {
             if let Ok(address) = plan.known.url.parse::<link::Address>() {
@@ -93,8 +109,7 @@ fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {
     let ended = match child.try_wait() {
         Ok(Some(status)) => format!("ended with {status}"),
         _ => {
-            let _ = child.kill();
-            let _ = child.wait();
+            end(&mut child);
             "did not become ready".into()
         }
     };
@@ -103,6 +118,11 @@ fn silent(mut child: Child, plan: &Plan) -> anyhow::Error {
         Exit::Failure,
         format!("the farfs daemon {ended}; the journal or {state}/farfs.log may say why"),
     )
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// The daemon's own beginning, before any thread.

@@ -10,9 +10,9 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit, keeping, show};
-use crate::{metrics, mounts, past, places, state};
+use crate::{metrics, mounts, past, places, state, stores, threads};
 use anyhow::{Context, Result};
-use client::{Client, Settings, Stop, Stores};
+use client::{Client, Settings, Stop};
 use link::{Identity, RemoteConfig};
 use model::FileId;
 use mount::{MountOptions, Mounted};
@@ -22,11 +22,7 @@ use sd_notify::NotifyState;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::Tables as _;
 use store::container::DirectoryContainers;
-use store::embedded::{Database, Settings as DatabaseSettings, Words};
-use store::journal::FileJournal;
-use store::reserve::{FileReserve, Portion};
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
 
@@ -40,10 +36,6 @@ const ENDING: Duration = Duration::from_secs(5);
 pub const SETTLING: Duration = Duration::from_secs(8);
 /// How often `farfs explain` fetches what it lacks before it gives up.
 const TRIES_MAX: usize = 8;
-/// Room that is kept aside on the disk here: what it takes to write down that pending changes were
-/// undone.
-const RESERVE: Portion = Portion { bytes: 4 << 20, one_in: 2 };
-
 /// What the parts of a running mount share.
 #[derive(Clone)]
 struct Shared {
@@ -76,6 +68,7 @@ pub fn run(
     log: impl FnOnce(&Path) -> Result<()>,
     ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
+    threads::are_there("a mount")?;
     let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
     let state = State::open(&plan.state)?;
     log(&state.directory)?;
@@ -169,26 +162,10 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
              invitation"
         )
     };
-    let stores = || -> Result<Stores<DirectoryContainers>> {
-        state.tables_are_there(known)?;
-        let tables = Database::open_as(
-            &state.tables(),
-            DatabaseSettings { words: words(), ..DatabaseSettings::default() },
-        )?;
-        let applied = client::applied(&*tables.read()?)?.unwrap_or(0);
-        Ok(Stores {
-            tables: Arc::new(tables),
-            // Of a log that ends before what the tables have of it nothing may be cut off.
-            journal: Arc::new(FileJournal::open_knowing(&state.log(), applied)?),
-            containers: DirectoryContainers::open(&state.cache())?,
-            reserve: Arc::new(FileReserve::open(&state.reserve(), RESERVE)),
-        })
-    };
     let explained = |error: anyhow::Error| match exit::code(&error) {
         Exit::Damaged => error.context(damage()),
         _ => error.context(format!("cannot use {}", state.directory.display())),
     };
-    let stores = stores().map_err(explained)?;
     let mut address: link::Address = known.url.parse()?;
     address.invitation.clone_from(&known.invitation);
     let server = format!("{}:{}", address.host, address.port);
@@ -215,8 +192,10 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         mountpoint: plan.mountpoint.clone(),
         state_directory: state.directory.clone(),
     };
-    let volume = Client::open(stores, uplink.clone(), world, settings)
-        .map_err(|error| explained(error.into()))?;
+    let volume = stores::open(state, known, |stores| {
+        Ok(Client::open(stores, uplink.clone(), world.clone(), settings.clone())?)
+    });
+    let volume = volume.map_err(explained)?;
     let attached = volume.status().replica.is_some();
     if attached && !had_key && !plan.consent.new_device_key {
         std::fs::remove_file(state.device_key()).context("cannot take a new key back")?;
@@ -225,12 +204,6 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     state.bind(known, attached, plan.consent)?;
     let patience = Arc::new(Mutex::new(PATIENCE));
     Ok(Shared { volume, uplink, patience, read_only: plan.read_only })
-}
-
-/// What is said of damaged tables.
-fn words() -> Words {
-    let advice = "do not remove it: what was not yet sent is known by it";
-    Words { advice: advice.to_owned(), ..Words::default() }
 }
 
 /// What the server calls this device in lists: the machine's name.

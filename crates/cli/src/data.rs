@@ -6,7 +6,7 @@
 use crate::config::text_of;
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::{Lock, in_use, try_lock};
-use crate::reserve;
+use crate::reserve::{self, Reserve};
 use crate::units::Size;
 use anyhow::{Context, Result};
 use link::Identity;
@@ -63,6 +63,7 @@ pub struct Data {
     pub directory: PathBuf,
     pub identity: Identity,
     pub origin: Origin,
+    pub reserve: Reserve,
     _lock: Lock,
 }
 
@@ -95,7 +96,6 @@ impl Data {
             .create(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let Some(lock) = try_lock(directory)? else { return Ok(None) };
-        let shown = directory.display();
         tables_are_there(directory)?;
         key_is_there(directory, lost)?;
         let identity = Identity::load_or_create(&directory.join(KEY))
@@ -103,22 +103,10 @@ impl Data {
         let chunks = directory.join(CHUNKS);
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
-        let log = directory.join(TABLES_LOG);
-        let kept = DatabaseSettings { log: Some(&log), words, ..DatabaseSettings::default() };
-        let tables = Database::open_as(&directory.join(TABLES), kept)?;
-        let blobs = Packs::open(&chunks)?;
-        if let Some(what) = blobs.lost()? {
-            tracing::error!(
-                what,
-                "contents are lost: `farfs check --data {shown}` names the files; put the packs \
-                 back from a backup, or end this message with `farfs check --repair`"
-            );
-        }
-        let world = World::real();
-        let limits = settings(directory)?.limits();
-        let origin = Origin::open(Arc::new(tables), Arc::new(blobs), world, limits)
-            .with_context(|| format!("cannot use the volumes in {shown}"))?;
-        Ok(Some(Data { directory: directory.into(), identity, origin, _lock: lock }))
+        let reserve = Reserve::of(directory);
+        // On a disk without a byte left also what only reads and removes begins with this.
+        let origin = reserve.with_room(|| origin(directory, words.clone()))?;
+        Ok(Some(Data { directory: directory.into(), identity, origin, reserve, _lock: lock }))
     }
 
     /// None: another process has it.
@@ -148,14 +136,50 @@ impl Data {
         advertised(settings.advertise, listen_address(settings.listen.as_deref())?)
     }
 
-    /// Remembered, so that an invitation can be made while the server does not run.
+    /// Remembered, so that an invitation can be made while the server does not run. One that is
+    /// there already is no reason not to serve when it cannot be replaced.
     pub fn remember_address(&self, address: &str) -> Result<()> {
         let path = self.directory.join(ADDRESS);
+        let before = ordinary::read_to_string(&path).unwrap_or_default();
+        let before = before.trim();
+        if before == address {
+            return Ok(());
+        }
         let fresh = self.directory.join("address.new");
-        ordinary::write(&fresh, format!("{address}\n").as_bytes())
+        let written = ordinary::write(&fresh, format!("{address}\n").as_bytes())
             .and_then(|_| ordinary::replace(&fresh, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+            .with_context(|| format!("cannot write {}", path.display()));
+        match written {
+            Err(error) if !before.is_empty() => {
+                let error = exit::words(&error);
+                tracing::warn!(
+                    error,
+                    "invitations that are made while no server runs here show the address {before}, \
+                     and not {address}, until a start can write that down"
+                );
+                Ok(())
+            }
+            written => written,
+        }
     }
+}
+
+/// The volumes, with what they are kept in.
+fn origin(directory: &Path, words: Words) -> Result<Origin> {
+    let (shown, log) = (directory.display(), directory.join(TABLES_LOG));
+    let kept = DatabaseSettings { log: Some(&log), words, ..DatabaseSettings::default() };
+    let tables = Database::open_as(&directory.join(TABLES), kept)?;
+    let blobs = Packs::open(&directory.join(CHUNKS))?;
+    if let Some(what) = blobs.lost()? {
+        tracing::error!(
+            what,
+            "contents are lost: `farfs check --data {shown}` names the files; put the packs \
+             back from a backup, or end this message with `farfs check --repair`"
+        );
+    }
+    let limits = settings(directory)?.limits();
+    Origin::open(Arc::new(tables), Arc::new(blobs), World::real(), limits)
+        .with_context(|| format!("cannot use the volumes in {shown}"))
 }
 
 /// Who meets damaged tables.

@@ -5,7 +5,7 @@ use crate::exit::{Exit, fail};
 use anyhow::{Context, Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use store::ordinary;
@@ -40,10 +40,12 @@ pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
             return Err(error).with_context(|| format!("cannot lock {}", path.display()));
         }
     }
-    // Only for the message that another process shows; the lock itself is the kernel's.
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())?;
+    // Only for the message that another process shows; the lock itself is the kernel's, and there
+    // where the disk has no room for a number.
+    let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    if let Err(error) = noted {
+        tracing::debug!(%error, "who has the directory is not noted");
+    }
     Ok(Some(Lock { _file: file }))
 }
 

@@ -37,6 +37,8 @@ mod quota;
 mod reserve;
 mod show;
 mod state;
+mod stores;
+mod threads;
 mod tree_status;
 mod trees;
 mod units;

@@ -295,7 +295,24 @@ pub fn own_farfs_mountpoints() -> Vec<PathBuf> {
 }
 
 fn farfs_in_kernel() -> impl Iterator<Item = InKernel> {
-    table().into_iter().filter(|mounted| mounted.kind == b"fuse.farfs")
+    table().into_iter().filter(InKernel::is_farfs)
+}
+
+/// How many farfs mounts the kernel has there, one above the other.
+pub fn farfs_at(mountpoint: &Path) -> usize {
+    farfs_in_kernel().filter(|mounted| mounted.at == mountpoint).count()
+}
+
+/// Whether what is mounted there is farfs, and its process has ended. Of one that lives nothing is
+/// asked.
+pub fn is_dead(mountpoint: &Path) -> bool {
+    let top = table().into_iter().rfind(|mounted| mounted.at == mountpoint);
+    let Some(owner) = top.filter(InKernel::is_farfs).and_then(|mounted| mounted.owner) else {
+        return false;
+    };
+    let lives = live().iter().any(|entry| entry.mountpoint == mountpoint)
+        || processes::mounted_at(mountpoint, owner).is_some();
+    !lives && rustix::fs::stat(mountpoint).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
 }
 
 /// Whether the kernel has anything mounted there.
@@ -310,6 +327,12 @@ struct InKernel {
     kind: Vec<u8>,
     /// Who mounted it, if it is FUSE.
     owner: Option<u32>,
+}
+
+impl InKernel {
+    fn is_farfs(&self) -> bool {
+        self.kind == b"fuse.farfs"
+    }
 }
 
 fn table() -> Vec<InKernel> {

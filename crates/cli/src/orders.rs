@@ -8,6 +8,7 @@ use crate::output;
 use crate::past::Written;
 use crate::quota;
 use crate::reserve::Reserve;
+use crate::threads;
 use crate::tree_status::TreeStatus;
 use crate::units;
 use crate::upkeep;
@@ -206,6 +207,7 @@ fn wait<F: Future>(work: F) -> Result<F::Output> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => Ok(runtime.block_on(work)),
         Err(_) => {
+            threads::are_there("this")?;
             Ok(tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(work))
         }
     }

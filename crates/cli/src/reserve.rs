@@ -4,6 +4,7 @@
 //! alone what tidying up needs; while any of it is used, nothing is added to the store.
 
 use anyhow::Result;
+use client::ClientError;
 use replica::ReplicaError;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -55,9 +56,16 @@ impl Reserve {
         self.0.clone()
     }
 
-    /// Does what frees room: where there is none at all, with what is kept aside for that, and where
-    /// that is not enough, with what is kept aside for devices.
+    /// Does what frees room, and sets aside again what may be.
     pub fn free<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let outcome = self.with_room(work);
+        self.keep();
+        outcome
+    }
+
+    /// Where there is no room at all, does it with what is kept aside for tidying up, and where that
+    /// is not enough, with what is kept aside for devices. What it leaves of that is set aside again.
+    pub fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let mut outcome = work();
         if outcome.as_ref().is_err_and(is_full) {
             let _one = self.0.using.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,8 +76,8 @@ impl Reserve {
                 }
             }
             self.0.orders.fetch_sub(1, Ordering::AcqRel);
+            self.keep();
         }
-        self.keep();
         outcome
     }
 }
@@ -97,12 +105,14 @@ impl store::Reserve for Both {
     }
 }
 
-fn is_full(error: &anyhow::Error) -> bool {
+/// Whether it is a disk without room that is in the way.
+pub fn is_full(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let of_replica = cause.downcast_ref::<ReplicaError>().is_some_and(ReplicaError::is_full);
+        let of_client = cause.downcast_ref::<ClientError>().is_some_and(ClientError::is_full);
         let of_store = matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Full(_)));
         let of_system = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        of_replica || of_store || of_system == Some(ErrorKind::StorageFull)
+        of_replica || of_client || of_store || of_system == Some(ErrorKind::StorageFull)
     })
 }
 

@@ -181,14 +181,18 @@ impl State {
         }
     }
 
-    pub fn remember(&self, known: &Known) -> Result<()> {
+    /// Nothing is written where it is as it was: there may be no room for it.
+    pub fn remember(&self, wanted: &Known) -> Result<()> {
+        if known(&self.directory).is_ok_and(|before| before.as_ref() == Some(wanted)) {
+            return Ok(());
+        }
         let path = self.directory.join(SERVER);
         let fresh = self.directory.join("server.new");
         let write = || -> Result<()> {
             let mut options = std::fs::OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
             let mut file = ordinary::open(&fresh, &mut options)?;
-            file.write_all(toml::to_string(known)?.as_bytes())?;
+            file.write_all(toml::to_string(wanted)?.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&fresh, &path)?;
             std::fs::File::open(&self.directory)?.sync_all()?;

@@ -163,7 +163,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let client = self.clone();
                 let saved = self.off_the_runtime(move || {
                     crate::marred::look_through(&*client.inner.tables);
-                    Ok(client.checkpoint())
+                    Ok(client.checkpoint_with_room())
                 });
                 let saved = saved.await;
                 if let Err(error) = saved.map_err(error_of).flatten() {

@@ -7,6 +7,7 @@ use crate::failures::of_missing;
 use crate::mode;
 use crate::part::Wanting;
 use crate::policies::Said;
+use crate::room::Wanted;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
 use protocol::{Class, NodeState, Request, Response, States, Upstream};
@@ -55,7 +56,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(_flight) = self.take_off(&need).await else { return Ok(()) };
         let checked = mode::validates(self.connection().mode);
         let begun = self.inner.world.clock.moment();
+        // Who fetches contents makes room for them.
+        let learns = !matches!(need, Need::Contents { .. } | Need::Ground { .. });
         match self.get(need).await {
+            // On a full disk nothing can be learnt before something leaves the cache. Then the next
+            // try finds room.
+            Err(Error::DiskFull) if learns => {
+                match self.make_room_aside(Wanted::Disk(0), None).await {
+                    true => Ok(()),
+                    false => Err(Error::DiskFull),
+                }
+            }
             // The next try asks again, over the next session.
             Err(Error::Retry) => self.attached_again(begun).await,
             // The link has gone meanwhile: what is cached may do now.

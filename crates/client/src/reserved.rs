@@ -2,11 +2,13 @@
 //! Holds: nothing new begins unless what undoes it has room; that something was undone, or done by
 //! others, is written with what is kept aside.
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::types::Error;
 use protocol::Upstream;
 use std::sync::{Arc, Mutex, PoisonError};
-use store::{Containers, Reserve};
+use store::{Containers, Reserve, StoreError};
+use update_log::LogError;
+use volume::partial::Missing;
 
 pub(crate) struct Reserved {
     reserve: Arc<dyn Reserve>,
@@ -44,6 +46,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Pressed(reserved)
     }
 
+    /// By a checkpoint it is known what the replica above has, and so what can leave the cache: on a
+    /// full disk it is written with what is kept aside. Who calls this holds no locks.
+    pub(crate) fn checkpoint_with_room(&self) -> Result<(), Error> {
+        match self.checkpoint() {
+            Err(Error::DiskFull) => {}
+            outcome => return outcome,
+        }
+        self.with_room(|| {
+            let _pressed = self.pressed();
+            self.checkpoint()
+        })
+    }
+
     /// Whether something new may begin.
     pub(crate) fn has_room(&self) -> Result<(), Error> {
         let pressed = self.inner.reserved.pressed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,5 +67,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         Err(Error::DiskFull)
+    }
+}
+
+impl ClientError {
+    /// The disk has no room for what was to be written.
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Store(StoreError::Full(_))
+                | ClientError::Log(LogError::Store(StoreError::Full(_)))
+                | ClientError::Tree(Missing::Store(StoreError::Full(_)))
+                | ClientError::Contents(chunks::ChunksError::Store(StoreError::Full(_)))
+        )
     }
 }

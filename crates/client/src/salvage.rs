@@ -2,8 +2,10 @@
 //! sent, under the names that they had.
 //! Holds: nothing of the directory is changed.
 
+mod compared;
 mod unlogged;
 
+pub use compared::Compared;
 pub use unlogged::{LogRead, Told, Unlogged, applied, unlogged};
 
 use crate::client::error_of;
@@ -11,6 +13,7 @@ use crate::meta::Meta;
 use crate::pending::paths;
 use crate::presence::Presence;
 use crate::types::Error;
+use compared::{Comparer, Stored};
 use model::{Change, FileId, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use store::container::Key;
@@ -28,6 +31,7 @@ pub struct Unsent {
     pub key: Option<Key>,
     /// Some of it is as it is at the server, and not here.
     pub is_part: bool,
+    pub compared: Compared,
 }
 
 /// What there is in a log and a cache.
@@ -42,7 +46,7 @@ pub struct Salvaged {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     /// With contents that were stored and not sent.
-    files: BTreeSet<FileId>,
+    files: BTreeMap<FileId, Stored>,
     /// Written to, and not stored.
     open: BTreeSet<FileId>,
     names: BTreeMap<FileId, (FileId, Name)>,
@@ -61,10 +65,10 @@ fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
             Record::Update(update) => {
                 let number = update.stamp.number;
                 said.name(&update.change);
-                let Change::Store { file, .. } = update.change else { continue };
+                let Change::Store { file, contents, .. } = update.change else { continue };
                 said.open.remove(&file);
                 if !is_settled(number) && !cancelled.contains(&number) {
-                    said.files.insert(file);
+                    said.files.insert(file, Stored { number, contents });
                 }
             }
             Record::Opened { file, generation, .. } => {
@@ -141,7 +145,9 @@ pub fn unsent<C: Containers>(
     let meta = read.and_then(|read| Meta::load(read).ok()).unwrap_or_default();
     let ahead = |number| meta.passed.as_ref().is_some_and(|passed| passed.contains(&number));
     let said = said(&records, |number| number <= meta.settled || ahead(number));
-    let files: Vec<FileId> = said.files.union(&said.open).copied().collect();
+    let files: BTreeSet<FileId> = said.files.keys().chain(&said.open).copied().collect();
+    let files: Vec<FileId> = files.into_iter().collect();
+    let comparer = Comparer::new(read, &records, containers, &meta);
     let paths = paths(&files, said.names, |files| {
         let names = read.and_then(|read| Tree::new(read, 0).names_of(files).ok());
         Ok(names.unwrap_or_default())
@@ -160,18 +166,45 @@ pub fn unsent<C: Containers>(
         }
         let is_part =
             said.parts.contains(&file) || row.as_ref().is_some_and(|row| row.ground.is_some());
-        found.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part });
+        let stored = said.files.get(&file).filter(|_| !said.open.contains(&file)).copied();
+        let (key, compared) = match (key, stored) {
+            (Some(key), Some(stored)) => holding(&comparer, key, &there, stored, is_part),
+            (key, _) => (key, Compared::Unstored),
+        };
+        found.push(Unsent { file, path: paths.get(&file).cloned(), key, is_part, compared });
         // Other versions that were written to at the same time.
         let others = read.and_then(|read| Presence::displaced(read, file).ok()).unwrap_or_default();
         for row in others.iter().chain(&row).filter(|row| row.dirty.is_some()) {
             let other = there.iter().find(|key| key.generation == row.generation).copied();
             if other.is_some() && other != key {
                 let (path, is_part) = (paths.get(&file).cloned(), row.ground.is_some());
-                found.push(Unsent { file, path, key: other, is_part });
+                let compared = Compared::Unstored;
+                found.push(Unsent { file, path, key: other, is_part, compared });
             }
         }
     }
     Ok(Salvaged { files: found, unread })
+}
+
+/// The container that holds what was stored: another one than `key`, where that holds something else,
+/// and several versions of the file were written to at once.
+fn holding<C: Containers>(
+    comparer: &Comparer<'_, C>,
+    key: Key,
+    there: &[Key],
+    stored: Stored,
+    is_part: bool,
+) -> (Option<Key>, Compared) {
+    let compared = comparer.of(key, stored, is_part);
+    let holds = |other: &&Key| {
+        **other != key && comparer.of(**other, stored, is_part) == Compared::AsWritten
+    };
+    if compared == Compared::Altered
+        && let Some(other) = there.iter().find(holds)
+    {
+        return (Some(*other), Compared::AsWritten);
+    }
+    (Some(key), compared)
 }
 
 #[cfg(test)]
@@ -227,7 +260,8 @@ mod tests {
             ),
         ];
         let said = said(&records, |number| number == 3);
-        assert_eq!(said.files, BTreeSet::from([FileId(7)]));
+        let stored = Stored { number: 2, contents: Contents::EMPTY };
+        assert_eq!(said.files, BTreeMap::from([(FileId(7), stored)]));
         assert_eq!(said.names[&FileId(7)], (FileId(3), name("b")));
     }
 

@@ -265,7 +265,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         // The secret and the replica id must survive before anything is named with them.
         if !self.connection().volume_known {
-            self.checkpoint()?;
+            self.checkpoint_with_room()?;
         }
         {
             let mut connection = self.connection();
@@ -288,7 +288,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.begin_lease(attached.lease_secs, sent);
         }
         self.asked_for(attached.wanted, true);
-        self.checkpoint()
+        self.checkpoint_with_room()
     }
 
     /// `taken`: these updates are part of what is said, if what is said of the pending ones among

@@ -115,7 +115,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
             let outcome = if fetched || self.core().unsaved || self.has_accesses() {
-                let work = move || Ok(client.with_room(|| client.checkpoint()));
+                let work = move || Ok(client.checkpoint_with_room());
                 self.off_the_runtime(work).await.unwrap_or(Ok(()))
             } else {
                 Ok(())
@@ -308,7 +308,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.leave().await;
         self.inner.stopping.store(true, Ordering::Release);
         self.note_spent_at_end();
-        if let Err(error) = self.checkpoint() {
+        if let Err(error) = self.checkpoint_with_room() {
             tracing::error!(%error, "the last checkpoint failed; the log has everything");
         }
         self.core().log.pending_len() as u64

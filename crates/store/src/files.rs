@@ -14,6 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Slices that Linux takes in one call.
 const PARTS_MAX: usize = 1024;
 
+/// What a disk is asked for, when it does not give all: so many of these parts.
+const LESSER: [u64; 6] = [16, 15, 14, 12, 8, 4];
+const PARTS: u64 = 16;
+
 /// The file whose lock says that a process has the directory in use.
 const LOCK_FILE: &str = "lock";
 
@@ -75,6 +79,16 @@ pub fn usable_bytes(directory: &Path, wanted: u64) -> Result<u64> {
     let disk = Disk::of(directory)?;
     let is_more = disk.is_worth_asking(wanted) && gives(directory, wanted);
     Ok(if is_more { wanted } else { disk.free })
+}
+
+/// The same of up to `wanted`, where what is left of it would do. A disk says of more than it gives
+/// that it is unused: so it is asked for less and less.
+pub fn usable_up_to(directory: &Path, wanted: u64) -> Result<u64> {
+    let disk = Disk::of(directory)?;
+    let most = wanted.min(disk.unused);
+    let lesser = LESSER.iter().map(|parts| most / PARTS * parts);
+    let mut asked = lesser.take_while(|bytes| *bytes > disk.free);
+    Ok(asked.find(|bytes| gives(directory, *bytes)).unwrap_or(disk.free))
 }
 
 /// The room of a disk, in bytes.

@@ -125,7 +125,7 @@ impl FileReserve {
         let Some(free) = self.free()? else { return Ok(true) };
         // Some of what was lent has been written. It may lie in what the disk keeps from others.
         let lent = self.lent.load(Ordering::Acquire);
-        let usable = match files::usable_bytes(self.directory(), lent.saturating_add(LEFT_BYTES)) {
+        let usable = match files::usable_up_to(self.directory(), lent.saturating_add(LEFT_BYTES)) {
             Ok(usable) if lent > 0 => usable,
             _ => free,
         };

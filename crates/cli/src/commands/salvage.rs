@@ -1,11 +1,11 @@
 //! `farfs salvage`.
 
 use crate::exit::{self, Exit, OrExit, fail};
-use crate::lock::lock;
+use crate::lock::{Lock, lock};
 use crate::state;
 use crate::{output, units};
-use anyhow::{Context, Result, anyhow};
-use client::{LogRead, Told, Unlogged, Unsent};
+use anyhow::{Context, Error, Result, anyhow};
+use client::{Compared, LogRead, Told, Unlogged, Unsent};
 use model::{FileId, Time};
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
@@ -25,8 +25,9 @@ const COPY_BYTES: usize = 1 << 20;
 /// those of which no name can be found, as `unnamed/NUMBER`; some that had been sent may be among
 /// them. Where the log is damaged, what the tables say was not sent is written too, and what lies in
 /// the cache of which nothing says that the server has it. A line for each says what is known of it.
-/// What cannot be read is said, and ends it with exit code 6: not all may be there then. The state
-/// directory is left as it is.
+/// What is not as it was written is copied, and said. That and what cannot be read end it with exit
+/// code 6: not all may be there then. The state directory is left as it is, and may be on a disk that
+/// is mounted read-only.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs salvage ~/.local/state/farfs/work ~/salvaged",
@@ -44,12 +45,12 @@ pub struct Salvage {
 impl Salvage {
     pub fn run(self) -> Result<()> {
         let shown = self.state.display();
-        if !matches!(state::known(&self.state), Ok(Some(_)) | Err(_)) || !self.state.is_dir() {
+        if !self.state.is_dir() || state::is_new(&self.state) {
             return Err(fail(Exit::NotFound, format!("{shown} is not the state of a mount")));
         }
-        let _lock = lock(&self.state)?;
+        let _lock = locked(&self.state)?;
         make_empty(&self.out)?;
-        let tables = tables(&self.state.join(state::TABLES));
+        let tables = tables(&self.state.join(state::TABLES), &self.out);
         let read = tables.as_ref().ok().and_then(|tables| tables.read().ok());
         let applied = match (&tables, &read) {
             (Err(error), _) => Err(exit::words(error)),
@@ -88,7 +89,14 @@ impl Salvage {
         let logged = client::unsent(read, &records, &containers)?.files;
         // What is surely not sent first: there may not be room for all.
         for file in &logged {
-            report.copied(file.path.as_ref(), file.file, self.copy_logged(&containers, file));
+            let compared = match file.compared {
+                // What came after may be among the records that are missing.
+                Compared::Altered if report.log_is_damaged => Compared::Not,
+                compared => compared,
+            };
+            let copied = self.copy_logged(&containers, file, compared);
+            report.altered += u64::from(copied.is_ok() && compared == Compared::Altered);
+            report.copied(file.path.as_ref(), file.file, copied);
         }
         for file in &client::unlogged(read, log, &logged, &containers)? {
             // A log that is whole tells of every update that is pending.
@@ -98,10 +106,21 @@ impl Salvage {
         Ok(())
     }
 
-    fn copy_logged(&self, containers: &DirectoryContainers, file: &Unsent) -> Result<String> {
+    fn copy_logged(
+        &self,
+        containers: &DirectoryContainers,
+        file: &Unsent,
+        compared: Compared,
+    ) -> Result<String> {
         let key = file.key.context(NOT_THERE)?;
         let copied = self.copy(containers, key, file.path.as_deref())?;
-        Ok(format!("{copied}{}", if file.is_part { A_PART } else { "" }))
+        let part = if file.is_part { A_PART } else { "" };
+        let compared = match compared {
+            Compared::AsWritten | Compared::Unstored => "",
+            Compared::Altered => "; it is not what was written: some of it has changed on the disk",
+            Compared::Not => "; whether it is what was written could not be compared",
+        };
+        Ok(format!("{copied}{compared}{part}"))
     }
 
     fn copy_unlogged(&self, containers: &DirectoryContainers, file: &Unlogged) -> Result<String> {
@@ -179,6 +198,7 @@ struct Report {
     told: String,
     copied: u64,
     lost: u64,
+    altered: u64,
     log_is_damaged: bool,
     tables_are_damaged: bool,
 }
@@ -239,17 +259,48 @@ impl Report {
             let lost = units::count(self.lost, "file");
             said.push(format!("of {lost} there is nothing left to copy"));
         }
+        if self.altered > 0 {
+            let altered = units::count(self.altered, "file");
+            said.push(format!("of {altered} what is left is not what was written"));
+        }
         if said.is_empty() { Ok(()) } else { Err(fail(Exit::Damaged, said.join("; "))) }
     }
 }
 
+/// None: nobody can write there, so nobody needs to be kept away.
+fn locked(state: &Path) -> Result<Option<Lock>> {
+    match lock(state) {
+        Err(error) if exit::is_read_only(&error) => {
+            let shown = state.display().to_string();
+            eprintln!(
+                "farfs: the file system of {} is mounted read-only: it is read unlocked",
+                output::name(&shown)
+            );
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
+}
+
 /// The tables, if they are there: none are made.
-fn tables(path: &Path) -> Result<Database> {
+fn tables(path: &Path, out: &Path) -> Result<Database> {
     match fs::metadata(path) {
-        Ok(found) if found.len() > 0 => Ok(Database::open(path)?),
+        Ok(found) if found.len() > 0 => match Database::open(path).map_err(Error::new) {
+            Err(error) if exit::is_read_only(&error) => copied_tables(path, out),
+            opened => opened,
+        },
         Ok(_) => Err(anyhow!("{} is empty", path.display())),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
+}
+
+/// Opening them writes: where that cannot be, to a copy, of which no name stays.
+fn copied_tables(path: &Path, out: &Path) -> Result<Database> {
+    let copy = out.join(".tables");
+    let copied = fs::copy(path, &copy).with_context(|| format!("cannot copy {}", path.display()));
+    let opened = copied.and_then(|_| Ok(Database::open(&copy)?));
+    fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+    opened
 }
 
 /// Names of the volume lead nowhere else.

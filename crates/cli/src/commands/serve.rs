@@ -4,9 +4,8 @@ use crate::data::{self, Data, First, LostKey, MAIN_VOLUME};
 use crate::exit::{self, Exit, fail};
 use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
-use crate::reserve::Reserve;
 use crate::trees::Trees;
-use crate::{control, lock, logging, processes};
+use crate::{control, lock, logging, processes, threads};
 use anyhow::{Context, Result};
 use link::Listener;
 use sd_notify::NotifyState;
@@ -70,6 +69,7 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Result<()> {
         logging::to_stderr();
+        threads::are_there("a server")?;
         processes::raise_open_files();
         let settings = data::settings(&self.data)?;
         let listen = data::listen_address(self.listen.clone().or(settings.listen).as_deref())?;
@@ -141,7 +141,7 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
     data.remember_address(&address)?;
     let (origin, place) =
         (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
-    let reserve = Reserve::of(&data.directory);
+    let reserve = data.reserve.clone();
     reserve.keep();
     data.origin.use_reserve(reserve.shared());
     let _control = control::serve(&data.directory, move |order: Order| {

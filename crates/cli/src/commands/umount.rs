@@ -99,7 +99,7 @@ fn worth_waiting(status: &Status) -> Duration {
     }
 }
 
-fn unmount(mountpoint: &Path, lazy: bool) -> Result<()> {
+pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mountpoint, flags) {
         Ok(()) => Ok(()),

@@ -1,6 +1,7 @@
 //! Mounts and servers that cannot be, and what is said of each.
 
 use crate::says;
+use e2e::world::{marked, program};
 use e2e::{Server, World, run};
 use std::fs;
 use std::process::Command;
@@ -8,6 +9,8 @@ use std::process::Command;
 const UNREACHABLE: i32 = 3;
 const TURNED_AWAY: i32 = 4;
 const BUSY: i32 = 5;
+/// A user who runs nothing else.
+const USER: u32 = 64_123;
 
 /// `farfs mount URL`, which is expected to say why not. A server that is there answers at once,
 /// unless the machine is very slow.
@@ -135,4 +138,26 @@ fn a_directory_that_may_not_be_used_is_named() {
     let place = world.folder("mount").display().to_string();
     let url = format!("farfs://{}/main?key={key}", server.address);
     says(run(&mut world.farfs(&["mount", &url, &place, "--state", &text])), 1, &[&text]);
+}
+
+#[test]
+fn without_as_many_threads_as_it_takes_nothing_is_begun_and_the_limit_is_named() {
+    let world = World::new();
+    let home = world.folder("home");
+    std::os::unix::fs::chown(&home, Some(USER), Some(USER)).unwrap();
+    let (data, mountpoint) = (home.join("data"), world.folder("mount"));
+    let url = format!("farfs://127.0.0.1:9/main?key={}&invite={}", "a".repeat(32), "0".repeat(40));
+    let (data, mountpoint) = (data.display().to_string(), mountpoint.display().to_string());
+    let state = home.join("state").display().to_string();
+    let serve = vec!["serve", "--data", &data, "--listen", "127.0.0.1:0"];
+    let mount = vec!["mount", "--foreground", &url, &mountpoint, "--state", &state];
+    for arguments in [serve, mount] {
+        let mut command = Command::new("prlimit");
+        marked(&mut command);
+        // Root is not limited so.
+        let ids = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];
+        command.arg("--nproc=4:4").arg("setpriv").args(ids).arg(program()).args(arguments);
+        says(run(&mut command), 1, &["threads that a", "needs, but", "ulimit -u", "LimitNPROC="]);
+    }
+    assert!(fs::read_dir(&home).unwrap().next().is_none(), "nothing was made");
 }

@@ -8,6 +8,7 @@
 
 mod arguments;
 mod damage;
+mod filled;
 mod full;
 mod identity;
 mod peers;

@@ -197,3 +197,78 @@ fn after_a_kill_what_was_not_sent_is_copied_out_without_the_log() {
         assert!(found.iter().any(|(_, held)| *held == text(number)), "{number}: {found:?}");
     }
 }
+
+/// In the container that holds just this, as a disk does.
+fn flip_two_bits_of(cache: &Path, holds: &[u8]) {
+    let found = held(cache).into_iter().find(|(_, held)| held == holds);
+    let (path, mut bytes) = found.expect("it is in the cache");
+    bytes[100] ^= 1;
+    bytes[101] ^= 0x80;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_is_not_as_it_was_written_is_copied_out_and_said() {
+    let world = World::bounded(Duration::from_secs(90));
+    for (name, is_killed) in [("killed", true), ("unmounted", false)] {
+        let server = world.server_at(&world.path(&format!("{name}.data")), name);
+        let mount =
+            with_drafts(&world, &server, &format!("{name}.mount"), |mount| match is_killed {
+                true => mount.kill(),
+                false => drop(mount.unmount(&["--wait", "0s"])),
+            });
+        let out = world.path(&format!("{name}.out"));
+        assert_eq!(salvage(&mount.state, &out).code, Some(0), "{name}");
+        flip_two_bits_of(&mount.state.join("cache"), &text(1));
+        let salvaged = salvage(&mount.state, &out);
+        let told: Vec<&str> =
+            salvaged.out.lines().filter(|line| line.contains("is not what was written")).collect();
+        assert!(told.len() == 1 && told[0].contains("trip/draft 1:"), "{name}: {}", salvaged.out);
+        says(salvaged, 6, &["of 1 file what is left is not what was written"]);
+        let copied = |number| fs::read(out.join(format!("trip/draft {number}"))).unwrap();
+        assert!(copied(0) == text(0) && copied(2) == text(2), "{name}");
+        let differ = copied(1).iter().zip(&text(1)).filter(|(is, was)| is != was).count();
+        assert_eq!((differ, copied(1).len()), (2, text(1).len()), "{name}");
+        // Without the tables there is nothing to compare with.
+        fs::remove_file(mount.state.join("tables.redb")).unwrap();
+        let salvaged = salvage(&mount.state, &out);
+        assert!(salvaged.out.contains("could not be compared"), "{name}: {}", salvaged.out);
+        says(salvaged, 6, &["the tables could not be read"]);
+    }
+}
+
+#[test]
+fn it_is_copied_out_where_nothing_says_any_more_what_was_mounted() {
+    let world = World::bounded(Duration::from_secs(90));
+    let server = world.server();
+    let mount = with_drafts(&world, &server, "mount", Mount::kill);
+    let out = world.path("salvaged");
+    fs::remove_file(mount.state.join("server.toml")).unwrap();
+    damage(&segment(&mount.state.join("log")), "filled with garbage");
+    is_refused(&mount, "no server.toml");
+    says(salvage(&mount.state, &out), 6, &["not all of the log could be read"]);
+    let found = held(&out);
+    for number in 0..DRAFTS {
+        assert!(found.iter().any(|(_, held)| *held == text(number)), "{number}: {found:?}");
+    }
+}
+
+#[test]
+fn it_is_copied_out_of_a_disk_that_is_mounted_read_only() {
+    let world = World::bounded(Duration::from_secs(90));
+    let server = world.server();
+    let disk = crate::full::disk(&world, "mount.state", "64m");
+    let mount = with_drafts(&world, &server, "mount", Mount::kill);
+    let out = world.path("salvaged");
+    run(Command::new("mount").args(["-o", "remount,ro"]).arg(&disk)).succeeds();
+    let salvaged = salvage(&mount.state, &out);
+    assert!(salvaged.err.contains("mounted read-only"), "{}", salvaged.err);
+    salvaged.succeeds();
+    let mut names: Vec<PathBuf> = held(&out).into_iter().map(|(path, _)| path).collect();
+    names.sort();
+    let drafts = (0..DRAFTS).map(|number| out.join(format!("trip/draft {number}")));
+    assert_eq!(names, drafts.collect::<Vec<_>>());
+    for (number, path) in names.iter().enumerate() {
+        assert!(fs::read(path).unwrap() == text(number as u64), "{number}");
+    }
+}

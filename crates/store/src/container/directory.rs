@@ -71,6 +71,11 @@ impl Containers for DirectoryContainers {
         let mut options = File::options();
         options.read(true).write(true).create(create).truncate(false);
         let file = match ordinary::open(&path, &mut options) {
+            // Of a disk that is mounted read-only what is there can be read.
+            Err(source) if source.kind() == ErrorKind::ReadOnlyFilesystem && !create => {
+                ordinary::open(&path, File::options().read(true))
+                    .map_err(|source| files::failed(&path, source))?
+            }
             Err(source) if is_missing(&source) => {
                 if !create {
                     return directory_of(&path).map(|_| None);
