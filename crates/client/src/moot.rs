@@ -39,10 +39,13 @@ impl Cancelling {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// A store goes that the next one of the same file takes the place of.
+    /// A store goes that the next one of the same file takes the place of. Whoever waits for it
+    /// all the same learns that it went.
     pub(crate) fn overtake(&self, core: &mut Core, number: u64) -> Result<(), LogError> {
         let before = core.log.store_bytes();
         core.log.overtake(number)?;
+        core.waiters.note_overtaken(number);
+        self.inner.settled.notify_waiters();
         self.inner.counters.cancelling.count(1, before - core.log.store_bytes());
         Ok(())
     }

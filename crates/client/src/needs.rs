@@ -40,10 +40,10 @@ pub async fn complete<U: Upstream, C: Containers, T>(
         match attempt(client) {
             Ok(value) => return Ok(value),
             Err(Stop::Error(error)) => return Err(error),
-            // Contents are waited for as long as the link takes to bring them.
-            Err(Stop::Need(need @ (Need::Contents { .. } | Need::Ground { .. }))) => {
-                client.satisfy(need).await?;
-            }
+            // Contents are waited for as long as the link takes to carry them.
+            Err(Stop::Need(
+                need @ (Need::Contents { .. } | Need::Ground { .. } | Need::Verdict(_)),
+            )) => client.satisfy(need).await?,
             Err(Stop::Need(need)) => client.bounded(begun, client.satisfy(need)).await?,
         }
     }
@@ -107,6 +107,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.learn_holes(file, generation, offset).await
             }
             Need::Root { file, generation } => self.learn_root(file, generation).await,
+            Need::Verdict(number) => {
+                self.unwaited(number).await;
+                Ok(())
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub enum Need {
     Totals,
     /// What pending updates rest on that a crash undid, so that they do not show.
     Pending,
+    /// That nobody waits any more for the store of this number, which would be written over.
+    Verdict(u64),
 }
 
 impl fmt::Display for Need {
@@ -84,6 +86,9 @@ impl fmt::Display for Need {
             Need::Volume => write!(f, "this mount has never been attached to its volume"),
             Need::Totals => write!(f, "how full the volume is, is not known here"),
             Need::Pending => write!(f, "what was changed here rests on what a crash took away"),
+            Need::Verdict(number) => {
+                write!(f, "update {number}, which is waited for, would be written over")
+            }
         }
     }
 }

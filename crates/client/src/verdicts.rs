@@ -1,9 +1,9 @@
 //! Waiting for what the replica above says of an update.
 //! Holds: a wait ends with the verdict, or once nothing that is pending has moved for as long as
 //! the link may take for a step; who is told nothing, or an error, finds nothing in the kernel
-//! that rests on it.
+//! that rests on it; a store that is waited for is not written over before that.
 
-use crate::client::Client;
+use crate::client::{Client, Core};
 use crate::mode;
 use crate::pace::step_within;
 use crate::replay_log::stale_by;
@@ -19,24 +19,68 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub async fn settled(&self, number: u64) -> Result<(), Error> {
         let mut answer = Answer { client: self, number, told: false };
         let _waiting = self.waiting(number);
-        let verdict = self.verdict(number);
-        tokio::pin!(verdict);
-        let outcome = loop {
-            let progress = self.inner.progress.load(Ordering::Relaxed);
-            let within = self.step_within(number);
-            match self.inner.world.clock.within(within, &mut verdict).await {
-                Some(outcome) => break outcome,
-                None if self.inner.progress.load(Ordering::Relaxed) == progress => {
-                    break Err(Error::TimedOut(within));
-                }
-                None => {}
-            }
+        let outcome = match self.while_it_moves(number, self.verdict(number)).await {
+            Ok(outcome) => outcome,
+            Err(within) => self.verdict_so_far(number).unwrap_or(Err(Error::TimedOut(within))),
         };
         answer.told = outcome.is_ok();
         if let Err(Error::Objection(_)) = &outcome {
             self.not_born(number);
         }
         outcome
+    }
+
+    /// Waits until a store may be written over: until nobody waits for it, or it has taken whoever
+    /// does too long.
+    pub(crate) async fn unwaited(&self, number: u64) {
+        let unwaited = async {
+            loop {
+                let freed = self.core().waiters.freed();
+                let (freed, settled) = (freed.notified(), self.inner.settled.notified());
+                tokio::pin!(freed, settled);
+                freed.as_mut().enable();
+                settled.as_mut().enable();
+                if !self.is_kept(&self.core(), number) {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    () = freed => {}
+                    () = settled => {}
+                }
+            }
+        };
+        if self.while_it_moves(number, unwaited).await.is_err() {
+            self.core().waiters.release(number);
+        }
+    }
+
+    /// Whether a pending store is not to be written over: somebody waits until its contents are
+    /// above, and they would be nowhere.
+    pub(crate) fn is_kept(&self, core: &Core, number: u64) -> bool {
+        let waits = mode::waits_for_verdicts(self.connection().mode);
+        waits && core.log.is_pending(number) && core.waiters.keeps(number)
+    }
+
+    /// The work that an update is waited for with, as long as what is pending moves on. Otherwise how
+    /// long nothing moved.
+    async fn while_it_moves<T>(
+        &self,
+        number: u64,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Duration> {
+        tokio::pin!(work);
+        loop {
+            let progress = self.inner.progress.load(Ordering::Relaxed);
+            let within = self.step_within(number);
+            match self.inner.world.clock.within(within, &mut work).await {
+                Some(outcome) => return Ok(outcome),
+                None if self.inner.progress.load(Ordering::Relaxed) == progress => {
+                    return Err(within);
+                }
+                None => {}
+            }
+        }
     }
 
     /// How long the link may take for one step towards the verdict of an update.
@@ -54,18 +98,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let settled = self.inner.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            {
-                let mode = self.connection().mode;
-                let mut core = self.core();
-                if let Some(objection) = core.refusals.remove(&number) {
-                    return Err(Error::Objection(objection));
-                }
-                if !core.log.is_pending(number) || !mode::waits_for_verdicts(mode) {
-                    return core.told_with(number).map_or(Ok(()), |why| Err(Error::Objection(why)));
-                }
+            if let Some(verdict) = self.verdict_so_far(number) {
+                return verdict;
             }
             settled.await;
         }
+    }
+
+    /// What whoever waits for an update is told. None: they have to wait.
+    fn verdict_so_far(&self, number: u64) -> Option<Result<(), Error>> {
+        let waits = mode::waits_for_verdicts(self.connection().mode);
+        let mut core = self.core();
+        if let Some(objection) = core.refusals.remove(&number) {
+            return Some(Err(Error::Objection(objection)));
+        }
+        if waits && core.waiters.is_overtaken(number) {
+            return Some(Err(Error::TimedOut(self.inner.settings.answer_within)));
+        }
+        if waits && core.log.is_pending(number) {
+            return None;
+        }
+        Some(core.told_with(number).map_or(Ok(()), |why| Err(Error::Objection(why))))
     }
 }
 

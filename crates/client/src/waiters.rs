@@ -6,8 +6,10 @@ use crate::client::{Client, Core};
 use model::FileId;
 use protocol::{Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use store::Containers;
+use tokio::sync::Notify;
 use world::Moment;
 
 /// Who waits for which verdict.
@@ -30,6 +32,12 @@ pub(crate) struct Waiters {
     also: BTreeMap<u64, Vec<u64>>,
     /// Need not leave before this by themselves: what their close waits for goes along.
     held_back: BTreeMap<u64, Moment>,
+    /// Stores that may be written over, though somebody waits for them: it took too long.
+    released: BTreeSet<u64>,
+    /// Of them, those that were written over before their verdict came.
+    overtaken: BTreeSet<u64>,
+    /// An update may be waited for no more.
+    freed: Arc<Notify>,
 }
 
 impl Waiters {
@@ -40,6 +48,7 @@ impl Waiters {
     /// It leaves as what nobody waits for.
     pub fn accept(&mut self, number: u64) {
         self.awaited.remove(&number);
+        self.freed.notify_waiters();
     }
 
     pub fn is_awaited(&self, number: u64) -> bool {
@@ -65,6 +74,32 @@ impl Waiters {
         self.awaited.contains(&number) && !self.unattended.contains(&number)
     }
 
+    /// What is waited for, or is about to be, keeps its contents: whoever writes over them waits.
+    pub fn keeps(&self, number: u64) -> bool {
+        let is_waited_for = self.is_attended(number) || self.waiting.contains_key(&number);
+        is_waited_for && !self.released.contains(&number)
+    }
+
+    /// It keeps them no longer.
+    pub fn release(&mut self, number: u64) {
+        self.released.insert(number);
+    }
+
+    pub fn note_overtaken(&mut self, number: u64) {
+        if self.released.contains(&number) {
+            self.overtaken.insert(number);
+        }
+    }
+
+    /// It went before its verdict came, and what it stored is not above.
+    pub fn is_overtaken(&self, number: u64) -> bool {
+        self.overtaken.contains(&number)
+    }
+
+    pub fn freed(&self) -> Arc<Notify> {
+        self.freed.clone()
+    }
+
     /// These may be undone, and whoever did them be told so.
     pub fn may_be_undone(&self) -> impl Iterator<Item = u64> {
         let numbers = self.awaited.iter().copied();
@@ -79,6 +114,7 @@ impl Waiters {
     pub fn leave_unattended(&mut self, number: u64) {
         if !self.waiting.contains_key(&number) {
             self.unattended.insert(number);
+            self.freed.notify_waiters();
         }
     }
 
@@ -97,6 +133,9 @@ impl Waiters {
         self.also.retain(|number, others| {
             keep(*number) || waiting.contains_key(number) || others.iter().any(is_needed)
         });
+        self.released.retain(|number| keep(*number) || waiting.contains_key(number));
+        self.overtaken.retain(|number| waiting.contains_key(number));
+        self.freed.notify_waiters();
     }
 
     /// The next close of the file waits for this update, which may leave with that, and leaves by
@@ -153,6 +192,7 @@ impl Waiters {
                 for other in self.also.remove(&number).unwrap_or_default() {
                     self.awaited.remove(&other);
                 }
+                self.freed.notify_waiters();
             }
         }
     }
@@ -232,5 +272,28 @@ mod tests {
         assert!(waiters.is_attended(7));
         waiters.retain(|_| false, |_| false);
         assert!(!waiters.is_awaited(7));
+    }
+
+    #[test]
+    fn what_is_waited_for_keeps_its_contents_until_that_ends_or_takes_too_long() {
+        let mut waiters = Waiters::default();
+        assert!(!waiters.keeps(7));
+        waiters.expect(7);
+        assert!(waiters.keeps(7), "whoever did it is about to wait");
+        waiters.begin(7);
+        waiters.end(7);
+        assert!(!waiters.keeps(7));
+        waiters.begin(7);
+        assert!(waiters.keeps(7), "it is waited for, in whatever mode it was done");
+        waiters.note_overtaken(7);
+        assert!(!waiters.is_overtaken(7));
+        waiters.release(7);
+        waiters.note_overtaken(7);
+        assert!(!waiters.keeps(7) && waiters.is_overtaken(7));
+        waiters.retain(|_| false, |_| false);
+        assert!(waiters.is_overtaken(7), "somebody is to be told yet");
+        waiters.end(7);
+        waiters.retain(|_| false, |_| false);
+        assert!(!waiters.is_overtaken(7));
     }
 }

@@ -7,6 +7,7 @@ use protocol::Mode;
 use replica::Limits;
 use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
+use std::time::Duration;
 
 const CALLER: Caller = Caller { uid: 1000, gid: 1000 };
 /// 9.6 kb/s.
@@ -107,6 +108,52 @@ fn who_waits_for_a_link_that_brings_nothing_is_told_that_time_is_up() {
         assert!(matches!(told, Err(client::Error::TimedOut(_))), "{told:?}");
         assert!(room.clock.moment().since(before).as_secs() < 600);
         far.release(file);
+    });
+}
+
+#[test]
+fn what_a_close_waits_for_is_written_over_when_it_is_there() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let far = joined(room, &origin, 0, MODEM).await;
+        let (closed, open) = (noise(20_000), vec![7; 20_000]);
+        let (handle, number) = begin_store(&far, "both", &closed).await;
+        let before = room.clock.moment();
+        let written = complete(&far, |client| client.write(handle, 0, &open));
+        let (told, written) = tokio::join!(far.settled(number), written);
+        told.unwrap();
+        written.unwrap();
+        let took = room.clock.moment().since(before);
+        assert!((16..60).contains(&took.as_secs()), "as long as the link takes for it: {took:?}");
+        let near = joined(room, &origin, 1, Conditions::NEAR).await;
+        assert!(read(&near, "both", closed.len()).await == closed, "what was closed is not above");
+        let done = complete(&far, |client| client.flush(CALLER, handle)).await.unwrap();
+        far.settled(done.wait.expect("connected")).await.unwrap();
+        assert!(read(&near, "both", open.len()).await == open);
+        far.release(handle);
+    });
+}
+
+#[test]
+fn who_writes_over_what_a_link_does_not_bring_goes_on_and_the_close_is_told() {
+    simulated(async |room| {
+        let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let far = joined(room, &origin, 0, MODEM).await;
+        room.network.lose_chunks();
+        let (handle, number) = begin_store(&far, "never", &noise(20_000)).await;
+        let before = room.clock.moment();
+        let write = complete(&far, |client| client.write(handle, 0, b"other"));
+        let later = async {
+            // The bound of the first is not that of who comes later.
+            room.clock.sleep(Duration::from_secs(25)).await;
+            far.settled(number).await
+        };
+        let (written, told, told_later) = tokio::join!(write, far.settled(number), later);
+        written.unwrap();
+        assert!(matches!(told, Err(client::Error::TimedOut(_))), "{told:?}");
+        assert!(matches!(told_later, Err(client::Error::TimedOut(_))), "{told_later:?}");
+        assert!(room.clock.moment().since(before).as_secs() < 600);
+        far.release(handle);
     });
 }
 

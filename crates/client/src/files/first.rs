@@ -9,7 +9,7 @@ use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
 use crate::presence::{Dirty, Presence};
 use crate::room::taken;
-use crate::types::{Error, Handle, Step, Stop};
+use crate::types::{Error, Handle, Need, Step, Stop};
 use model::{FileId, Stamp};
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
@@ -186,6 +186,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = pending_in(&core, &*write, grip, expects)?;
+        if let Some(number) = overtaken.filter(|number| self.is_kept(&core, *number)) {
+            return Err(Stop::Need(Need::Verdict(number)));
+        }
         if let Some(number) = overtaken {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }

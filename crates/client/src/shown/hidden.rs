@@ -103,7 +103,8 @@ fn file_of(need: &Need) -> Option<FileId> {
         | Need::Root { .. }
         | Need::Volume
         | Need::Totals
-        | Need::Pending => None,
+        | Need::Pending
+        | Need::Verdict(_) => None,
     }
 }
 
