@@ -5,7 +5,8 @@
 
 use crate::base::Source;
 use crate::client::{Client, error_of};
-use crate::plan::{Plan, is_home, note_home};
+use crate::home::{is_home, note_home};
+use crate::plan::Plan;
 use crate::types::Error;
 use chunks::Secret;
 use chunks::inside::index::{self, Index, Place};

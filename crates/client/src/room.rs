@@ -268,6 +268,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             left |= freed > 0;
             to_leave = to_leave.saturating_sub(freed);
         }
+        if to_leave > 0 && matches!(wanted, Wanted::Disk(_)) {
+            left |= self.forget_hints()?;
+        }
         Ok(left)
     }
 
