@@ -44,6 +44,9 @@ const TRIES_MAX: usize = 8;
 /// undone.
 const RESERVE: Portion = Portion { bytes: 4 << 20, one_in: 2 };
 
+/// Of less that is free in the tables nothing is made.
+const GIVEN_BACK_BYTES_MIN: u64 = 16 << 20;
+
 /// What the parts of a running mount share.
 #[derive(Clone)]
 struct Shared {
@@ -175,6 +178,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
             &state.tables(),
             DatabaseSettings { words: words(), ..DatabaseSettings::default() },
         )?;
+        give_back(&tables);
         let applied = client::applied(&*tables.read()?)?.unwrap_or(0);
         Ok(Stores {
             tables: Arc::new(tables),
@@ -225,6 +229,16 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     state.bind(known, attached, plan.consent)?;
     let patience = Arc::new(Mutex::new(PATIENCE));
     Ok(Shared { volume, uplink, patience, read_only: plan.read_only })
+}
+
+/// Much of the tables may be free since a time of more traffic. If that cannot be given back, it is
+/// used again.
+fn give_back(tables: &Database) {
+    match tables.give_back(GIVEN_BACK_BYTES_MIN) {
+        Ok(0) => {}
+        Ok(bytes) => tracing::info!(bytes, "the tables gave back room that was free in them"),
+        Err(error) => tracing::warn!(%error, "what is free in the tables stays there"),
+    }
 }
 
 /// What is said of damaged tables.

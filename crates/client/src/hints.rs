@@ -14,6 +14,7 @@ use chunks::{Look, Swept, index};
 use model::{CHUNK_NAME_BYTES, ChunkName, FileId};
 use protocol::Upstream;
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{Containers, Durability, Read, StoreError, Write};
@@ -36,6 +37,11 @@ const TURNS_APART: Duration = Duration::from_secs(5);
 const IDLE_ONE_IN: u32 = 12;
 /// Rows that are removed in one transaction when all of them go.
 const CLEARED_ROWS: usize = 2048;
+
+/// On a full disk they go again when so much time is over.
+const FORGOTTEN_APART: Duration = Duration::from_secs(1);
+/// Less than this that is free in the tables stays there.
+const GIVEN_BACK_BYTES_MIN: u64 = 1 << 20;
 
 /// One kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,15 +181,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(swept)
     }
 
-    /// The disk is full, and nothing else can leave: all of them go. True: there were some.
+    /// The disk is full, and nothing else can leave: all of them go, and the room that was theirs.
+    /// True: there was some.
     pub(crate) fn forget_hints(&self) -> Result<bool, Error> {
+        let now = self.inner.world.clock.moment();
+        {
+            let mut last = self.inner.room.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|at| now.since(at) < FORGOTTEN_APART) {
+                return Ok(false);
+            }
+            *last = Some(now);
+        }
         let mut any = false;
         for kind in KINDS {
             while self.clear_some(kind).map_err(error_of)? > 0 {
                 any = true;
             }
         }
-        Ok(any)
+        let given = self.inner.tables.give_back(GIVEN_BACK_BYTES_MIN).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is free in the tables stays there");
+            0
+        });
+        if any || given > 0 {
+            tracing::info!(
+                given,
+                "the disk is full: what was only believed of chunks is forgotten"
+            );
+        }
+        Ok(any || given > 0)
     }
 
     fn clear_some(&self, kind: Kind) -> Result<usize, StoreError> {
