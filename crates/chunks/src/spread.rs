@@ -27,6 +27,8 @@ pub struct Swept {
     /// Rows that were looked at, and those that are left of them.
     pub seen: usize,
     pub left: usize,
+    /// Something was put or deleted.
+    pub changed: bool,
 }
 
 /// What a row is worth.
@@ -81,12 +83,13 @@ pub(crate) fn sweep(
     let last: Option<[u8; CHUNK_NAME_BYTES]> = rows.last().and_then(|(key, _)| name_of(key));
     let next = last.filter(|_| !complete).and_then(successor);
     let share = share_of(look.from.as_ref(), next.as_ref());
-    let (mut kept, mut little) = (Vec::new(), Vec::new());
+    let (mut kept, mut little, mut shorter) = (Vec::new(), Vec::new(), false);
     for (key, value) in &rows {
         match worth(tables, key.get(prefix.len()..).unwrap_or(&[]), value)? {
             Worth::Nothing => tables.delete(table, key)?,
             Worth::Shorter(value) => {
                 tables.put(table, key, &value)?;
+                shorter = true;
                 kept.push(key);
             }
             Worth::All => kept.push(key),
@@ -98,7 +101,8 @@ pub(crate) fn sweep(
     for key in little.iter().chain(&kept).take(over) {
         tables.delete(table, key)?;
     }
-    Ok(Swept { next, seen: rows.len(), left: there - over })
+    let left = there - over;
+    Ok(Swept { next, seen: rows.len(), left, changed: shorter || left < rows.len() })
 }
 
 /// Removes rows, at most `rows_max`. Gives how many.

@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit, keeping, show};
-use crate::{metrics, mounts, past, places, state};
+use crate::{metrics, mounts, past, places, state, tables};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop, Stores};
 use link::{Identity, RemoteConfig};
@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Tables as _;
 use store::container::DirectoryContainers;
-use store::embedded::{Database, Settings as DatabaseSettings, Words};
 use store::journal::FileJournal;
 use store::reserve::{FileReserve, Portion};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,9 +42,6 @@ const TRIES_MAX: usize = 8;
 /// Room that is kept aside on the disk here: what it takes to write down that pending changes were
 /// undone.
 const RESERVE: Portion = Portion { bytes: 4 << 20, one_in: 2 };
-
-/// Of less that is free in the tables nothing is made.
-const GIVEN_BACK_BYTES_MIN: u64 = 16 << 20;
 
 /// What the parts of a running mount share.
 #[derive(Clone)]
@@ -174,11 +170,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     };
     let stores = || -> Result<Stores<DirectoryContainers>> {
         state.tables_are_there(known)?;
-        let tables = Database::open_as(
-            &state.tables(),
-            DatabaseSettings { words: words(), ..DatabaseSettings::default() },
-        )?;
-        give_back(&tables);
+        let tables = tables::open(&state.tables())?;
         let applied = client::applied(&*tables.read()?)?.unwrap_or(0);
         Ok(Stores {
             tables: Arc::new(tables),
@@ -229,22 +221,6 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
     state.bind(known, attached, plan.consent)?;
     let patience = Arc::new(Mutex::new(PATIENCE));
     Ok(Shared { volume, uplink, patience, read_only: plan.read_only })
-}
-
-/// Much of the tables may be free since a time of more traffic. If that cannot be given back, it is
-/// used again.
-fn give_back(tables: &Database) {
-    match tables.give_back(GIVEN_BACK_BYTES_MIN) {
-        Ok(0) => {}
-        Ok(bytes) => tracing::info!(bytes, "the tables gave back room that was free in them"),
-        Err(error) => tracing::warn!(%error, "what is free in the tables stays there"),
-    }
-}
-
-/// What is said of damaged tables.
-fn words() -> Words {
-    let advice = "do not remove it: what was not yet sent is known by it";
-    Words { advice: advice.to_owned(), ..Words::default() }
 }
 
 /// What the server calls this device in lists: the machine's name.

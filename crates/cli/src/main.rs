@@ -37,6 +37,7 @@ mod quota;
 mod reserve;
 mod show;
 mod state;
+mod tables;
 mod tree_status;
 mod trees;
 mod units;
