@@ -3,7 +3,8 @@
 //! costs that read, and is forgotten when it is met. So it needs no crash precautions.
 //! From: LBFS, "Implementation details"; the sweep is its background thread.
 
-use model::{CHUNK_NAME_BYTES, ChunkName, FileId};
+use crate::spread::{self, Look, Swept, Worth};
+use model::{ChunkName, FileId};
 use store::{Read, StoreError, Write};
 
 const TABLE: &str = "chunk-index";
@@ -48,29 +49,27 @@ pub fn forget(tables: &mut dyn Write, name: &ChunkName, place: &Place) -> Result
     replace(tables, &name.0, &places)
 }
 
-/// Forgets places in files that are gone, in at most `rows_max` rows beginning with `from`.
-/// Returns where to go on, or none when all has been looked at.
+/// Forgets places in files that are gone, and some of the others where there are too many rows.
 pub fn sweep(
     tables: &mut dyn Write,
-    from: Option<ChunkName>,
-    rows_max: usize,
+    look: Look,
     mut alive: impl FnMut(FileId, u32) -> bool,
-) -> Result<Option<ChunkName>, StoreError> {
-    let first = from.map_or([0; CHUNK_NAME_BYTES], |name| name.0);
-    // Longer than every name, so it comes after all of them.
-    let end = [0xff; CHUNK_NAME_BYTES + 1];
-    let rows = tables.scan(TABLE, &first, &end, rows_max)?;
-    let complete = rows.len() < rows_max;
-    let last = rows.last().and_then(|(key, _)| <[u8; CHUNK_NAME_BYTES]>::try_from(&key[..]).ok());
-    for (key, value) in rows {
-        let places = decode(&value);
-        let kept: Vec<Place> =
-            places.iter().copied().filter(|place| alive(place.file, place.generation)).collect();
-        if kept.is_empty() || kept != places {
-            replace(tables, &key, &kept)?;
-        }
-    }
-    Ok(last.filter(|_| !complete).and_then(successor))
+) -> Result<Swept, StoreError> {
+    spread::sweep(tables, (TABLE, &[]), look, |_, _, value| {
+        let places = decode(value);
+        let alive = |place: &&Place| alive(place.file, place.generation);
+        let kept: Vec<Place> = places.iter().filter(alive).copied().collect();
+        Ok(match &kept[..] {
+            [] => Worth::Nothing,
+            _ if kept == places => Worth::All,
+            _ => Worth::Shorter(encode(&kept)),
+        })
+    })
+}
+
+/// Removes rows, at most `rows_max`. Gives how many.
+pub fn clear(tables: &mut dyn Write, rows_max: usize) -> Result<usize, StoreError> {
+    spread::clear(tables, (TABLE, &[]), rows_max)
 }
 
 fn replace(tables: &mut dyn Write, key: &[u8], places: &[Place]) -> Result<(), StoreError> {
@@ -78,17 +77,6 @@ fn replace(tables: &mut dyn Write, key: &[u8], places: &[Place]) -> Result<(), S
         [] => tables.delete(TABLE, key),
         _ => tables.put(TABLE, key, &encode(places)),
     }
-}
-
-/// The next name, if there is one.
-fn successor(mut name: [u8; CHUNK_NAME_BYTES]) -> Option<ChunkName> {
-    for byte in name.iter_mut().rev() {
-        *byte = byte.wrapping_add(1);
-        if *byte != 0 {
-            return Some(ChunkName(name));
-        }
-    }
-    None
 }
 
 fn encode(places: &[Place]) -> Vec<u8> {

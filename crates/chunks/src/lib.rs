@@ -18,6 +18,7 @@ pub mod inside;
 pub mod payload;
 pub mod recipe;
 pub mod sketch;
+mod spread;
 pub mod transfer;
 
 pub use against::{
@@ -39,3 +40,4 @@ pub use payload::{Squeeze, Unpacked, pack, pack_for, unpack};
 pub use recipe::{
     Builder, Cover, Placed, Recipe, Tree, build, counts_holes, cover, decode, lacking,
 };
+pub use spread::{Look, Swept, clear_names, sweep_names};

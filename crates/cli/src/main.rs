@@ -38,6 +38,7 @@ mod reserve;
 mod show;
 mod state;
 mod stores;
+mod tables;
 mod threads;
 mod tree_status;
 mod trees;

@@ -49,7 +49,7 @@ struct Row {
 }
 
 /// Values that go up and down.
-const GAUGES: [Row; 22] = [
+const GAUGES: [Row; 23] = [
     row("link_up", "Whether there is a session with the server", |s| {
         Some(f64::from(u8::from(s.link.connected)))
     }),
@@ -91,6 +91,9 @@ const GAUGES: [Row; 22] = [
     row("cache_files", "Files that are cached", |s| Some(number(s.cache.files))),
     row("cache_bytes", "Bytes that are cached", |s| Some(number(s.cache.bytes))),
     row("cache_max_bytes", "The most bytes that are cached", |s| Some(number(s.cache.bytes_max))),
+    row("tables_bytes", "Bytes that the tables take of the disk", |s| {
+        Some(number(s.cache.tables_bytes))
+    }),
     row("stale_files", "Files that are out of date by policy", |s| Some(number(s.stale))),
     row("budget_spent_bytes", "Bytes over the link in this month", |s| {
         Some(number(s.budget.spent))

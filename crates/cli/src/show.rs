@@ -230,8 +230,12 @@ fn cache(cache: &CacheStatus) -> String {
     let share = (cache.hits * 100).checked_div(calls);
     let answered =
         share.map_or(String::new(), |share| format!("; answered {share} % of {calls} calls"));
+    let tables = match cache.tables_bytes {
+        0 => String::new(),
+        bytes => format!(", tables {}", show_size(bytes)),
+    };
     format!(
-        "{}, {} of {}{answered}",
+        "{}, {} of {}{tables}{answered}",
         count(cache.files, "file"),
         show_size(cache.bytes),
         show_size(cache.bytes_max)
@@ -371,7 +375,14 @@ pub mod tests {
                 rate_up: Some(43_500),
                 ..LinkStatus::default()
             },
-            cache: CacheStatus { files: 1, bytes: 2_048, bytes_max: 1 << 30, hits: 3, misses: 1 },
+            cache: CacheStatus {
+                files: 1,
+                bytes: 2_048,
+                bytes_max: 1 << 30,
+                tables_bytes: 3 << 20,
+                hits: 3,
+                misses: 1,
+            },
             pending: Pending {
                 updates: 2,
                 bytes: 512,
@@ -439,7 +450,7 @@ pub mod tests {
   mode      partial (the link is poor: far away, round trip 60 ms)
   link      up, round trip 82 ms (least 60 ms), lately 42.5 KiB/s up
   locks     hold among the programs of this mount
-  cache     1 file, 2.0 KiB of 1.0 GiB; answered 75 % of 4 calls
+  cache     1 file, 2.0 KiB of 1.0 GiB, tables 3.0 MiB; answered 75 % of 4 calls
   kernel    reads large cached files by itself: 1 file now
   pending   2 updates, 512 bytes of contents, the oldest for 2 min; 1 file is open and written to
   traffic   replay 10 bytes sent, 2 bytes received

@@ -4,13 +4,13 @@
 
 use crate::reserve::is_full;
 use crate::state::{Known, State};
+use crate::tables;
 use anyhow::Result;
 use client::Stores;
 use std::sync::Arc;
 use store::Reserve as _;
 use store::Tables as _;
 use store::container::DirectoryContainers;
-use store::embedded::{Database, Settings, Words};
 use store::journal::FileJournal;
 use store::reserve::{FileReserve, Portion};
 
@@ -40,8 +40,7 @@ pub fn open<T>(
 }
 
 fn stores(state: &State, reserve: Arc<FileReserve>) -> Result<Stores<DirectoryContainers>> {
-    let settings = Settings { words: words(), ..Settings::default() };
-    let tables = Database::open_as(&state.tables(), settings)?;
+    let tables = tables::open(&state.tables())?;
     let applied = client::applied(&*tables.read()?)?.unwrap_or(0);
     Ok(Stores {
         tables: Arc::new(tables),
@@ -50,10 +49,4 @@ fn stores(state: &State, reserve: Arc<FileReserve>) -> Result<Stores<DirectoryCo
         containers: DirectoryContainers::open(&state.cache())?,
         reserve,
     })
-}
-
-/// What is said of damaged tables.
-fn words() -> Words {
-    let advice = "do not remove it: what was not yet sent is known by it";
-    Words { advice: advice.to_owned(), ..Words::default() }
 }

@@ -6,9 +6,10 @@
 
 use crate::client::{Client, error_of};
 use crate::failures::of_chunks;
+use crate::home::is_home;
 use crate::inside::{INDEX, Within, is_seen, reader};
 use crate::parcel::coded_bytes;
-use crate::plan::{Plan, is_home};
+use crate::plan::Plan;
 use crate::types::Error;
 use crate::worth;
 use chunks::Secret;

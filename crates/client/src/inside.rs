@@ -6,7 +6,8 @@
 use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::failures::of_chunks;
-use crate::plan::{Plan, is_home, note_home};
+use crate::home::{is_home, note_home};
+use crate::plan::Plan;
 use crate::types::Error;
 use chunks::inside::index::{self, Index, Place};
 use chunks::inside::{self, Looked, Outcome, Reader, chunks_of, region_of};

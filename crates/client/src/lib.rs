@@ -34,6 +34,8 @@ mod freeing;
 mod full;
 mod fuzz;
 mod give;
+mod hints;
+mod home;
 mod ids;
 mod inside;
 mod kernel;

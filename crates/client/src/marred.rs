@@ -111,6 +111,14 @@ impl Tables for Watched {
     fn room(&self) -> Result<u64> {
         self.tables.room()
     }
+
+    fn taken(&self) -> Result<u64> {
+        self.tables.taken()
+    }
+
+    fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
+        self.marred.see(self.tables.give_back(free_bytes_min))
+    }
 }
 
 struct Reading<'a> {

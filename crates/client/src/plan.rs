@@ -20,10 +20,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use store::container::Key;
-use store::{Container, Containers, Read, StoreError, Write};
+use store::{Container, Containers, StoreError};
 
-/// Chunks that the origin has been seen to have. Not trusted: the origin says what it lacks.
-const HOME: &str = "client-home";
 /// Chunks that begin within so many bytes have one base.
 const NEAR_BYTES: u64 = BASE_BYTES_MAX / 2;
 /// Stretches of one file, apart from each other, of which each is sent against its own base.
@@ -263,18 +261,6 @@ pub const PLAN_CHUNKS_MAX: usize = 1 << 18;
 /// of it takes in full ones.
 const PLAN_BYTES: usize = 1536;
 const CHUNK_BYTES: usize = 64;
-
-pub(crate) fn is_home(read: &dyn Read, name: &ChunkName) -> Result<bool, StoreError> {
-    Ok(read.get(HOME, &name.0)?.is_some())
-}
-
-pub(crate) fn note_home(write: &mut dyn Write, name: &ChunkName) -> Result<(), StoreError> {
-    write.put(HOME, &name.0, &[])
-}
-
-pub(crate) fn forget_home(write: &mut dyn Write, name: &ChunkName) -> Result<(), StoreError> {
-    write.delete(HOME, &name.0)
-}
 
 /// Cuts and names what a container holds, up to its `size`, where a part of it may have been.
 /// Holes are not read. Pieces beyond the first `pieces_max` go to `beyond`.

@@ -6,11 +6,11 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, Core, error_of};
+use crate::home::{forget_home, is_home, note_home};
 use crate::needs::files_of;
 use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
 use crate::part::forget_part;
-use crate::plan::{forget_home, is_home, note_home};
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};

@@ -26,6 +26,7 @@ use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Result as StoreResult, StoreError};
 use tokio::sync::Notify;
+use world::Moment;
 
 /// All are looked at again before something leaves if that was longer ago.
 const LOOKED_FOR: Duration = Duration::from_secs(10);
@@ -56,6 +57,8 @@ pub(crate) struct Room {
     awaited: Mutex<Awaited>,
     /// Room is made by one at a time.
     making: Mutex<()>,
+    /// When all hints went last, for want of room.
+    pub forgotten: Mutex<Option<Moment>>,
     /// There may be too much.
     pub wanted: Notify,
     /// Somebody has asked how much there is, and it takes long to find out.
@@ -267,6 +270,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let freed = self.let_leave(to_leave, mine)?;
             left |= freed > 0;
             to_leave = to_leave.saturating_sub(freed);
+        }
+        if to_leave > 0 && matches!(wanted, Wanted::Disk(_)) {
+            left |= self.forget_hints()?;
         }
         Ok(left)
     }

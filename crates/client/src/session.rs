@@ -37,6 +37,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_replay(),
             self.run_syncs(),
             self.run_upkeep(),
+            self.run_sweeps(),
             self.run_room(),
             self.run_watch(),
             self.run_suspends(),

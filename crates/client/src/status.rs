@@ -99,6 +99,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 files,
                 bytes,
                 bytes_max: inner.settings.cache_bytes_max,
+                tables_bytes: inner.tables.taken().unwrap_or(0),
                 hits: inner.counters.hits.load(Ordering::Relaxed),
                 misses: inner.counters.misses.load(Ordering::Relaxed),
             },

@@ -3,16 +3,12 @@
 //! From: LBFS, "Implementation"; DESIGN, "The client".
 
 use crate::client::{Client, error_of};
-use crate::inside::INDEX;
 use crate::mode;
-use crate::presence::Presence;
 use crate::types::{Error, WantedMode};
-use chunks::index;
-use model::ChunkName;
 use protocol::{Class, Request, Upstream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{Containers, Durability, StoreError};
+use store::{Containers, Durability};
 use world::Moment;
 
 /// How long a change may stay out of a checkpoint: what a restart has to read from the log.
@@ -27,8 +23,6 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 const MEASURE_EVERY: u32 = 6;
 /// It is measured for one moment in so many at most, however many files it has.
 const MEASURED_ONE_IN: u32 = 10;
-/// Rows of the index that are swept each time the cache is measured.
-const SWEPT_ROWS: usize = 512;
 
 /// When the cache was last kept to its size, and what that took: a million files are not looked
 /// at over and over, least of all while nobody does anything.
@@ -99,8 +93,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) async fn run_upkeep(&self) {
-        let (mut round, mut swept, mut keeping) = (0u32, None, Keeping::default());
-        let mut swept_inside = None;
+        let (mut round, mut keeping) = (0u32, Keeping::default());
         while !self.is_stopping() {
             tokio::select! {
                 biased;
@@ -132,61 +125,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             {
                 tracing::warn!(%error, "the cache could not be kept to its size");
             }
-            if round.is_multiple_of(MEASURE_EVERY) {
-                match self.sweep_index(swept.take()) {
-                    Ok(next) => swept = next,
-                    Err(error) => tracing::warn!(%error, "the index could not be swept"),
-                }
-                match self.sweep_inside(swept_inside.take()) {
-                    Ok(next) => swept_inside = next,
-                    Err(error) => tracing::warn!(%error, "the index of containers was not swept"),
-                }
-            }
             round = round.wrapping_add(1);
-        }
-    }
-
-    /// Forgets places of chunks in containers that are gone, in some rows of the index beginning
-    /// with `from`. Gives back where to go on.
-    fn sweep_index(&self, from: Option<ChunkName>) -> Result<Option<ChunkName>, StoreError> {
-        let mut write = self.inner.tables.write()?;
-        // Nothing is committed while the transaction lasts, so this is what it began with.
-        let read = self.inner.tables.read()?;
-        let mut failed = None;
-        let next = index::sweep(&mut *write, from, SWEPT_ROWS, |file, generation| {
-            match Presence::load(&*read, file) {
-                Ok(presence) => presence.is_some_and(|there| there.generation == generation),
-                Err(error) => {
-                    failed = Some(error);
-                    true
-                }
-            }
-        })?;
-        match failed {
-            Some(error) => Err(error),
-            None => write.commit(Durability::Later).map(|()| next),
-        }
-    }
-
-    /// The same of what was seen inside versions that are gone.
-    fn sweep_inside(&self, from: Option<ChunkName>) -> Result<Option<ChunkName>, StoreError> {
-        let mut write = self.inner.tables.write()?;
-        let read = self.inner.tables.read()?;
-        let mut failed = None;
-        let swept =
-            INDEX.sweep(&mut *write, from, SWEPT_ROWS, |file, version| {
-                match Presence::load(&*read, file) {
-                    Ok(Some(there)) if there.version == version => true,
-                    Ok(_) => self.trash().find(file, Some(version)).is_some(),
-                    Err(error) => {
-                        failed = Some(error);
-                        true
-                    }
-                }
-            })?;
-        match failed {
-            Some(error) => Err(error),
-            None => write.commit(Durability::Later).map(|()| swept.next),
         }
     }
 

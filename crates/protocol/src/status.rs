@@ -274,6 +274,9 @@ pub struct CacheStatus {
     pub files: u64,
     pub bytes: u64,
     pub bytes_max: u64,
+    /// What the tables take of the disk, which does not count among these.
+    #[serde(default)]
+    pub tables_bytes: u64,
     pub hits: u64,
     pub misses: u64,
 }

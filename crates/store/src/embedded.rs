@@ -28,6 +28,7 @@ use young::{Puts, Young};
 mod access;
 mod again;
 mod base;
+mod compact;
 mod errors;
 #[cfg(test)]
 mod failing;
@@ -423,6 +424,14 @@ impl Tables for Database {
     /// What commits leave free is not room.
     fn room(&self) -> Result<u64> {
         Ok(files::free_bytes(&self.path)?.saturating_sub(ROOM_BYTES_MIN))
+    }
+
+    fn taken(&self) -> Result<u64> {
+        self.file_bytes()
+    }
+
+    fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
+        self.compact(free_bytes_min)
     }
 }
 

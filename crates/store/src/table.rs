@@ -22,6 +22,19 @@ pub trait Tables: Send + Sync + 'static {
     /// Bytes of the disk that holds them that commits may still take, pages and all. `u64::MAX`
     /// where nothing bounds them.
     fn room(&self) -> Result<u64>;
+
+    /// Bytes of a disk that they take; none where they are in memory.
+    fn taken(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Gives back to the disk what is free within them, where that is most of them and at least
+    /// `free_bytes_min`. Returns the bytes. Everybody else waits meanwhile; who has a view open
+    /// makes it a matter of another time.
+    fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
+        let _ = free_bytes_min;
+        Ok(0)
+    }
 }
 
 pub type Row = (Vec<u8>, Vec<u8>);

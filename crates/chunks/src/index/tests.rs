@@ -1,4 +1,5 @@
 use super::*;
+use model::CHUNK_NAME_BYTES;
 use proptest::prelude::*;
 use store::memory::MemoryTables;
 use store::{Durability, Tables};
@@ -68,7 +69,8 @@ fn a_sweep_forgets_files_that_are_gone_a_few_rows_at_a_time() {
         }
         let (mut from, mut calls) = (None, 0);
         loop {
-            from = sweep(tables, from, 2, |file, _| file.0 > 10).unwrap();
+            let look = Look { from, rows_max: 2, most: None };
+            from = sweep(tables, look, |file, _| file.0 > 10).unwrap().next;
             calls += 1;
             if from.is_none() {
                 break;
@@ -86,7 +88,8 @@ fn a_sweep_forgets_files_that_are_gone_a_few_rows_at_a_time() {
 fn a_sweep_of_full_batches_ends_behind_the_last_name() {
     with_tables(|tables| {
         note(tables, &name(0xff), place(1, 0)).unwrap();
-        assert_eq!(sweep(tables, None, 1, |_, _| true).unwrap(), None);
+        let look = Look { from: None, rows_max: 1, most: None };
+        assert_eq!(sweep(tables, look, |_, _| true).unwrap().next, None);
     });
 }
 
@@ -98,7 +101,8 @@ fn a_damaged_row_is_no_place_and_is_mended() {
         note(tables, &name(1), place(1, 0)).unwrap();
         assert_eq!(found(tables, 1), [place(1, 0)]);
         tables.put(TABLE, &name(2).0, &[0; PLACE_BYTES * (PLACES_MAX + 1)]).unwrap();
-        assert_eq!(sweep(tables, None, 10, |_, _| true).unwrap(), None);
+        let look = Look { from: None, rows_max: 10, most: None };
+        assert_eq!(sweep(tables, look, |_, _| true).unwrap().next, None);
         assert_eq!(tables.get(TABLE, &name(2).0).unwrap(), None);
     });
 }

@@ -3,7 +3,8 @@
 //! From: LBFS's index, one level down.
 
 use super::{Inside, chunks_of};
-use model::{CHUNK_NAME_BYTES, ChunkName, FileId, ReplicaId, Stamp};
+use crate::spread::{self, Look, Swept, Worth};
+use model::{ChunkName, FileId, ReplicaId, Stamp};
 use protocol::{Base, Range};
 use store::{Read, StoreError, Write};
 
@@ -45,15 +46,6 @@ impl Place {
 /// One of the indexes of a store: what stands in front of the names in its keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'p>(pub &'p [u8]);
-
-/// What was swept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Where to go on; none when all has been looked at.
-    pub next: Option<ChunkName>,
-    /// Rows that are left of those that were looked at.
-    pub left: usize,
-}
 
 /// Where the chunks are that are inside a version of a file.
 pub fn places(
@@ -125,41 +117,29 @@ impl Index<'_> {
         Ok(there)
     }
 
-    /// Forgets places in versions that are gone, in at most `rows_max` rows beginning with `from`.
+    /// Forgets places in versions that are gone, and some of the others where there are too many
+    /// rows.
     pub fn sweep(
         &self,
         tables: &mut dyn Write,
-        from: Option<ChunkName>,
-        rows_max: usize,
+        look: Look,
         mut alive: impl FnMut(FileId, Stamp) -> bool,
     ) -> Result<Swept, StoreError> {
-        let first = self.key(&from.unwrap_or(ChunkName([0; CHUNK_NAME_BYTES])));
-        let beyond = [self.0, &[0xff; CHUNK_NAME_BYTES + 1]].concat();
-        let rows = tables.scan(TABLE, &first, &beyond, rows_max.max(2))?;
-        let complete = rows.len() < rows_max.max(2);
-        let mut left = 0;
-        for (key, value) in &rows {
-            let mut places = decode(value);
-            let before = places.len();
-            places.retain(|place| alive(place.file, place.version));
-            left += usize::from(!places.is_empty());
-            if places.len() != before || places.is_empty() {
-                replace(tables, key, &places)?;
-            }
-        }
-        // The last row is looked at once more, and nobody needs to know which name comes next.
-        let last = rows.last().and_then(|(key, _)| key.strip_prefix(self.0)?.try_into().ok());
-        Ok(Swept { next: last.filter(|_| !complete).map(ChunkName), left })
+        spread::sweep(tables, (TABLE, self.0), look, |_, _, value| {
+            let places = decode(value);
+            let alive = |place: &&Place| alive(place.file, place.version);
+            let kept: Vec<Place> = places.iter().filter(alive).copied().collect();
+            Ok(match &kept[..] {
+                [] => Worth::Nothing,
+                _ if kept == places => Worth::All,
+                _ => Worth::Shorter(encode(&kept)),
+            })
+        })
     }
 
-    /// Removes rows, at most `rows_max`. False: none was left.
-    pub fn clear(&self, tables: &mut dyn Write, rows_max: usize) -> Result<bool, StoreError> {
-        let beyond = [self.0, &[0xff; CHUNK_NAME_BYTES + 1]].concat();
-        let rows = tables.scan(TABLE, self.0, &beyond, rows_max)?;
-        for (key, _) in &rows {
-            tables.delete(TABLE, key)?;
-        }
-        Ok(!rows.is_empty())
+    /// Removes rows, at most `rows_max`. Gives how many.
+    pub fn clear(&self, tables: &mut dyn Write, rows_max: usize) -> Result<usize, StoreError> {
+        spread::clear(tables, (TABLE, self.0), rows_max)
     }
 }
 
@@ -252,7 +232,8 @@ mod tests {
         let (mut from, mut rounds, mut left) = (None, 0, 0);
         loop {
             let alive = |_, version: Stamp| version.number != 2;
-            let swept = index.sweep(&mut *write, from, 3, alive).unwrap();
+            let look = Look { from, rows_max: 3, most: None };
+            let swept = index.sweep(&mut *write, look, alive).unwrap();
             (from, rounds, left) = (swept.next, rounds + 1, left + swept.left);
             if from.is_none() {
                 break;
@@ -265,7 +246,7 @@ mod tests {
         assert_eq!(numbers(others[2], &names[0]), [7], "another index is another's affair");
 
         let mut write = tables.write().unwrap();
-        while index.clear(&mut *write, 2).unwrap() {}
+        while index.clear(&mut *write, 2).unwrap() > 0 {}
         write.commit(Durability::Later).unwrap();
         assert!(names.iter().all(|name| numbers(index, name).is_empty()));
         assert_eq!(numbers(others[2], &names[0]), [7]);

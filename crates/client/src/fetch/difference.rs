@@ -6,7 +6,7 @@
 use super::{PIECES_MAX, Target, bad, pieces_of};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
-use crate::plan::note_home;
+use crate::home::note_home;
 use crate::recipes;
 use crate::types::Error;
 use chunks::{Placed, cover};

@@ -4,7 +4,7 @@
 
 use super::Target;
 use crate::client::{Client, error_of};
-use crate::plan::note_home;
+use crate::home::note_home;
 use crate::presence::Presence;
 use crate::recipes;
 use crate::room::taken;

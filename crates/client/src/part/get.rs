@@ -5,7 +5,7 @@ use super::{Shelf, Wanting};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::fetch::bad;
-use crate::plan::note_home;
+use crate::home::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::presence::{Ground, Presence};
 use crate::types::Error;

@@ -168,6 +168,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Files and bytes in the cache, as the last look at all of them and what came since say.
+    /// None: there was no such look yet.
+    pub(crate) fn held_if_known(&self) -> Option<(u64, u64)> {
+        let room = &self.inner.room;
+        room.seen().last?;
+        let kept_aside = self.trash().bytes();
+        let open = self.files();
+        let written = open.written_bytes().ok()?;
+        let files = room.files.load(Ordering::Relaxed) + open.written() as u64;
+        Some((files, room.bytes() + written + kept_aside))
+    }
+
     /// Files and bytes in the cache, with what is being written.
     pub(crate) fn held_now(&self) -> (u64, u64) {
         let now = self.inner.world.clock.moment();

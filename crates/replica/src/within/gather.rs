@@ -14,6 +14,7 @@ use crate::origin::{Inner, Origin};
 use crate::parts::Version;
 use crate::row;
 use crate::volumes::{Volume, locked};
+use chunks::Look;
 use chunks::delta::is_packed;
 use chunks::inside::index::{Place, places};
 use chunks::inside::order::{self, Order};
@@ -231,7 +232,8 @@ impl Gathering {
                 true
             }
         };
-        let swept = with_index(id, |index| index.sweep(&mut *write, from, ROWS_MAX, alive))?;
+        let look = Look { from, rows_max: ROWS_MAX, most: None };
+        let swept = with_index(id, |index| index.sweep(&mut *write, look, alive))?;
         if let Some(error) = failed {
             return Err(error.into());
         }
@@ -334,7 +336,7 @@ impl Gathering {
 /// Removes rows of a volume's index, at most so many of each kind. False: none was left.
 pub(super) fn clear_rows(write: &mut dyn Write, volume: VolumeId, rows_max: usize) -> Result<bool> {
     Ok(with_index(volume, |index| {
-        let some = index.clear(write, rows_max)?;
+        let some = index.clear(write, rows_max)? > 0;
         Ok::<_, StoreError>(order::clear(index, write, rows_max)? || some)
     })?)
 }

@@ -8,7 +8,7 @@ use super::{Words, guarded};
 use crate::error::{Result, StoreError};
 use crate::files;
 use crate::table::{Durability, Row};
-use redb::{ReadableDatabase, ReadableTable};
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -77,6 +77,16 @@ impl Base {
                 Ok((key.value().to_vec(), bytes))
             }))
         }))
+    }
+
+    /// Rows of all tables.
+    pub fn rows_len(&self, path: &Path) -> Result<u64> {
+        let names = self.table_names(path)?;
+        let tables = names.iter().map(|name| self.table(path, name));
+        tables.flat_map(Result::transpose).try_fold(0u64, |rows, table| {
+            let more = table?.len().map_err(|e| storage(path, e))?;
+            Ok(rows.saturating_add(more))
+        })
     }
 
     pub fn check_rows(&self, place: Place<'_>, name: &str) -> Result<()> {

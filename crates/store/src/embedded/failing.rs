@@ -12,6 +12,11 @@ thread_local! {
     static SYNCS: Cell<u64> = const { Cell::new(0) };
 }
 
+/// After so many calls of this thread one fails. Gives what was left of those before.
+pub fn set(left: Option<u64>) -> Option<u64> {
+    LEFT.replace(left)
+}
+
 #[derive(Debug)]
 pub struct Failing(FileBackend);
 
