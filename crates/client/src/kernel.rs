@@ -3,6 +3,7 @@
 use crate::client::{Client, error_of};
 use crate::failures::of_missing;
 use crate::files::Closing;
+use crate::landing::Landing;
 use crate::numbers::Numbers;
 use crate::types::{Error, Handle, Kernel};
 use model::{FileId, Name};
@@ -26,6 +27,8 @@ pub(crate) struct TheKernel {
     /// What it wrote by itself and was closed.
     pub closing: Closing,
     pub numbers: Numbers,
+    /// What it has told programs is written.
+    pub landing: Landing,
 }
 
 impl TheKernel {

@@ -41,6 +41,7 @@ mod inside;
 mod kernel;
 mod kin;
 mod known;
+mod landing;
 mod line;
 mod locking;
 mod locks;

@@ -55,8 +55,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A snapshot of everything.
     pub fn status(&self) -> Status {
         let inner = &*self.inner;
-        let quality = inner.upstream.quality();
-        let traffic = inner.upstream.traffic();
+        let (quality, traffic) = (inner.upstream.quality(), inner.upstream.traffic());
         let (mode, wanted, attached, (alone, paused, refused), trouble) = {
             let connection = self.connection();
             let trouble = connection.told_trouble();
@@ -64,8 +63,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let others = (connection.alone, connection.paused, refused);
             (connection.mode, connection.wanted, connection.attached, others, trouble)
         };
+        let now = inner.world.clock.moment();
         let (mode_why, mode_changes, estimate) = {
-            let now = inner.world.clock.moment();
             let choice = &self.connection().choice;
             (choice.why(), choice.changes(), choice.estimate(now))
         };
