@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     pub replay_delay: Option<Duration>,
     /// What the link carried when that was last measured.
     pub memory: Memory,
+    /// What was attached is not what is cached here, and nothing is taken in of it.
+    pub foreign: bool,
     /// Another process goes on under the id by which the updates here are numbered.
     pub overtaken: bool,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
@@ -156,6 +158,7 @@ impl Connection {
             purse: Purse::new(budget, meta.spent),
             replay_delay: None,
             memory: Memory::of_earlier(meta.carried),
+            foreign: false,
             overtaken: false,
             tail_due: false,
             calls_at_renewal: 0,

@@ -6,14 +6,14 @@
 use model::FileId;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// Files that share a lock hold each other up for a write at most.
-const LOCKS: usize = 64;
+/// Few files share a lock: one that is written to while it is stored holds up who reads the other.
+const LOCKS: usize = 4096;
 
-pub(crate) struct Landing([RwLock<()>; LOCKS]);
+pub(crate) struct Landing(Box<[RwLock<()>]>);
 
 impl Default for Landing {
     fn default() -> Landing {
-        Landing(std::array::from_fn(|_| RwLock::default()))
+        Landing((0..LOCKS).map(|_| RwLock::default()).collect())
     }
 }
 

@@ -97,10 +97,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.inner.unreadable.over();
                 }
                 // The next attach calls again.
-                Err(Setback::Link) => {
-                    self.inner.unreadable.over();
-                    self.inner.world.clock.sleep(SHORT_PAUSE).await;
-                }
+                Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
                 Err(Setback::Failed(error)) => self.be_set_back(&error).await,
             }
         }

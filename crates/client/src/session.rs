@@ -7,6 +7,7 @@ use crate::asking::unexpected;
 use crate::client::Client;
 use crate::meta::Taken;
 use crate::mode;
+use crate::set_back::FOREIGN_AGAIN_AFTER;
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
@@ -76,7 +77,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
                 Some(Event::Down(why)) => self.down(why),
                 Some(Event::Notice(notice, done)) => {
-                    if let Err(error) = self.take_notice(&notice) {
+                    if self.connection().foreign {
+                        tracing::debug!("nothing is taken in of what is not this volume");
+                    } else if let Err(error) = self.take_notice(&notice) {
                         tracing::error!(%error, "a notice could not be taken in");
                         self.distrust_cache();
                     }
@@ -121,6 +124,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         connection.went_refused(error.to_string(), now);
                     }
                     connection.met(error.to_string(), now);
+                    if connection.foreign {
+                        connection.attach_at = now + FOREIGN_AGAIN_AFTER;
+                    }
                 }
             }
         }
@@ -175,6 +181,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (connection.attached, connection.alone) = (false, false);
             connection.attaching = false;
             (connection.up, connection.left) = (false, false);
+            // What was refused was asked over another session, which nobody had attached.
+            (connection.overtaken, connection.foreign) = (false, false);
             // What kept it from attaching over this session says nothing of the next.
             connection.obstacle = None;
             connection.went_down(why.clone(), now);
@@ -202,8 +210,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
         match answer {
             Ok(Response::Attached(attached)) => {
-                self.is_of_this_volume(&attached)?;
-                self.look_for_set_back(&attached)?;
+                self.is_as_it_was(&attached).await?;
                 self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
                 self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());

@@ -8,8 +8,10 @@ use crate::client::{Client, error_of};
 use crate::failures::of_missing;
 use crate::presence::Presence;
 use crate::types::Error;
+use crate::upkeep::LEAVE_WITHIN;
 use model::Seq;
-use protocol::{Attached, Tail, Upstream};
+use protocol::{Attached, Class, Request, Tail, Upstream};
+use std::time::Duration;
 use store::{Containers, Durability, Read, StoreError};
 use volume::partial;
 
@@ -21,11 +23,27 @@ fn position(attached: &Attached) -> Seq {
     }
 }
 
+/// The user has to do something first.
+pub(crate) const FOREIGN_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Before anything of an attach is taken in. An error if the server has another volume by now
-    /// under the name of this one: ids of files and numbers of updates mean others there. A volume's
+    /// Before anything of an attach is taken in. Of another volume the session is left, and what others
+    /// do there is not told of here.
+    pub(crate) async fn is_as_it_was(&self, attached: &Attached) -> Result<(), Error> {
+        let of_this = self.is_of_this_volume(attached);
+        if of_this.is_err() {
+            self.connection().foreign = true;
+            // Without an answer the lease ends by itself.
+            let leave = self.inner.upstream.ask(Class::Interactive, Request::Leave);
+            let left = self.inner.world.clock.within(LEAVE_WITHIN, leave).await;
+            tracing::debug!(answered = left.is_some(), "left what is not this volume");
+        }
+        of_this.and_then(|()| self.look_for_set_back(attached))
+    }
+
+    /// An error if the server has another volume by now under the name of this one: ids of files and numbers of updates mean others there. A volume's
     /// secret is drawn when it is made, and stays.
-    pub(crate) fn is_of_this_volume(&self, attached: &Attached) -> Result<(), Error> {
+    fn is_of_this_volume(&self, attached: &Attached) -> Result<(), Error> {
         let core = self.core();
         if core.meta.replica.is_none() || core.meta.secret == attached.secret {
             return Ok(());
@@ -39,9 +57,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         ))
     }
 
-    /// Before anything of an attach is taken in. An error if the server was set back, and something
+    /// An error if the server was set back, and something
     /// is cached here that it has no more: the cache goes on as it is, without a link.
-    pub(crate) fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {
+    fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {
         let at = position(attached);
         let read = self.inner.tables.read().map_err(error_of)?;
         let told = partial::told(&*read).map_err(of_missing)?;

@@ -35,7 +35,7 @@ const TRIED_FOR: Duration = Duration::from_secs(120);
 const LOOKS: u32 = 3;
 const LOOKS_APART: Duration = Duration::from_secs(1);
 /// How often something of one file may leave for this: what is written there may be lost as well.
-const OF_ONE_FILE_MAX: u32 = 4096;
+const OF_ONE_FILE_MAX: u32 = 256;
 /// Files of which that is counted.
 const FILES_MAX: usize = 1024;
 
@@ -302,7 +302,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _still = still.map(|still| still.write().unwrap_or_else(PoisonError::into_inner));
         let core = self.core();
         let mut files = self.files();
-        if files.kernel_writes(file, generation) || (grip.is_none() && files.is_open(file)) {
+        let opened = grip.is_none() && files.get(file, generation).is_some();
+        if opened || files.kernel_writes(file, generation) {
             // What the kernel writes there can be read.
             return Err(Error::Changing);
         }

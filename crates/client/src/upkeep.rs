@@ -18,7 +18,7 @@ const SYNC_BEHIND: Duration = Duration::from_millis(200);
 /// Between two syncs that nobody waits for: each takes processors and the disk from the calls.
 const SYNCS_APART: Duration = Duration::from_millis(2);
 /// How long a client that stops waits for the answer to its leave.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the cache is measured, in checkpoints.
 const MEASURE_EVERY: u32 = 6;
 /// It is measured for one moment in so many at most, however many files it has.

@@ -11,6 +11,7 @@ use crate::notice::Notifier;
 use crate::opening::{Agreed, Opening, Wanted, open};
 use crate::words::{Errno, InitFlags};
 use rustix::fd::{AsFd, OwnedFd};
+use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -173,8 +174,18 @@ fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
     Err(io::Error::other("the kernel does not say what it is"))
 }
 
+thread_local! {
+    static ANSWERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread takes requests: while it waits for something there is one fewer.
+pub fn takes_requests() -> bool {
+    ANSWERS.get()
+}
+
 impl<F: Filesystem> Shared<F> {
     fn serve(&self, device: &Arc<Device>) -> io::Result<()> {
+        ANSWERS.set(true);
         // Two descriptors: a thread that looks must not wait, and of threads that wait the kernel
         // wakes one only if they wait in a read.
         let looks = match self.looks {

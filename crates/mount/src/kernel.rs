@@ -193,6 +193,7 @@ pub(crate) struct Forgetter {
     waits: Waits,
     lending: Lending,
     idle: Option<Idle>,
+    takes_requests: fn() -> bool,
 }
 
 #[derive(Default)]
@@ -221,7 +222,8 @@ impl Forgetter {
                 .name("farfs-forget".into())
                 .spawn(move || shared.work_off(&*carrier))?;
         }
-        Ok(Forgetter { shared, told, waits, lending: Lending::default(), idle: None })
+        let (lending, takes_requests) = (Lending::default(), fuse::takes_requests);
+        Ok(Forgetter { shared, told, waits, lending, idle: None, takes_requests })
     }
 
     /// Takes no more, and lets the threads and the device go.
@@ -250,6 +252,8 @@ impl Forgetter {
         drop(queue);
         self.shared.changed.notify_one();
         let begun = Instant::now();
+        // Who takes no requests is not the one that is lacking.
+        let others = !(self.takes_requests)();
         let mut starved = Duration::ZERO;
         while starved < PATIENCE_STARVED {
             let left = self.waits.patience(file).min(most).saturating_sub(waited + begun.elapsed());
@@ -262,7 +266,8 @@ impl Forgetter {
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            starved = match self.idle.as_ref().is_none_or(Idle::is_any) {
+            let is_any = || self.idle.as_ref().is_none_or(Idle::is_any);
+            starved = match others || is_any() {
                 true => Duration::ZERO,
                 false => starved + PATIENCE_MIN,
             };
@@ -470,7 +475,8 @@ mod tests {
     #[test]
     fn who_asks_goes_on_soon_where_nobody_takes_the_next_request() {
         let (forgetter, let_go, carried_out, _) = slow();
-        let forgetter = Forgetter { idle: Some(Idle::default()), ..forgetter };
+        let idle = Some(Idle::default());
+        let forgetter = Forgetter { idle, takes_requests: || true, ..forgetter };
         let begun = Instant::now();
         forgetter.forget_entry(FileId(9), &name("a"));
         assert!(begun.elapsed() < PATIENCE_MAX, "it is carried out later");

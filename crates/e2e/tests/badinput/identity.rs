@@ -55,6 +55,17 @@ fn what_is_pending_of_a_volume_does_not_go_into_another_of_its_name() {
         let trouble = status(&world, &place)["link"]["trouble"].to_string();
         trouble.contains("another volume") && trouble.contains("farfs salvage")
     });
+    // Nor is anything taken in of what others do there.
+    for number in 0..8 {
+        fs::write(new.path(format!("new {number}")), format!("new {number}")).unwrap();
+    }
+    fs::write(new.path("later"), "x").unwrap();
+    new.wait();
+    std::thread::sleep(SECOND);
+    let names = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["one", "three", "two"]);
     assert_eq!(fs::read(place.join("two")).unwrap(), b"old two", "what is here stays");
     assert!(fs::metadata(place.join("new 1")).is_err());
     run(&mut world.farfs(&["umount", text(&place), "--wait", "0s"])).succeeds();
