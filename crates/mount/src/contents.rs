@@ -6,7 +6,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
-use client::{Client, Handle, Inode, Opened, Owner};
+use client::{Client, Handle, Inode, Need, Opened, Owner, Stop};
 use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -147,6 +147,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     }
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let first = calls::write(driver.client(), target, offset, data);
+    // It is long on its way, and has been in the kernel's cache all the while.
+    let kept = matches!(first, Err(Stop::Need(Need::Verdict(_)))).then(|| driver.clone());
     let written = data.len() as u32;
     let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
     let of_mapping = was_mapped.then(|| driver.clone());
@@ -158,7 +160,12 @@ pub(crate) fn write<U: Upstream, C: Containers>(
             move |client: &Client<U, C>| calls::write(client, target, offset, &bytes)
         },
         move |outcome| match outcome {
-            Ok(()) => reply.written(written),
+            Ok(()) => {
+                reply.written(written);
+                if let Some(driver) = kept.filter(|_| !was_mapped) {
+                    driver.is_read_anew(file);
+                }
+            }
             Err(errno) => {
                 if let Some(driver) = of_mapping {
                     driver.mapped_was_lost(file, errno);
