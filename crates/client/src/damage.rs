@@ -11,6 +11,7 @@ use crate::replay_log::stale_by;
 use crate::trash::GENERATION_MIN;
 use crate::types::{Error, Stop};
 use crate::undo::of_log;
+use crate::unreadable::readable;
 use minicbor::{Decode, Encode};
 use model::{Change, FileId, Name, Stamp, Time, Update, View};
 use protocol::Upstream;
@@ -156,11 +157,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let is_shown = !matches!(self.node_as_shown(file), Ok(None))
                 && core.log.pending_store(file) == Some(number);
             let rest = match is_shown {
-                true => match self.rest_of(update, file) {
-                    // What leads to it is lost.
-                    Err(error) if error.is_unreadable() => None,
-                    rest => rest.map_err(error_of)?,
-                },
+                // None, too, where what leads to it is lost.
+                true => readable(self.rest_of(update, file)).map_err(error_of)?.flatten(),
                 false => None,
             };
             if is_shown {

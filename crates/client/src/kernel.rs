@@ -50,15 +50,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self.inner.kernel.numbers
     }
 
-    /// The kernel reads the contents of a file anew: it may have dropped and read again, as it was before,
-    /// what has been written meanwhile.
-    pub fn is_read_anew(&self, file: FileId) {
-        self.forget_what_is_cached(file, true);
-    }
-
     /// What the kernel knows of a file's attributes, and of its `contents`, it asks for when they are
     /// wanted next.
-    pub(crate) fn forget_what_is_cached(&self, file: FileId, contents: bool) {
+    pub fn forget_what_is_cached(&self, file: FileId, contents: bool) {
         if let Some(kernel) = self.inner.kernel.get()
             && !kernel.forget_node(file, contents)
         {

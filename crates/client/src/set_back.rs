@@ -41,8 +41,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         of_this.and_then(|()| self.look_for_set_back(attached))
     }
 
-    /// An error if the server has another volume by now under the name of this one: ids of files and numbers of updates mean others there. A volume's
-    /// secret is drawn when it is made, and stays.
+    /// An error if the server has another volume by now under the name of this one: ids of files and
+    /// numbers of updates mean others there. A volume's secret is drawn when it is made, and stays.
     fn is_of_this_volume(&self, attached: &Attached) -> Result<(), Error> {
         let core = self.core();
         if core.meta.replica.is_none() || core.meta.secret == attached.secret {

@@ -56,27 +56,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let current = row.map(|row| (Key { file: file.0, generation: row.generation }, row));
         let mut unread = Ok(());
+        // Where one cannot be read, another may have the same.
+        let mut fits = |key, is_this| match self.plan_from(update, key, is_this) {
+            Err(error @ Error::Unreadable(_)) => {
+                unread = Err(error);
+                Ok(false)
+            }
+            outcome => outcome,
+        };
         if let Some((key, row)) = &current {
             let is_this = row.version == update.stamp && row.dirty.is_none();
-            match self.plan_from(update, *key, is_this) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                // Another one may have the same.
-                Err(error @ Error::Unreadable(_)) => unread = Err(error),
-                Err(error) => return Err(error),
+            if fits(*key, is_this)? {
+                return Ok(());
             }
         }
         // Many may be pending, and looking at all that there is for each would take for ever.
         for key in self.inner.containers.list_of(file.0).map_err(error_of)? {
             let is_current = current.as_ref().is_some_and(|(current, _)| *current == key);
-            if is_current {
-                continue;
-            }
-            match self.plan_from(update, key, false) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error @ Error::Unreadable(_)) => unread = unread.and(Err(error)),
-                Err(error) => return Err(error),
+            if !is_current && fits(key, false)? {
+                return Ok(());
             }
         }
         unread

@@ -146,7 +146,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     /// What the kernel has of the contents of a file may be as it was before a write.
     pub(crate) fn is_read_anew(&self, file: FileId) {
         let client = self.client.clone();
-        self.runtime.spawn_blocking(move || client.is_read_anew(file));
+        self.runtime.spawn_blocking(move || client.forget_what_is_cached(file, true));
     }
 
     /// Whether reading moves times of access from now on.
