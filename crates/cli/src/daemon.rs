@@ -75,7 +75,7 @@ pub fn run(
     let known = state.recognise(plan.known.clone(), plan.consent)?;
     state.device_key_is_there(false, plan.consent)?;
     processes::raise_open_files();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let runtime = threads::runtime()?;
     let mut invitation = Invitation::Unused;
     let outcome = runtime.block_on(mounted(plan, &state, known, &mut invitation, ready));
     runtime.shutdown_timeout(ENDING);

@@ -2,16 +2,23 @@
 //! mount that meets the limit later stands still, or ends and leaves a dead mount point.
 
 use crate::exit::{Exit, fail};
-use anyhow::{Error, Result};
+use anyhow::{Context, Error, Result};
 use rustix::process::{Resource, getrlimit};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::time::Duration;
+use tokio::runtime::Runtime;
 
-/// Besides those that carry out tasks, one for each processor: those that wait for disks, and those
-/// that read the kernel's requests.
-const BESIDE: usize = 16;
+/// Besides those that carry out tasks, one for each processor: those that wait for disks, those
+/// that read the kernel's requests, and those that have it forget.
+const BESIDE: usize = 24;
+/// Of those that wait for disks so many are there from the beginning on. Later there may be no more,
+/// and what would wait for one for good holds up whoever waits for it.
+const WAITING: usize = 8;
+/// They stay for as long as the process: one that has ended may not be had again.
+const STAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -23,6 +30,21 @@ pub fn are_there(who: &str) -> Result<()> {
         let what = format!("the {wanted} threads that {who} needs, but {started} of them");
         refused(&what, wanted, &error)
     })
+}
+
+/// What carries out tasks, with threads for what waits for disks that stay.
+pub fn runtime() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.enable_all().thread_keep_alive(STAY).build();
+    let runtime = runtime.context("cannot start threads")?;
+    let gate = Arc::new(Mutex::new(()));
+    // While it is closed none of them is free for the next.
+    let _closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..WAITING {
+        let gate = gate.clone();
+        runtime.spawn_blocking(move || drop(gate.lock()));
+    }
+    Ok(runtime)
 }
 
 /// What is said of so many processes or threads that could not be started.
@@ -113,6 +135,8 @@ impl Limits {
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::collections::HashSet;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -128,6 +152,30 @@ mod tests {
         });
         assert!(spawned.is_ok());
         assert_eq!(ended.load(Ordering::Acquire), 20);
+    }
+
+    #[test]
+    fn threads_that_wait_for_disks_are_there_from_the_beginning_on_and_stay() {
+        // Unless it is told otherwise, the runtime ends them after ten seconds.
+        const LONG: Duration = Duration::from_secs(11);
+        let runtime = runtime().unwrap();
+        let working = {
+            let all = Arc::new(Barrier::new(WAITING));
+            let spawn = |_| {
+                let all = all.clone();
+                runtime.spawn_blocking(move || {
+                    all.wait();
+                    rustix::thread::gettid().as_raw_nonzero()
+                })
+            };
+            (0..WAITING).map(spawn).collect::<Vec<_>>()
+        };
+        let ids = working.into_iter().map(|work| runtime.block_on(work).unwrap());
+        let ids: HashSet<_> = ids.collect();
+        assert_eq!(ids.len(), WAITING);
+        std::thread::sleep(LONG);
+        let own = Path::new("/proc/self/task");
+        assert!(ids.iter().all(|id| own.join(id.to_string()).exists()));
     }
 
     #[test]

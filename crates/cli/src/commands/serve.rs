@@ -6,7 +6,7 @@ use crate::orders::{self, How, Order, Place};
 use crate::owner::Owner;
 use crate::trees::Trees;
 use crate::{control, lock, logging, processes, threads};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use link::Listener;
 use sd_notify::NotifyState;
 use std::io::Write;
@@ -89,7 +89,7 @@ impl Serve {
     fn serve(&self, data: Data, listen: SocketAddr, advertise: Option<String>) -> Result<()> {
         first_volume(&data, self.owner)?;
         let trees = Trees::keep(&data, self.tree.as_deref(), &self.volume)?;
-        let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+        let runtime = threads::runtime()?;
         let served = runtime.block_on(serve(data, listen, advertise));
         trees.stop();
         runtime.shutdown_timeout(ENDING);

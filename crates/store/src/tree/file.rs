@@ -7,11 +7,12 @@ use crate::files;
 use rustix::fs::{AtFlags, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::thread::ScopedJoinHandle;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Zeros that are written at a time where the file system cannot punch holes.
 const ZEROS_BYTES: usize = 64 << 10;
@@ -123,14 +124,7 @@ impl TreeFile {
         if files.len() < 2 || !files.iter().all(|file| file.faults.is_none()) {
             return files.iter().map(TreeFile::sync).collect();
         }
-        let sync_some = |some: &[TreeFile]| some.iter().map(TreeFile::sync).collect::<Vec<_>>();
-        std::thread::scope(|scope| {
-            let share = files.len().div_ceil(SYNCS_AT_ONCE);
-            let threads: Vec<_> =
-                files.chunks(share).map(|some| scope.spawn(move || sync_some(some))).collect();
-            let ended = threads.into_iter().map(ScopedJoinHandle::join);
-            ended.flat_map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).collect()
-        })
+        sync_with(files, |scope, work| Builder::new().spawn_scoped(scope, work))
     }
 
     fn failed(&self, errno: Errno) -> crate::StoreError {
@@ -138,8 +132,46 @@ impl TreeFile {
     }
 }
 
+/// A thread that does a part of it. Of one that cannot be had, somebody else does the part.
+type Spawn = for<'scope, 'env> fn(
+    &'scope Scope<'scope, 'env>,
+    Work<'scope>,
+) -> io::Result<ScopedJoinHandle<'scope, Vec<Result<()>>>>;
+type Work<'scope> = Box<dyn FnOnce() -> Vec<Result<()>> + Send + 'scope>;
+
+fn sync_with(files: &[TreeFile], spawn: Spawn) -> Vec<Result<()>> {
+    let sync_some = |some: &[TreeFile]| some.iter().map(TreeFile::sync).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let share = files.len().div_ceil(SYNCS_AT_ONCE);
+        let parts = files.chunks(share).map(|some| {
+            let thread = spawn(scope, Box::new(move || sync_some(some)));
+            (some, thread)
+        });
+        let parts: Vec<_> = parts.collect();
+        let ended = parts.into_iter().flat_map(|(some, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => sync_some(some),
+        });
+        ended.collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_are_too_few_threads_all_is_synced_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let root =
+            super::super::Tree::open(folder.path()).unwrap().directory(b"").unwrap().unwrap();
+        let files: Vec<_> =
+            (0..9).map(|n| root.create(format!("{n}").as_bytes()).unwrap()).collect();
+        let refused: Spawn = |_, _| Err(io::ErrorKind::WouldBlock.into());
+        let synced = sync_with(&files, refused);
+        assert!(synced.len() == files.len() && synced.iter().all(Result::is_ok), "{synced:?}");
+    }
+
     use super::super::Tree;
 
     #[test]
