@@ -87,6 +87,7 @@ pub fn status(status: &Status) -> String {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
     status.state_trouble.iter().for_each(|why| line("disk", &state_trouble(why)));
+    log_put_anew(status).iter().for_each(|what| line("log", what));
     let damaged = status.damage.iter().map(ToString::to_string);
     damaged.chain(state_damage(status)).for_each(|what| line("damaged", &what));
     status.mended.last.iter().for_each(|last| line("mended", &mended(&status.mended, last)));
@@ -107,6 +108,17 @@ fn mended(mended: &protocol::MendedStatus, last: &str) -> String {
         "{bytes} of the cache were not as the server has them, {times}; they are mended. If \
          that comes again, this disk is failing"
     )
+}
+
+fn log_put_anew(status: &Status) -> Option<String> {
+    (status.log_put_anew > 0).then(|| {
+        format!(
+            "was written anew {}, and nothing is lost: another program has removed or changed files in \
+             {}/log. Nothing but farfs is to touch that directory",
+            count(status.log_put_anew, "time"),
+            status.state_directory
+        )
+    })
 }
 
 fn state_trouble(trouble: &str) -> String {
@@ -405,6 +417,7 @@ pub mod tests {
             mended: protocol::MendedStatus::default(),
             state_damage: Vec::new(),
             state_trouble: None,
+            log_put_anew: 0,
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),
             misses: 0,

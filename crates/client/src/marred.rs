@@ -1,11 +1,12 @@
-//! The client's tables, and which of their rows were found to be damaged while they were read.
+//! The client's tables and log, and what of them was found to be damaged while they were in use.
 //! Holds: what a transaction says is what the tables below say; of damage the first few places stay
 //! known until the process ends.
 
 use crate::client::Stores;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use store::{Durability, Read, Row, StoreError, Tables, Write};
+use store::journal::Position;
+use store::{Durability, Journal, Read, Row, StoreError, Tables, Write};
 
 /// Places that are told of. More of them say no more.
 const PLACES_MAX: usize = 16;
@@ -30,6 +31,8 @@ pub(crate) struct Marred {
     places: Mutex<BTreeSet<String>>,
     /// Why the tables cannot be used now: their disk is gone, or takes nothing any more.
     trouble: Mutex<Option<String>>,
+    /// The same of the log.
+    log_trouble: Mutex<Option<String>>,
 }
 
 impl Marred {
@@ -38,14 +41,14 @@ impl Marred {
     }
 
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let noted = |trouble: &Mutex<Option<String>>| {
+            trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        noted(&self.trouble).or_else(|| noted(&self.log_trouble))
     }
 
     fn note_trouble(&self, trouble: Option<&StoreError>) {
-        let mut noted = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.is_some() || trouble.is_some() {
-            *noted = trouble.map(ToString::to_string);
-        }
+        note(&self.trouble, trouble);
     }
 
     /// The same of one table. What an index says may be wrong, and is mended as it is met.
@@ -57,6 +60,17 @@ impl Marred {
         if let Err(error @ (StoreError::Io { .. } | StoreError::Database { .. })) = &outcome {
             self.note_trouble(Some(error));
         }
+        self.see_damage(outcome)
+    }
+
+    fn see_log<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error @ (StoreError::Io { .. } | StoreError::Missing { .. })) = &outcome {
+            note(&self.log_trouble, Some(error));
+        }
+        self.see_damage(outcome)
+    }
+
+    fn see_damage<T>(&self, outcome: Result<T>) -> Result<T> {
         if let Err(error @ StoreError::Damaged { .. }) = &outcome {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             let place = error.to_string();
@@ -69,11 +83,53 @@ impl Marred {
     }
 }
 
-/// Stores of whose tables damage is noted.
+fn note(noted: &Mutex<Option<String>>, trouble: Option<&StoreError>) {
+    let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.is_some() || trouble.is_some() {
+        *noted = trouble.map(ToString::to_string);
+    }
+}
+
+/// Stores of whose tables and log damage is noted.
 pub(crate) fn watched<C>(stores: Stores<C>) -> (Stores<C>, Arc<Marred>) {
     let marred = Arc::new(Marred::default());
     let tables = Arc::new(Watched::new(stores.tables, marred.clone()));
-    (Stores { tables, ..stores }, marred)
+    let journal = Arc::new(WatchedLog { journal: stores.journal, marred: marred.clone() });
+    (Stores { tables, journal, ..stores }, marred)
+}
+
+/// A log of which damage is noted.
+struct WatchedLog {
+    journal: Arc<dyn Journal>,
+    marred: Arc<Marred>,
+}
+
+impl Journal for WatchedLog {
+    fn append(&self, record: &[u8]) -> Result<Position> {
+        self.marred.see_log(self.journal.append(record))
+    }
+
+    fn next(&self) -> Position {
+        self.journal.next()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.marred.see_log(self.journal.sync())?;
+        note(&self.marred.log_trouble, None);
+        Ok(())
+    }
+
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
+        self.marred.see_log(self.journal.read(from, bytes_max))
+    }
+
+    fn retire(&self, upto: Position) -> Result<()> {
+        self.marred.see_log(self.journal.retire(upto))
+    }
+
+    fn put_anew(&self) -> u64 {
+        self.journal.put_anew()
+    }
 }
 
 /// Tables of which damage is noted.
@@ -213,6 +269,27 @@ mod tests {
         assert!(marred.trouble().is_some_and(|trouble| !trouble.is_empty()));
         write().unwrap();
         assert_eq!(marred.trouble(), None);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "another program takes the log away")]
+    fn a_log_that_is_gone_is_told_of_until_it_is_back() {
+        let above = tempfile::tempdir().unwrap();
+        let (state, away) = (above.path().join("state"), above.path().join("away"));
+        std::fs::create_dir(&state).unwrap();
+        let marred = Arc::new(Marred::default());
+        let journal = Arc::new(store::journal::FileJournal::open(&state.join("log")).unwrap());
+        let log = WatchedLog { journal, marred: marred.clone() };
+        log.append(b"one").unwrap();
+        std::fs::rename(&state, &away).unwrap();
+        log.sync().unwrap_err();
+        assert!(marred.trouble().is_some_and(|trouble| trouble.contains("move that back")));
+        std::fs::rename(&away, &state).unwrap();
+        log.sync().unwrap();
+        assert_eq!((marred.trouble(), log.put_anew()), (None, 0));
+        std::fs::remove_dir_all(state.join("log")).unwrap();
+        log.sync().unwrap();
+        assert_eq!((marred.trouble(), log.put_anew()), (None, 1));
     }
 
     #[test]

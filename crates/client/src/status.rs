@@ -68,9 +68,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let choice = &self.connection().choice;
             (choice.why(), choice.changes(), choice.estimate(now))
         };
-        let pending = self.pending();
+        let (pending, missing_above) = (self.pending(), self.wanted_status());
         let (files, bytes) = self.held_now();
-        let missing_above = self.wanted_status();
         let core = self.core();
         Status {
             volume: inner.settings.volume.clone(),
@@ -120,6 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             mended: inner.mended.status(),
             state_damage: inner.marred.places(),
             state_trouble: inner.marred.trouble(),
+            log_put_anew: inner.journal.put_anew(),
             wanted: missing_above,
         }
     }

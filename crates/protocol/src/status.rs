@@ -119,6 +119,9 @@ pub struct Status {
     /// Why what is kept in the state directory can be neither read nor written now.
     #[serde(default)]
     pub state_trouble: Option<String>,
+    /// How often records of the log were found to be gone since the mount, and were written anew.
+    #[serde(default)]
+    pub log_put_anew: u64,
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,

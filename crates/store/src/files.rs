@@ -19,7 +19,7 @@ const LESSER: [u64; 6] = [16, 15, 14, 12, 8, 4];
 const PARTS: u64 = 16;
 
 /// The file whose lock says that a process has the directory in use.
-const LOCK_FILE: &str = "lock";
+pub const LOCK_FILE: &str = "lock";
 
 pub fn failed(path: &Path, source: std::io::Error) -> StoreError {
     if let Some(what) = Strange::of(&source) {

@@ -49,6 +49,12 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Records up to and including `upto` may go; whole segments do.
     fn retire(&self, upto: Position) -> Result<()>;
+
+    /// How often records were not there any more while the journal was in use, and were put there
+    /// anew.
+    fn put_anew(&self) -> u64 {
+        0
+    }
 }
 
 /// The whole records in bytes that begin with the one of a position.

@@ -11,6 +11,7 @@ mod damage;
 mod filled;
 mod full;
 mod identity;
+mod in_use;
 mod peers;
 mod salvage;
 mod small;

@@ -10,6 +10,7 @@ use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
 use crate::ordinary;
+use kept::Identity;
 use marks::{Marks, read_records};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,6 +25,7 @@ pub const SEGMENT_BYTES: u64 = 4 << 20;
 /// The newest segment goes too when all its records are retired, if that frees this much.
 const WORTH_RETIRING_BYTES: u64 = 64 << 10;
 
+mod kept;
 mod marks;
 pub(super) mod synced;
 
@@ -41,15 +43,23 @@ pub struct FileJournal {
     segment_bytes: u64,
     state: Mutex<State>,
     group: GroupSync,
-    mark: SyncedMark,
-    _lock: File,
+    mark: Mutex<SyncedMark>,
+    lock: Mutex<File>,
+    /// The directory in which that of the journal lies.
+    parent: Identity,
 }
 
 struct State {
     /// In order; the last one is the newest.
     segments: VecDeque<Segment>,
     newest: Arc<File>,
+    /// All of the newest, so that it can be written anew.
+    newest_bytes: Vec<u8>,
     next: Position,
+    /// Of the segments before the newest, which is looked at next.
+    turn: usize,
+    /// How often something was missing and was put there anew.
+    put_anew: u64,
 }
 
 struct Segment {
@@ -57,6 +67,8 @@ struct Segment {
     path: PathBuf,
     bytes: u64,
     marks: Marks,
+    /// Of some that are not the newest.
+    file: Option<Arc<File>>,
 }
 
 impl FileJournal {
@@ -90,22 +102,28 @@ impl FileJournal {
             segment_bytes,
             state: Mutex::new(state),
             group: GroupSync::new(directory, safe),
-            mark,
-            _lock: lock,
+            mark: Mutex::new(mark),
+            lock: Mutex::new(lock),
+            parent: kept::parent_of(directory)?,
         })
     }
 
     /// Begins a segment. What the old ones hold is synced before, so only the newest can be torn.
     fn begin_segment(&self, state: &mut State) -> Result<()> {
+        self.look_at_newest(state)?;
         if let Err(error) = state.newest.sync_data() {
             self.group.note_failure();
             return Err(files::failed(&self.directory, error));
         }
         self.group.note(state.next - 1);
-        self.mark.note(state.next - 1);
+        locked(&self.mark).note(state.next - 1);
         let (segment, file) = make_segment(&self.directory, state.next)?;
+        let before = std::mem::replace(&mut state.newest, Arc::new(file));
+        if state.segments.len() <= kept::OPEN_MAX {
+            state.segments.back_mut().expect("open makes the first").file = Some(before);
+        }
         state.segments.push_back(segment);
-        state.newest = Arc::new(file);
+        state.newest_bytes = envelope::header(state.next).to_vec();
         Ok(())
     }
 }
@@ -116,6 +134,7 @@ impl Journal for FileJournal {
             return Err(too_long(&self.directory, record.len()));
         }
         let mut state = locked(&self.state);
+        self.look_at_newest(&mut state)?;
         if newest(&state).bytes >= self.segment_bytes {
             self.begin_segment(&mut state)?;
         }
@@ -126,6 +145,7 @@ impl Journal for FileJournal {
         let segment = state.segments.back_mut().expect("open makes the first");
         segment.marks.note(position, segment.bytes);
         segment.bytes += bytes.len() as u64;
+        state.newest_bytes.extend_from_slice(&bytes);
         state.next += 1;
         Ok(position)
     }
@@ -142,29 +162,23 @@ impl Journal for FileJournal {
                 (state.newest.clone(), state.next - 1)
             };
             file.sync_data().map_err(|source| files::failed(&self.directory, source))?;
-            self.mark.note(last);
+            locked(&self.mark).note(last);
             Ok(last)
-        })
+        })?;
+        self.look(&mut locked(&self.state), kept::LOOKED_AT).map(drop)
     }
 
     fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
-        let state = locked(&self.state);
-        let mut records = Vec::new();
-        let (mut from, mut left) = (from, bytes_max);
-        let begun = state.segments.partition_point(|segment| segment.first <= from);
-        for segment in state.segments.iter().skip(begun.saturating_sub(1)) {
-            if left == 0 && !records.is_empty() {
-                break;
-            }
-            from = from.max(segment.first);
-            let read = read_records(segment, from, left, &mut records)?;
-            if !read.to_the_end {
-                break;
-            }
-            left = left.saturating_sub(read.bytes);
-            from = records.last().map_or(from, |(last, _)| last + 1);
+        let mut state = locked(&self.state);
+        match read_from(&state, from, bytes_max) {
+            Err(error) if !matches!(self.look(&mut state, usize::MAX), Ok(true)) => Err(error),
+            Err(_) => read_from(&state, from, bytes_max),
+            read => read,
         }
-        Ok(records)
+    }
+
+    fn put_anew(&self) -> u64 {
+        locked(&self.state).put_anew
     }
 
     fn retire(&self, upto: Position) -> Result<()> {
@@ -184,6 +198,28 @@ impl Journal for FileJournal {
     }
 }
 
+fn read_from(
+    state: &State,
+    mut from: Position,
+    bytes_max: usize,
+) -> Result<Vec<(Position, Vec<u8>)>> {
+    let (mut records, mut left) = (Vec::new(), bytes_max);
+    let begun = state.segments.partition_point(|segment| segment.first <= from);
+    for segment in state.segments.iter().skip(begun.saturating_sub(1)) {
+        if left == 0 && !records.is_empty() {
+            break;
+        }
+        from = from.max(segment.first);
+        let read = read_records(segment, from, left, &mut records)?;
+        if !read.to_the_end {
+            break;
+        }
+        left = left.saturating_sub(read.bytes);
+        from = records.last().map_or(from, |(last, _)| last + 1);
+    }
+    Ok(records)
+}
+
 fn newest(state: &State) -> &Segment {
     state.segments.back().expect("open makes the first, and retire keeps the newest")
 }
@@ -200,7 +236,7 @@ fn make_segment(directory: &Path, first: Position) -> Result<(Segment, File)> {
         tracing::warn!(%error, "a segment without a header stays until the next start");
     }
     let bytes = HEADER_BYTES as u64;
-    Ok((Segment { first, path, bytes, marks: Marks::default() }, made?))
+    Ok((Segment { first, path, bytes, marks: Marks::default(), file: None }, made?))
 }
 
 fn write_header(path: &Path, first: Position) -> Result<File> {
@@ -237,18 +273,13 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
     let mut next = found.first().map_or(begun, |(first, _)| *first);
     let count = found.len();
     let mut segments = VecDeque::with_capacity(count + 1);
+    let mut newest_bytes = Vec::new();
     for (index, (first, path)) in found.into_iter().enumerate() {
         if first != next {
             return Err(missing(&path, next, first));
         }
         // One at a time: together they have all that is pending.
-        let bytes = read_segment(&path)?;
-        let mut marks = Marks::default();
-        let mut offset = HEADER_BYTES as u64;
-        let end = walk(&bytes, End::at_first(first), |position, record| {
-            marks.note(position, offset);
-            offset += (envelope::ENVELOPE_BYTES + record.len()) as u64;
-        });
+        let (bytes, marks, end) = read_marking(&path, first)?;
         if end.offset < bytes.len() {
             let is_newest = index + 1 == count;
             if !is_newest || end.next < begun || was_synced(&bytes[end.offset..], end.next) {
@@ -257,10 +288,13 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
             if end.next <= synced {
                 return Err(damaged_end(&path, end.offset));
             }
-            torn = Some((path.clone(), bytes, end.offset));
+            torn = Some((path.clone(), bytes[end.offset..].to_vec(), end.offset));
         }
         next = end.next;
-        segments.push_back(Segment { first, path, bytes: end.offset as u64, marks });
+        let file = (index + 1 < count.min(kept::OPEN_MAX)).then(|| opened(&path)).flatten();
+        segments.push_back(Segment { first, path, bytes: end.offset as u64, marks, file });
+        newest_bytes = bytes;
+        newest_bytes.truncate(end.offset);
     }
     if next < begun {
         return Err(missing(directory, next, begun));
@@ -278,10 +312,29 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
         None => {
             let (segment, file) = make_segment(directory, next)?;
             segments.push_back(segment);
+            newest_bytes = envelope::header(next).to_vec();
             file
         }
     };
-    Ok(State { segments, newest: Arc::new(newest), next })
+    let newest = Arc::new(newest);
+    Ok(State { segments, newest, newest_bytes, next, turn: 0, put_anew: 0 })
+}
+
+/// A segment, and how far its records are whole.
+fn read_marking(path: &Path, first: Position) -> Result<(Vec<u8>, Marks, End)> {
+    let bytes = read_segment(path)?;
+    let mut marks = Marks::default();
+    let mut offset = HEADER_BYTES as u64;
+    let end = walk(&bytes, End::at_first(first), |position, record| {
+        marks.note(position, offset);
+        offset += (envelope::ENVELOPE_BYTES + record.len()) as u64;
+    });
+    Ok((bytes, marks, end))
+}
+
+/// Where there are too few descriptors for it, it is opened when it is read.
+fn opened(path: &Path) -> Option<Arc<File>> {
+    ordinary::open(path, File::options().read(true)).ok().map(Arc::new)
 }
 
 /// Whether a segment may begin there.
@@ -330,8 +383,7 @@ fn was_synced(tail: &[u8], broken: Position) -> bool {
     false
 }
 
-fn cut_tail(directory: &Path, path: &Path, bytes: &[u8], offset: usize) -> Result<()> {
-    let torn = &bytes[offset..];
+fn cut_tail(directory: &Path, path: &Path, torn: &[u8], offset: usize) -> Result<()> {
     tracing::warn!(path = %path.display(), offset, bytes = torn.len(), "torn tail cut off");
     let kept = directory.join(TORN_FILE);
     if let Err(error) = ordinary::write(&kept, torn) {
