@@ -477,7 +477,7 @@ impl<K: Container> Files<K> {
         Ok((grip, state.flags))
     }
 
-    fn appends_directly(&self, handle: Handle) -> bool {
+    pub(crate) fn appends_directly(&self, handle: Handle) -> bool {
         self.handles.get(&handle.0).is_some_and(|state| state.direct && state.flags.append)
     }
 

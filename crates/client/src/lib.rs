@@ -108,6 +108,7 @@ pub use client::{Client, ClientError, Stores};
 pub use facts::is_fact;
 pub use following::Place;
 pub use fuzz::fuzz_rows;
+pub use landing::{Late, Taken};
 pub use locks::{LockCall, Owner, Tried};
 pub use misses::{MissShown, Settling};
 pub use needs::complete;

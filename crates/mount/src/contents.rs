@@ -6,13 +6,14 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
-use client::{Client, Handle, Inode, Need, Opened, Owner, Stop};
+use client::{Client, Handle, Inode, Opened, Owner, Stop};
 use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use model::{Kind, Name};
 use protocol::Upstream;
+use std::sync::Arc;
 use store::Containers;
 
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -125,6 +126,7 @@ pub(crate) fn read<U: Upstream, C: Containers>(
     reply: ReplyData,
 ) {
     let handle = open.handle;
+    driver.client().takes_read(file(open.ino), open.request.unique());
     driver.serve(
         open.call("read").that_asks(),
         move |client| client.read(handle, offset, size as usize).map(at_once),
@@ -145,32 +147,49 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     if !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
         driver.client().appends(target.handle, flags.contains(WriteFlags::APPENDS));
     }
-    // The bytes lie in the thread's buffer: only a write that must wait copies them.
-    let first = calls::write(driver.client(), target, offset, data);
-    // It is long on its way, and has been in the kernel's cache all the while.
-    let kept = matches!(first, Err(Stop::Need(Need::Verdict(_)))).then(|| driver.clone());
-    let written = data.len() as u32;
+    let client = driver.client();
     let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
-    let of_mapping = was_mapped.then(|| driver.clone());
+    let taken = client.takes_write(file, open.request.unique());
+    let first = calls::write(client, target, offset, data);
+    // The bytes lie in the thread's buffer: only a write that must wait copies them.
+    let bytes: Option<Arc<[u8]>> = matches!(first, Err(Stop::Need(_))).then(|| Arc::from(data));
+    // The kernel has them in its cache, and shows them, all the while. What comes from a mapping it
+    // does not read before it is written.
+    let late = match &bytes {
+        Some(bytes) if !was_mapped => client.lands_late((file, target.handle), offset, bytes),
+        _ => None,
+    };
+    let overtaken = taken.overtaken && !was_mapped;
+    drop(taken);
+    let (written, of) = (data.len() as u32, driver.clone());
     driver.go_on(
         open.call("write"),
         first,
         || {
-            let bytes = data.to_vec();
+            let bytes = bytes.unwrap_or_else(|| Arc::from(data));
             move |client: &Client<U, C>| calls::write(client, target, offset, &bytes)
         },
-        move |outcome| match outcome {
-            Ok(()) => {
-                reply.written(written);
-                if let Some(driver) = kept.filter(|_| !was_mapped) {
-                    driver.is_read_anew(file);
+        move |outcome| {
+            let was_late = late.is_some();
+            drop(late);
+            match outcome {
+                Ok(()) => {
+                    reply.written(written);
+                    if overtaken {
+                        // A page of it may have been dropped, and read as it was before.
+                        of.is_read_anew(file);
+                    }
                 }
-            }
-            Err(errno) => {
-                if let Some(driver) = of_mapping {
-                    driver.mapped_was_lost(file, errno);
+                Err(errno) => {
+                    if was_mapped {
+                        of.mapped_was_lost(file, errno);
+                    }
+                    reply.error(errno);
+                    if was_late {
+                        // It may have been read as written.
+                        of.is_read_anew(file);
+                    }
                 }
-                reply.error(errno);
             }
         },
     );

@@ -102,6 +102,9 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
     if let Some(mode) = without_privileges(&node, by) {
         let setting = Setting { mode: Some(mode), ..Setting::default() };
         wait = client.set_attributes(owner, file, handle, &setting)?.wait;
+        // Of a write the kernel takes size and times to have changed, and would run the program
+        // with the mode that it has cached.
+        client.forget_what_is_cached(file, false);
     }
     if node.has_capability() {
         let Done { wait: later, .. } = client.remove_xattr(owner, file, CAPABILITY)?;

@@ -45,8 +45,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.counters.hits.fetch_add(1, Ordering::Relaxed);
         self.note_read(grip.file);
         self.inner.room.came_for(grip.file, offset, length as u64);
-        self.inner.kernel.landing.have_landed(grip.file);
-        let bytes = match grip.container.read(offset, length) {
+        let bytes = match self.read_landed(&grip, offset, length) {
             Ok(bytes) => bytes,
             Err(error) => {
                 let unread = Self::need_of_unread(&grip, (offset, length as u64), error)?;
@@ -74,9 +73,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::TooLarge.into());
         }
-        let Grip { file, still, .. } = self.files().grip(handle)?.0;
-        let _landing = self.inner.kernel.landing.write(file);
         self.has_its_locks(handle)?;
+        let still = self.files().grip(handle)?.0.still;
         // Nobody makes a version of half of it.
         let writing = still.read().unwrap_or_else(PoisonError::into_inner);
         let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
