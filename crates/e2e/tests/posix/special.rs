@@ -108,6 +108,25 @@ fn set_user_id_programs_and_devices_count_if_root_asked_for_it() {
 }
 
 #[test]
+fn who_writes_to_a_set_user_id_program_does_not_run_it_as_its_owner_any_more() {
+    use crate::permissions::{NOBODY, as_user};
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "10s", "--allow-other", "-o", "suid"][..];
+    for mode in ["connected", "partial"] {
+        let wanted = Wanted { mode, options, ..Wanted::default() };
+        let mount = world.mount_with(&server, mode, wanted);
+        let program = mount.path(mode);
+        fs::copy("/usr/bin/id", &program).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o4777)).unwrap();
+        let line = format!("./{mode} -u && printf x >> {mode} && ./{mode} -u");
+        let said = as_user(NOBODY, &mount.mountpoint, &line).succeeds();
+        let who: Vec<_> = said.split_whitespace().collect();
+        assert_eq!(who, ["0", &NOBODY.to_string()], "{mode}");
+    }
+}
+
+#[test]
 fn programs_run_from_the_volume() {
     in_both_modes(|mount| {
         let (program, script) = (mount.path("program"), mount.path("script"));
