@@ -145,7 +145,7 @@ impl Journal for FileJournal {
         let segment = state.segments.back_mut().expect("open makes the first");
         segment.marks.note(position, segment.bytes);
         segment.bytes += bytes.len() as u64;
-        state.newest_bytes.extend_from_slice(&bytes);
+        kept::add(&mut state.newest_bytes, &bytes);
         state.next += 1;
         Ok(position)
     }

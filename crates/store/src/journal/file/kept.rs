@@ -18,6 +18,16 @@ pub const OPEN_MAX: usize = 16;
 /// Of the segments before the newest so many are looked at after a sync, in turns.
 pub const LOOKED_AT: usize = 8;
 
+/// What is kept of the newest segment grows by so much: twice as much would be for nothing.
+const GROWS_BY: usize = 256 << 10;
+
+pub fn add(kept: &mut Vec<u8>, bytes: &[u8]) {
+    if kept.capacity() - kept.len() < bytes.len() {
+        kept.reserve_exact(bytes.len().max(GROWS_BY));
+    }
+    kept.extend_from_slice(bytes);
+}
+
 /// A directory, wherever it is called what.
 pub type Identity = (u64, u64);
 
