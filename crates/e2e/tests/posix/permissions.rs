@@ -2,6 +2,7 @@
 
 use crate::{errno, in_both_modes};
 use e2e::{Ran, World, run};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -126,6 +127,32 @@ fn a_write_or_a_new_owner_takes_the_setuid_bit() {
         set_mode(&path, 0o6755);
         chown(&path, Some(1000), Some(1000)).unwrap();
         assert_eq!(mode(), 0o755, "another owner");
+    });
+}
+
+/// The kernel knows that a write changes size and times, and nothing of the mode: who asks for that
+/// alone, or runs the program, has what the kernel has.
+#[test]
+fn who_asks_for_the_mode_alone_sees_that_a_write_has_taken_privileges() {
+    in_both_modes(|mount| {
+        let path = mount.path("program");
+        let mode = || {
+            let wanted = StatxFlags::MODE;
+            statx(CWD, &path, AtFlags::empty(), wanted).unwrap().stx_mode & 0o7777
+        };
+        for line in [
+            "printf more >> program",
+            "fallocate -l 100000 program",
+            "fallocate -p -o 0 -l 4096 program",
+            "truncate -s 1 program",
+            ": > program",
+        ] {
+            fs::write(&path, "x").unwrap();
+            set_mode(&path, 0o6777);
+            assert_eq!(mode(), 0o6777);
+            as_user(NOBODY, &mount.mountpoint, line).succeeds();
+            assert_eq!(mode(), 0o777, "{line}");
+        }
     });
 }
 
