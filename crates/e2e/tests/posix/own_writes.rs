@@ -2,14 +2,18 @@
 
 use e2e::World;
 use e2e::contents::noise;
+use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 8192;
 const BLOCKS: u64 = 60;
+const SLOT: usize = 512;
+const SLOTS: u64 = 3;
 const FOR: Duration = Duration::from_secs(4);
 
 /// One writes a block, closes the file, and reads the block through another descriptor, while
@@ -45,6 +49,58 @@ fn reads_what_it_wrote(mode: &str) {
         over.store(true, Ordering::Relaxed);
         assert_eq!(stale, None, "the first write of which the bytes before were read ({mode})");
     });
+}
+
+/// Several write to places of their own in one file, and read them through the descriptor that they wrote
+/// with, while each other's closes are waited for and others have the kernel drop the pages.
+fn reads_what_it_wrote_through_the_same_descriptor(mode: &str) {
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", mode);
+    let path = mount.path("file");
+    fs::write(&path, noise(1, SLOT * SLOTS as usize)).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let file = File::open(&path).unwrap();
+                file.read_exact_at(&mut vec![0; SLOT * SLOTS as usize], 0).unwrap();
+                fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            }
+        });
+        let writers: Vec<_> = (0..SLOTS)
+            .map(|slot| {
+                let path = &path;
+                scope.spawn(move || stale_write(path, slot * SLOT as u64))
+            })
+            .collect();
+        let stale: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(
+            stale, [None; SLOTS as usize],
+            "writes of which the bytes before were read ({mode})"
+        );
+    });
+}
+
+/// The first write there that was not what was read at once.
+fn stale_write(path: &Path, at: u64) -> Option<u64> {
+    let begun = Instant::now();
+    let mut file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    (0..).take_while(|_| begun.elapsed() < 2 * FOR).find(|number| {
+        let (block, mut read) = (noise(*number, SLOT), vec![0; SLOT]);
+        file.write_all_at(&block, at).unwrap();
+        file.read_exact_at(&mut read, at).unwrap();
+        if number % 4 == 3 {
+            file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        }
+        read != block
+    })
+}
+
+#[test]
+fn who_writes_reads_that_though_the_write_waits_and_the_kernel_drops_its_pages() {
+    reads_what_it_wrote_through_the_same_descriptor("connected");
 }
 
 #[test]
