@@ -13,9 +13,9 @@ use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 /// What others did is seen in partial mode within so long, on a fast link.
 const SOON: Duration = Duration::from_secs(5);
@@ -75,6 +75,45 @@ fn connected_every_change_of_a_directory_is_seen_at_once() {
         fs::remove_dir(here.path(name("folder"))).unwrap();
         assert!(!see(&name("folder")));
     }
+}
+
+/// Several on both machines make, replace and remove names of one directory, one at a time each name,
+/// and each looks from the other machine when it has.
+#[test]
+fn connected_names_are_seen_at_once_where_both_machines_change_one_directory() {
+    const NAMES: usize = 4;
+    const LATE_MAX: u32 = 8;
+    let (_world, _server, a, b) = two("connected");
+    let names: Vec<_> = (0..NAMES).map(|_| Mutex::new(())).collect();
+    let begun = Instant::now();
+    let work = |me: usize| {
+        let (here, there) = if me.is_multiple_of(2) { (&a, &b) } else { (&b, &a) };
+        let (mut changes, mut late) = (0_u32, 0_u32);
+        while begun.elapsed() < Duration::from_secs(6) {
+            let which = (me + changes as usize * 3) % NAMES;
+            let (name, own) = (format!("name-{which}"), format!("own-{me}"));
+            let _one_at_a_time = names[which].lock().unwrap();
+            changes += 1;
+            let removes = changes.is_multiple_of(2) && here.path(&name).exists();
+            if removes {
+                fs::remove_file(here.path(&name)).unwrap();
+            } else {
+                fs::write(here.path(&own), vec![b'x'; changes as usize]).unwrap();
+                fs::rename(here.path(&own), here.path(&name)).unwrap();
+            }
+            let seen = fs::metadata(there.path(&name)).map(|found| found.len()).ok();
+            late += u32::from(seen != (!removes).then_some(u64::from(changes)));
+        }
+        (changes, late)
+    };
+    let (changes, late) = std::thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = (0..6).map(|me| scope.spawn(move || work(me))).collect();
+        let done = all.into_iter().map(|one| one.join().unwrap());
+        done.fold((0, 0), |(changes, late), one| (changes + one.0, late + one.1))
+    });
+    // What the kernel had when it began it may show once more.
+    assert!(late <= LATE_MAX.max(changes / 20), "{late} of {changes} seen late");
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.serve(call, attempt, move |outcome| {
             answer(outcome.map(|(value, count)| {
                 // What was forgotten since may be what was found.
-                let fresh = told.count() == count;
+                let fresh = told.count() == count && !told.is_contended(call.file);
                 (value, if fresh { client.cache_for() } else { Duration::ZERO })
             }));
         });

@@ -37,6 +37,9 @@ const ROUND_TRIPS: u32 = 4;
 /// How long if nobody takes the next request meanwhile: the kernel may wait for one that lies there, as
 /// for a page that it is to fill, and who would take it may be who asks.
 const PATIENCE_STARVED: Duration = Duration::from_millis(100);
+/// For so long after it could not be told at once what a name in a directory leads to, the kernel asks
+/// anew for each name there whenever it comes by.
+const CONTENDED_FOR: Duration = Duration::from_secs(10);
 /// What may be waiting to be carried out.
 const QUEUE_MAX: usize = 65_536;
 /// So many files can be held by requests that wait before the rest has to wait too.
@@ -105,19 +108,36 @@ struct Queue {
 /// How often the kernel has been told to forget something. An answer found before must not be
 /// kept by the kernel after. And what it was told is not there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<AtomicU64>, Absent);
+pub(crate) struct Told {
+    times: Arc<AtomicU64>,
+    absent: Absent,
+    contended: Arc<Mutex<HashMap<FileId, Instant>>>,
+}
 
 impl Told {
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.times.load(Ordering::Acquire)
     }
 
     pub(crate) fn absent(&self) -> &Absent {
-        &self.1
+        &self.absent
     }
 
     fn add(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.times.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the kernel is to keep nothing of the names in a directory, since it may not be told in
+    /// time what others do with them.
+    pub(crate) fn is_contended(&self, directory: FileId) -> bool {
+        let contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        contended.get(&directory).is_some_and(|since| since.elapsed() < CONTENDED_FOR)
+    }
+
+    fn contend(&self, directory: FileId) {
+        let mut contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        contended.retain(|_, since| since.elapsed() < CONTENDED_FOR);
+        contended.insert(directory, Instant::now());
     }
 }
 
@@ -156,6 +176,11 @@ impl Waits {
 
     fn held(&self) -> MutexGuard<'_, HashMap<FileId, Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request waits that may hold the lock of this file.
+    fn hold(&self, file: FileId) -> bool {
+        self.held().contains_key(&file)
     }
 
     /// How long who wants something of this file forgotten waits for it.
@@ -239,6 +264,10 @@ impl Forgetter {
         self.told.add();
         let (done, carried_out) = sync_channel(1);
         let file = forget.of();
+        let is_name = matches!(forget, Forget::Entry(..) | Forget::Name(..));
+        if is_name && self.waits.hold(file) {
+            self.told.contend(file);
+        }
         let most = match forget {
             Forget::Others(..) => PATIENCE_MIN,
             _ => PATIENCE_MAX,
@@ -271,6 +300,9 @@ impl Forgetter {
                 true => Duration::ZERO,
                 false => starved + PATIENCE_MIN,
             };
+        }
+        if is_name {
+            self.told.contend(file);
         }
         tracing::debug!("the kernel is busy; it is told later");
         false
@@ -576,6 +608,18 @@ mod tests {
         let_go.send(()).unwrap();
         let late = carried_out.recv_timeout(10 * PATIENCE).unwrap();
         assert_eq!(late, Forget::Entry(FileId(9), name("a")));
+    }
+
+    #[test]
+    fn of_a_directory_that_others_change_while_a_request_waits_for_it_the_kernel_keeps_no_name() {
+        let (forgetter, _let_go, _carried_out, told) = slow();
+        let request = forgetter.waits.begin([Some(FileId(7)), None], None);
+        forgetter.forget_entry(FileId(5), &name("a"));
+        forgetter.forget_node(FileId(7), false);
+        assert!(![5, 7].into_iter().any(|file| told.is_contended(FileId(file))));
+        forgetter.forget_entry(FileId(7), &name("a"));
+        drop(request);
+        assert!(told.is_contended(FileId(7)), "others may do it again");
     }
 
     #[test]
