@@ -92,10 +92,12 @@ impl Asked {
         let below = match self {
             Asked::Mount(mount) => {
                 let path = mounts::absolute(path)?;
-                let outside =
-                    || format!("{} is not in {}", path.display(), mount.mountpoint.display());
-                let below = path.strip_prefix(&mount.mountpoint);
-                below.map(Path::to_path_buf).or_exit(Exit::NotFound, outside())?
+                let Ok(below) = path.strip_prefix(&mount.mountpoint) else {
+                    let mountpoint = mount.mountpoint.display();
+                    let outside = format!("{} is not in {mountpoint}", path.display());
+                    return Err(fail(Exit::NotFound, outside));
+                };
+                below.to_path_buf()
             }
             Asked::Server { .. } => path.to_path_buf(),
         };

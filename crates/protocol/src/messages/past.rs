@@ -324,7 +324,7 @@ pub enum NotFound {
     #[error("{0} has more in it than can be restored at once; restore what is in it by itself")]
     TooMuch(#[n(0)] String),
     #[n(12)]
-    #[error("the tree cannot have it: {0}")]
+    #[error("it cannot be put there: {0}")]
     Refused(#[n(0)] String),
     #[n(13)]
     #[error(

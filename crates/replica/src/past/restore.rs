@@ -417,7 +417,9 @@ impl Restoring {
                 if let Some(quota) = &self.quota
                     && exceeds(committer, quota, &effects)?
                 {
-                    return not(NotFound::Refused("the quota is used up".into()));
+                    let why = "a quota of the volume, or of who owns it, would be exceeded; what was \
+                               restored before that stays";
+                    return not(NotFound::Refused(why.into()));
                 }
                 let made = committer.apply(&update, &effects)?;
                 self.touched.nodes.extend(made.nodes);
