@@ -172,24 +172,23 @@ pub(crate) fn write<U: Upstream, C: Containers>(
         move |outcome| {
             let was_late = late.is_some();
             drop(late);
-            match outcome {
+            let may_be_cached_otherwise = match outcome {
                 Ok(()) => {
                     reply.written(written);
-                    if overtaken {
-                        // A page of it may have been dropped, and read as it was before.
-                        of.is_read_anew(file);
-                    }
+                    // A page of it may have been dropped, and read as it was before.
+                    overtaken
                 }
                 Err(errno) => {
                     if was_mapped {
                         of.mapped_was_lost(file, errno);
                     }
                     reply.error(errno);
-                    if was_late {
-                        // It may have been read as written.
-                        of.is_read_anew(file);
-                    }
+                    // It may have been read as written.
+                    was_late
                 }
+            };
+            if may_be_cached_otherwise {
+                of.is_read_anew(file);
             }
         },
     );

@@ -53,10 +53,11 @@ fn reads_what_it_wrote(mode: &str) {
 
 /// Several write to places of their own in one file, and read them through the descriptor that they wrote
 /// with, while each other's closes are waited for and others have the kernel drop the pages.
-fn reads_what_it_wrote_through_the_same_descriptor(mode: &str) {
+#[test]
+fn who_writes_reads_that_though_the_write_waits_and_the_kernel_drops_its_pages() {
     let world = World::new();
     let server = world.server();
-    let mount = world.mount(&server, "mount", mode);
+    let mount = world.mount(&server, "mount", "connected");
     let path = mount.path("file");
     fs::write(&path, noise(1, SLOT * SLOTS as usize)).unwrap();
     let over = AtomicBool::new(false);
@@ -76,10 +77,7 @@ fn reads_what_it_wrote_through_the_same_descriptor(mode: &str) {
             .collect();
         let stale: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
         over.store(true, Ordering::Relaxed);
-        assert_eq!(
-            stale, [None; SLOTS as usize],
-            "writes of which the bytes before were read ({mode})"
-        );
+        assert_eq!(stale, [None; SLOTS as usize], "writes of which the bytes before were read");
     });
 }
 
@@ -96,11 +94,6 @@ fn stale_write(path: &Path, at: u64) -> Option<u64> {
         }
         read != block
     })
-}
-
-#[test]
-fn who_writes_reads_that_though_the_write_waits_and_the_kernel_drops_its_pages() {
-    reads_what_it_wrote_through_the_same_descriptor("connected");
 }
 
 #[test]
