@@ -3,6 +3,8 @@
 //! up; what was written under a lock has arrived when the lock is given up; of a file the replica
 //! above is asked one thing at a time.
 
+mod lost;
+
 use crate::asking::unexpected;
 use crate::client::Client;
 use crate::locks::{
@@ -79,7 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             self.locks().is_for_one(call.file);
         }
-        let mut locks = self.locks();
+        let mut locks = self.locks_as_they_count();
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
         }
@@ -283,7 +285,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Gives up a stretch. Where it cannot be told which kind of lock is meant, both are given up.
     pub fn unlock(&self, call: &LockCall, kinds: &[LockKind]) -> Result<(), Error> {
-        let mut locks = self.locks();
+        let mut locks = self.locks_as_they_count();
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
         }
@@ -317,13 +319,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Through a handle whose locks were lost nothing is read or written: whoever does believes
-    /// that it is alone.
-    pub(crate) fn has_its_locks(&self, handle: Handle) -> Result<(), Error> {
-        let locks = self.locks();
-        if locks.any_lost() && locks.is_lost(handle) { Err(Error::LockLost) } else { Ok(()) }
-    }
-
     /// Tells the replica above what is held of a file, and wishes for more.
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
@@ -342,7 +337,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         let session = self.connection().sessions;
-        let held = self.locks().begin(file);
+        let held = self.locks_as_they_count().begin(file);
         let wished: Vec<Lock> = {
             let locks = self.locks();
             let asked = wish.iter().map(|wish| match wish.aim {
@@ -444,6 +439,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Tells what has been given up, and claims what is held and not leased.
     pub(crate) async fn tell_of_locks(&self) {
+        let lost = self.locks_as_they_count().take_lost_files();
+        lost.into_iter().for_each(|file| self.forget_what_is_cached(file, true));
         let owed = {
             let mut locks = self.locks();
             let leases = self.leases_locks();

@@ -4,6 +4,7 @@
 //! Never: waits, or asks anybody; `locking` does.
 //! From: fcntl(2), flock(2); Gray and Cheriton (1989).
 
+mod lost;
 mod released;
 
 pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
@@ -90,8 +91,12 @@ pub(crate) struct Table {
     files: BTreeMap<FileId, OfFile>,
     pub waits: Waits<Owner>,
     waiting: u64,
-    /// Through these, locks were held that somebody else has by now.
+    /// Through these, locks were held that somebody else has by now, or has had.
     lost: BTreeSet<Handle>,
+    /// There may be a file that was overtaken.
+    any_overtaken: bool,
+    /// Of these the kernel may still have what was read or written through such a handle.
+    lost_files: BTreeSet<FileId>,
 }
 
 #[derive(Debug)]
@@ -103,6 +108,8 @@ struct OfFile {
     told: Option<Locks>,
     /// Of a file that is leased whole: another client wants some of it.
     recalled: bool,
+    /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
+    overtaken: bool,
     /// Processes share memory by it, which reaches no further than this machine: who holds any
     /// records here is told to hold all of it.
     for_one: bool,
@@ -135,6 +142,7 @@ impl OfFile {
             leased: Leased::These(Locks::default()),
             told: Some(Locks::default()),
             recalled: false,
+            overtaken: false,
             for_one: false,
             asking: Arc::default(),
             news: Arc::default(),
@@ -174,6 +182,7 @@ impl OfFile {
         }
         let held: BTreeSet<Owner> = self.held.holders().map(|(owner, _)| *owner).collect();
         self.by.retain(|owner, _| held.contains(owner));
+        self.overtaken &= !held.is_empty();
         self.news.notify_waiters();
     }
 
@@ -319,14 +328,6 @@ impl Table {
         (found, lacks)
     }
 
-    pub fn is_lost(&self, handle: Handle) -> bool {
-        self.lost.contains(&handle)
-    }
-
-    pub fn any_lost(&self) -> bool {
-        !self.lost.is_empty()
-    }
-
     /// Whether any process holds anything.
     pub fn any_held(&self) -> bool {
         self.files.values().any(|of_file| !of_file.held.is_empty())
@@ -397,22 +398,6 @@ impl Table {
         }
     }
 
-    /// Somebody else has what processes here held.
-    fn lose(&mut self, file: FileId) {
-        let Some(of_file) = self.files.get_mut(&file) else { return };
-        tracing::warn!(%file, "locks were lost: the lease ended, and another device has them");
-        for (owner, by) in &of_file.by {
-            if of_file.held.of(*owner).is_some() {
-                self.lost.extend(&by.handles);
-            }
-        }
-        of_file.held = LockTable::default();
-        of_file.by.clear();
-        of_file.leased = Leased::These(Locks::default());
-        of_file.told = Some(Locks::default());
-        of_file.news.notify_waiters();
-    }
-
     /// A notice has come: who waits asks again, and what is leased whole is given account of.
     pub fn told_of(&mut self, files: &[FileId]) {
         for file in files {
@@ -460,10 +445,16 @@ impl Table {
         claims.filter(|claim| claim.locks.len() <= LOCKS_TOLD_MAX).take(files_max).collect()
     }
 
-    /// A new session has begun, and all of the claims but `lost` were granted. What was lost is
-    /// claimed again where locks are leased, and then it is lost for good.
+    /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not
+    /// leased now, what was lost goes on among the processes here until they are.
     pub fn attached(&mut self, claims: &[Held], lost: &[FileId]) {
         self.lapsed();
+        for file in lost {
+            if let Some(of_file) = self.files.get_mut(file) {
+                of_file.overtaken = !of_file.held.is_empty();
+                self.any_overtaken |= of_file.overtaken;
+            }
+        }
         for claim in claims.iter().filter(|claim| !lost.contains(&claim.file)) {
             let (Some(of_file), Some(locks)) =
                 (self.files.get_mut(&claim.file), Locks::from_told(&claim.locks))

@@ -9,10 +9,14 @@
 //!
 //! Holds: of two clients whose leases last none holds what the other one excludes; nobody decides
 //! by itself about a file of which another one holds, or waits for, anything; who waited first
-//! comes first, for a while.
+//! comes first, for a while; nobody whose lease had ended holds again what somebody else has
+//! held meanwhile.
 //! Never: waits, or believes anything of a client whose lease has ended.
 //! From: Gray and Cheriton (1989), leases; NFSv4, delegations and byte-range locks.
 
+mod away;
+
+use away::Away;
 use model::{FileId, Lock, LockTable, Locks, ReplicaId};
 use protocol::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locking};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +36,7 @@ const TURN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     files: BTreeMap<FileId, OfFile>,
+    away: Away,
 }
 
 #[derive(Debug, Default)]
@@ -88,12 +93,21 @@ impl Book {
             return Ok((LockOutcome::TooMany, News::new()));
         }
         let of_file = self.files.entry(file).or_default();
-        let mut told = of_file.forget_gone(around);
+        let mut told = of_file.forget_gone(file, around, &mut self.away);
         let outcome = if !(around.lasts)(who) {
             // It renews its lease first.
             LockOutcome::NotYet
         } else {
-            let (outcome, waits) = of_file.ask(who, held, asked, around, &mut told);
+            let missed = self.away.has_missed(who, file, &held, true);
+            self.away.is_settled(who, file);
+            let (outcome, waits) = match missed {
+                true => {
+                    of_file.leave(who);
+                    (LockOutcome::Lost, false)
+                }
+                false => of_file.ask(who, held, asked, around, &mut told),
+            };
+            self.away.note_outcome(who, asked, outcome, around.now);
             match waits {
                 true => of_file.wait(who, wished, around.now),
                 false => of_file.waiting.retain(|waiting| waiting.who != who),
@@ -108,11 +122,13 @@ impl Book {
     }
 
     /// A client has come, again or for the first time: what it held before counts no more, and of
-    /// what it claims the files are given of which it cannot hold it.
+    /// what it claims the files are given of which it cannot hold it. `lasted`: so did its lease when
+    /// the life of the origin before this one ended.
     pub fn attach(
         &mut self,
         who: ReplicaId,
         claims: &[Held],
+        lasted: bool,
         around: &Around<'_>,
     ) -> (Vec<FileId>, News) {
         let (mut lost, mut claimed) = (Vec::new(), BTreeMap::new());
@@ -127,14 +143,18 @@ impl Book {
             };
             let of_file = self.files.entry(claim.file).or_default();
             // It may not be told of this: its waiters are, below.
-            of_file.forget_gone(around);
-            let others = of_file.whole.is_some_and(|other| other != who);
-            if others || of_file.is_in_the_way(who, locks.iter()).is_some() {
+            of_file.forget_gone(claim.file, around, &mut self.away);
+            let others = of_file.whole.is_some_and(|other| other != who)
+                || of_file.is_in_the_way(who, locks.iter()).is_some();
+            if others || self.away.has_missed(who, claim.file, &locks, lasted) {
                 lost.push(claim.file);
             } else {
+                let exclusive = locks.iter().any(|lock| lock.exclusive);
+                self.away.note_given(claim.file, who, exclusive, around.now);
                 claimed.insert(claim.file, locks);
             }
         }
+        self.away.has_come(who);
         let mut all = News::new();
         for (file, of_file) in &mut self.files {
             of_file.leave(who);
@@ -151,6 +171,9 @@ impl Book {
     pub fn leave(&mut self, who: ReplicaId, now: Moment) -> News {
         let mut all = News::new();
         for (file, of_file) in &mut self.files {
+            if of_file.has_any(who) {
+                self.away.note_dropped(*file, who, now);
+            }
             if of_file.leave(who) {
                 all.extend(news(of_file.give_turns(now), *file, who));
             }
@@ -257,7 +280,16 @@ impl OfFile {
     }
 
     /// Forgets clients whose lease has ended, and those who do not wait any more.
-    fn forget_gone(&mut self, around: &Around<'_>) -> Vec<ReplicaId> {
+    fn forget_gone(
+        &mut self,
+        file: FileId,
+        around: &Around<'_>,
+        away: &mut Away,
+    ) -> Vec<ReplicaId> {
+        let holders = self.held.holders().map(|(who, _)| *who).chain(self.whole);
+        for who in holders.filter(|who| !(around.lasts)(*who)) {
+            away.note_dropped(file, who, around.now);
+        }
         self.held.retain(around.lasts);
         self.whole = self.whole.filter(|who| (around.lasts)(*who));
         let now = around.now;
@@ -266,6 +298,10 @@ impl OfFile {
             !over && now.since(waiting.asked) < WAITS_WITHIN && (around.lasts)(waiting.who)
         });
         self.give_turns(now)
+    }
+
+    fn has_any(&self, who: ReplicaId) -> bool {
+        self.whole == Some(who) || self.held.of(who).is_some()
     }
 
     /// Says whether anything of it was the client's.

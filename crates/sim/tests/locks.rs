@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Tried, WantedMode, complete,
+    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Tried,
+    WantedMode, complete,
 };
 use model::{FileId, Kind, Lock, LockKind, Name};
 use protocol::Mode;
@@ -206,6 +207,61 @@ fn the_lock_of_a_client_that_died_is_free_when_its_lease_is_over_and_one_that_ca
         ada.start().await.unwrap();
         bobs.lock(&wanted, false).await.unwrap();
     });
+}
+
+#[test]
+fn a_lock_that_another_has_had_and_given_up_meanwhile_is_lost() {
+    for restarts in [false, true] {
+        play(1, |mut scene| async move {
+            let ada = scene.comes(0, CONNECTED).await;
+            let bob = scene.comes(1, CONNECTED).await;
+            let carol = scene.comes(2, CONNECTED).await;
+            let (adas, bobs, carols) = (client(&ada), client(&bob), client(&carol));
+            let (one, other) = (make(&adas, "one").await, make(&adas, "other").await);
+            let mut handles = BTreeMap::new();
+            for file in [one, other] {
+                let hers = open(&adas, file).await;
+                adas.lock(&stretch(file, hers, 1, true, (0, 9)), false).await.unwrap();
+                handles.insert(file, hers);
+            }
+            scene.room.network.cut(ada.line, SECOND / 10);
+            if restarts {
+                // Her lease may last when it stops.
+                scene.origin.stop(End::Killed, SECOND / 10);
+                scene.origin.restart().unwrap();
+            }
+            let his = open(&bobs, one).await;
+            let wanted = stretch(one, his, 2, true, (0, 9));
+            bobs.lock(&wanted, true).await.unwrap();
+            unlock(&bobs, &wanted).await.unwrap();
+            close(&bobs, his).await;
+            // Who looks has it told that nobody holds any of it now.
+            let theirs = open(&carols, one).await;
+            let looked = carols.look_at_lock(&stretch(one, theirs, 3, true, (0, 9))).await;
+            assert_eq!(looked.unwrap(), None);
+            scene.room.network.restore(ada.line);
+            scene.pass(SECOND * 10).await;
+            let lost = handles[&one];
+            let read = complete(&adas, |c| c.read(lost, 0, 1)).await;
+            assert!(matches!(read, Err(Error::LockLost)), "{read:?}");
+            let cut = Setting { size: Some(0), ..Setting::default() };
+            let cut = complete(&adas, |c| c.set_attributes(CALLER, one, Some(lost), &cut)).await;
+            assert!(matches!(cut, Err(Error::LockLost)), "{:?}", cut.err());
+            let mode = Allocate::Extend;
+            let grown = complete(&adas, |c| c.allocate(lost, 0, 9, mode)).await;
+            assert!(matches!(grown, Err(Error::LockLost)), "{grown:?}");
+            adas.release(lost);
+            // The same through another descriptor: nobody has it.
+            let hers = open(&adas, one).await;
+            adas.lock(&stretch(one, hers, 1, true, (0, 9)), false).await.unwrap();
+            // And what nobody has locked is hers as before.
+            let kept = handles[&other];
+            complete(&adas, |c| c.read(kept, 0, 1)).await.unwrap();
+            let theirs = open(&bobs, other).await;
+            let wanted = stretch(other, theirs, 2, true, (0, 9));
+            assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        });
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub fn allocate(&self, handle: Handle, offset: u64, length: u64, mode: Allocate) -> Step<()> {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let Some(end) = end else { return Err(Error::TooLarge.into()) };
+        self.has_its_locks(handle)?;
         let change = match mode {
             Allocate::Keep | Allocate::Extend => Extent::Grows,
             Allocate::Punch | Allocate::Zero | Allocate::ZeroWithin => Extent::From(offset),

@@ -175,6 +175,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         if let Some(handle) = handle {
+            self.has_its_locks(handle)?;
             self.resize(handle, size, caller.uid, false)?;
             return Ok(None);
         }

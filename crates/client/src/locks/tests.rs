@@ -85,12 +85,32 @@ fn locks_that_were_held_here_alone_are_claimed_and_lost_if_somebody_has_them() {
     assert!(!owed(&mut table) && !table.is_unclaimed());
     table.lapsed();
     assert!(owed(&mut table) && table.is_unclaimed());
-    table.attached(&claims, &[FILE]);
-    assert!(owed(&mut table) && !table.any_lost());
     let held = table.begin(FILE);
     table.answered(FILE, held, &[], LockOutcome::Lost);
     assert!(table.is_lost(Handle(1)) && !table.any_held() && !owed(&mut table));
+    assert_eq!(table.take_lost_files(), BTreeSet::from([FILE]));
     table.released(FILE, Handle(1));
+    assert!(!table.any_lost());
+}
+
+#[test]
+fn what_others_have_had_meanwhile_is_lost_when_locks_are_leased_and_not_before() {
+    let held = || {
+        let mut table = Table::default();
+        assert_eq!(table.try_lock(&call(1, true, 0, 9), Scope::Here), Tried::Done);
+        let claims = table.claims(9);
+        table.attached(&claims, &[FILE]);
+        assert!(table.any_overtaken() && table.any_held() && !table.any_lost());
+        table
+    };
+    let mut table = held();
+    table.lose_overtaken();
+    assert!(table.is_lost(Handle(1)) && !table.any_held() && !table.any_overtaken());
+    assert_eq!(table.take_lost_files(), BTreeSet::from([FILE]));
+
+    let mut table = held();
+    assert!(table.unlock(&call(1, true, 0, 9), &[LockKind::Record]), "among processes of here");
+    table.lose_overtaken();
     assert!(!table.any_lost());
 }
 

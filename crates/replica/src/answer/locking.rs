@@ -58,7 +58,8 @@ pub(super) fn claim(
     let mut holders = volume.holders();
     let lasts = |who| holders.lasts(who, now);
     let around = Around { now, lasts: &lasts, in_grace: !volume.grace.is_over(now) };
-    let (lost, news) = volume.book().attach(replica, claims, &around);
+    let lasted = volume.grace.lasted(replica);
+    let (lost, news) = volume.book().attach(replica, claims, lasted, &around);
     tell(&mut holders, news);
     lost
 }

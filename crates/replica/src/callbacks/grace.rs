@@ -10,14 +10,14 @@ use world::{Clock, Moment};
 pub(crate) struct Grace {
     /// Clients that may hold a lease of an earlier life and have not attached since.
     unknown: Level<BTreeSet<ReplicaId>>,
-    /// There was one at the start.
-    had_any: bool,
+    /// Those of the start.
+    before: BTreeSet<ReplicaId>,
     until: Moment,
 }
 
 impl Grace {
     pub fn new(unknown: BTreeSet<ReplicaId>, until: Moment) -> Grace {
-        Grace { had_any: !unknown.is_empty(), unknown: Level::new(unknown), until }
+        Grace { before: unknown.clone(), unknown: Level::new(unknown), until }
     }
 
     /// The client has attached, so what it holds is known, or has changed its id.
@@ -32,7 +32,12 @@ impl Grace {
 
     /// No lease of an earlier life can hold any more, whoever has attached since.
     pub fn is_past(&self, now: Moment) -> bool {
-        !self.had_any || self.until <= now
+        self.before.is_empty() || self.until <= now
+    }
+
+    /// Whether a client's lease lasted, as far as is known, when the life before this one ended.
+    pub fn lasted(&self, replica: ReplicaId) -> bool {
+        self.before.contains(&replica)
     }
 
     /// Waits until everybody has attached or no lease can hold any more.

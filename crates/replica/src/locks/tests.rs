@@ -28,7 +28,11 @@ struct Desk {
 impl Desk {
     fn new() -> Desk {
         let now = World::simulated(0, 1).clock.moment();
-        Desk { book: Book::default(), now, gone: BTreeSet::new(), in_grace: false }
+        let mut desk = Desk { book: Book::default(), now, gone: BTreeSet::new(), in_grace: false };
+        for who in [A, B, C] {
+            assert_eq!(desk.attach(who, &[]), []);
+        }
+        desk
     }
 
     fn ask(&mut self, who: ReplicaId, asked: &Locking) -> (LockOutcome, Vec<ReplicaId>) {
@@ -43,7 +47,8 @@ impl Desk {
         let gone = self.gone.clone();
         let lasts = move |who| !gone.contains(&who);
         let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
-        self.book.attach(who, &[Held { file: FILE, locks: claims.to_vec() }], &around).0
+        let claims = [Held { file: FILE, locks: claims.to_vec() }];
+        self.book.attach(who, &claims, true, &around).0
     }
 
     fn check(&mut self, who: ReplicaId, asked: &Locking, wanted: (LockOutcome, &[ReplicaId])) {
@@ -93,15 +98,43 @@ fn what_a_client_held_is_free_when_its_lease_has_ended_and_it_may_claim_what_nob
     desk.gone.insert(A);
     desk.check(B, &asking(&[], &[high], LockAim::Wait), (LockOutcome::GivenWhole, &[]));
     desk.gone.clear();
-    // Nobody knows yet what B holds of it.
-    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::NotYet, &[B]));
+    // B need not say what it locks of it, so it may have locked this.
+    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::Lost, &[]));
+    desk.check(A, &asking(&[], &[low], LockAim::Try), (LockOutcome::NotYet, &[B]));
     desk.check(B, &asking(&[high], &[], LockAim::Try), (LockOutcome::Given, &[A]));
-    desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(A, &asking(&[], &[low], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.gone.insert(A);
+    desk.gone.clear();
+    assert_eq!(desk.attach(A, &[low]), [], "nobody was given any");
     desk.gone.insert(A);
     desk.check(B, &asking(&[high], &[low], LockAim::Try), (LockOutcome::GivenWhole, &[]));
     desk.gone.clear();
     desk.check(B, &asking(&[low, high], &[], LockAim::Try), (LockOutcome::GivenWhole, &[]));
     assert_eq!(desk.attach(A, &[low]), [FILE]);
+}
+
+#[test]
+fn what_somebody_has_locked_and_given_up_meanwhile_is_lost() {
+    let low = stretch(true, 0, 9);
+    let given = (LockOutcome::GivenWhole, &[][..]);
+    for (attaches, leaves) in [(false, false), (true, false), (true, true)] {
+        let mut desk = Desk::new();
+        desk.check(A, &asking(&[], &[low], LockAim::Try), given);
+        desk.gone.insert(A);
+        if leaves {
+            // It says itself that it believes nothing any more.
+            assert_eq!(desk.book.leave(A, desk.now), []);
+        }
+        desk.check(B, &asking(&[], &[low], LockAim::Try), given);
+        assert_eq!(desk.book.leave(B, desk.now), []);
+        desk.gone.clear();
+        if attaches {
+            assert_eq!(desk.attach(A, &[low]), [FILE]);
+        } else {
+            desk.check(A, &asking(&[low], &[], LockAim::Try), (LockOutcome::Lost, &[]));
+        }
+        desk.check(A, &asking(&[], &[low], LockAim::Try), given);
+    }
 }
 
 #[test]
