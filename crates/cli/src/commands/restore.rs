@@ -29,6 +29,8 @@ use std::path::{Path, PathBuf};
 ))]
 pub struct Restore {
     /// What to bring back, and its version: PATH@vNUMBER, PATH@SNAPSHOT or PATH@TIME
+    ///
+    /// Where a snapshot is called as a time is written, it is the snapshot.
     #[arg(value_name = "PATH@VERSION")]
     what: OsString,
     /// Where it is to be, if not where it was

@@ -101,14 +101,22 @@ pub(super) fn settle(
     let _turn = volume.turn();
     let mut write = inner.tables.write()?;
     let Some(mut conflict) = take::conflict_of(&*write, volume.id, number)? else {
-        return Ok(Found::Not(NotFound::NoConflict(number)));
+        let settled = settled_of(&*write, volume.id, number)?;
+        let by = settled.and_then(|settled| settled.conflict.claim).map(|claim| claim.token);
+        // Its answer was lost, and it asks again.
+        let again = token.is_some() && by == token;
+        return Ok(match again {
+            true => Found::Settled(number),
+            false => Found::Not(NotFound::NoConflict(number)),
+        });
     };
     let at = inner.world.clock.time();
     if let Some(why) = in_the_way(number, &conflict, token, at) {
         return Ok(Found::Not(why));
     }
     let view = Whole::now(&*write, volume.id);
-    let before = match conflict.claim.take().filter(|claim| Some(claim.token) == token) {
+    conflict.claim = conflict.claim.take().filter(|claim| Some(claim.token) == token);
+    let before = match &conflict.claim {
         Some(claim) => claim.before,
         None => view.position()?,
     };
@@ -131,7 +139,8 @@ pub(super) fn settled(
     let mut found = settled_after(&*read, volume.id, after, wanted + 1)?;
     let more = keep_what_fits(&mut found, wanted, |settled| &settled.conflict);
     let info = |(number, settled): (u64, Settled)| -> Result<SettledInfo> {
-        let Settled { conflict, before, at, device, left } = settled;
+        let Settled { mut conflict, before, at, device, left } = settled;
+        conflict.claim = None;
         let aside = match &conflict.aside {
             Some((_, directory, name)) => beside(&view, *directory, name)?,
             None => None,
@@ -151,6 +160,7 @@ pub(super) fn reopen(inner: &Inner, volume: &Volume, number: u64) -> Result<Foun
         return Ok(Found::Not(NotFound::NotSettled(number)));
     };
     let mut conflict = settled.conflict;
+    conflict.claim = None;
     let view = Whole::now(&*write, volume.id);
     if let Some((file, directory, name)) = &mut conflict.aside
         && let Some(now) = view.entry(*directory, name)?

@@ -137,7 +137,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         touched: Touched::default(),
     };
     let Some((name, above)) = to.split_last() else {
-        restoring.owns(&node, to)?;
+        restoring.owns(&node, restored_as(to))?;
         let (now, after, path) = (FileId::ROOT, None, Vec::new());
         restoring.left.push(Item::Seal { node, now, made: false, path: Vec::new() });
         restoring.left.push(Item::Within { file, now, after, path });
@@ -266,14 +266,14 @@ impl Restoring {
         to: (FileId, Name),
         path: Vec<Name>,
     ) -> Step<()> {
-        self.owns(&node, &path)?;
+        self.owns(&node, restored_as(&path))?;
         let there = committer.view().entry(to.0, &to.1)?;
         let there = match there {
             Some(there) => committer.view().node(there)?.map(|node| (there, node)),
             None => None,
         };
         if let Some((_, present)) = &there {
-            self.owns(present, &path)?;
+            self.owns(present, shown(&path))?;
             if present.kind != node.kind {
                 return not(NotFound::OtherKind(shown(&path)));
             }
@@ -282,7 +282,7 @@ impl Restoring {
             committer.view().contents(file, node.contents_stamp)?.is_some()
         };
         if !kept {
-            return not(NotFound::Pruned(shown(&path)));
+            return not(NotFound::Pruned(restored_as(&path)));
         }
         if node.kind == Kind::Directory {
             let made = there.is_none();
@@ -431,10 +431,10 @@ impl Restoring {
     }
 
     /// Who is not root brings back only what is the own.
-    fn owns(&self, node: &Node, path: &[Name]) -> Step<()> {
+    fn owns(&self, node: &Node, called: String) -> Step<()> {
         match self.uid == 0 || self.uid == node.uid {
             true => Ok(()),
-            false => not(NotFound::NotYours(shown(path))),
+            false => not(NotFound::NotYours(called)),
         }
     }
 
@@ -446,4 +446,9 @@ impl Restoring {
             || mode & 0o002 != 0;
         if may { Ok(()) } else { not(NotFound::NotYours(shown(path))) }
     }
+}
+
+/// The version that is brought back, for which its path may not be a name any more.
+fn restored_as(to: &[Name]) -> String {
+    format!("what would be restored as {}", shown(to))
 }

@@ -364,7 +364,12 @@ async fn nobody_but_root_brings_back_what_is_anothers() {
     let then = Then::Version(history(&ada, "a").await[1].since);
     let asked = |uid| Restore { path: path("a"), then: then.clone(), to: None, uid, gid: uid };
     let by = |uid| Past::Restore(asked(uid));
-    assert!(matches!(ask(&ada, by(5)).await, Found::Not(NotFound::NotYours(_))));
+    let Found::Not(why @ NotFound::NotYours(_)) = ask(&ada, by(5)).await else {
+        panic!("it is another's")
+    };
+    let expected = "what would be restored as /a belongs to another user: copy it out of a \
+                    snapshot, or restore it as root";
+    assert_eq!(why.to_string(), expected);
     assert_eq!(party.tree(), "a: second");
     assert!(matches!(ask(&ada, by(0)).await, Found::Restored(_)));
     assert_eq!(party.tree(), "a: first");

@@ -92,6 +92,8 @@ async fn of_two_who_see_to_a_conflict_the_second_is_told_before_anything_is_chan
     assert_eq!(scene.listed().await[0].claimed_by, None);
     assert_eq!(claim(ada, 1, true, None).await, Found::Claimed(1));
     assert_eq!(settle(ada, Some(1)).await, Found::Settled(1));
+    assert_eq!(settle(ada, Some(1)).await, Found::Settled(1), "the answer may be lost");
+    assert_eq!(scene.settled().await[0].conflict.claimed_by, None);
     let gone = Found::Not(NotFound::NoConflict(1));
     assert_eq!((claim(bob, 2, true, None).await, settle(bob, Some(2)).await), (gone.clone(), gone));
     assert!(scene.listed().await.is_empty());
