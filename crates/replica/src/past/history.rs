@@ -57,7 +57,10 @@ pub(super) fn history(
 
 /// A path as people write it.
 pub(super) fn shown(path: &[Name]) -> String {
-    path.iter().map(|name| format!("/{name}")).collect::<String>()
+    match path {
+        [] => "/".into(),
+        path => path.iter().map(|name| format!("/{name}")).collect(),
+    }
 }
 
 /// The directory and the name that a path leads to by what is there, or was there last. None: one

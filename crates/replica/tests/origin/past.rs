@@ -367,8 +367,8 @@ async fn nobody_but_root_brings_back_what_is_anothers() {
     let Found::Not(why @ NotFound::NotYours(_)) = ask(&ada, by(5)).await else {
         panic!("it is another's")
     };
-    let expected = "what would be restored as /a belongs to another user: copy it out of a \
-                    snapshot, or restore it as root";
+    // The directory, which is as much another's.
+    let expected = "/ belongs to another user: copy it out of a snapshot, or restore it as root";
     assert_eq!(why.to_string(), expected);
     assert_eq!(party.tree(), "a: second");
     assert!(matches!(ask(&ada, by(0)).await, Found::Restored(_)));
