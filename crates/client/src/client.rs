@@ -228,7 +228,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         settings: Settings,
     ) -> Result<Self, ClientError> {
         let (stores, marred) = crate::marred::watched(stores);
-        let mut meta = Meta::load(&*stores.tables.read()?)?;
+        let mut meta = crate::life::begun(&*stores.tables.read()?, &world)?;
         let trash = crate::trash::Trash::load(&*stores.tables.read()?)?;
         let near_max = settings.pending_near_max;
         let (mut log, recovered) = crate::passing::open_log(&stores.journal, &meta, near_max)?;

@@ -79,6 +79,8 @@ pub(crate) struct Connection {
     pub foreign: bool,
     /// Another process goes on under the id by which the updates here are numbered.
     pub overtaken: bool,
+    /// What this client attaches by is on the disk.
+    pub life_kept: bool,
     /// A tail is on its way: what notices say beyond it must not be taken for all there is.
     pub tail_due: bool,
     pub calls_at_renewal: u64,
@@ -160,6 +162,7 @@ impl Connection {
             memory: Memory::of_earlier(meta.carried),
             foreign: false,
             overtaken: false,
+            life_kept: false,
             tail_due: false,
             calls_at_renewal: 0,
             list_entries_max: 0,

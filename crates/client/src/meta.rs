@@ -2,6 +2,7 @@
 
 use crate::budget::Spent;
 use crate::carried::Carried;
+use crate::life::Drawn;
 use crate::soundness::Pass;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
@@ -77,6 +78,9 @@ pub struct Meta {
     /// How far the cache was read through. None: it is new.
     #[n(23)]
     pub pass: Option<Pass>,
+    /// By which the replica above tells this client from one that began with a copy of this.
+    #[n(24)]
+    pub life: Option<Drawn>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -131,6 +135,7 @@ impl Default for Meta {
             carried: None,
             current: None,
             pass: None,
+            life: None,
         }
     }
 }
@@ -228,6 +233,7 @@ mod tests {
             carried: None,
             current: None,
             pass: None,
+            life: None,
         }
     }
 

@@ -320,6 +320,12 @@ impl Numbers {
         state.let_go_of_unused(file);
     }
 
+    /// What the kernel has by this file's number is another one.
+    pub(crate) fn is_anothers(&self, file: FileId) {
+        self.any.store(true, Ordering::Release);
+        self.state().give(file, None);
+    }
+
     /// The kernel has a file by no number any more.
     pub(crate) fn let_go(&self, file: FileId) {
         if !self.any() {

@@ -40,6 +40,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut core = self.core();
         let core = &mut *core;
         core.plans.clear();
+        core.waiters.rename_all();
+        self.inner.settled.notify_waiters();
         (core.meta.ahead, core.meta.passed) = (None, None);
         let mut anew = Anew { replica, ids: Vec::new(), numbers: Vec::new() };
         let mut number = core.log.last_number();

@@ -11,7 +11,7 @@ use crate::set_back::FOREIGN_AGAIN_AFTER;
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Notice, Objection, Patience, Refusal,
+    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Life, Notice, Objection, Patience, Refusal,
     Request, Response, States, Tail, Unreachable, Upstream,
 };
 use std::sync::atomic::Ordering;
@@ -198,6 +198,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let sent = self.inner.world.clock.outer_moment();
         let claims = self.locks().claims(FILES_CLAIMED_MAX);
         let overtaken = self.connection().overtaken;
+        let life = self.life_to_attach_by();
         let request = {
             let core = self.core();
             Attach {
@@ -205,6 +206,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 made: core.log.last_number(),
                 seen: core.meta.seen,
                 locks: (!claims.is_empty()).then(|| claims.clone()),
+                life,
             }
         };
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
@@ -214,7 +216,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.ask_of_lost(&attached).await?;
                 let said = self.said_of_taken(&attached).await?;
                 self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());
-                self.take_attached(attached, said, sent)
+                self.take_attached(attached, said, sent, life)
             }
             Ok(Response::Refused(Refusal::NoVolume)) => {
                 let text = Refusal::NoVolume.to_string();
@@ -233,24 +235,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         attached: Attached,
         said: States,
         sent: OuterMoment,
+        life: Option<Life>,
     ) -> Result<(), Error> {
         let taken = self.taken_as_of(&attached);
+        self.take_identity(&attached, life)?;
         {
             let mut core = self.core();
-            let before = core.meta.replica.replace(attached.replica);
-            core.meta.secret = attached.secret;
-            core.meta.cutter = attached.cutter;
-            core.meta.access = attached.access;
-            if before.is_some_and(|before| before != attached.replica) {
-                tracing::warn!(
-                    replica = %attached.replica,
-                    pending = core.log.pending_len(),
-                    "this client was set back, or a copy of it is in use: what is pending is renumbered"
-                );
-                drop(core);
-                self.renumber(attached.replica)?;
-                core = self.core();
-            }
             // What was submitted and not taken is waiting again.
             core.log.returned_after(attached.taken);
             core.log.submitted(&taken.ahead);

@@ -109,6 +109,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn verdict_so_far(&self, number: u64) -> Option<Result<(), Error>> {
         let waits = mode::waits_for_verdicts(self.connection().mode);
         let mut core = self.core();
+        if core.waiters.is_renamed(number) {
+            return Some(Err(Error::Stale));
+        }
         if let Some(objection) = core.refusals.remove(&number) {
             return Some(Err(Error::Objection(objection)));
         }

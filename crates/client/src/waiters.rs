@@ -36,6 +36,8 @@ pub(crate) struct Waiters {
     released: BTreeSet<u64>,
     /// Of them, those that were written over before their verdict came.
     overtaken: BTreeSet<u64>,
+    /// Bear other numbers, as a copy of the state here is in use: who waited is told that it failed.
+    renamed: BTreeSet<u64>,
     /// An update may be waited for no more.
     freed: Arc<Notify>,
 }
@@ -43,6 +45,16 @@ pub(crate) struct Waiters {
 impl Waiters {
     pub fn expect(&mut self, number: u64) {
         self.awaited.insert(number);
+    }
+
+    /// All that is waited for bears other numbers from now on, which are none of these.
+    pub fn rename_all(&mut self) {
+        self.renamed = self.waiting.keys().copied().collect();
+        self.freed.notify_waiters();
+    }
+
+    pub fn is_renamed(&self, number: u64) -> bool {
+        self.renamed.contains(&number)
     }
 
     /// It leaves as what nobody waits for.

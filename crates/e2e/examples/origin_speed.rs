@@ -45,8 +45,13 @@ async fn attach(url: &str, congestion: Congestion) -> Asker {
     config.congestion = congestion;
     let remote = Arc::new(Remote::connect(config).expect("a socket"));
     assert!(matches!(remote.event().await, Some(Event::Up)), "the server lets us in");
-    let attach =
-        Request::Attach(Attach { replica: None, made: 0, seen: model::Seq(0), locks: None });
+    let attach = Request::Attach(Attach {
+        replica: None,
+        made: 0,
+        seen: model::Seq(0),
+        locks: None,
+        life: None,
+    });
     match remote.ask(Class::Interactive, attach).await {
         Ok(Response::Attached(attached)) => Asker {
             remote,

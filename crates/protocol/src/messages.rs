@@ -17,7 +17,7 @@ mod refusal;
 mod verdict;
 mod wanted;
 
-pub use attach::{Attach, PATIENCE_FILES_MAX, Patience};
+pub use attach::{Attach, Life, PATIENCE_FILES_MAX, Patience};
 pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};

@@ -3,14 +3,15 @@
 //! goes.
 //! From: AFS and LBFS, close-to-open.
 
-use super::Grip;
+use super::{Files, Grip};
 use crate::client::Client;
 use crate::presence::Presence;
 use crate::types::{Handle, Stop};
 use model::FileId;
 use protocol::Upstream;
+use std::collections::BTreeSet;
 use store::container::Key;
-use store::{Containers, Durability, Result as StoreResult};
+use store::{Container, Containers, Durability, Result as StoreResult};
 
 /// What the close of a handle does to what was written.
 enum Last<K> {
@@ -19,6 +20,14 @@ enum Last<K> {
     StoredNow(Grip<K>),
     /// Beside the calls, and before the next change.
     StoredSoon,
+}
+
+impl<K: Container> Files<K> {
+    /// Through which some files are open.
+    pub(crate) fn handles_of(&self, files: &BTreeSet<FileId>) -> Vec<Handle> {
+        let theirs = self.handles.iter().filter(|(_, state)| files.contains(&state.file));
+        theirs.map(|(handle, _)| Handle(*handle)).collect()
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {

@@ -2,6 +2,7 @@
 
 use e2e::{World, eventually, run};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -14,9 +15,13 @@ fn text(path: &Path) -> &str {
 
 /// Mounts in the background what a state directory knows, with a URL or without.
 fn mounted(world: &World, state: &Path, url: Option<&str>) -> std::path::PathBuf {
+    mounted_in(world, state, url, "partial")
+}
+
+fn mounted_in(world: &World, state: &Path, url: Option<&str>, mode: &str) -> std::path::PathBuf {
     let place = world.folder(&format!("{}.place", state.file_name().unwrap().to_str().unwrap()));
     let mut mount = world.farfs(&["mount"]);
-    mount.args(url).arg(&place).arg("--state").arg(state).args(["--mode", "partial"]);
+    mount.args(url).arg(&place).arg("--state").arg(state).args(["--mode", mode]);
     run(&mut mount).succeeds();
     place
 }
@@ -107,4 +112,94 @@ fn two_mounts_of_one_state_become_two_devices_and_both_send_what_they_have() {
     let seen = |name: &str| other.path(name).exists();
     eventually(30 * SECOND, "both are seen", || seen("more of one") && seen("more of two"));
     run(&mut world.farfs(&["umount", text(&two)])).succeeds();
+}
+
+/// As of a backup of the state that is mounted beside the one that it was made of.
+#[test]
+fn of_two_that_begin_with_one_state_the_second_is_another_device_before_it_makes_anything() {
+    for mode in ["connected", "partial"] {
+        let world = World::new();
+        let server = world.server();
+        let mut one = world.mount(&server, "one", mode);
+        fs::write(one.path("before"), "x").unwrap();
+        one.unmount(&[]);
+        let (state, copy) = (world.path("one.state"), world.path("copy.state"));
+        run(Command::new("cp").arg("-a").arg(&state).arg(&copy)).succeeds();
+        let places = [&state, &copy].map(|state| mounted_in(&world, state, None, mode));
+        let up = |place: &Path| status(&world, place)["link"]["up"] == true;
+        eventually(20 * SECOND, "both have a link", || places.iter().all(|place| up(place)));
+        let mut open = Vec::new();
+        for (place, name) in places.iter().zip(["one", "two"]) {
+            let mut file = fs::File::create_new(place.join(name)).unwrap();
+            file.write_all(format!("{name}, first").as_bytes()).unwrap();
+            open.push(file);
+        }
+        for file in &mut open {
+            file.write_all(b" and second").unwrap();
+            file.sync_all().unwrap();
+        }
+        drop(open);
+        for place in &places {
+            run(&mut world.farfs(&["wait", text(place), "--timeout", "60s"])).succeeds();
+        }
+        let other = world.mount(&server, "other", "connected");
+        for name in ["one", "two"] {
+            let expected = format!("{name}, first and second");
+            assert_eq!(fs::read_to_string(other.path(name)).unwrap(), expected, "{mode}");
+            for place in &places {
+                let seen = || fs::read_to_string(place.join(name)).ok() == Some(expected.clone());
+                eventually(20 * SECOND, "each shows it", seen);
+            }
+        }
+        assert_eq!(fs::read_dir(&other.mountpoint).unwrap().count(), 3, "no conflict");
+        for place in &places {
+            run(&mut world.farfs(&["umount", text(place)])).succeeds();
+        }
+    }
+}
+
+/// Both make files by the same ids, and updates by the same numbers.
+#[test]
+fn copies_that_run_apart_lose_nothing_and_what_is_open_meanwhile_fails() {
+    let world = World::new();
+    let server = world.server();
+    let mut one = world.mount(&server, "one", "partial");
+    fs::write(one.path("before"), "x").unwrap();
+    one.unmount(&[]);
+    let (state, copy) = (world.path("one.state"), world.path("copy.state"));
+    run(Command::new("cp").arg("-a").arg(&state).arg(&copy)).succeeds();
+    let one = mounted(&world, &state, None);
+    let two = mounted_in(&world, &copy, None, "disconnected");
+    for (place, name) in [(&one, "one"), (&two, "two")] {
+        for number in 0..20 {
+            fs::write(place.join(format!("{name} {number}")), format!("of {name}")).unwrap();
+        }
+    }
+    run(&mut world.farfs(&["wait", text(&one), "--timeout", "60s"])).succeeds();
+    let mut open = fs::File::create_new(two.join("open")).unwrap();
+    open.write_all(b"first").unwrap();
+    run(&mut world.farfs(&["mode", text(&two), "partial"])).succeeds();
+    run(&mut world.farfs(&["wait", text(&two), "--timeout", "60s"])).succeeds();
+    let failed = open.write_all(b" second").and_then(|()| open.sync_all());
+    assert!(failed.is_err(), "it is open by an id that is another's now");
+    drop(open);
+    let other = world.mount(&server, "other", "connected");
+    for place in [&other.mountpoint, &one, &two] {
+        for number in 0..20 {
+            for name in ["one", "two"] {
+                let read = || fs::read_to_string(place.join(format!("{name} {number}"))).ok();
+                let is_there = || read().as_deref() == Some(&*format!("of {name}"));
+                eventually(20 * SECOND, "it is there", is_there);
+            }
+        }
+        let read = || fs::read_to_string(place.join("open")).ok();
+        eventually(20 * SECOND, "so is what was open", || read().as_deref() == Some("first"));
+    }
+    fs::write(two.join("open"), "again").unwrap();
+    run(&mut world.farfs(&["wait", text(&two), "--timeout", "60s"])).succeeds();
+    let seen = || fs::read_to_string(other.path("open")).ok().as_deref() == Some("again");
+    eventually(20 * SECOND, "it goes on", seen);
+    for place in [&one, &two] {
+        run(&mut world.farfs(&["umount", text(place)])).succeeds();
+    }
 }

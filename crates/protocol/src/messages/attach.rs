@@ -19,6 +19,29 @@ pub struct Attach {
     /// there are none, or the client leaves locks to its kernel.
     #[n(3)]
     pub locks: Option<Vec<Held>>,
+    /// By which a copy of this client's state is told from it. None: it cannot be written down
+    /// before it is used, as it must be.
+    #[n(4)]
+    pub life: Option<Life>,
+}
+
+/// A client draws a number each time that it begins, so that of two that began with copies of one
+/// state the second to attach comes with a life before that is not the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Life {
+    #[n(0)]
+    pub now: u64,
+    /// The last by which it was attached. None: it never was.
+    #[n(1)]
+    pub before: Option<u64>,
+}
+
+impl Life {
+    /// Whether it goes on with what the life `last` had.
+    pub fn goes_on_from(self, last: u64) -> bool {
+        self.now == last || self.before == Some(last)
+    }
 }
 
 /// Files of a `Patience`, at most.

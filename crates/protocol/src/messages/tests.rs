@@ -228,7 +228,7 @@ fn golden_bytes_of_locks_still_read() {
     assert_eq!(minicbor::to_vec(&answer).unwrap(), golden);
     assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), answer);
 
-    let attach = Attach { replica: None, made: 0, seen: Seq(1), locks: None };
+    let attach = Attach { replica: None, made: 0, seen: Seq(1), locks: None, life: None };
     assert_eq!(minicbor::to_vec(&attach).unwrap(), [0x83, 0xf6, 0, 1]);
     let claims = Attach { locks: Some(vec![held]), ..attach };
     let golden = [0x84, 0xf6, 0, 1, 0x81, 0x82, 5, 0x81, 0x84, 0, 0xf5, 2, 9];

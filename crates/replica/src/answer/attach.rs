@@ -1,5 +1,5 @@
 //! Attaching and renewing: who the client is, what it has missed, and its lease.
-//! Holds: a replica id belongs to one device; a client that was set back to an earlier state
+//! Holds: a replica id belongs to one device, and to one of two that have a copy each of one state; a client that was set back to an earlier state
 //! never makes updates under numbers that were taken; when it is told how far they were taken, no
 //! batch of an earlier session can still be.
 //! From: DESIGN, "Updates" and "The client".
@@ -163,6 +163,7 @@ fn identify<'a>(
     // One that was set back may have given a number anew that was taken.
     let confirmed = known.filter(|(_, writer, ahead)| {
         attach.made >= ahead.last().map_or(writer.taken, |last| (*last).max(writer.taken))
+            && !is_a_copy(writer, attach)
     });
     let is_confirmed = confirmed.is_some();
     let (replica, mut writer, ahead) = match confirmed {
@@ -175,6 +176,7 @@ fn identify<'a>(
     // Under a new id what is pending gets new numbers, from 1 up; how many is not known.
     let made = if is_confirmed { attach.made } else { attach.made.min(RENUMBERED_MAX) };
     writer.attached(made, attach.seen);
+    writer.life = attach.life.map(|life| life.now);
     let changed = !is_confirmed || writer != before;
     if changed {
         committer.put_writer(replica, &writer)?;
@@ -186,6 +188,13 @@ fn identify<'a>(
         note_lease(inner, volume, replica)?;
     }
     Ok(Identity { expected, writer, ahead })
+}
+
+/// Another life than the one that attached last has gone on from where this one was: what either
+/// numbers is its own from then on, however much it is.
+fn is_a_copy(writer: &Writer, attach: &Attach) -> bool {
+    let both = writer.life.zip(attach.life);
+    both.is_some_and(|(last, life)| !life.goes_on_from(last))
 }
 
 /// A writer that the device is, and what was taken of it ahead of its turn.
@@ -207,7 +216,8 @@ fn leave_behind(inner: &Inner, volume: &Volume, device: DeviceId, attach: &Attac
     let Some(replica) = attach.replica else { return Ok(()) };
     let mut write = inner.tables.write()?;
     let writer = Whole::now(&*write, volume.id).writer(replica)?;
-    if writer.is_some_and(|writer| *writer.device == device.0[..]) {
+    // What a copy holds under it is the copy's.
+    if writer.is_some_and(|it| *it.device == device.0[..] && !is_a_copy(&it, attach)) {
         catalog::remove_lease(&mut *write, volume.id, replica)?;
         write.commit(Durability::Now)?;
         volume.holders().forget(replica);

@@ -2,7 +2,7 @@
 
 use crate::party::{Device, Party, name, unlink_of};
 use model::{FileId, Kind, Seq};
-use protocol::{Refusal, Request, Response, Tail, Verdict};
+use protocol::{Attach, Life, Refusal, Request, Response, Session, Tail, Verdict};
 
 fn names(listing: &protocol::Listing, at: usize) -> Vec<String> {
     listing.directories[at].entries.iter().map(|(name, _)| name.to_string()).collect()
@@ -139,6 +139,29 @@ async fn a_client_that_was_set_back_gets_another_id() {
     let old = FileId::new(ada.replica, 50).unwrap();
     let make = crate::party::make_of(FileId::ROOT, "b", old, Kind::File);
     assert!(matches!(back.replay(make).await, Verdict::Taken(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_begin_with_a_copy_of_one_state_the_second_to_attach_gets_another_id() {
+    let party = Party::new();
+    let ada = party.join("ada").await;
+    let attach = async |now, before| {
+        let (session, _ears) = party.admit("ada", None).await.unwrap();
+        let life = Some(Life { now, before });
+        let replica = Some(ada.replica);
+        let attach = Attach { replica, made: 9, seen: Seq::START, locks: None, life };
+        match session.answer(Request::Attach(attach)).await {
+            Response::Attached(attached) => attached.replica,
+            response => panic!("{response:?}"),
+        }
+    };
+    assert_eq!(attach(1, None).await, ada.replica, "nothing is known of earlier lives");
+    assert_eq!(attach(1, None).await, ada.replica, "a new session of the same life");
+    assert_eq!(attach(2, Some(1)).await, ada.replica, "the next life");
+    let copy = attach(3, Some(1)).await;
+    assert_ne!(copy, ada.replica, "it has gone on from where another has gone on");
+    assert_eq!(attach(2, Some(1)).await, ada.replica, "who was first stays");
+    assert_eq!(attach(4, Some(2)).await, ada.replica);
 }
 
 #[tokio::test(start_paused = true)]

@@ -258,7 +258,7 @@ impl Device {
         made: u64,
         seen: Seq,
     ) -> Device {
-        let attach = Attach { replica, made, seen, locks: None };
+        let attach = Attach { replica, made, seen, locks: None, life: None };
         let response = session.answer(Request::Attach(attach)).await;
         let Response::Attached(attached) = response else { panic!("{response:?}") };
         let replica_now = attached.replica;

@@ -34,6 +34,9 @@ pub struct Writer {
     /// What the writer had seen when it made updates that are not yet taken, oldest first.
     #[n(3)]
     pub known: Vec<Known>,
+    /// The last life by which the writer attached, as it says. None: it did not say.
+    #[n(4)]
+    pub life: Option<u64>,
 }
 
 /// Updates up to a number were made without knowing of anything after a position.
@@ -48,7 +51,13 @@ pub struct Known {
 
 impl Writer {
     pub fn new(device: &[u8]) -> Writer {
-        Writer { device: device.to_vec().into(), taken: 0, settled: 0, known: Vec::new() }
+        Writer {
+            device: device.to_vec().into(),
+            taken: 0,
+            settled: 0,
+            known: Vec::new(),
+            life: None,
+        }
     }
 
     /// The writer has attached, has made updates up to `made` and has seen `seen`.
@@ -140,7 +149,8 @@ mod tests {
     fn the_layout_of_writers_and_verdicts_is_pinned() {
         let hex = |bytes: Vec<u8>| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let known = vec![Known { made: 3, seen: Seq(4) }];
-        let writer = Writer { device: vec![0xde; 2].into(), taken: 2, settled: 1, known };
+        let writer =
+            Writer { device: vec![0xde; 2].into(), taken: 2, settled: 1, known, life: None };
         let name = model::Name::new(*b"n").unwrap();
         let aside = Verdict::KeptAside { seq: Seq(5), directory: model::FileId(1), name };
         let golden = [hex(encode(&writer)), hex(encode(&aside))].join("\n");
