@@ -14,6 +14,7 @@
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
+use crate::overlay::Overlay;
 use crate::table::{Durability, Read, Tables, Write};
 use access::{Reading, Writing};
 use base::{Base, Flush, Place, close_redb, open_redb};
@@ -65,6 +66,8 @@ pub struct Settings<'a> {
     pub held_bytes_max: u64,
     /// What people are told if it is damaged.
     pub words: Words,
+    /// Where everything is written instead, the log included: the files are only read.
+    pub over: Option<Arc<Overlay>>,
 }
 
 impl Default for Settings<'_> {
@@ -75,6 +78,7 @@ impl Default for Settings<'_> {
             young_rows_max: YOUNG_ROWS_MAX,
             held_bytes_max: HELD_BYTES_MAX,
             words: Words::default(),
+            over: None,
         }
     }
 }
@@ -85,6 +89,9 @@ pub struct Database {
     cache_bytes: usize,
     young_rows_max: usize,
     held_bytes_max: u64,
+    /// See `Settings`.
+    over: Option<Arc<Overlay>>,
+    unmended: Option<String>,
     log: Option<Log>,
     /// Held by whoever writes.
     state: Mutex<State>,
@@ -127,10 +134,10 @@ impl Database {
     }
 
     pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
-        let Settings { log, cache_bytes, young_rows_max, held_bytes_max, words } = settings;
-        let is_new = !path.exists();
-        let opened = opened(path, log, cache_bytes, &words);
-        let found = opened.map_err(|error| words.advise(error))?;
+        let is_new = settings.over.is_none() && !path.exists();
+        let found = opened(path, &settings).map_err(|error| settings.words.advise(error))?;
+        let Settings { cache_bytes, young_rows_max, held_bytes_max, words, over, log: _ } =
+            settings;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
             files::sync_directory(parent)?;
@@ -150,6 +157,8 @@ impl Database {
             cache_bytes,
             young_rows_max,
             held_bytes_max,
+            over,
+            unmended: found.unmended,
             log: found.log,
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
@@ -159,7 +168,7 @@ impl Database {
 
     /// Reads every page and every row. Ok(false): it was damaged, and could be mended.
     pub fn check(path: &Path) -> Result<bool> {
-        let mut redb = open_redb(path, CACHE_BYTES)?;
+        let mut redb = open_redb(path, CACHE_BYTES, None)?;
         let sound = guarded(path, || redb.check_integrity().map_err(|e| open_error(path, e)))?;
         let words = Words::default();
         guarded(path, || {
@@ -169,6 +178,11 @@ impl Database {
         })?;
         close_redb(path, Some(redb));
         Ok(sound)
+    }
+
+    /// What opening it would have mended if it were not only read, in words.
+    pub fn unmended(&self) -> Option<&str> {
+        self.unmended.as_deref()
     }
 
     fn level(&self) -> Arc<Level> {
@@ -217,11 +231,9 @@ impl Database {
                 }
             }
             (Durability::Now, _) => return self.flush(state, &puts, Durability::Now),
-            (Durability::Later, log) => {
+            (Durability::Later, _) => {
                 if many {
-                    // Where there is a log, redb's memory alone has nothing, ever.
-                    let kept = if log.is_some() { Durability::Now } else { Durability::Later };
-                    self.flush(state, &Puts::new(), kept)?;
+                    self.flush(state, &Puts::new(), self.of_a_flush(Durability::Later))?;
                 }
                 state.unlogged = true;
             }
@@ -241,9 +253,12 @@ impl Database {
         durability: Durability,
     ) -> Result<()> {
         self.find_room_held(state, bytes_of(puts), held.held_bytes())?;
-        // Where there is a log, redb's memory alone has nothing, ever.
-        let durability = if self.log.is_some() { Durability::Now } else { durability };
-        self.end_flush(state, held, puts, durability, Word::Noted)
+        self.end_flush(state, held, puts, self.of_a_flush(durability), Word::Noted)
+    }
+
+    /// Where there is a log, or no disk that is waited for, redb's memory alone has nothing, ever.
+    fn of_a_flush(&self, wanted: Durability) -> Durability {
+        if self.log.is_some() || self.over.is_some() { Durability::Now } else { wanted }
     }
 
     /// Writes what is young and these rows to redb, as one commit, and shows it.
@@ -362,11 +377,13 @@ struct Found {
     log: Option<Log>,
     log_is_noted: bool,
     flushes: u64,
+    unmended: Option<String>,
 }
 
 /// What a start finds: redb's rows, and what the log has beyond them.
-fn opened(path: &Path, log: Option<&Path>, cache_bytes: usize, words: &Words) -> Result<Found> {
-    let redb = open_redb(path, cache_bytes)?;
+fn opened(path: &Path, settings: &Settings<'_>) -> Result<Found> {
+    let Settings { log, cache_bytes, words, over, .. } = settings;
+    let redb = open_redb(path, *cache_bytes, over.as_ref())?;
     let place = Place { path, words };
     let (base, applied, flushes) = guarded(path, || {
         let base = Base::of(path, &redb)?;
@@ -380,21 +397,34 @@ fn opened(path: &Path, log: Option<&Path>, cache_bytes: usize, words: &Words) ->
             return Err(errors::damaged_file(path, "its log is needed, and was not given"));
         }
         let level = Level { young, base: Some(base) };
-        return Ok(Found { redb, level, log: None, log_is_noted: false, flushes });
+        let (log, log_is_noted, unmended) = (None, false, None);
+        return Ok(Found { redb, level, log, log_is_noted, flushes, unmended });
     };
-    let log = Log::open(directory, applied)?;
-    let commits = applied.map(|applied| log.commits(applied)).transpose()?;
+    let (log, commits, unmended) = match (over, applied) {
+        (None, applied) => {
+            let log = Log::open(directory, applied)?;
+            let commits = applied.map(|applied| log.commits(applied)).transpose()?;
+            (Some(log), commits, None)
+        }
+        (Some(_), None) => (None, None, None),
+        (Some(_), Some(applied)) => {
+            let (commits, unmended) = log::look(directory, applied)?;
+            (None, Some(commits), unmended)
+        }
+    };
     for commit in commits.into_iter().flatten() {
         young.commit(commit.iter().map(|(table, key, put)| (&**table, key.clone(), put.clone())));
     }
     let level = Level { young, base: Some(base) };
-    Ok(Found { redb, level, log: Some(log), log_is_noted: applied.is_some(), flushes })
+    let log_is_noted = log.is_some() && applied.is_some();
+    Ok(Found { redb, level, log, log_is_noted, flushes, unmended })
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         let mut state = locked(&self.state);
         if !self.failed.load(Ordering::Acquire)
+            && self.over.is_none()
             && let Err(error) = self.close_in_order(&mut state)
         {
             tracing::warn!(%error, "what was committed lately could not be written down");

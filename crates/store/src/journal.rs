@@ -10,7 +10,7 @@ mod salvage;
 
 pub use envelope::RECORD_BYTES_MAX;
 pub(crate) use envelope::sealed;
-pub use file::{FileJournal, SEGMENT_BYTES};
+pub use file::{AsItIs, FileJournal, SEGMENT_BYTES};
 pub use salvage::{Salvaged, salvage};
 
 /// Bytes of records that are read at once by whoever reads them all.

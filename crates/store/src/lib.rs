@@ -17,6 +17,7 @@ pub mod faulty;
 pub mod journal;
 pub mod memory;
 pub mod ordinary;
+pub mod overlay;
 pub mod packs;
 pub mod reserve;
 pub mod table;
@@ -24,6 +25,7 @@ pub mod tree;
 
 pub use container::{Container, Containers};
 pub use journal::Journal;
+pub use overlay::Writes;
 pub use reserve::Reserve;
 pub use table::{Durability, Read, Row, Tables, Write};
 

@@ -10,17 +10,23 @@ use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
 use crate::ordinary;
+use crate::overlay::Writes;
 use crate::table::Durability;
 use index::{Index, Place};
+use look::Looked;
 use record::{BLOB_BYTES_MAX, HEADER_BYTES, Head, Kind, NAME_BYTES_MAX, Spot};
+use recover::Recovered;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 mod compact;
+mod damage;
 mod index;
+mod look;
 mod lost;
 mod record;
 mod recover;
@@ -56,13 +62,16 @@ pub struct Packs {
     total_bytes: AtomicU64,
     /// One compaction at a time.
     compacting: Mutex<()>,
-    _lock: File,
+    /// None: records may be appended.
+    looked: Option<Looked>,
+    _lock: Option<File>,
 }
 
 struct Appender {
     pack: u32,
     path: PathBuf,
-    file: Arc<File>,
+    /// None: nothing is ever appended.
+    file: Option<Arc<File>>,
     offset: u64,
     /// Records appended since the packs were opened.
     appended: u64,
@@ -94,25 +103,35 @@ impl Packs {
     /// What packs that are gone or cut short have taken with them, in words, if there are any that
     /// the index knew of. Told until the index is forgotten.
     pub fn lost(&self) -> Result<Option<String>> {
-        lost::noted(&self.directory)
+        match self.index.lost() {
+            Some(lost) => Ok(Some(lost.to_owned())),
+            None => lost::noted(&self.directory),
+        }
     }
 
     pub fn open_with_packs(directory: &Path, pack_bytes: u64) -> Result<Packs> {
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;
-        let recovered = recover::recover(directory)?;
-        Ok(Packs {
+        let recovered = recover::recover(directory, Writes::Kept)?;
+        Ok(Packs::of(directory, pack_bytes, recovered, Some(lock)))
+    }
+
+    fn of(directory: &Path, pack_bytes: u64, found: Recovered, lock: Option<File>) -> Packs {
+        let Recovered { lengths, unmended, .. } = found;
+        let looked = if lock.is_none() { Some(Looked { lengths, unmended }) } else { None };
+        Packs {
             directory: directory.to_path_buf(),
             pack_bytes,
             piece_bytes_max: pack_bytes,
-            index: recovered.index,
-            appender: Mutex::new(recovered.appender),
+            index: found.index,
+            appender: Mutex::new(found.appender),
             open: Mutex::default(),
             group: GroupSync::new(directory, 0),
-            total_bytes: AtomicU64::new(recovered.total_bytes),
+            total_bytes: AtomicU64::new(found.total_bytes),
             compacting: Mutex::new(()),
+            looked,
             _lock: lock,
-        })
+        }
     }
 
     /// Writes the record and has the index know it. The caller has checked name and bytes.
@@ -170,7 +189,8 @@ impl Packs {
     }
 
     fn write(&self, appender: &mut Appender, parts: &[&[u8]], records: u64) -> Result<()> {
-        files::append_all_at(&appender.file, &appender.path, appender.offset, parts)?;
+        let file = appender.file.as_ref().ok_or_else(|| self.only_read())?;
+        files::append_all_at(file, &appender.path, appender.offset, parts)?;
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         appender.offset += bytes;
         appender.appended += records;
@@ -181,7 +201,8 @@ impl Packs {
 
     /// The old pack is synced before, so only the newest can be torn.
     fn begin_pack(&self, appender: &mut Appender) -> Result<()> {
-        if let Err(source) = appender.file.sync_data() {
+        let file = appender.file.as_ref().ok_or_else(|| self.only_read())?;
+        if let Err(source) = file.sync_data() {
             self.group.note_failure();
             return Err(files::failed(&appender.path, source));
         }
@@ -197,7 +218,7 @@ impl Packs {
         *appender = Appender {
             pack,
             path,
-            file: Arc::new(file),
+            file: Some(Arc::new(file)),
             offset: HEADER_BYTES as u64,
             appended: appender.appended,
             unsynced: 0,
@@ -242,7 +263,7 @@ impl Packs {
         }
         let file = match ordinary::open(&path, File::options().read(true)) {
             Ok(file) => Arc::new(file),
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) if source.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(files::failed(&path, source)),
         };
         if open.files.len() >= OPEN_MAX {
@@ -259,53 +280,11 @@ impl Packs {
         let _appender = locked(&self.appender);
         if self.index.get(name)? == Some(place) {
             let path = pack_path(&self.directory, place.pack);
-            tracing::warn!(path = %path.display(), offset = place.offset, "damaged blob dropped");
+            if self.looked.is_none() {
+                tracing::warn!(path = %path.display(), offset = place.offset, "damaged blob dropped");
+            }
             self.index.remove(name, place);
         }
-        Ok(())
-    }
-
-    /// What is damaged in each pack of which anything is.
-    fn damaged(&self) -> Result<Vec<(u32, Vec<Damage>)>> {
-        let lengths = pack_lengths(&self.directory)?;
-        let (newest, written) = {
-            let appender = locked(&self.appender);
-            (appender.pack, appender.offset)
-        };
-        let mut damaged = Vec::new();
-        for (pack, length) in lengths {
-            // What comes behind the end of what was written is being written now.
-            let end = if pack == newest { written } else { length };
-            let mut found = Vec::new();
-            self.damage_of(pack, end, &mut found)?;
-            if !found.is_empty() {
-                damaged.push((pack, found));
-            }
-        }
-        Ok(damaged)
-    }
-
-    fn damage_of(&self, pack: u32, end: u64, found: &mut Vec<Damage>) -> Result<()> {
-        // Compaction may have removed it meanwhile.
-        let Some((file, path)) = self.pack_file(pack)? else { return Ok(()) };
-        let place = path.display().to_string();
-        let mut note = |offset: u64, until: u64| {
-            if until > offset {
-                found.push(Damage { place: place.clone(), offset, bytes: until - offset });
-            }
-        };
-        let header = blocks::read_what_is_there(&file, &path, 0, HEADER_BYTES)?;
-        if !record::parse_header(&header).is_some_and(record::is_known) {
-            note(0, HEADER_BYTES as u64);
-        }
-        let mut whole_until = HEADER_BYTES as u64;
-        let from = Spot { pack, offset: whole_until };
-        record::walk(&file, &path, from, end, |spot, head| {
-            note(whole_until, spot.offset);
-            whole_until = spot.offset + head.record_bytes();
-            Ok(())
-        })?;
-        note(whole_until, end);
         Ok(())
     }
 
@@ -319,7 +298,7 @@ impl Packs {
     fn refused(&self, what: String) -> StoreError {
         StoreError::Io {
             place: self.directory.display().to_string(),
-            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, what),
+            source: std::io::Error::new(ErrorKind::InvalidInput, what),
         }
     }
 }
@@ -339,6 +318,7 @@ impl Blobs for Packs {
                 )));
             }
         }
+        self.takes_records()?;
         let mut appender = locked(&self.appender);
         let (mut fresh, mut names) = (Vec::with_capacity(blobs.len()), HashSet::new());
         for (name, bytes) in blobs {
@@ -378,6 +358,7 @@ impl Blobs for Packs {
 
     fn delete(&self, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
+        self.takes_records()?;
         self.delete_at(&mut locked(&self.appender), name)
     }
 
@@ -405,7 +386,9 @@ impl Blobs for Packs {
                 appender.unsynced = 0;
                 (appender.file.clone(), appender.path.clone(), appender.appended)
             };
-            file.sync_data().map_err(|source| files::failed(&path, source))?;
+            if let Some(file) = file {
+                file.sync_data().map_err(|source| files::failed(&path, source))?;
+            }
             Ok(appended)
         })
     }
@@ -415,6 +398,7 @@ impl Blobs for Packs {
     }
 
     fn reclaim(&self, dead_percent: u8) -> Result<Option<u64>> {
+        self.takes_records()?;
         self.compact_one(dead_percent)
     }
 
@@ -423,6 +407,7 @@ impl Blobs for Packs {
     }
 
     fn renew_damaged(&self) -> Result<()> {
+        self.takes_records()?;
         for (pack, _) in self.damaged()? {
             self.compact_damaged(pack)?;
         }
@@ -441,6 +426,9 @@ impl Blobs for Packs {
 impl Drop for Packs {
     /// Spares the next start the walk through the newest pack.
     fn drop(&mut self) {
+        if self.looked.is_some() {
+            return;
+        }
         if let Err(error) = self.sync().and_then(|()| self.index.flush(Durability::Now)) {
             tracing::debug!(%error, "the index was not written at the end");
         }
@@ -470,7 +458,12 @@ fn place_of(spot: Spot, head: &Head) -> Place {
 /// Lengths of the packs that are there, by number.
 fn pack_lengths(directory: &Path) -> Result<BTreeMap<u32, u64>> {
     let mut lengths = BTreeMap::new();
-    for (number, path) in files::numbered(directory, ENDING)? {
+    let found = match files::numbered(directory, ENDING) {
+        // Where packs may be written, it was made before.
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => Vec::new(),
+        found => found?,
+    };
+    for (number, path) in found {
         if let Ok(pack) = u32::try_from(number) {
             let metadata =
                 ordinary::metadata(&path).map_err(|source| files::failed(&path, source))?;

@@ -42,8 +42,8 @@ impl Database {
         let Some(level) = Arc::get_mut(&mut shown) else { return Err(self.gave_up("try again")) };
         level.base = None;
         close_redb(&self.path, state.redb.take());
-        let again =
-            open_redb(&self.path, self.cache_bytes).map_err(|error| self.words.advise(error))?;
+        let again = open_redb(&self.path, self.cache_bytes, self.over.as_ref())
+            .map_err(|error| self.words.advise(error))?;
         let (base, flushed) = self.guarded(|| {
             let base = Base::of(&self.path, &again)?;
             let flushed = log::number(&base, self.place(), log::FLUSHED)?;

@@ -7,6 +7,7 @@ use super::young::{Merged, Puts, Way, stretch};
 use super::{Words, guarded};
 use crate::error::{Result, StoreError};
 use crate::files;
+use crate::overlay::{Overlay, Shared};
 use crate::table::{Durability, Row};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::fs::File;
@@ -239,14 +240,23 @@ fn unsealed<'a>(place: Place<'_>, table: &str, key: &[u8], sealed: &'a [u8]) -> 
     }
 }
 
-pub fn open_redb(path: &Path, cache_bytes: usize) -> Result<redb::Database> {
+/// `over`: where redb writes instead of to the file.
+pub fn open_redb(
+    path: &Path,
+    cache_bytes: usize,
+    over: Option<&Arc<Overlay>>,
+) -> Result<redb::Database> {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(cache_bytes);
+    if let Some(over) = over {
+        let over = Shared(over.clone());
+        return guarded(path, || {
+            builder.create_with_backend(over).map_err(|e| open_error(path, e))
+        });
+    }
     // redb would follow a link.
     let file = files::open(path, true)?;
-    guarded(path, || {
-        let mut builder = redb::Builder::new();
-        builder.set_cache_size(cache_bytes);
-        create(&builder, file).map_err(|e| open_error(path, e))
-    })
+    guarded(path, || create(&builder, file).map_err(|e| open_error(path, e)))
 }
 
 #[cfg(not(test))]

@@ -38,7 +38,7 @@ impl Database {
     /// `free_bytes_min`. Returns the bytes; none where it is not worth it, or somebody reads.
     pub(super) fn compact(&self, free_bytes_min: u64) -> Result<u64> {
         let taken = self.file_bytes()?;
-        if taken < free_bytes_min {
+        if taken < free_bytes_min || self.over.is_some() {
             return Ok(0);
         }
         let mut state = crate::files::locked(&self.state);

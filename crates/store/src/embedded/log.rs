@@ -7,7 +7,8 @@ use super::errors::damaged_file;
 use super::young::Put;
 use crate::error::{Result, StoreError};
 use crate::files;
-use crate::journal::{FileJournal, Journal, Position};
+use crate::journal::{AsItIs, FileJournal, Journal, Position};
+use crate::overlay::unmended;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,11 +51,8 @@ pub type Logged = (String, Vec<u8>, Put);
 impl Log {
     /// `applied` is the last record that redb has; None: it was closed in order, and has all.
     pub fn open(directory: &Path, applied: Option<Position>) -> Result<Log> {
-        if applied.is_some() && !directory.is_dir() {
-            return Err(StoreError::Missing {
-                place: directory.display().to_string(),
-                what: "and what was last committed to the tables is in it alone".to_owned(),
-            });
+        if applied.is_some() {
+            is_there(directory)?;
         }
         let journal = match FileJournal::open(directory) {
             Err(error @ StoreError::Damaged { .. }) if applied.is_none() => {
@@ -75,26 +73,8 @@ impl Log {
 
     /// The commits behind `applied`, in their order.
     pub fn commits(&self, applied: Position) -> Result<Vec<Vec<Logged>>> {
-        let damaged = |what: String| files::damaged(&self.directory, 0, what);
-        let mut commits = Vec::new();
-        let mut next = applied + 1;
-        for (position, record) in self.journal.records().map_err(without_advice)? {
-            if position < next {
-                continue;
-            }
-            let commit = decode(&record).filter(|_| position == next);
-            commits.push(commit.ok_or_else(|| {
-                damaged(format!("record {next} is needed, and {position} is what there is"))
-            })?);
-            next += 1;
-        }
-        if next != self.last() + 1 {
-            return Err(damaged(format!(
-                "the tables have it up to record {applied}, which it does not go on from: the two \
-                 are not of the same moment"
-            )));
-        }
-        Ok(commits)
+        let records = self.journal.records().map_err(without_advice)?;
+        commits(&self.directory, records, applied, self.last())
     }
 
     /// The last position that was given.
@@ -115,6 +95,53 @@ impl Log {
     pub fn retire(&self, upto: Position) -> Result<()> {
         self.journal.retire(upto)
     }
+}
+
+/// The commits behind `applied` of a log that is only read, and what opening it would mend, in words.
+pub fn look(directory: &Path, applied: Position) -> Result<(Vec<Vec<Logged>>, Option<String>)> {
+    is_there(directory)?;
+    let found = FileJournal::read_as_it_is(directory).map_err(without_advice)?;
+    let AsItIs { records, next, torn } = found;
+    let torn = torn.map(|(path, bytes)| unmended::torn(&path, bytes as u64));
+    Ok((commits(directory, records, applied, next - 1)?, torn))
+}
+
+fn is_there(directory: &Path) -> Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    Err(StoreError::Missing {
+        place: directory.display().to_string(),
+        what: "and what was last committed to the tables is in it alone".to_owned(),
+    })
+}
+
+fn commits(
+    directory: &Path,
+    records: Vec<(Position, Vec<u8>)>,
+    applied: Position,
+    last: Position,
+) -> Result<Vec<Vec<Logged>>> {
+    let damaged = |what: String| files::damaged(directory, 0, what);
+    let mut commits = Vec::new();
+    let mut next = applied + 1;
+    for (position, record) in records {
+        if position < next {
+            continue;
+        }
+        let commit = decode(&record).filter(|_| position == next);
+        commits.push(commit.ok_or_else(|| {
+            damaged(format!("record {next} is needed, and {position} is what there is"))
+        })?);
+        next += 1;
+    }
+    if next != last + 1 {
+        return Err(damaged(format!(
+            "the tables have it up to record {applied}, which it does not go on from: the two are \
+             not of the same moment"
+        )));
+    }
+    Ok(commits)
 }
 
 pub fn encode<'a>(rows: impl Iterator<Item = (&'a str, &'a [u8], Option<&'a [u8]>)>) -> Vec<u8> {

@@ -27,6 +27,10 @@ impl Database {
     /// Whether the disk has room for so many bytes more. What memory alone has goes there first,
     /// where that is much beside the room that is left.
     pub(super) fn find_room(&self, state: &mut State, bytes: u64) -> Result<()> {
+        if self.over.is_some() {
+            // Nothing of it goes to the disk.
+            return Ok(());
+        }
         let waiting = state.undurable_bytes + self.level().young.bytes();
         let free = files::free_bytes(&self.path)?;
         let is_much =
@@ -57,6 +61,9 @@ impl Database {
     }
 
     fn takes(&self, bytes: u64) -> Result<bool> {
+        if self.over.is_some() {
+            return Ok(true);
+        }
         let wanted = room_for(bytes);
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok(files::usable_bytes(directory.unwrap_or(Path::new(".")), wanted)? >= wanted)

@@ -71,6 +71,15 @@ struct Segment {
     file: Option<Arc<File>>,
 }
 
+/// What is in a journal that is only read.
+pub struct AsItIs {
+    pub records: Vec<(Position, Vec<u8>)>,
+    /// What `append` would give.
+    pub next: Position,
+    /// The file that has a torn tail, and the bytes of that, which are passed over.
+    pub torn: Option<(PathBuf, usize)>,
+}
+
 impl FileJournal {
     /// Makes the directory if it is missing.
     pub fn open(directory: &Path) -> Result<FileJournal> {
@@ -106,6 +115,13 @@ impl FileJournal {
             lock: Mutex::new(lock),
             parent: kept::parent_of(directory)?,
         })
+    }
+
+    /// Reads one to which nothing can be written.
+    pub fn read_as_it_is(directory: &Path) -> Result<AsItIs> {
+        let Found { segments, next, torn, .. } = found(directory, synced::upto(directory)?)?;
+        let torn = torn.map(|(path, bytes, _)| (path, bytes.len()));
+        Ok(AsItIs { records: read_from(&segments, 0, usize::MAX)?, next, torn })
     }
 
     /// Begins a segment. What the old ones hold is synced before, so only the newest can be torn.
@@ -170,9 +186,9 @@ impl Journal for FileJournal {
 
     fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<(Position, Vec<u8>)>> {
         let mut state = locked(&self.state);
-        match read_from(&state, from, bytes_max) {
+        match read_from(&state.segments, from, bytes_max) {
             Err(error) if !matches!(self.look(&mut state, usize::MAX), Ok(true)) => Err(error),
-            Err(_) => read_from(&state, from, bytes_max),
+            Err(_) => read_from(&state.segments, from, bytes_max),
             read => read,
         }
     }
@@ -199,13 +215,13 @@ impl Journal for FileJournal {
 }
 
 fn read_from(
-    state: &State,
+    segments: &VecDeque<Segment>,
     mut from: Position,
     bytes_max: usize,
 ) -> Result<Vec<(Position, Vec<u8>)>> {
     let (mut records, mut left) = (Vec::new(), bytes_max);
-    let begun = state.segments.partition_point(|segment| segment.first <= from);
-    for segment in state.segments.iter().skip(begun.saturating_sub(1)) {
+    let begun = segments.partition_point(|segment| segment.first <= from);
+    for segment in segments.iter().skip(begun.saturating_sub(1)) {
         if left == 0 && !records.is_empty() {
             break;
         }
@@ -251,6 +267,38 @@ fn write_header(path: &Path, first: Position) -> Result<File> {
 /// What is there, of which the records up to `synced` had been synced. Nothing is changed before
 /// all of it has been read.
 fn recovered(directory: &Path, synced: Position) -> Result<State> {
+    let Found { mut segments, mut newest_bytes, next, useless, torn } = found(directory, synced)?;
+    useless.iter().try_for_each(|path| files::remove(path))?;
+    if let Some((path, bytes, offset)) = torn {
+        cut_tail(directory, &path, &bytes, offset)?;
+    }
+    let newest = match segments.back() {
+        Some(segment) => files::open(&segment.path, false)?,
+        None => {
+            let (segment, file) = make_segment(directory, next)?;
+            segments.push_back(segment);
+            newest_bytes = envelope::header(next).to_vec();
+            file
+        }
+    };
+    let newest = Arc::new(newest);
+    Ok(State { segments, newest, newest_bytes, next, turn: 0, put_anew: 0 })
+}
+
+/// A journal as it was left.
+struct Found {
+    segments: VecDeque<Segment>,
+    /// Of the last one, without a torn tail.
+    newest_bytes: Vec<u8>,
+    next: Position,
+    /// Segments whose making was interrupted.
+    useless: Vec<PathBuf>,
+    /// The tail of the last one, and where it begins.
+    torn: Option<(PathBuf, Vec<u8>, usize)>,
+}
+
+/// The same, and nothing is changed.
+fn found(directory: &Path, synced: Position) -> Result<Found> {
     let (mut found, mut useless, mut torn) = (Vec::new(), Vec::new(), None);
     // A segment whose making was interrupted has no record, but its name says what had been
     // synced by then.
@@ -303,21 +351,7 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
         let end = segments.back().map_or((directory, 0), |newest| (&newest.path, newest.bytes));
         return Err(damaged_end(end.0, end.1 as usize));
     }
-    useless.iter().try_for_each(|path| files::remove(path))?;
-    if let Some((path, bytes, offset)) = torn {
-        cut_tail(directory, &path, &bytes, offset)?;
-    }
-    let newest = match segments.back() {
-        Some(segment) => files::open(&segment.path, false)?,
-        None => {
-            let (segment, file) = make_segment(directory, next)?;
-            segments.push_back(segment);
-            newest_bytes = envelope::header(next).to_vec();
-            file
-        }
-    };
-    let newest = Arc::new(newest);
-    Ok(State { segments, newest, newest_bytes, next, turn: 0, put_anew: 0 })
+    Ok(Found { segments, newest_bytes, next, useless, torn })
 }
 
 /// A segment, and how far its records are whole.

@@ -262,6 +262,15 @@ mod tests {
         std::fs::write(&path, &whole).unwrap();
         let Halfway { directory, packs, blobs } = halfway;
         drop(packs);
+        let packs = Packs::look_with_packs(directory.path(), 20_000).unwrap();
+        let halfway = Halfway { directory, packs, blobs };
+        halfway.has(&halfway.packs, |number| number != last);
+        assert_eq!(
+            (halfway.packs.damage().unwrap(), halfway.length(1)),
+            (vec![], whole.len() as u64)
+        );
+        let Halfway { directory, packs, blobs } = halfway;
+        drop(packs);
         let packs = Packs::open_with_packs(directory.path(), 20_000).unwrap();
         let halfway = Halfway { directory, packs, blobs };
         assert_eq!(halfway.length(1), end);

@@ -9,12 +9,15 @@ use crate::embedded::{Database, Settings, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::ordinary;
+use crate::overlay::{Overlay, Writes};
 use crate::table::{Durability, Tables};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use fingerprints::{Fingerprints, fingerprint};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+mod fingerprints;
 
 const FILE: &str = "index.redb";
 
@@ -73,6 +76,11 @@ pub struct PackState {
 pub struct Index {
     directory: PathBuf,
     database: Database,
+    writes: Writes,
+    /// Why another is used instead of what is in the file, which stays.
+    unfit: Option<String>,
+    /// What was lost with packs, where that was not written down.
+    lost: Option<String>,
     /// When it was loaded.
     adds_up: bool,
     /// There was none when it was brought up.
@@ -99,34 +107,60 @@ struct Counted {
 impl Index {
     /// Opens it. If it is damaged or does not fit the packs (number and length), an empty one
     /// takes its place; who opens it walks the packs from each one's `upto`.
-    pub fn open(directory: &Path, packs: &BTreeMap<u32, u64>) -> Result<Index> {
+    pub fn open(directory: &Path, packs: &BTreeMap<u32, u64>, writes: Writes) -> Result<Index> {
         let path = directory.join(FILE);
         let marker = directory.join(DAMAGED_FILE);
-        if marker.exists() {
+        let (is_kept, mut lost) = (writes == Writes::Kept, None);
+        if is_kept && marker.exists() {
             files::remove(&path)?;
             files::remove(&marker)?;
         }
-        let why = match load(directory, &path) {
+        let opened = match marker.exists() {
+            true => Err(files::damaged(&path, 0, "it was found to be so while in use")),
+            false => writes.above(&path).and_then(|over| load(directory, &path, over)),
+        };
+        let why = match opened {
             Ok(index) if index.adds_up && index.fits(packs) => return Ok(index),
             Ok(index) if index.fits(packs) => DOES_NOT_ADD_UP.to_string(),
             Ok(index) => {
-                index.note_lost(packs)?;
+                lost = index.note_lost(packs)?;
                 DOES_NOT_FIT.to_string()
             }
             Err(error @ StoreError::Busy(_)) => return Err(error),
             // One that cannot be opened for want of room is in the way of one that fits.
             Err(error) => error.to_string(),
         };
-        tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
-        files::remove(&path)?;
-        load(directory, &path)
+        let unfit = if is_kept {
+            tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
+            files::remove(&path)?;
+            None
+        } else {
+            let shown = path.display();
+            Some(format!("{shown}: the index of the packs cannot be gone by ({why})"))
+        };
+        Ok(Index { unfit, lost, ..load(directory, &path, writes.above_nothing())? })
     }
 
-    /// What it says is in packs that are gone or too short cannot be made again from them.
-    fn note_lost(&self, packs: &BTreeMap<u32, u64>) -> Result<()> {
+    /// What it says is in packs that are gone or too short cannot be made again from them. Gives it
+    /// back in words where it is not written down.
+    fn note_lost(&self, packs: &BTreeMap<u32, u64>) -> Result<Option<String>> {
         let mut lost = Lost::of(packs);
         each_row(&self.database, |name, place| lost.count(name, place))?;
-        if lost.is_nothing() { Ok(()) } else { lost.note(&self.directory) }
+        match self.writes {
+            _ if lost.is_nothing() => Ok(None),
+            Writes::Kept => lost.note(&self.directory).map(|()| None),
+            Writes::Forgotten => Ok(Some(lost.to_string())),
+        }
+    }
+
+    /// What opening it would mend if it were not only read, in words.
+    pub fn unmended(&self) -> Option<&str> {
+        self.unfit.as_deref()
+    }
+
+    /// What was lost with packs, in words, where that was not written down.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn fits(&self, packs: &BTreeMap<u32, u64>) -> bool {
@@ -193,6 +227,9 @@ impl Index {
     }
 
     fn mark_damaged(&self) {
+        if self.writes == Writes::Forgotten {
+            return;
+        }
         if let Err(error) = ordinary::write(&self.directory.join(DAMAGED_FILE), &[]) {
             tracing::warn!(%error, "the index is damaged and could not be marked so");
         }
@@ -305,35 +342,6 @@ impl Index {
     }
 }
 
-/// The fingerprints of all names: a name whose fingerprint is missing is missing too. There are as
-/// many as chunks, so each takes as little as can be.
-#[derive(Default)]
-struct Fingerprints {
-    some: HashSet<u64>,
-    /// Of those that more than one name has, how many more.
-    more: HashMap<u64, u32>,
-}
-
-impl Fingerprints {
-    fn has(&self, mark: u64) -> bool {
-        self.some.contains(&mark)
-    }
-
-    fn add(&mut self, mark: u64) {
-        if !self.some.insert(mark) {
-            *self.more.entry(mark).or_default() += 1;
-        }
-    }
-
-    fn take(&mut self, mark: u64) {
-        match self.more.get_mut(&mark) {
-            Some(1) => drop(self.more.remove(&mark)),
-            Some(more) => *more -= 1,
-            None => drop(self.some.remove(&mark)),
-        }
-    }
-}
-
 impl Inner {
     fn died(&mut self, pack: u32, bytes: u64) {
         let state = self.packs.entry(pack).or_default();
@@ -369,12 +377,11 @@ pub fn remove(directory: &Path) -> Result<()> {
     files::remove(&directory.join(FILE))
 }
 
-fn load(directory: &Path, path: &Path) -> Result<Index> {
+fn load(directory: &Path, path: &Path, over: Option<Arc<Overlay>>) -> Result<Index> {
     let words = Words { advice: ADVICE.to_string(), ..Words::default() };
-    let database = Database::open_as(
-        path,
-        Settings { cache_bytes: CACHE_BYTES, words, ..Settings::default() },
-    )?;
+    let writes = if over.is_some() { Writes::Forgotten } else { Writes::Kept };
+    let settings = Settings { cache_bytes: CACHE_BYTES, words, over, ..Settings::default() };
+    let database = Database::open_as(path, settings)?;
     let mut inner = Inner::default();
     let read = database.read()?;
     for (key, value) in read.scan(PACKS, &[], &BEYOND, usize::MAX)? {
@@ -396,7 +403,8 @@ fn load(directory: &Path, path: &Path) -> Result<Index> {
     }
     let adds_up = inner.adds_up(&counted);
     let (has_no_room, inner) = (AtomicBool::new(false), Mutex::new(inner));
-    Ok(Index { directory: directory.to_path_buf(), database, adds_up, has_no_room, inner })
+    let (directory, unfit, lost) = (directory.to_path_buf(), None, None);
+    Ok(Index { directory, database, writes, unfit, lost, adds_up, has_no_room, inner })
 }
 
 /// Whether all rows could be read for places; it ends with the first that could not.
@@ -421,12 +429,6 @@ fn wrong_row(path: &Path) -> StoreError {
 
 fn record_bytes(name: &[u8], place: Place) -> u64 {
     record::record_bytes(name.len(), place.length)
-}
-
-fn fingerprint(name: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// A row in a number that no other row has, but by chance.
@@ -480,24 +482,4 @@ fn parse_state(row: &[u8]) -> Option<PackState> {
 
 fn parse_u32(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fingerprint_is_there_as_long_as_a_name_has_it() {
-        let mut fingerprints = Fingerprints::default();
-        (0..3).for_each(|_| fingerprints.add(7));
-        fingerprints.add(8);
-        for _ in 0..2 {
-            fingerprints.take(7);
-            assert!(fingerprints.has(7));
-        }
-        fingerprints.take(7);
-        fingerprints.take(9);
-        assert!(!fingerprints.has(7) && fingerprints.has(8));
-        assert!(fingerprints.more.is_empty());
-    }
 }

@@ -9,6 +9,7 @@ use crate::files;
 use crate::ordinary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -75,9 +76,9 @@ impl fmt::Display for Lost<'_> {
 /// What was noted, here or by an earlier process.
 pub fn noted(directory: &Path) -> Result<Option<String>> {
     let path = directory.join(FILE);
-    let file = match files::open(&path, false) {
-        Err(error) if error.kind() == Some(ErrorKind::NotFound) => return Ok(None),
-        opened => opened?,
+    let file = match ordinary::open(&path, File::options().read(true)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|source| files::failed(&path, source))?,
     };
     let bytes = files::read_at(&file, &path, 0, BYTES_MAX)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))

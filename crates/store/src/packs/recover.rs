@@ -7,6 +7,9 @@ use super::{Appender, make_pack, pack_lengths, pack_path, place_of};
 use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files;
+use crate::ordinary;
+use crate::overlay::Writes;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,21 +18,36 @@ pub struct Recovered {
     pub index: Index,
     pub appender: Appender,
     pub total_bytes: u64,
+    /// Of the packs that are used, by number: how far each is.
+    pub lengths: BTreeMap<u32, u64>,
+    /// What would be mended if they were not only read, in words.
+    pub unmended: Vec<String>,
 }
 
-pub fn recover(directory: &Path) -> Result<Recovered> {
+pub fn recover(directory: &Path, writes: Writes) -> Result<Recovered> {
     let mut lengths = pack_lengths(directory)?;
-    let index = Index::open(directory, &lengths)?;
+    let index = Index::open(directory, &lengths, writes)?;
+    let mut unmended: Vec<String> = index.unmended().map(str::to_owned).into_iter().collect();
+    let mut to_go = |pack| {
+        let shown = pack_path(directory, pack);
+        unmended.push(format!("{}: what is needed of it was moved elsewhere", shown.display()));
+    };
     for (pack, state) in index.packs() {
         if state.retired {
-            files::remove(&pack_path(directory, pack))?;
+            match writes {
+                Writes::Kept => files::remove(&pack_path(directory, pack))?,
+                Writes::Forgotten => to_go(pack),
+            }
             index.forget_pack(pack);
             lengths.remove(&pack);
         } else if state.cut
             && let Some(length) = lengths.get_mut(&pack)
             && *length > state.upto
         {
-            cut_off(&pack_path(directory, pack), state.upto)?;
+            match writes {
+                Writes::Kept => cut_off(&pack_path(directory, pack), state.upto)?,
+                Writes::Forgotten => to_go(pack),
+            }
             *length = state.upto;
         }
     }
@@ -37,23 +55,38 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
     let mut total_bytes = 0;
     let mut offset = HEADER_BYTES as u64;
     for (pack, length) in &lengths {
-        let whole_until = bring_up(directory, &index, *pack, *length, *pack == newest)?;
+        let of_pack = (*pack, *length);
+        let whole_until = bring_up(directory, &index, of_pack, *pack == newest, writes)?;
         total_bytes += if *pack == newest { whole_until } else { *length };
         offset = whole_until;
+        if writes == Writes::Forgotten && *pack == newest && *length > whole_until {
+            let path = pack_path(directory, newest);
+            unmended.push(crate::overlay::unmended::torn(&path, *length - whole_until));
+        }
     }
     let path = pack_path(directory, newest);
-    let file = if lengths.is_empty() {
+    if lengths.is_empty() {
         index.indexed(newest, offset);
         total_bytes = offset;
-        make_pack(&path)?
-    } else {
-        files::open(&path, false)?
+    }
+    let file = match writes {
+        Writes::Forgotten => None,
+        Writes::Kept if lengths.is_empty() => Some(make_pack(&path)?),
+        Writes::Kept => Some(files::open(&path, false)?),
     };
+    if lengths.get(&newest).is_some_and(|length| is_just_begun(*length)) {
+        lengths.remove(&newest);
+    }
     index.flush_if_room()?;
     let (appended, unsynced) = (0, 0);
-    let file = Arc::new(file);
+    let file = file.map(Arc::new);
     let appender = Appender { pack: newest, path, file, offset, appended, unsynced };
-    Ok(Recovered { index, appender, total_bytes })
+    Ok(Recovered { index, appender, total_bytes, lengths, unmended })
+}
+
+/// There is no record in it, and maybe not even all of its header.
+fn is_just_begun(length: u64) -> bool {
+    length <= HEADER_BYTES as u64
 }
 
 /// The index had this written before a crash came between.
@@ -65,18 +98,25 @@ fn cut_off(path: &Path, length: u64) -> Result<()> {
 fn bring_up(
     directory: &Path,
     index: &Index,
-    pack: u32,
-    length: u64,
+    (pack, length): (u32, u64),
     is_newest: bool,
+    writes: Writes,
 ) -> Result<u64> {
     let path = pack_path(directory, pack);
-    if is_newest && length <= HEADER_BYTES as u64 {
+    let is_kept = writes == Writes::Kept;
+    if is_newest && is_just_begun(length) {
         // Its making may have been interrupted.
-        make_pack(&path)?;
+        if is_kept {
+            make_pack(&path)?;
+        }
         index.indexed(pack, HEADER_BYTES as u64);
         return Ok(HEADER_BYTES as u64);
     }
-    let file = files::open(&path, false)?;
+    let file = match writes {
+        Writes::Kept => files::open(&path, false)?,
+        Writes::Forgotten => ordinary::open(&path, File::options().read(true))
+            .map_err(|source| files::failed(&path, source))?,
+    };
     check_header(&file, &path)?;
     let known = index.packs().get(&pack).map_or(0, |state| state.upto);
     let from = Spot { pack, offset: known.max(HEADER_BYTES as u64) };
@@ -88,7 +128,9 @@ fn bring_up(
     }
     index.died(pack, damaged);
     if tail > 0 && is_newest {
-        file.set_len(whole_until).map_err(|source| files::failed(&path, source))?;
+        if is_kept {
+            file.set_len(whole_until).map_err(|source| files::failed(&path, source))?;
+        }
         index.indexed(pack, whole_until);
     } else {
         index.died(pack, tail);
