@@ -17,9 +17,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::embedded::{Database, Settings as DatabaseSettings, Words};
-use store::ordinary;
 use store::packs::Packs;
+use store::{Writes, ordinary};
 use world::World;
+
+mod look;
+
+pub use look::Unwritable;
 
 pub const PORT: u16 = 7440;
 pub const MAIN_VOLUME: &str = "main";
@@ -64,6 +68,8 @@ pub struct Data {
     pub identity: Identity,
     pub origin: Origin,
     pub reserve: Reserve,
+    /// Nothing can be written to it, so it is only looked at.
+    pub unwritable: Option<Unwritable>,
     _lock: Lock,
 }
 
@@ -96,29 +102,21 @@ impl Data {
             .create(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let Some(lock) = try_lock(directory)? else { return Ok(None) };
-        tables_are_there(directory)?;
-        key_is_there(directory, lost)?;
-        let identity = Identity::load_or_create(&directory.join(KEY))
-            .map_err(|error| key_is_unusable(directory, error))?;
+        let identity = identity(directory, lost)?;
         let chunks = directory.join(CHUNKS);
         std::fs::create_dir_all(&chunks)
             .with_context(|| format!("cannot make {}", chunks.display()))?;
         let reserve = Reserve::of(directory);
         // On a disk without a byte left also what only reads and removes begins with this.
-        let origin = reserve.with_room(|| origin(directory, words.clone()))?;
-        Ok(Some(Data { directory: directory.into(), identity, origin, reserve, _lock: lock }))
+        let (origin, _) = reserve.with_room(|| origin(directory, words.clone(), Writes::Kept))?;
+        let (directory, unwritable) = (directory.into(), None);
+        Ok(Some(Data { directory, identity, origin, reserve, unwritable, _lock: lock }))
     }
 
     /// None: another process has it.
     pub fn open(directory: &Path) -> Result<Option<Data>> {
         exists(directory)?;
         Data::open_or_create(directory)
-    }
-
-    /// The same, to check it.
-    pub fn open_to_check(directory: &Path) -> Result<Option<Data>> {
-        exists(directory)?;
-        Data::open_as(directory, LostKey::Refused, words(directory, Asker::Check))
     }
 
     /// The address that invitations show.
@@ -164,12 +162,26 @@ impl Data {
     }
 }
 
-/// The volumes, with what they are kept in.
-fn origin(directory: &Path, words: Words) -> Result<Origin> {
-    let (shown, log) = (directory.display(), directory.join(TABLES_LOG));
-    let kept = DatabaseSettings { log: Some(&log), words, ..DatabaseSettings::default() };
-    let tables = Database::open_as(&directory.join(TABLES), kept)?;
-    let blobs = Packs::open(&directory.join(CHUNKS))?;
+/// The server's key, where the tables are there whose key it is.
+fn identity(directory: &Path, lost: LostKey) -> Result<Identity> {
+    tables_are_there(directory)?;
+    key_is_there(directory, lost)?;
+    Identity::load_or_create(&directory.join(KEY))
+        .map_err(|error| key_is_unusable(directory, error))
+}
+
+/// The volumes, with what they are kept in; and where that is only read, what would have been mended,
+/// in words.
+fn origin(directory: &Path, words: Words, writes: Writes) -> Result<(Origin, Vec<String>)> {
+    let shown = directory.display();
+    let [tables, log, chunks] = [TABLES, TABLES_LOG, CHUNKS].map(|name| directory.join(name));
+    let over = writes.above(&tables)?;
+    let kept = DatabaseSettings { log: Some(&log), words, over, ..DatabaseSettings::default() };
+    let tables = Database::open_as(&tables, kept)?;
+    let blobs = match writes {
+        Writes::Kept => Packs::open(&chunks)?,
+        Writes::Forgotten => Packs::look(&chunks)?,
+    };
     if let Some(what) = blobs.lost()? {
         tracing::error!(
             what,
@@ -177,9 +189,16 @@ fn origin(directory: &Path, words: Words) -> Result<Origin> {
              back from a backup, or end this message with `farfs check --repair`"
         );
     }
+    let unmended = tables.unmended().into_iter().map(str::to_owned);
+    let unmended = unmended.chain(blobs.unmended().iter().cloned()).collect();
     let limits = settings(directory)?.limits();
-    Origin::open(Arc::new(tables), Arc::new(blobs), World::real(), limits)
-        .with_context(|| format!("cannot use the volumes in {shown}"))
+    let open = match writes {
+        Writes::Kept => Origin::open,
+        Writes::Forgotten => Origin::look,
+    };
+    let origin = open(Arc::new(tables), Arc::new(blobs), World::real(), limits)
+        .with_context(|| format!("cannot use the volumes in {shown}"))?;
+    Ok((origin, unmended))
 }
 
 /// Who meets damaged tables.

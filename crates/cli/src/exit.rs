@@ -4,6 +4,7 @@ mod causes;
 
 use anyhow::Error;
 use std::fmt::{Display, Write};
+use std::io::ErrorKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -94,8 +95,16 @@ impl<T, E: Into<Error>> OrExit<T> for Result<T, E> {
 
 /// Whether it is a file system that is mounted read-only that is in the way.
 pub fn is_read_only(error: &Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    causes.any(|cause| cause.kind() == std::io::ErrorKind::ReadOnlyFilesystem)
+    of_system(error).any(|kind| kind == ErrorKind::ReadOnlyFilesystem)
+}
+
+/// The same, or that this user may not do it.
+pub fn may_not(error: &Error) -> bool {
+    is_read_only(error) || of_system(error).any(|kind| kind == ErrorKind::PermissionDenied)
+}
+
+fn of_system(error: &Error) -> impl Iterator<Item = ErrorKind> {
+    error.chain().filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()))
 }
 
 /// How the program ends after this error.

@@ -5,7 +5,7 @@ use crate::exit::{Exit, fail};
 use anyhow::{Context, Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use store::ordinary;
@@ -15,7 +15,8 @@ const NAME: &str = "lock";
 /// Dropped, it is free again.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    /// None: there is no file, and none can be made.
+    _file: Option<File>,
 }
 
 impl Lock {
@@ -46,7 +47,25 @@ pub fn try_lock(directory: &Path) -> Result<Option<Lock>> {
     if let Err(error) = noted {
         tracing::debug!(%error, "who has the directory is not noted");
     }
-    Ok(Some(Lock { _file: file }))
+    Ok(Some(Lock { _file: Some(file) }))
+}
+
+/// The same where nothing can be written: beside others who only look, and with nobody else. None:
+/// somebody has it.
+pub fn try_look(directory: &Path) -> Result<Option<Lock>> {
+    let path = directory.join(NAME);
+    let file = match ordinary::open(&path, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Some(Lock { _file: None }));
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Some(Lock { _file: Some(file) })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
 }
 
 pub fn lock(directory: &Path) -> Result<Lock> {
@@ -87,5 +106,22 @@ mod tests {
                 .ok()
         });
         assert!(again.is_some());
+    }
+
+    #[test]
+    fn who_only_looks_keeps_others_away_and_is_kept_away_but_not_from_who_looks_too() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(try_look(directory.path()).unwrap().is_some());
+        assert!(!directory.path().join(NAME).exists(), "nothing is made");
+        let used = lock(directory.path()).unwrap();
+        assert!(try_look(directory.path()).unwrap().is_none());
+        drop(used);
+        let looks = || try_look(directory.path()).unwrap();
+        let first = (0..100).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            looks()
+        });
+        assert!(first.is_some() && looks().is_some());
+        assert!(try_lock(directory.path()).unwrap().is_none());
     }
 }

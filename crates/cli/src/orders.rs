@@ -2,7 +2,7 @@
 //! server is asked through its control socket, else the stores are opened here.
 
 use crate::control;
-use crate::data::{self, Data};
+use crate::data::{self, Data, Unwritable};
 use crate::lock;
 use crate::output;
 use crate::past::Written;
@@ -114,11 +114,13 @@ impl Order {
 pub type Answer = Vec<String>;
 
 /// What a carried-out order needs besides the origin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Place {
     /// HOST:PORT.
     pub address: String,
     pub key: String,
+    /// Nothing can be written.
+    pub unwritable: Option<Unwritable>,
 }
 
 pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
@@ -129,7 +131,7 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
     }
     // A repair needs the store for itself.
     if !matches!(order, Order::Check { repair: true })
-        && let Some(answer) = control::ask(directory, order, order.answer_within())?
+        && let Some(answer) = ask(directory, order)?
     {
         return Ok(answer);
     }
@@ -140,10 +142,22 @@ pub fn give(directory: &Path, order: &Order) -> Result<Answer> {
         };
         let data = opened?.ok_or_else(|| lock::in_use(directory, ", which does not listen"))?;
         let key = data.identity.fingerprint().to_string();
-        carry_out(&data.origin, &Place { address: data.address()?, key }, order)
+        let (address, unwritable) = (data.address()?, data.unwritable.clone());
+        carry_out(&data.origin, &Place { address, key, unwritable }, order)
     };
     // Opening a store takes a little room, too.
     if order.frees() { Reserve::of(directory).free(work) } else { work() }
+}
+
+/// Asks the server, if one runs.
+fn ask(directory: &Path, order: &Order) -> Result<Option<Answer>> {
+    let asked = control::ask(directory, order, order.answer_within());
+    // Who may only read may not ask either, but sees that there is nobody who would answer.
+    let is_unused = || matches!(lock::try_look(directory), Ok(Some(_)));
+    match asked {
+        Err(_) if matches!(order, Order::Check { .. }) && is_unused() => Ok(None),
+        asked => asked,
+    }
 }
 
 pub fn print(answer: &Answer) -> Result<()> {
@@ -178,7 +192,8 @@ pub fn carry_out(origin: &Origin, place: &Place, order: &Order) -> Result<Answer
         Order::Check { repair } => {
             let repair = if *repair { Repair::Yes } else { Repair::No };
             let trees: Vec<TreeStatus> = origin.trees()?.into_iter().map(Into::into).collect();
-            let findings = upkeep::checked(&wait(origin.check(repair))??, &trees);
+            let checked = wait(origin.check(repair))??;
+            let findings = upkeep::checked(&checked, &trees, place.unwritable.as_ref());
             Ok(vec![serde_json::to_string(&findings)?])
         }
         Order::ListTrees => {

@@ -1,5 +1,6 @@
 //! What `farfs gc` and `farfs check` say.
 
+use crate::data::Unwritable;
 use crate::tree_status::TreeStatus;
 use crate::units::{count, show_size};
 use replica::{Amount, Checked, Freed, ReplicaError, State, Wish};
@@ -105,7 +106,12 @@ pub struct Findings {
 }
 
 /// What the matter is with a directory that a volume is kept in step with is told, and is no damage.
-pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Findings {
+/// `unwritable`: nothing could be written.
+pub fn checked(
+    checked: &Checked,
+    trees: &[TreeStatus],
+    unwritable: Option<&Unwritable>,
+) -> Findings {
     let mut lines: Vec<String> = checked
         .problems
         .iter()
@@ -122,6 +128,14 @@ pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Findings {
         let told = |what| format!("{path} (kept in step with volume {volume}): {what}");
         lines.extend(tree.troubles().into_iter().map(told));
     }
+    let unmended = unwritable.map_or(&[][..], |unwritable| &unwritable.unmended);
+    lines.extend(unmended.iter().map(|what| format!("{what}; not mended")));
+    lines.extend(unwritable.map(|Unwritable { why, .. }| {
+        format!(
+            "the data directory cannot be written to ({why}): it was only looked at, and nothing was \
+             mended or noted"
+        )
+    }));
     lines.push(format!(
         "looked at {}, {} of files, {}",
         count(checked.volumes, "volume"),
@@ -131,7 +145,13 @@ pub fn checked(checked: &Checked, trees: &[TreeStatus]) -> Findings {
     if checked.left == 0 {
         return Findings { lines, left: None };
     }
-    if checked.wanted > 0 {
+    if checked.wanted > 0 && unwritable.is_some() {
+        lines.push(format!(
+            "{} missing: devices are not asked for them before a check has noted them, where it can \
+             write",
+            are(checked.wanted, "chunk")
+        ));
+    } else if checked.wanted > 0 {
         lines.push(format!(
             "{} missing: devices that have them in their caches are asked for them when they attach \
              or renew their leases, which those in use do every 12 s or so while the server runs; \
@@ -202,26 +222,39 @@ mod tests {
         let problem = |state| Problem { place: "/a".into(), what: "it is gone".into(), state };
         let problems = vec![problem(State::Mended), problem(State::Harmless)];
         let mut found = Checked { problems, ..Checked::default() };
-        let said = checked(&found, &[]).lines;
+        let said = checked(&found, &[], None).lines;
         assert_eq!(said[..2], ["/a: it is gone; mended", "/a: it is gone"]);
         assert_eq!(said[2], "looked at 0 volumes, 0 versions of files, 0 chunks");
         let left_out = vec!["/t/d".into()];
         let (volume, path) = ("main".into(), "/t".into());
         let tree = TreeStatus { volume, path, kept: true, left_out, ..TreeStatus::default() };
-        let found_too = checked(&found, &[tree]);
+        let found_too = checked(&found, &[tree], None);
         assert!(
             found_too.lines[2].starts_with("/t (kept in step with volume main): /t/d is left out")
         );
         assert_eq!(found_too.left, None);
         found.problems.push(problem(State::Left));
         found.left = 1;
-        let said = checked(&found, &[]);
+        let said = checked(&found, &[], None);
         assert_eq!(said.left.as_deref(), Some("1 problem is left"));
         assert_eq!(said.lines[2], "/a: it is gone");
         assert!(!said.lines.iter().any(|line| line.contains("are missing")), "{said:?}");
         found.wanted = 3;
-        let said = checked(&found, &[]).lines;
+        let said = checked(&found, &[], None).lines;
         assert!(said.iter().any(|line| line.starts_with("3 chunks are missing: devices")));
         assert_eq!(said.last().unwrap(), "1 problem is left");
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_it_is_said_that_nothing_is_mended_or_noted() {
+        let found = Checked { wanted: 2, left: 1, ..Checked::default() };
+        let (why, unmended) = ("it is read-only".to_owned(), vec!["/a: it is torn".to_owned()]);
+        let said = checked(&found, &[], Some(&Unwritable { why, unmended })).lines;
+        assert_eq!(said[0], "/a: it is torn; not mended");
+        assert!(
+            said[1].contains("cannot be written to (it is read-only): it was only"),
+            "{said:?}"
+        );
+        assert!(said[3].starts_with("2 chunks are missing: devices are not asked"), "{said:?}");
     }
 }

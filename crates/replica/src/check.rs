@@ -1,7 +1,7 @@
 //! Whether an origin's store is whole: every row, every chunk, and everything that one names of
 //! the other; and what of it can be mended on the spot.
 //! Holds: what is mended follows from what is sound. A chunk that is damaged counts as missing
-//! from then on, so that it is noted and clients are asked for it.
+//! from then on, so that it is noted and clients are asked for it, unless nothing can be written.
 
 use crate::catalog::{self, RowFault};
 use crate::error::Result;
@@ -9,9 +9,9 @@ use crate::origin::{Inner, Origin};
 use crate::volumes::{Volume, locked};
 use crate::wanted::{Lacking, Look};
 use chunks::{ChunksError, Secret};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{Damage, Durability};
+use store::{Damage, Durability, Writes};
 use volume::whole::{self, Fault, Mend, VolumeId};
 
 /// Blobs that are listed at once.
@@ -87,13 +87,13 @@ impl Origin {
 fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
     let mut checked = Checked::default();
     let damage = inner.blobs.damage()?;
-    let secrets = check_rows(inner, &mut checked)?;
-    for volume in secrets.keys() {
+    let volumes = check_rows(inner, &mut checked)?;
+    for volume in volumes.secrets.keys() {
         check_tree(inner, *volume, &mut checked, repair)?;
     }
-    check_chunks(inner, &secrets, &mut checked, repair)?;
+    check_chunks(inner, &volumes, &mut checked, repair)?;
     let mut lacking = 0;
-    for volume in secrets.keys() {
+    for volume in volumes.secrets.keys() {
         let Some(volume) = locked(&inner.volumes).get(volume).cloned() else { continue };
         lacking += check_references(inner, &volume, &mut checked)?;
         inner.settle_wanted(&volume)?;
@@ -134,19 +134,28 @@ fn mend_damage(
     Ok(())
 }
 
+struct Volumes {
+    secrets: BTreeMap<VolumeId, Secret>,
+    /// Removed, and not gone yet: where nothing can be written they stay so.
+    going: BTreeSet<VolumeId>,
+}
+
 /// The rows that are not of a tree. Gives back the volumes that there are.
-fn check_rows(inner: &Inner, checked: &mut Checked) -> Result<BTreeMap<VolumeId, Secret>> {
+fn check_rows(inner: &Inner, checked: &mut Checked) -> Result<Volumes> {
     let read = inner.tables.read()?;
-    let mut volumes = BTreeMap::new();
+    let mut secrets = BTreeMap::new();
     for row in catalog::volumes(&*read)? {
-        volumes.insert(VolumeId(row.id), Secret::new(row.secret));
+        secrets.insert(VolumeId(row.id), Secret::new(row.secret));
     }
-    checked.volumes = volumes.len() as u64;
-    for RowFault { place, what } in catalog::check_rows(&*read, &volumes.keys().copied().collect())
-    {
+    checked.volumes = secrets.len() as u64;
+    // One that does not read is told of with the other rows.
+    let going = catalog::removed(&*read).unwrap_or_default();
+    let going: BTreeSet<VolumeId> = going.iter().map(|row| VolumeId(row.id)).collect();
+    let known = secrets.keys().chain(&going).copied().collect();
+    for RowFault { place, what } in catalog::check_rows(&*read, &known) {
         checked.tell(place, what, State::Left);
     }
-    Ok(volumes)
+    Ok(Volumes { secrets, going })
 }
 
 /// What is only repeated elsewhere is mended first, and counts are made after that.
@@ -202,10 +211,11 @@ fn carry_out(inner: &Inner, mends: &[&Mend]) -> Result<()> {
 /// Reads every chunk.
 fn check_chunks(
     inner: &Inner,
-    volumes: &BTreeMap<VolumeId, Secret>,
+    volumes: &Volumes,
     checked: &mut Checked,
     repair: Repair,
 ) -> Result<()> {
+    let Volumes { secrets, going } = volumes;
     let mut after = Vec::new();
     loop {
         let listed = inner.blobs.list(&after, BLOBS_MAX)?;
@@ -214,7 +224,10 @@ fn check_chunks(
         for (blob, _) in listed {
             checked.chunks += 1;
             let (volume, name) = crate::volumes::parse_blob_name(&blob).unzip();
-            let secret = volume.and_then(|volume| volumes.get(&volume));
+            if volume.is_some_and(|volume| going.contains(&volume)) {
+                continue;
+            }
+            let secret = volume.and_then(|volume| secrets.get(&volume));
             let (Some(secret), Some(name)) = (secret, name) else {
                 let place = format!("chunk {}", catalog::hex(&blob));
                 let what = "it is of no volume; farfs gc removes it in time";
@@ -223,7 +236,12 @@ fn check_chunks(
             };
             match inner.blobs.get(&blob)? {
                 None => {
-                    let what = "its bytes are damaged, and it counts as missing from now on";
+                    let what = match inner.writes {
+                        Writes::Kept => {
+                            "its bytes are damaged, and it counts as missing from now on"
+                        }
+                        Writes::Forgotten => "its bytes are damaged",
+                    };
                     checked.tell(format!("chunk {name}"), what, State::Left);
                 }
                 Some(bytes) if secret.check(&name, &bytes).is_err() => {

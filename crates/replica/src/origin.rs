@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Blobs, Durability, Reserve, Tables};
+use store::{Blobs, Durability, Reserve, Tables, Writes};
 use tracing::{error, info, warn};
 use volume::whole::{self, VolumeId, Whole};
 use world::World;
@@ -48,6 +48,7 @@ pub(crate) struct Inner {
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
     pub reserved: Reserved,
     pub crowded: crate::crowded::Crowded,
+    pub writes: Writes,
 }
 
 impl Origin {
@@ -58,6 +59,25 @@ impl Origin {
         blobs: Arc<dyn Blobs>,
         world: World,
         limits: Limits,
+    ) -> Result<Origin> {
+        Origin::opened(tables, blobs, (world, limits), Writes::Kept)
+    }
+
+    /// Only to check what is in stores that can only be read: nobody can be served, and nothing is removed.
+    pub fn look(
+        tables: Arc<dyn Tables>,
+        blobs: Arc<dyn Blobs>,
+        world: World,
+        limits: Limits,
+    ) -> Result<Origin> {
+        Origin::opened(tables, blobs, (world, limits), Writes::Forgotten)
+    }
+
+    fn opened(
+        tables: Arc<dyn Tables>,
+        blobs: Arc<dyn Blobs>,
+        (world, limits): (World, Limits),
+        writes: Writes,
     ) -> Result<Origin> {
         let inner = Inner {
             tables,
@@ -72,9 +92,12 @@ impl Origin {
             volumes: Mutex::new(BTreeMap::new()),
             reserved: Reserved::default(),
             crowded: Default::default(),
+            writes,
         };
         inner.upkeep.pace.begin(&inner.world.clock);
-        purge::purge_removed(&*inner.tables, &*inner.blobs)?;
+        if writes == Writes::Kept {
+            purge::purge_removed(&*inner.tables, &*inner.blobs)?;
+        }
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
             inner.count_usage(row);

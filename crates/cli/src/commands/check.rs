@@ -7,7 +7,7 @@ use crate::orders::{self, Order};
 use crate::progress::Progress;
 use crate::upkeep::Findings;
 use crate::{output, questions, units};
-use anyhow::Result;
+use anyhow::{Error, Result};
 use client::{ReadThrough, Wrong};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,11 @@ use std::path::{Path, PathBuf};
 /// Only a backup brings back the rest: damaged rows of tables.redb that nothing else says (names,
 /// attributes, versions, volumes, devices), a lost tables.redb or server.pem, and chunks that no
 /// device has. Keep a copy of the directory as it is, and put all of a backup of one moment back.
+///
+/// Where the directory cannot be written to (a disk that the kernel has made read-only, a snapshot, a
+/// backup; or this user may only read it), it is looked at as it is, and nothing in it changes: what opening
+/// it would mend is seen as if it were mended, what is missing is not noted, and a line says so. What would
+/// be written takes up to 128 MiB of memory then, and beyond that room in TMPDIR.
 ///
 /// Of a mount: what the cache holds of the server's versions is compared with what they should be, and
 /// what differs is mended, from the server where the cache has it nowhere else. What is pending or being written is not compared. A mount does so
@@ -61,7 +66,7 @@ impl Check {
     fn store(&self, data: &Path) -> Result<()> {
         if self.repair {
             data::exists(data)?;
-            data::rebuild_index(data)?;
+            data::rebuild_index(data).map_err(|error| not_mended(data, error))?;
         }
         let answer = orders::give(data, &Order::Check { repair: self.repair })?;
         let Some(findings) = read(&answer) else { return orders::print(&answer) };
@@ -71,6 +76,17 @@ impl Check {
             None => Ok(()),
         }
     }
+}
+
+fn not_mended(data: &Path, error: Error) -> Error {
+    if !exit::is_read_only(&error) {
+        return error;
+    }
+    error.context(format!(
+        "{} lies on a file system that is mounted read-only, and nothing in it can be mended: without \
+         --repair it is looked at as it is",
+        data.display()
+    ))
 }
 
 /// Has a mount read through its cache, and says what it has found.

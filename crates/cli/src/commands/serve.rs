@@ -125,7 +125,7 @@ fn first_volume(data: &Data, owner: Option<Owner>) -> Result<()> {
     }
     let Owner { uid, gid } = owner.unwrap_or_else(Owner::caller);
     let order = Order::CreateVolume { name: MAIN_VOLUME.into(), uid, gid, cutter: How::Gear };
-    let nowhere = Place { address: String::new(), key: String::new() };
+    let nowhere = Place::default();
     orders::carry_out(&data.origin, &nowhere, &order)?;
     Ok(())
 }
@@ -139,8 +139,10 @@ async fn serve(data: Data, listen: SocketAddr, advertise: Option<String>) -> Res
     let listening = listener.local_addr()?;
     let address = data::advertised(advertise, listening)?;
     data.remember_address(&address)?;
-    let (origin, place) =
-        (data.origin.clone(), Place { address: address.clone(), key: key.clone() });
+    let (origin, place) = (
+        data.origin.clone(),
+        Place { address: address.clone(), key: key.clone(), unwritable: None },
+    );
     let reserve = data.reserve.clone();
     reserve.keep();
     data.origin.use_reserve(reserve.shared());

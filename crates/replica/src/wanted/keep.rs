@@ -7,7 +7,7 @@ use crate::volumes::Volume;
 use model::{ChunkName, Contents, FileId, Stamp};
 use protocol::{Payload, Refusal, WANTED_CHUNKS_MAX, Wanted};
 use std::collections::BTreeSet;
-use store::Durability;
+use store::{Durability, Writes};
 use tracing::{error, info, warn};
 use volume::whole::{self, Whole};
 
@@ -49,8 +49,8 @@ impl Inner {
         }
     }
 
-    /// Notes these chunks of a version, and says so in the log once. Gives back how many were not
-    /// noted before.
+    /// Notes these chunks of a version, and says so in the log once, where a server can ask for them
+    /// later. Gives back how many were not noted before.
     pub fn want(
         &self,
         volume: &Volume,
@@ -62,8 +62,8 @@ impl Inner {
         let data = lacking.data.iter().map(|name| (*name, row(false)));
         let recipe = lacking.recipe.iter().map(|name| (*name, row(true)));
         let fresh = volume.wanted.note(data.chain(recipe));
-        if fresh.is_empty() {
-            return 0;
+        if fresh.is_empty() || self.writes == Writes::Forgotten {
+            return fresh.len();
         }
         let noted = self.tables.read().map_err(ReplicaError::from).and_then(|read| {
             let path = whole::path_of(&*read, volume.id, file);

@@ -3,7 +3,7 @@
 use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
 use model::{Change, FileId, Kind};
 use protocol::Verdict;
-use replica::{Checked, Limits, Repair, State};
+use replica::{Checked, Limits, Origin, Repair, State};
 use store::{Durability, Row};
 
 const ROOT: FileId = FileId::ROOT;
@@ -179,4 +179,20 @@ async fn a_chunk_that_is_lost_or_wrong_is_told_of_with_the_files_that_need_it() 
     let payload = Some(chunks::pack(&[b"second"]));
     ada.submit_all(false, vec![store], payload).await.unwrap();
     assert_eq!(check(&party, Repair::No).await.problems, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_can_be_written_what_is_missing_is_told_of_and_not_noted() {
+    let (party, _) = furnished().await;
+    for (blob, _) in party.blobs.list(&[], 1000).unwrap() {
+        party.blobs.delete(&blob).unwrap();
+    }
+    let (tables, blobs) = (party.tables.clone(), party.blobs.clone());
+    let looked = Origin::look(tables, blobs, party.world.clone(), party.limits.clone()).unwrap();
+    let seen = looked.check(Repair::No).await.unwrap();
+    assert!(seen.left > 0 && seen.wanted > 0, "{seen:?}");
+    assert_eq!(rows(&party, "origin-wanted"), []);
+    let checked = check(&party, Repair::No).await;
+    assert_eq!((checked.problems, checked.wanted), (seen.problems, seen.wanted));
+    assert!(!rows(&party, "origin-wanted").is_empty());
 }

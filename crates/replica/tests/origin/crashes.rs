@@ -7,8 +7,9 @@ use model::{Change, FileId, Kind, ReplicaId, Seq, Stamp, Update};
 use protocol::{
     Access, Attach, Refusal, Request, Response, Service, Session, Submit, Submitted, Verdict,
 };
-use replica::{Limits, OriginSession};
+use replica::{Limits, Origin, OriginSession, Repair};
 use std::sync::Arc;
+use store::Blobs;
 use store::faulty::Disk;
 use world::World;
 
@@ -264,5 +265,28 @@ async fn an_interrupted_removal_of_a_volume_goes_on_when_the_origin_is_opened() 
         for table in ["whole-nodes", "whole-contents", "whole-log", "origin-removed"] {
             assert!(read.scan(table, &[], &[0xff; 9], 1).unwrap().is_empty(), "{table}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_to_go_stays_where_nothing_can_be_written_and_is_no_damage() {
+    for writes in 1..8 {
+        let disk = Disk::new(1);
+        let world = World::simulated(EPOCH_SECS, 1);
+        let party = party_on(&disk, &world);
+        party.origin.create_volume("v", 0, 0, protocol::Cutter::Gear).unwrap();
+        let mut ada = party.join("ada").await;
+        ada.write_new(ROOT, "a", "text").await;
+        ada.write_new(ROOT, "b", "another").await;
+        disk.crash_after(writes);
+        assert!(party.origin.remove_volume("v").is_err(), "it takes more than {writes} writes");
+        let disk = disk.restart();
+        let blobs = Arc::new(disk.blobs("b"));
+        let there = blobs.bytes();
+        let tables = Arc::new(disk.tables("t"));
+        let looked = Origin::look(tables, blobs.clone(), world, Limits::simulated()).unwrap();
+        let checked = looked.check(Repair::No).await.unwrap();
+        assert_eq!((checked.volumes, checked.problems), (0, vec![]), "{writes} writes");
+        assert_eq!(blobs.bytes(), there);
     }
 }
