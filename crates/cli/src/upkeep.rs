@@ -159,6 +159,9 @@ pub fn checked(
             are(checked.wanted, "chunk")
         ));
     }
+    lines.extend(checked.unnoted.iter().map(|why| {
+        format!("what is missing could not be noted, and is known until the server ends: {why}")
+    }));
     let left = format!("{} left", are(checked.left, "problem"));
     lines.push(left.clone());
     Findings { lines, left: Some(left) }

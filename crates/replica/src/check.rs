@@ -57,6 +57,8 @@ pub struct Checked {
     pub left: u64,
     /// Chunks that are missing and that devices are asked for.
     pub wanted: u64,
+    /// Why that may not be known after the next start.
+    pub unnoted: Option<String>,
 }
 
 impl Checked {
@@ -101,7 +103,9 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
     }
     if checked.wanted > 0 {
         // Whoever repairs a store stops here: what was noted must be there for the next process.
-        inner.tables.write()?.commit(Durability::Now)?;
+        let noted = inner.tables.write().and_then(|write| write.commit(Durability::Now));
+        // A disk that takes nothing is no reason to keep what was found.
+        checked.unnoted = noted.err().map(|error| error.to_string());
     }
     mend_damage(inner, damage, lacking, &mut checked, repair)?;
     Ok(checked)

@@ -4,7 +4,9 @@ use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_
 use model::{Change, FileId, Kind};
 use protocol::Verdict;
 use replica::{Checked, Limits, Origin, Repair, State};
-use store::{Durability, Row};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use store::{Durability, Read, Row, StoreError, Tables, Write};
 
 const ROOT: FileId = FileId::ROOT;
 
@@ -195,4 +197,37 @@ async fn where_nothing_can_be_written_what_is_missing_is_told_of_and_not_noted()
     let checked = check(&party, Repair::No).await;
     assert_eq!((checked.problems, checked.wanted), (seen.problems, seen.wanted));
     assert!(!rows(&party, "origin-wanted").is_empty());
+}
+
+/// As on a disk that has become read-only while the server runs.
+struct TakesNothing(Arc<dyn Tables>);
+
+impl Tables for TakesNothing {
+    fn read(&self) -> store::Result<Box<dyn Read + '_>> {
+        self.0.read()
+    }
+
+    fn write(&self) -> store::Result<Box<dyn Write + '_>> {
+        let source = ErrorKind::ReadOnlyFilesystem.into();
+        Err(StoreError::Io { place: "tables".into(), source })
+    }
+
+    fn room(&self) -> store::Result<u64> {
+        self.0.room()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_is_told_also_by_a_server_whose_disk_takes_nothing_any_more() {
+    let (party, _) = furnished().await;
+    let (tables, blobs) = (Arc::new(TakesNothing(party.tables.clone())), party.blobs.clone());
+    let (world, limits) = (party.world.clone(), party.limits.clone());
+    let stuck = Origin::open(tables, blobs, world, limits).unwrap();
+    for (blob, _) in party.blobs.list(&[], 1000).unwrap() {
+        party.blobs.delete(&blob).unwrap();
+    }
+    let found = stuck.check(Repair::No).await.unwrap();
+    assert!(found.left > 0 && found.wanted > 0, "{found:?}");
+    assert!(found.unnoted.as_ref().is_some_and(|why| why.contains("tables")), "{found:?}");
+    assert_eq!(check(&party, Repair::No).await.unnoted, None);
 }
