@@ -126,7 +126,7 @@ fn of_two_that_begin_with_one_state_the_second_is_another_device_before_it_makes
         let (state, copy) = (world.path("one.state"), world.path("copy.state"));
         run(Command::new("cp").arg("-a").arg(&state).arg(&copy)).succeeds();
         let places = [&state, &copy].map(|state| mounted_in(&world, state, None, mode));
-        let up = |place: &Path| status(&world, place)["link"]["up"] == true;
+        let up = |place: &Path| status(&world, place)["link"]["connected"] == true;
         eventually(20 * SECOND, "both have a link", || places.iter().all(|place| up(place)));
         let mut open = Vec::new();
         for (place, name) in places.iter().zip(["one", "two"]) {
