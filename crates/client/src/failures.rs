@@ -30,8 +30,8 @@ pub(crate) fn error_of(error: StoreError) -> Error {
         error if error.is_short_of_descriptors() => {
             tracing::warn!(
                 %error,
-                "every cached file that a program has open takes a descriptor of this process: \
-                 close some, or let it have more (ulimit -Hn, LimitNOFILE=)"
+                "no descriptor was left for this, though some are kept for what is open: let this \
+                 process have more (ulimit -Hn, LimitNOFILE=)"
             );
             Error::TooManyOpen
         }

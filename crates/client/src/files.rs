@@ -457,7 +457,7 @@ impl<K: Container> Files<K> {
 
     /// The generation that is open and that whoever opens the file next shares, where `current`
     /// is the version that the tree shows.
-    fn shared(&self, file: FileId, current: Stamp) -> Option<u32> {
+    pub fn shared(&self, file: FileId, current: Stamp) -> Option<u32> {
         let (generation, open) = self.newest(file)?;
         let here_alone = open.presence.dirty.is_some() || open.unlinked.is_some();
         (here_alone || open.presence.version == current).then_some(generation)

@@ -65,6 +65,7 @@ mod past;
 mod paused;
 mod pending;
 mod pins;
+mod places;
 mod plan;
 mod policies;
 mod portions;

@@ -156,6 +156,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         making: &Making,
         flags: OpenFlags,
     ) -> Step<Done<(Found, Opened)>> {
+        self.has_place()?;
         // With its container, or not at all: a disk may have room for the one and not for the other.
         let mut container = None;
         let also = |write: &mut dyn Write, update: &Update| {

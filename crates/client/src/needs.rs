@@ -20,6 +20,8 @@ use volume::partial;
 
 /// How often a call is tried before it is given up: more needs than any call has.
 const TRIES_MAX: usize = 4096;
+/// So long whoever lacks a descriptor waits before the next try.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
 /// Entries of the first listing after a pause, and of the largest.
 const LIST_ENTRIES_FIRST: u32 = 256;
 const LIST_ENTRIES_MAX: u32 = 8192;
@@ -40,9 +42,13 @@ pub async fn complete<U: Upstream, C: Containers, T>(
         match attempt(client) {
             Ok(value) => return Ok(value),
             Err(Stop::Error(error)) => return Err(error),
-            // Contents are waited for as long as the link takes to carry them.
+            // Contents are waited for as long as the link takes to carry them, and what was taken
+            // from a program already for as long as it takes.
             Err(Stop::Need(
-                need @ (Need::Contents { .. } | Need::Ground { .. } | Need::Verdict(_)),
+                need @ (Need::Contents { .. }
+                | Need::Ground { .. }
+                | Need::Verdict(_)
+                | Need::Descriptor),
             )) => client.satisfy(need).await?,
             Err(Stop::Need(need)) => client.bounded(begun, client.satisfy(need)).await?,
         }
@@ -109,6 +115,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Root { file, generation } => self.learn_root(file, generation).await,
             Need::Verdict(number) => {
                 self.unwaited(number).await;
+                Ok(())
+            }
+            Need::Descriptor => {
+                self.inner.world.clock.sleep(DESCRIPTOR_PAUSE).await;
                 Ok(())
             }
         }

@@ -28,6 +28,7 @@ pub(crate) struct Counters {
     /// Updates that were judged ahead of their turn.
     pub ahead: AtomicU64,
     pub cancelling: crate::moot::Cancelling,
+    pub crowded: crate::places::Crowded,
     /// Calls of any kind, to tell an idle mount from one in use.
     pub calls: AtomicU64,
 }

@@ -55,6 +55,8 @@ pub enum Need {
     Pending,
     /// That nobody waits any more for the store of this number, which would be written over.
     Verdict(u64),
+    /// A descriptor of this process.
+    Descriptor,
 }
 
 impl fmt::Display for Need {
@@ -89,6 +91,7 @@ impl fmt::Display for Need {
             Need::Verdict(number) => {
                 write!(f, "update {number}, which is waited for, would be written over")
             }
+            Need::Descriptor => write!(f, "this process has no descriptor left"),
         }
     }
 }

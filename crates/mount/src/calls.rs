@@ -5,8 +5,8 @@ use crate::privileges::{
     Changer, drop_privileges, inherited, masked, without_privileges, without_setgid,
 };
 use client::{
-    Allocate, Caller, Client, Done, Found, Handle, Inode, Making, OpenFlags, Opened, RenameFlag,
-    Setting, Step, XattrFlag,
+    Allocate, Caller, Client, Done, Error, Found, Handle, Inode, Making, Need, OpenFlags, Opened,
+    RenameFlag, Setting, Step, Stop, XattrFlag,
 };
 use fuse::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
@@ -151,7 +151,11 @@ pub(crate) fn open<U: Upstream, C: Containers>(
     (flags, inode): (OpenFlags, Inode),
 ) -> Step<Done<Held<U, C>>> {
     let dropped = match by.takes().filter(|_| flags.truncate) {
-        Some(by) => drop_privileges(client, by, file, None)?,
+        Some(by) => {
+            // An open that fails takes nothing.
+            client.has_place_for(file)?;
+            drop_privileges(client, by, file, None)?
+        }
         None => None,
     };
     let Done { value, wait } = client.open_as(by.caller, file, flags, inode)?;
@@ -215,6 +219,19 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     client.write(target.handle, offset, bytes)?;
     client.is_written(target.file, target.handle);
     Ok(Done { value: (), wait })
+}
+
+/// The same of what a program wrote to a mapping, which nobody would have any more if it were refused.
+pub(crate) fn write_mapped<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    target: Target,
+    offset: u64,
+    bytes: &[u8],
+) -> Step<Done<()>> {
+    match write(client, target, offset, bytes) {
+        Err(Stop::Error(Error::TooManyOpen)) => Err(Stop::Need(Need::Descriptor)),
+        outcome => outcome,
+    }
 }
 
 /// An open file that is written to.

@@ -150,7 +150,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     let client = driver.client();
     let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
     let taken = client.takes_write(file, open.request.unique());
-    let first = calls::write(client, target, offset, data);
+    let write = if was_mapped { calls::write_mapped } else { calls::write };
+    let first = write(client, target, offset, data);
     // The bytes lie in the thread's buffer: only a write that must wait copies them.
     let bytes: Option<Arc<[u8]>> = matches!(first, Err(Stop::Need(_))).then(|| Arc::from(data));
     // The kernel has them in its cache, and shows them, all the while. What comes from a mapping it
@@ -167,7 +168,7 @@ pub(crate) fn write<U: Upstream, C: Containers>(
         first,
         || {
             let bytes = bytes.unwrap_or_else(|| Arc::from(data));
-            move |client: &Client<U, C>| calls::write(client, target, offset, &bytes)
+            move |client: &Client<U, C>| write(client, target, offset, &bytes)
         },
         move |outcome| {
             let was_late = late.is_some();

@@ -5,6 +5,7 @@ use crate::error::Result;
 
 mod directory;
 mod mapped;
+mod places;
 
 pub use directory::{DirectoryContainers, OrdinaryFile};
 
@@ -20,6 +21,12 @@ pub trait Containers: Send + Sync + 'static {
 
     /// Opens it, and makes it if it is missing and `create` says so. None: it is missing.
     fn open(&self, key: Key, create: bool) -> Result<Option<Self::Container>>;
+
+    /// Whether one more may be opened to stay open: what is open needs more of what it takes to open
+    /// one, for a moment now and then.
+    fn has_place(&self) -> bool {
+        true
+    }
 
     /// Goes away; whoever has it open keeps it until then. Removing what is missing is done.
     fn remove(&self, key: Key) -> Result<()>;

@@ -1,6 +1,6 @@
 //! What can go wrong with a store.
 
-use crate::ordinary::Strange;
+use crate::ordinary::{self, Strange};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +58,7 @@ impl StoreError {
     /// This process, or the machine, has no descriptor left for another open file.
     pub fn is_short_of_descriptors(&self) -> bool {
         match self {
-            StoreError::Io { source, .. } => {
-                matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-            }
+            StoreError::Io { source, .. } => ordinary::is_short_of_descriptors(source),
             _ => false,
         }
     }

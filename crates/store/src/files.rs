@@ -53,8 +53,14 @@ pub fn make_directory(path: &Path) -> Result<()> {
 
 /// The entries of the directory are safe from a power cut when this returns.
 pub fn sync_directory(path: &Path) -> Result<()> {
-    let directory = File::open(path).map_err(|source| failed(path, source))?;
+    let directory = ordinary::when_there_is_one(|| File::open(path));
+    let directory = directory.map_err(|source| failed(path, source))?;
     directory.sync_all().map_err(|source| failed(path, source))
+}
+
+/// Descriptors that this process may have. It can be told otherwise at any time.
+pub fn descriptors_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Held for as long as the file that comes back is open.
@@ -198,7 +204,8 @@ pub fn remove(path: &Path) -> Result<()> {
 
 /// The names in a directory that are text; the stores give their files no others.
 pub fn names(path: &Path) -> Result<Vec<String>> {
-    let entries = std::fs::read_dir(path).map_err(|source| failed(path, source))?;
+    let entries = ordinary::when_there_is_one(|| std::fs::read_dir(path));
+    let entries = entries.map_err(|source| failed(path, source))?;
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|source| failed(path, source))?;

@@ -15,6 +15,10 @@ const ASIDE_MAX: u32 = 100;
 /// lets one last that somebody is asked to give up (45 s).
 const LEASE_LOOK_EVERY: Duration = Duration::from_millis(20);
 const LEASE_LOOKS_MAX: u32 = 3000;
+/// How often, and for how many times, it is tried again where no descriptor is left: those that are
+/// taken for a moment come back soon.
+const DESCRIPTOR_TRY_EVERY: Duration = Duration::from_millis(10);
+const DESCRIPTOR_TRIES_MAX: u32 = 500;
 
 const LINK: &str = "a symbolic link";
 
@@ -60,6 +64,11 @@ impl From<Strange> for io::Error {
 
 /// Opens with these options, which are to set no flags of their own.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    when_there_is_one(|| open_at_once(path, options))
+}
+
+/// The same, and waits for no descriptor.
+pub fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let opened = unhurried(path, options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK));
     let file = opened.map_err(|error| metadata(path).err().filter(is_strange).unwrap_or(error))?;
     checked(file.metadata()?)?;
@@ -93,6 +102,26 @@ fn unhurried(path: &Path, options: &OpenOptions) -> io::Result<File> {
             opened => return opened,
         }
     }
+}
+
+/// Opens, when there is a descriptor for it: who has begun something is not told that there is none,
+/// unless that lasts.
+pub fn when_there_is_one<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut tries = 0;
+    loop {
+        match open() {
+            Err(error) if is_short_of_descriptors(&error) && tries < DESCRIPTOR_TRIES_MAX => {
+                tries += 1;
+                std::thread::sleep(DESCRIPTOR_TRY_EVERY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// This process, or the machine, has no descriptor left.
+pub fn is_short_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Of an ordinary file, without opening it.
@@ -218,6 +247,24 @@ mod tests {
         }
         assert_eq!(std::fs::read(folder.path().join("target")).unwrap(), b"precious");
         assert!(!folder.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn a_descriptor_is_waited_for_a_while_and_any_other_error_is_told_at_once() {
+        let failing = |times: u32, errno| {
+            let mut left = times;
+            move || {
+                let error = Err(io::Error::from_raw_os_error(errno));
+                left.checked_sub(1).map_or(Ok(()), |fewer| {
+                    left = fewer;
+                    error
+                })
+            }
+        };
+        assert!(when_there_is_one(failing(3, libc::EMFILE)).is_ok());
+        assert!(when_there_is_one(failing(3, libc::ENFILE)).is_ok());
+        assert!(when_there_is_one(failing(DESCRIPTOR_TRIES_MAX + 1, libc::EMFILE)).is_err());
+        assert!(when_there_is_one(failing(1, libc::ENOENT)).is_err());
     }
 
     #[test]

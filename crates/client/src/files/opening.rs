@@ -60,6 +60,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<Opened>> {
         self.look_before(file)?;
         self.asks_first(file, flags)?;
+        self.has_place_for(file)?;
         self.settle_closed_one(file, flags.write.then_some(inode));
         let lends = self.lends(file, flags);
         let opened =

@@ -45,6 +45,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         flags: OpenFlags,
     ) -> Step<(Found, Opened)> {
         self.has_room()?;
+        self.has_place()?;
         let mut core = self.core();
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         if core.meta.access == Access::ReadOnly || directory.is_past() {

@@ -221,7 +221,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 large.get_or_insert((*file, lack));
                 continue;
             };
-            if !gathering.has_room(&node, batch) {
+            // Each of those that come together has a container open.
+            let has_place = beside.is_empty() || self.inner.containers.has_place();
+            if !has_place || !gathering.has_room(&node, batch) {
                 break;
             }
             let held = match lack {

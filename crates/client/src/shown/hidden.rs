@@ -104,7 +104,8 @@ fn file_of(need: &Need) -> Option<FileId> {
         | Need::Volume
         | Need::Totals
         | Need::Pending
-        | Need::Verdict(_) => None,
+        | Need::Verdict(_)
+        | Need::Descriptor => None,
     }
 }
 

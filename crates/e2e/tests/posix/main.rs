@@ -10,6 +10,7 @@ mod attributes;
 mod beside;
 mod births;
 mod contents;
+mod crowded;
 mod lent;
 mod locks;
 mod mapped;

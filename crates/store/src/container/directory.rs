@@ -3,6 +3,7 @@
 //! Layout: docs/FORMATS.md, "Containers".
 
 use super::mapped::lacking;
+use super::places::{self, Places};
 use super::{Container, Containers, Key};
 use crate::blocks;
 use crate::error::{Result, StoreError};
@@ -36,13 +37,14 @@ const SET_SIGNAL: libc::c_int = 10;
 
 pub struct DirectoryContainers {
     directory: PathBuf,
+    places: Places,
 }
 
 impl DirectoryContainers {
     /// Makes the directory if it is missing.
     pub fn open(directory: &Path) -> Result<DirectoryContainers> {
         files::make_directory(directory)?;
-        Ok(DirectoryContainers { directory: directory.to_path_buf() })
+        Ok(DirectoryContainers { directory: directory.to_path_buf(), places: Places::default() })
     }
 
     fn path(&self, key: Key) -> PathBuf {
@@ -86,7 +88,12 @@ impl Containers for DirectoryContainers {
             }
             outcome => outcome.map_err(|source| files::failed(&path, source))?,
         };
-        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, entry_synced: false.into() }))))
+        let _place = self.places.take();
+        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, entry_synced: false.into(), _place }))))
+    }
+
+    fn has_place(&self) -> bool {
+        self.places.is_any()
     }
 
     fn remove(&self, key: Key) -> Result<()> {
@@ -146,8 +153,8 @@ impl Containers for DirectoryContainers {
     }
 
     fn sync_all(&self) -> Result<()> {
-        let directory =
-            File::open(&self.directory).map_err(|source| files::failed(&self.directory, source))?;
+        let directory = ordinary::when_there_is_one(|| File::open(&self.directory))
+            .map_err(|source| files::failed(&self.directory, source))?;
         rustix::fs::syncfs(&directory).map_err(|errno| files::failed(&self.directory, errno.into()))
     }
 }
@@ -249,6 +256,7 @@ struct Opened {
     path: PathBuf,
     /// The directory was synced since this was opened.
     entry_synced: AtomicBool,
+    _place: places::Place,
 }
 
 impl OrdinaryFile {

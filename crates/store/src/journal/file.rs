@@ -368,7 +368,7 @@ fn read_marking(path: &Path, first: Position) -> Result<(Vec<u8>, Marks, End)> {
 
 /// Where there are too few descriptors for it, it is opened when it is read.
 fn opened(path: &Path) -> Option<Arc<File>> {
-    ordinary::open(path, File::options().read(true)).ok().map(Arc::new)
+    ordinary::open_at_once(path, File::options().read(true)).ok().map(Arc::new)
 }
 
 /// Whether a segment may begin there.
