@@ -35,8 +35,9 @@ mod room;
 /// A pack that has reached this gets no further records.
 pub const PACK_BYTES: u64 = 64 << 20;
 
-/// Packs that are kept open for reading.
-const OPEN_MAX: usize = 256;
+/// Packs that are kept open for reading, and of the descriptors that there may be one in so many.
+const OPEN_MAX: u64 = 256;
+const OPEN_ONE_IN: u64 = 4;
 
 /// So much is not left for the next pack's beginning to sync, which holds up all who write.
 const UNSYNCED_MOST: u64 = 16 << 20;
@@ -266,7 +267,7 @@ impl Packs {
             Err(source) if source.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(files::failed(&path, source)),
         };
-        if open.files.len() >= OPEN_MAX {
+        if open.files.len() as u64 >= OPEN_MAX.min(files::descriptors_max() / OPEN_ONE_IN) {
             let oldest =
                 open.files.iter().min_by_key(|(_, (_, used))| *used).map(|(pack, _)| *pack);
             oldest.and_then(|pack| open.files.remove(&pack));
