@@ -112,6 +112,13 @@ impl Presence {
         }
     }
 
+    /// Its container has no byte of it, nor anything that was written to it: whoever opens it may
+    /// have another one as well. One of an empty file is all of that.
+    pub fn holds_nothing(&self) -> bool {
+        let is_stored = self.dirty.is_none() && self.ground.is_none();
+        is_stored && self.ranges.is_empty() && self.contents.size > 0
+    }
+
     /// All bytes are here.
     pub fn is_whole(&self) -> bool {
         self.has(0, self.limit())

@@ -414,7 +414,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 continue;
             }
             let row = Presence::of_generation(&*read, FileId(key.file), key.generation)?;
-            if row.is_none() && core.log.pending_store(FileId(key.file)).is_none() {
+            // Of a version of which nothing is here, the last close was not seen to.
+            let is_needed = row.is_some_and(|row| !row.holds_nothing());
+            if !is_needed && core.log.pending_store(FileId(key.file)).is_none() {
                 self.inner.containers.remove(key)?;
             }
         }

@@ -127,7 +127,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Lets go of a version that nobody has open and that is not the current one, or whose file is
-    /// gone: what it was may serve as a base for a while.
+    /// gone: what it was may serve as a base for a while. So does the container of one of which
+    /// nothing has come go.
     pub(crate) fn discard_if_unused(&self, file: FileId, presence: &Presence, gone: bool) {
         if let Err(error) = self.discard(file, presence, gone) {
             tracing::warn!(%error, %file, "a container that is not needed could not be removed");
@@ -161,6 +162,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if current != Some(presence.generation) {
             remove(presence)?;
+        } else if row.is_some_and(|row| row.holds_nothing())
+            && presence.holds_nothing()
+            && !files.is_lent(file, presence.generation)
+        {
+            // It would take an inode for good, and neither the user nor the cache's size would see
+            // it. The row stays, for the generation that it counts.
+            let key = Key { file: file.0, generation: presence.generation };
+            self.inner.containers.remove(key)?;
         }
         Ok(())
     }
