@@ -63,8 +63,12 @@ pub(crate) fn of_chunks(error: ChunksError) -> Error {
 }
 
 pub(crate) fn log_failed(error: LogError) -> Stop {
+    of_log(error).into()
+}
+
+pub(crate) fn of_log(error: LogError) -> Error {
     match error {
-        LogError::Store(error) => failed(error),
-        error => Error::Failed(error.to_string()).into(),
+        LogError::Store(error) => error_of(error),
+        error => Error::Failed(error.to_string()),
     }
 }

@@ -16,7 +16,6 @@ use crate::base::Source;
 use crate::client::{Client, error_of};
 use crate::files::OpenFile;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
-use crate::room::Wanted as WantedRoom;
 use crate::types::Error;
 use crate::worth;
 use chunks::delta::Effort;
@@ -116,7 +115,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         };
         let mine = Some((file, generation));
-        self.make_room_aside(WantedRoom::Room(range.length), mine).await;
+        self.make_room_to_come(range.length, mine).await;
         self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
         self.note_miss(file);
         self.fetch_range(&target, size, range).await

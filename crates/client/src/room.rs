@@ -6,6 +6,7 @@
 
 mod awaited;
 mod choose;
+mod few;
 mod leave;
 mod look;
 mod stretches;
@@ -28,8 +29,6 @@ use store::{Container, Containers, Result as StoreResult, StoreError};
 use tokio::sync::Notify;
 use world::Moment;
 
-/// All are looked at again before something leaves if that was longer ago.
-const LOOKED_FOR: Duration = Duration::from_secs(10);
 /// Files larger than the cache that are remembered.
 const LARGE_MAX: usize = 64;
 /// Room is made for what is wanted and for one part in so many of the cache, so that it is not
@@ -195,7 +194,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(error) if error.is_full() => error,
             outcome => return outcome,
         };
-        match self.empty_trash(0) {
+        match self.trash_gives_way() {
             Ok(true) => match work() {
                 Err(error) if error.is_full() => {}
                 outcome => return outcome,
@@ -241,6 +240,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
         // On a disk without a byte left it could not be written down what leaves.
         let _pressed = matches!(wanted, Wanted::Disk(_)).then(|| self.pressed());
+        let is_full = matches!(wanted, Wanted::Disk(_));
+        if is_full && self.lacks_files() {
+            return self.let_files_leave();
+        }
         let mut to_leave = self.to_leave(wanted)?;
         if to_leave == 0 {
             return Ok(false);
@@ -254,16 +257,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if to_leave == 0 {
                 break;
             }
-            let now = self.inner.world.clock.moment();
-            let looks = {
-                let seen = room.seen();
-                let is_old = || seen.last.is_none_or(|(at, _)| now.since(at) >= LOOKED_FOR);
-                (seen.closed.is_empty() || is_old()) && seen.may_look_again(now)
-            };
-            if looks {
-                self.look()?;
+            if self.look_if_due(is_full)? {
                 // The estimate may have been too high.
-                if matches!(wanted, Wanted::Room(_)) {
+                if !is_full {
                     to_leave = self.to_leave(wanted)?;
                 }
             }
@@ -271,7 +267,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             left |= freed > 0;
             to_leave = to_leave.saturating_sub(freed);
         }
-        if to_leave > 0 && matches!(wanted, Wanted::Disk(_)) {
+        if to_leave > 0 && is_full {
             left |= self.forget_hints()?;
         }
         Ok(left)
@@ -341,6 +337,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !matches!(outcome, Err(Error::DiskFull)) {
                 break;
             }
+            // Nothing leaves for what cannot come.
+            self.attached().await?;
             let most = length.min(FREED_BYTES_MIN);
             if !self.make_room_aside(Wanted::Disk(most + 2 * self.window_most()), None).await {
                 self.inner.world.clock.sleep(GIVEN_BACK_WITHIN).await;

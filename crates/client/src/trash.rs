@@ -359,6 +359,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.cut_trash(bytes_max, usize::MAX)
     }
 
+    /// Takes so many out of the trash, if there are as many. Says whether any went.
+    pub(crate) fn let_oldest_trash_go(&self, count: usize) -> Result<bool, StoreError> {
+        let kept = self.trash().kept.len();
+        self.cut_trash(u64::MAX, kept.saturating_sub(count))
+    }
+
     /// Takes out of the trash what is in it beyond its bounds.
     pub(crate) fn trim_trash(&self) -> Result<bool, StoreError> {
         self.cut_trash(self.trash_bytes_max(), KEPT_MAX)

@@ -3,6 +3,7 @@
 //! From: LBFS, "Implementation"; DESIGN, "The client".
 
 use crate::client::{Client, error_of};
+use crate::failures::of_log;
 use crate::mode;
 use crate::types::{Error, WantedMode};
 use protocol::{Class, Request, Upstream};
@@ -187,7 +188,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.meta.applied
         };
         let mut core = self.core();
-        core.log.truncate(applied).map_err(|error| Error::Failed(error.to_string()))
+        // A new segment of it is a file more, for which the disk may have none.
+        core.log.truncate(applied).map_err(of_log)
     }
 
     fn keep_to_size_if_due(&self, keeping: &mut Keeping) -> Result<(), Error> {

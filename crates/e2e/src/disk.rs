@@ -38,10 +38,22 @@ impl Disk {
     /// # Panics
     /// Where there are no loop devices or no ext4.
     pub fn new(world: &World, name: &str, bytes: u64) -> Disk {
+        Disk::made(world, name, bytes, &[])
+    }
+
+    /// The same, that can have about so many files.
+    ///
+    /// # Panics
+    /// As `new`.
+    pub fn of_few_files(world: &World, name: &str, bytes: u64, files: u64) -> Disk {
+        Disk::made(world, name, bytes, &["-N", &files.to_string()])
+    }
+
+    fn made(world: &World, name: &str, bytes: u64, options: &[&str]) -> Disk {
         let image = world.path(&format!("{name}.image"));
         let file = File::create(&image).unwrap_or_else(|error| panic!("no image: {error}"));
         file.set_len(bytes).unwrap_or_else(|error| panic!("no room for an image: {error}"));
-        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)).succeeds();
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).args(options).arg(&image)).succeeds();
         let disk = Disk { image, place: world.folder(name) };
         disk.come_back();
         disk

@@ -14,7 +14,8 @@ use sim::perform::Programs;
 use std::time::Duration;
 use store::Containers;
 
-const FILES: u64 = 20;
+/// More than leave a disk at once that can have no more of them.
+const FILES: u64 = 60;
 const LENGTH: usize = 3_000;
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const READS: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
@@ -173,4 +174,37 @@ fn what_holds_nothing_since_an_earlier_run_goes_when_the_next_one_begins() {
             scene.room.network.close();
         });
     }
+}
+
+#[test]
+fn nothing_leaves_a_disk_without_an_inode_for_what_cannot_come_and_a_few_files_for_what_can() {
+    sim::run::paused(async {
+        let scene = Scene::new(4).await;
+        let here = FILES / 3;
+        for number in 0..here {
+            assert_eq!(scene.fetches(number).await, is(number));
+        }
+        let held = scene.containers();
+        scene.bob.disk.bound_containers(Some(held));
+        scene.link(Mode::Disconnected).await;
+        let mut lacking = 0;
+        for number in 0..FILES {
+            // Some were fetched ahead.
+            let found = scene.fetches(number).await;
+            let is_here = found == is(number);
+            assert!(is_here || found == Outcome::Failed(Fault::Unreachable), "{number}");
+            assert!(is_here || number >= here, "{number} left for another");
+            lacking += u64::from(!is_here);
+        }
+        assert_eq!(lacking, FILES - held as u64);
+        scene.link(Mode::Partial).await;
+        for number in here..FILES {
+            assert_eq!(scene.fetches(number).await, is(number));
+        }
+        assert!(scene.containers() <= held);
+        let create = Operation::Create { path: Path::new("new"), mode: 0o644, slot: 0 };
+        let client = scene.bob();
+        Programs::default().perform_all(&client, [create, close(0)]).await;
+        scene.room.network.close();
+    });
 }

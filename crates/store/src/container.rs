@@ -53,6 +53,11 @@ pub trait Containers: Send + Sync + 'static {
         Ok(self.keys()?.into_iter().filter(|key| key.file == file).collect())
     }
 
+    /// Whether it is one more of them that their disk has no room for, though it has bytes.
+    fn lack_files(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// As `Container::sync` of all at once, for when there are many.
     fn sync_all(&self) -> Result<()>;
 }

@@ -58,6 +58,7 @@ impl Disk {
             failing: None,
             bytes_left: None,
             reserve: RESERVE_BYTES,
+            containers_max: None,
             health: Health::Running,
             calls: 0,
             others: Vec::new(),
@@ -116,6 +117,12 @@ impl Disk {
     /// nothing; smaller ones go on. Nothing comes free by deleting: `make_room` does it.
     pub fn fill_after(&self, bytes: u64) {
         locked(&self.machine.0).bytes_left = Some(bytes);
+    }
+
+    /// From now on there can be so many containers in one place, or as many as one likes: as on a
+    /// disk without an inode left, which has bytes.
+    pub fn bound_containers(&self, most: Option<usize>) {
+        locked(&self.machine.0).containers_max = most;
     }
 
     pub fn make_room(&self) {
@@ -304,6 +311,7 @@ struct State {
     bytes_left: Option<u64>,
     /// What is kept aside of a disk that is not full without bounds.
     reserve: u64,
+    containers_max: Option<usize>,
     health: Health,
     /// Calls on trees.
     calls: u64,
@@ -332,6 +340,10 @@ impl State {
         }
         self.failing.is_none()
     }
+}
+
+fn full() -> StoreError {
+    StoreError::Full(PathBuf::from("the simulated disk"))
 }
 
 /// EIO.
@@ -380,6 +392,10 @@ impl Machine {
     pub fn room(&self) -> Result<u64> {
         self.reads()?;
         Ok(locked(&self.0).bytes_left.unwrap_or(u64::MAX))
+    }
+
+    pub fn containers_max(&self) -> Option<usize> {
+        locked(&self.0).containers_max
     }
 
     /// Whether enough is kept aside, after taking what there is to set aside.
@@ -446,7 +462,7 @@ impl Machine {
         if let Some(left) = state.bytes_left {
             match left.checked_sub(bytes as u64) {
                 Some(left) => state.bytes_left = Some(left),
-                None => return Err(StoreError::Full(PathBuf::from("the simulated disk"))),
+                None => return Err(full()),
             }
         }
         if state.fails_now() {

@@ -18,6 +18,10 @@ const PARTS_MAX: usize = 1024;
 const LESSER: [u64; 6] = [16, 15, 14, 12, 8, 4];
 const PARTS: u64 = 16;
 
+/// A disk on which something was not written, and which has bytes, lacks files where it can have
+/// fewer than this: others may have let one go since.
+const FILES_FEW: u64 = 8;
+
 /// The file whose lock says that a process has the directory in use.
 pub const LOCK_FILE: &str = "lock";
 
@@ -105,6 +109,8 @@ pub struct Disk {
     pub free: u64,
     /// What is kept from most is among it.
     pub unused: u64,
+    /// Files that it can have besides those that it has. None: it does not count them.
+    pub files_left: Option<u64>,
 }
 
 impl Disk {
@@ -112,7 +118,13 @@ impl Disk {
         let disk = rustix::fs::statvfs(path).map_err(|errno| failed(path, errno.into()))?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         let (total, free) = (bytes(disk.f_blocks), bytes(disk.f_bavail));
-        Ok(Disk { total, free, unused: bytes(disk.f_bfree) })
+        let files_left = (disk.f_files > 0).then_some(disk.f_favail);
+        Ok(Disk { total, free, unused: bytes(disk.f_bfree), files_left })
+    }
+
+    /// Whether it has so many bytes, and can hardly have another file.
+    pub fn lacks_files(&self, bytes: u64) -> bool {
+        self.free >= bytes && self.files_left.is_some_and(|left| left < FILES_FEW)
     }
 
     fn is_worth_asking(&self, wanted: u64) -> bool {
@@ -236,8 +248,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_disk_lacks_files_where_it_has_bytes_and_counts_few() {
+        let disk = |files_left| Disk { total: 100, free: 10, unused: 15, files_left };
+        assert!(disk(Some(0)).lacks_files(10) && !disk(Some(0)).lacks_files(11));
+        assert!(!disk(Some(FILES_FEW)).lacks_files(10) && !disk(None).lacks_files(10));
+    }
+
+    #[test]
     fn what_a_disk_keeps_from_others_is_asked_for_only_where_it_would_do() {
-        let disk = Disk { total: 100, free: 10, unused: 15 };
+        let disk = Disk { total: 100, free: 10, unused: 15, files_left: None };
         let asked = [9, 10, 11, 15, 16].map(|wanted| disk.is_worth_asking(wanted));
         assert_eq!(asked, [false, false, true, true, false]);
     }

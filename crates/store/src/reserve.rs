@@ -30,7 +30,7 @@ pub trait Reserve: Send + Sync + 'static {
     /// begins only where this holds.
     fn is_kept(&self) -> bool;
 
-    /// Makes room of it, if the disk has less than that besides.
+    /// Makes room of it, if the disk has less than that besides, or can have no file besides.
     fn lend(&self);
 
     /// Sets it aside again.
@@ -70,7 +70,7 @@ pub struct Portion {
     pub one_in: u64,
 }
 
-/// A file whose blocks are the reserve.
+/// A file whose blocks are the reserve, and so is its inode.
 #[derive(Debug)]
 pub struct FileReserve {
     path: PathBuf,
@@ -178,7 +178,11 @@ impl Reserve for FileReserve {
     }
 
     fn lend(&self) {
-        if !matches!(self.free(), Ok(Some(free)) if free >= self.portion.bytes) {
+        let has_room = |disk: files::Disk| {
+            let has_files = disk.files_left.is_none_or(|left| left > 0);
+            disk.total > 0 && disk.free >= self.portion.bytes && has_files
+        };
+        if !files::Disk::of(self.directory()).is_ok_and(has_room) {
             self.give_up();
         }
     }

@@ -262,7 +262,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !flags.write {
             return Err(Error::BadHandle.into());
         }
-        self.begin_to_alter(&grip, uid, extent)?;
+        // What is kept aside may be lent, for want of an inode that a file here has.
+        self.with_room(|| self.begin_to_alter(&grip, uid, extent))?;
         // It may be another one by now.
         let container = self.files().grip(handle)?.0.container;
         self.keep_image(&grip, &container, extent)?;

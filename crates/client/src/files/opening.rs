@@ -63,8 +63,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.has_place_for(file)?;
         self.settle_closed_one(file, flags.write.then_some(inode));
         let lends = self.lends(file, flags);
-        let opened =
-            self.with_room(|| self.open_here(caller, file, flags, Opener::Kernel { inode, lends }));
+        let opened = self.with_room(|| {
+            self.open_here(caller, file, flags, Opener::Kernel { inode, lends })
+                .map_err(|stop| self.or_out_of_reach(file, flags, stop))
+        });
         match &opened {
             // From here on they may change by another number.
             Err(Stop::Error(Error::LentOut)) => self.forget_what_is_cached(file, false),

@@ -97,7 +97,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut leaving = Vec::new();
         for victim in victims {
             match victim {
-                Victim::Whole(closed) => self.let_file_leave(&closed)?,
+                Victim::Whole(closed) => {
+                    self.let_file_leave(&closed)?;
+                }
                 Victim::End(file, bytes) => leaving.extend(self.end_leaves(file, bytes, mine)?),
                 Victim::Stretches { file, generation, stretches } => {
                     leaving.extend(self.begin_to_leave((file, generation), stretches, mine)?);
@@ -108,8 +110,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(self.inner.room.left.load(Ordering::Relaxed) - before)
     }
 
-    /// A file leaves that nobody has used since it was looked at.
-    fn let_file_leave(&self, closed: &Closed) -> Result<(), Error> {
+    /// A file leaves that nobody has used since it was looked at. False: it stays.
+    pub(super) fn let_file_leave(&self, closed: &Closed) -> Result<bool, Error> {
         {
             let mut seen = self.inner.room.seen();
             seen.large.remove(&closed.file);
@@ -125,15 +127,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             || files.is_open(closed.file)
             || core.log.pending_store(closed.file).is_some()
         {
-            return Ok(());
+            return Ok(false);
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let row = Presence::load(&*write, closed.file).map_err(error_of)?;
         let unused = |row: &Presence| row.dirty.is_none() && self.last_used(row) == closed.used;
         if self.is_pinned(&*write, closed.file)? {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(presence) = row.filter(unused) else { return Ok(()) };
+        let Some(presence) = row.filter(unused) else { return Ok(false) };
         // The row stays, for the generation that it counts: a crash may undo this, and then no
         // other container may bear the name of the one that the row speaks of.
         let evicted = Presence {
@@ -148,7 +150,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let bytes = self.bytes_here(closed.file, &presence).map_err(error_of)?;
         self.inner.containers.remove(key).map_err(error_of)?;
         self.inner.room.file_leaves(bytes);
-        Ok(())
+        Ok(true)
     }
 
     /// The last bytes of a large file that nobody has open.

@@ -18,6 +18,10 @@ use world::Moment;
 
 /// All files are looked at for one moment in so many at most.
 const LOOKED_ONE_IN: u32 = 10;
+/// The same where the disk is full, and nothing is known that could leave: a call fails else.
+const PRESSED_ONE_IN: u32 = 2;
+/// All are looked at again before something leaves if that was longer ago.
+const LOOKED_FOR: Duration = Duration::from_secs(10);
 /// A number that somebody asks for is no older, if it is found quickly.
 const KNOWN_FOR: Duration = Duration::from_secs(2);
 /// Files that are looked at in one reading.
@@ -52,6 +56,16 @@ enum Look {
 impl Seen {
     pub fn may_look_again(&self, now: Moment) -> bool {
         self.last.is_none_or(|(at, took)| now.since(at) >= took * LOOKED_ONE_IN)
+    }
+
+    /// Whether to look before something leaves, of a disk that is full or a cache that is.
+    fn is_due(&self, now: Moment, is_full: bool) -> bool {
+        let Some((at, took)) = self.last else { return true };
+        match self.closed.is_empty() {
+            true if is_full => now.since(at) >= took * PRESSED_ONE_IN,
+            true => self.may_look_again(now),
+            false => now.since(at) >= LOOKED_FOR && self.may_look_again(now),
+        }
     }
 
     /// `files`, `bytes`: as is known.
@@ -92,6 +106,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Looks at all files: how much is here, what leaves first, and what nobody needs.
     pub(super) fn look(&self) -> Result<(), Error> {
         self.look_at(u64::MAX).map(drop)
+    }
+
+    /// The same where that is due. Says whether it was.
+    pub(super) fn look_if_due(&self, is_full: bool) -> Result<bool, Error> {
+        let is_due = self.inner.room.seen().is_due(self.inner.world.clock.moment(), is_full);
+        if is_due {
+            self.look()?;
+        }
+        Ok(is_due)
     }
 
     /// The same of a cache of not more than about so many files. False: there are more.
@@ -209,6 +232,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 mod tests {
     use super::*;
     use world::World;
+
+    #[test]
+    fn on_a_full_disk_of_which_nothing_can_leave_it_is_looked_again_sooner_and_not_all_the_time() {
+        let now = World::simulated(0, 1).clock.moment();
+        assert!(Seen::default().is_due(now, false));
+        let took = Duration::from_secs(2);
+        let nothing = Seen { last: Some((now, took)), ..Seen::default() };
+        let soon = now + took * PRESSED_ONE_IN;
+        assert!(!nothing.is_due(now + took, true) && nothing.is_due(soon, true));
+        assert!(!nothing.is_due(soon, false) && nothing.is_due(now + took * LOOKED_ONE_IN, false));
+        let one = Closed { used: 0, file: FileId(7), bytes: 1 };
+        let some = Seen { closed: VecDeque::from([one]), ..nothing };
+        assert!(!some.is_due(soon, true) && !some.is_due(now + LOOKED_FOR, true));
+        assert!(some.is_due(now + took * LOOKED_ONE_IN, true));
+    }
 
     #[test]
     fn who_asks_waits_for_a_look_at_few_files_and_for_none_at_many() {

@@ -2,6 +2,7 @@
 //! lost; with room again the work goes on.
 
 use e2e::contents::{noise, tree, write_and_sync};
+use e2e::disk::Disk;
 use e2e::{Mount, Server, World, eventually, run};
 use rustix::process::{Resource, Rlimit};
 use std::fs;
@@ -366,4 +367,62 @@ fn what_frees_room_goes_on_where_there_is_none_at_all_and_no_server_runs() {
     fs::remove_file(&filling).unwrap();
     server.restart();
     eventually(30 * SECOND, "it is set aside again", || reserve.exists());
+}
+
+/// Another program makes files until the disk can have no more.
+fn take_inodes(place: &Path) -> PathBuf {
+    let folder = place.join("others");
+    fs::create_dir(&folder).unwrap();
+    let made = |number: u64| fs::File::create(folder.join(number.to_string()));
+    let error = (0..FILLING_MAX).find_map(|number| made(number).err());
+    assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::StorageFull));
+    folder
+}
+
+/// Files in the cache, whatever is in them.
+fn containers(mount: &Mount) -> usize {
+    let names = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    names(&mount.state.join("cache")).map(|fan| names(&fan).count()).sum()
+}
+
+#[test]
+fn on_a_disk_without_an_inode_nothing_leaves_for_what_cannot_come_and_a_few_files_for_what_can() {
+    const CACHED: u64 = 200;
+    const FILES: u64 = 1200;
+    let world = World::bounded(Duration::from_secs(240));
+    let mut server = world.server();
+    let author = world.mount(&server, "author", "partial");
+    let name = |number: u64| format!("small-{number}");
+    (0..FILES).for_each(|number| fs::write(author.path(name(number)), name(number)).unwrap());
+    author.wait();
+    let disk = Disk::of_few_files(&world, "mount.state", 96 << 20, 800);
+    let mount = world.mount(&server, "mount", "partial");
+    let read = |number: u64| fs::read_to_string(mount.path(name(number)));
+    let is_there = |number: u64| read(number).is_ok_and(|read| read == name(number));
+    assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count() as u64, FILES);
+    assert!((0..CACHED).all(is_there));
+    let others = take_inodes(&disk.place);
+    server.kill();
+    eventually(30 * SECOND, "the link is gone", || mount.mode() == "disconnected");
+    // Some were fetched ahead.
+    let held = containers(&mount);
+    let code = |number: u64| read(number).err().and_then(|error| error.raw_os_error());
+    let codes: Vec<_> = (0..FILES).filter_map(code).collect();
+    assert!(codes.iter().all(|code| *code == libc::EHOSTUNREACH), "{codes:?}");
+    assert!(codes.len() as u64 > FILES / 4, "{} of {held}", codes.len());
+    assert!(codes.len() + held + 40 > FILES as usize, "{} of {held}", codes.len());
+    let left = containers(&mount);
+    assert!(left + 40 > held, "{left} of {held}: what the log took and no more");
+    server.restart();
+    eventually(30 * SECOND, "the link is back", || mount.mode() == "partial");
+    eventually(60 * SECOND, "each is read", || {
+        (0..FILES).filter(|one| is_there(*one)).count() as u64 == FILES
+    });
+    let left = containers(&mount);
+    assert!(left + 40 > held, "{left} of {held}: as many have left as have come, and a few");
+    fs::write(mount.path("new"), "new").unwrap();
+    mount.wait();
+    eventually(5 * SECOND, "it is at the server", || author.path("new").exists());
+    fs::remove_dir_all(others).unwrap();
+    assert!((0..FILES).all(is_there));
 }

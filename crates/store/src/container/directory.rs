@@ -152,6 +152,11 @@ impl Containers for DirectoryContainers {
         Ok(keys.filter(|key| key.file == file).collect())
     }
 
+    fn lack_files(&self) -> Result<bool> {
+        let disk = files::Disk::of(&self.directory)?;
+        Ok(disk.lacks_files(reserve_of(disk.total)))
+    }
+
     fn sync_all(&self) -> Result<()> {
         let directory = ordinary::when_there_is_one(|| File::open(&self.directory))
             .map_err(|source| files::failed(&self.directory, source))?;
@@ -247,6 +252,11 @@ fn parse_name(name: &str) -> Option<Key> {
 const RESERVE_ONE_IN: u64 = 3;
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
 
+/// What is left of a disk of so many bytes.
+fn reserve_of(total: u64) -> u64 {
+    (total / RESERVE_ONE_IN).min(RESERVE_BYTES_MAX)
+}
+
 /// One container: an open file, read and written at offsets only.
 #[derive(Clone)]
 pub struct OrdinaryFile(Arc<Opened>);
@@ -279,7 +289,7 @@ impl OrdinaryFile {
             return Ok(());
         }
         let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
-        let reserve = (disk.f_blocks * disk.f_frsize / RESERVE_ONE_IN).min(RESERVE_BYTES_MAX);
+        let reserve = reserve_of(disk.f_blocks * disk.f_frsize);
         if disk.f_bavail * disk.f_frsize < reserve.saturating_add(more) {
             return Err(self.failed(Errno::NOSPC));
         }

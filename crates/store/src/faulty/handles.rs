@@ -1,7 +1,7 @@
 //! The four kinds of stores of a faulty disk: each asks the machine, then does what the store in
 //! memory does.
 
-use super::Machine;
+use super::{Machine, full};
 use crate::blob::{Blobs, Damage, Listed};
 use crate::container::{Container, Containers, Key};
 use crate::error::{Result, StoreError};
@@ -11,6 +11,9 @@ use crate::reserve::Reserve;
 use crate::table::{Durability, Read, Row, Tables, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+/// With fewer than this to come, a disk is short of containers.
+const CONTAINERS_FEW: usize = 2;
 
 #[derive(Clone)]
 pub struct FaultyTables {
@@ -253,6 +256,19 @@ impl FaultyContainers {
     pub(super) fn new(store: MemoryContainers, machine: Arc<Machine>) -> FaultyContainers {
         FaultyContainers { store, machine }
     }
+
+    /// How many more there can be.
+    fn left(&self) -> Result<usize> {
+        let Some(most) = self.machine.containers_max() else { return Ok(usize::MAX) };
+        Ok(most.saturating_sub(self.store.keys()?.len()))
+    }
+
+    fn make(&self, key: Key) -> Result<Option<MemoryContainer>> {
+        if self.left()? == 0 {
+            return Err(full());
+        }
+        self.machine.writes(0, || self.store.open(key, true))
+    }
 }
 
 impl Containers for FaultyContainers {
@@ -261,7 +277,7 @@ impl Containers for FaultyContainers {
     fn open(&self, key: Key, create: bool) -> Result<Option<FaultyContainer>> {
         self.machine.reads()?;
         let opened = match self.store.open(key, false)? {
-            None if create => self.machine.writes(0, || self.store.open(key, true))?,
+            None if create => self.make(key)?,
             opened => opened,
         };
         Ok(opened.map(|inner| FaultyContainer { inner, machine: self.machine.clone() }))
@@ -297,6 +313,10 @@ impl Containers for FaultyContainers {
     fn list_of(&self, file: u64) -> Result<Vec<Key>> {
         self.machine.reads()?;
         self.store.list_of(file)
+    }
+
+    fn lack_files(&self) -> Result<bool> {
+        Ok(self.left()? < CONTAINERS_FEW)
     }
 
     fn sync_all(&self) -> Result<()> {

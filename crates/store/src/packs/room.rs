@@ -49,10 +49,10 @@ mod tests {
 
     #[test]
     fn blobs_leave_what_tidying_up_needs_and_do_not_count_what_is_kept_from_others() {
-        let disk = |free| Disk { total: 48 << 20, free, unused: 40 << 20 };
+        let disk = |free| Disk { total: 48 << 20, free, unused: 40 << 20, files_left: None };
         assert_eq!(for_blobs(disk(5 << 20)), 3 << 20);
         assert_eq!(for_blobs(disk(1 << 20)), 0);
-        assert_eq!(for_blobs(Disk { total: 0, free: 0, unused: 0 }), u64::MAX);
+        assert_eq!(for_blobs(Disk { total: 0, free: 0, unused: 0, files_left: None }), u64::MAX);
     }
 
     #[test]
