@@ -14,10 +14,12 @@
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
+use crate::kept::parent_path;
 use crate::overlay::Overlay;
 use crate::table::{Durability, Read, Tables, Write};
 use access::{Reading, Writing};
 use base::{Base, Flush, Place, close_redb, open_redb};
+use beneath::Beneath;
 use errors::{guarded, open_error};
 use log::Log;
 use room::ROOM_BYTES_MIN;
@@ -29,10 +31,12 @@ use young::{Puts, Young};
 mod access;
 mod again;
 mod base;
+mod beneath;
 mod compact;
 mod errors;
 #[cfg(test)]
 mod failing;
+mod kept;
 mod log;
 mod room;
 mod words;
@@ -85,12 +89,11 @@ impl Default for Settings<'_> {
 
 pub struct Database {
     path: PathBuf,
+    beneath: Beneath,
     words: Words,
     cache_bytes: usize,
     young_rows_max: usize,
     held_bytes_max: u64,
-    /// See `Settings`.
-    over: Option<Arc<Overlay>>,
     unmended: Option<String>,
     log: Option<Log>,
     /// Held by whoever writes.
@@ -136,8 +139,7 @@ impl Database {
     pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
         let is_new = settings.over.is_none() && !path.exists();
         let found = opened(path, &settings).map_err(|error| settings.words.advise(error))?;
-        let Settings { cache_bytes, young_rows_max, held_bytes_max, words, over, log: _ } =
-            settings;
+        let Settings { cache_bytes, young_rows_max, held_bytes_max, words, .. } = settings;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
             files::sync_directory(parent)?;
@@ -153,11 +155,11 @@ impl Database {
         };
         Ok(Database {
             path: path.to_path_buf(),
+            beneath: found.beneath,
             words,
             cache_bytes,
             young_rows_max,
             held_bytes_max,
-            over,
             unmended: found.unmended,
             log: found.log,
             state: Mutex::new(state),
@@ -168,7 +170,7 @@ impl Database {
 
     /// Reads every page and every row. Ok(false): it was damaged, and could be mended.
     pub fn check(path: &Path) -> Result<bool> {
-        let mut redb = open_redb(path, CACHE_BYTES, None)?;
+        let mut redb = open_redb(path, &Beneath::of(path, None)?, CACHE_BYTES)?;
         let sound = guarded(path, || redb.check_integrity().map_err(|e| open_error(path, e)))?;
         let words = Words::default();
         guarded(path, || {
@@ -210,6 +212,7 @@ impl Database {
 
     fn commit(&self, state: &mut State, puts: Puts, durability: Durability) -> Result<()> {
         let bytes = bytes_of(&puts);
+        self.look()?;
         self.find_room(state, bytes)?;
         let level = self.level();
         let many =
@@ -222,7 +225,8 @@ impl Database {
                 if many {
                     self.flush(state, &Puts::new(), Durability::Now)?;
                 }
-                if let Err(error) = log.append(&record_of(&puts)) {
+                let logged = log.append(&record_of(&puts)).and_then(|()| self.look());
+                if let Err(error) = logged {
                     // It may be in the log all the same: redb is told to pass it over, by this
                     // flush or, if that fails, by the next.
                     state.unlogged = true;
@@ -252,13 +256,14 @@ impl Database {
         puts: &Puts,
         durability: Durability,
     ) -> Result<()> {
+        self.look()?;
         self.find_room_held(state, bytes_of(puts), held.held_bytes())?;
         self.end_flush(state, held, puts, self.of_a_flush(durability), Word::Noted)
     }
 
     /// Where there is a log, or no disk that is waited for, redb's memory alone has nothing, ever.
     fn of_a_flush(&self, wanted: Durability) -> Durability {
-        if self.log.is_some() || self.over.is_some() { Durability::Now } else { wanted }
+        if self.log.is_some() || self.beneath.is_only_read() { Durability::Now } else { wanted }
     }
 
     /// Writes what is young and these rows to redb, as one commit, and shows it.
@@ -280,6 +285,7 @@ impl Database {
     /// A transaction of redb with what is young.
     fn begin_flush(&self, state: &mut State) -> Result<Flush<'_>> {
         self.open_again(state)?;
+        self.look()?;
         let State { redb: Some(redb), .. } = state else { return Err(self.closed()) };
         let level = self.level();
         self.guarded(|| {
@@ -373,6 +379,7 @@ enum Word {
 
 struct Found {
     redb: redb::Database,
+    beneath: Beneath,
     level: Level,
     log: Option<Log>,
     log_is_noted: bool,
@@ -383,7 +390,8 @@ struct Found {
 /// What a start finds: redb's rows, and what the log has beyond them.
 fn opened(path: &Path, settings: &Settings<'_>) -> Result<Found> {
     let Settings { log, cache_bytes, words, over, .. } = settings;
-    let redb = open_redb(path, *cache_bytes, over.as_ref())?;
+    let beneath = Beneath::of(path, over.as_ref())?;
+    let redb = open_redb(path, &beneath, *cache_bytes)?;
     let place = Place { path, words };
     let (base, applied, flushes) = guarded(path, || {
         let base = Base::of(path, &redb)?;
@@ -398,7 +406,7 @@ fn opened(path: &Path, settings: &Settings<'_>) -> Result<Found> {
         }
         let level = Level { young, base: Some(base) };
         let (log, log_is_noted, unmended) = (None, false, None);
-        return Ok(Found { redb, level, log, log_is_noted, flushes, unmended });
+        return Ok(Found { redb, beneath, level, log, log_is_noted, flushes, unmended });
     };
     let (log, commits, unmended) = match (over, applied) {
         (None, applied) => {
@@ -417,14 +425,14 @@ fn opened(path: &Path, settings: &Settings<'_>) -> Result<Found> {
     }
     let level = Level { young, base: Some(base) };
     let log_is_noted = log.is_some() && applied.is_some();
-    Ok(Found { redb, level, log, log_is_noted, flushes, unmended })
+    Ok(Found { redb, beneath, level, log, log_is_noted, flushes, unmended })
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         let mut state = locked(&self.state);
         if !self.failed.load(Ordering::Acquire)
-            && self.over.is_none()
+            && !self.beneath.is_only_read()
             && let Err(error) = self.close_in_order(&mut state)
         {
             tracing::warn!(%error, "what was committed lately could not be written down");
@@ -453,7 +461,7 @@ impl Tables for Database {
 
     /// What commits leave free is not room.
     fn room(&self) -> Result<u64> {
-        Ok(files::free_bytes(&self.path)?.saturating_sub(ROOM_BYTES_MIN))
+        Ok(files::free_bytes(parent_path(&self.path))?.saturating_sub(ROOM_BYTES_MIN))
     }
 
     fn taken(&self) -> Result<u64> {
@@ -462,6 +470,10 @@ impl Tables for Database {
 
     fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
         self.compact(free_bytes_min)
+    }
+
+    fn put_anew(&self) -> u64 {
+        self.beneath.put_anew() + self.log.as_ref().map_or(0, Log::put_anew)
     }
 }
 

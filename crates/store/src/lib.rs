@@ -34,6 +34,7 @@ mod blocks;
 mod error;
 mod files;
 mod group_sync;
+mod kept;
 
 pub use blob::{Blobs, Damage, Listed};
 pub use error::{Result, StoreError};

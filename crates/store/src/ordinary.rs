@@ -165,9 +165,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
 pub fn put_aside(path: &Path) -> io::Result<()> {
     let kind = std::fs::symlink_metadata(path)?.file_type();
     let what = if kind.is_file() { "an ordinary file" } else { Strange::named(kind).0 };
-    let aside = (1..=ASIDE_MAX).map(|number| beside(path, number));
-    let aside = aside.into_iter().find(|path| std::fs::symlink_metadata(path).is_err());
-    let aside = aside.ok_or_else(|| io::Error::from(ErrorKind::AlreadyExists))?;
+    let aside = unused_beside(path)?;
     std::fs::rename(path, &aside)?;
     tracing::warn!(
         path = %path.display(), aside = %aside.display(), what,
@@ -185,6 +183,27 @@ pub fn replace(whole: &Path, path: &Path) -> io::Result<()> {
         }
         renamed => renamed,
     }
+}
+
+/// The same, where a file that is there stays, under another name.
+pub fn replace_leaving(whole: &Path, path: &Path) -> io::Result<()> {
+    if metadata(path).is_ok() {
+        let aside = unused_beside(path)?;
+        // Never is nothing there, whenever the process ends.
+        std::fs::hard_link(path, &aside)?;
+        tracing::warn!(
+            path = %path.display(), aside = %aside.display(),
+            "another program has put something in the place of a file in use: it is put aside, and \
+             can be removed"
+        );
+    }
+    replace(whole, path)
+}
+
+fn unused_beside(path: &Path) -> io::Result<PathBuf> {
+    let mut aside = (1..=ASIDE_MAX).map(|number| beside(path, number));
+    let unused = aside.find(|path| std::fs::symlink_metadata(path).is_err());
+    unused.ok_or_else(|| io::Error::from(ErrorKind::AlreadyExists))
 }
 
 fn beside(path: &Path, number: u32) -> PathBuf {

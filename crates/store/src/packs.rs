@@ -13,10 +13,11 @@ use crate::ordinary;
 use crate::overlay::Writes;
 use crate::table::Durability;
 use index::{Index, Place};
+use kept::{Home, OpenFiles};
 use look::Looked;
 use record::{BLOB_BYTES_MAX, HEADER_BYTES, Head, Kind, NAME_BYTES_MAX, Spot};
 use recover::Recovered;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex};
 mod compact;
 mod damage;
 mod index;
+mod kept;
 mod look;
 mod lost;
 mod record;
@@ -34,10 +36,6 @@ mod room;
 
 /// A pack that has reached this gets no further records.
 pub const PACK_BYTES: u64 = 64 << 20;
-
-/// Packs that are kept open for reading, and of the descriptors that there may be one in so many.
-const OPEN_MAX: u64 = 256;
-const OPEN_ONE_IN: u64 = 4;
 
 /// So much is not left for the next pack's beginning to sync, which holds up all who write.
 const UNSYNCED_MOST: u64 = 16 << 20;
@@ -63,9 +61,7 @@ pub struct Packs {
     total_bytes: AtomicU64,
     /// One compaction at a time.
     compacting: Mutex<()>,
-    /// None: records may be appended.
-    looked: Option<Looked>,
-    _lock: Option<File>,
+    opened: Opened,
 }
 
 struct Appender {
@@ -80,10 +76,11 @@ struct Appender {
     unsynced: u64,
 }
 
-#[derive(Default)]
-struct OpenFiles {
-    files: HashMap<u32, (Arc<File>, u64)>,
-    uses: u64,
+/// How they are open.
+enum Opened {
+    /// Records may be appended.
+    ToWrite(Mutex<Home>),
+    ToLook(Looked),
 }
 
 impl Packs {
@@ -114,24 +111,30 @@ impl Packs {
         files::make_directory(directory)?;
         let lock = files::lock_directory(directory)?;
         let recovered = recover::recover(directory, Writes::Kept)?;
-        Ok(Packs::of(directory, pack_bytes, recovered, Some(lock)))
+        let home = Home::of(directory, lock)?;
+        let packs = Packs::of(directory, pack_bytes, recovered, Some(home));
+        packs.open_newest();
+        Ok(packs)
     }
 
-    fn of(directory: &Path, pack_bytes: u64, found: Recovered, lock: Option<File>) -> Packs {
-        let Recovered { lengths, unmended, .. } = found;
-        let looked = if lock.is_none() { Some(Looked { lengths, unmended }) } else { None };
+    /// None: they are only looked at.
+    fn of(directory: &Path, pack_bytes: u64, found: Recovered, home: Option<Home>) -> Packs {
+        let Recovered { index, appender, total_bytes, lengths, unmended } = found;
+        let opened = match home {
+            Some(home) => Opened::ToWrite(Mutex::new(home)),
+            None => Opened::ToLook(Looked { lengths, unmended }),
+        };
         Packs {
             directory: directory.to_path_buf(),
             pack_bytes,
             piece_bytes_max: pack_bytes,
-            index: found.index,
-            appender: Mutex::new(found.appender),
+            index,
+            appender: Mutex::new(appender),
             open: Mutex::default(),
             group: GroupSync::new(directory, 0),
-            total_bytes: AtomicU64::new(found.total_bytes),
+            total_bytes: AtomicU64::new(total_bytes),
             compacting: Mutex::new(()),
-            looked,
-            _lock: lock,
+            opened,
         }
     }
 
@@ -216,15 +219,32 @@ impl Packs {
         let file = make_pack(&path)?;
         self.index.indexed(pack, HEADER_BYTES as u64);
         self.total_bytes.fetch_add(HEADER_BYTES as u64, Ordering::Relaxed);
+        let file = Arc::new(file);
+        self.keep_open(pack, file.clone());
         *appender = Appender {
             pack,
             path,
-            file: Some(Arc::new(file)),
+            file: Some(file),
             offset: HEADER_BYTES as u64,
             appended: appender.appended,
             unsynced: 0,
         };
         Ok(())
+    }
+
+    fn sync_newest(&self) -> Result<()> {
+        let wanted = locked(&self.appender).appended;
+        self.group.upto(wanted, || {
+            let (file, path, appended) = {
+                let mut appender = locked(&self.appender);
+                appender.unsynced = 0;
+                (appender.file.clone(), appender.path.clone(), appender.appended)
+            };
+            if let Some(file) = file {
+                file.sync_data().map_err(|source| files::failed(&path, source))?;
+            }
+            Ok(appended)
+        })
     }
 
     fn delete_at(&self, appender: &mut Appender, name: &[u8]) -> Result<()> {
@@ -252,36 +272,12 @@ impl Packs {
         Ok(head.is_of(&bytes).then_some(bytes))
     }
 
-    /// None: there is no such pack.
-    fn pack_file(&self, pack: u32) -> Result<Option<(Arc<File>, PathBuf)>> {
-        let path = pack_path(&self.directory, pack);
-        let mut open = locked(&self.open);
-        open.uses += 1;
-        let now = open.uses;
-        if let Some((file, used)) = open.files.get_mut(&pack) {
-            *used = now;
-            return Ok(Some((file.clone(), path)));
-        }
-        let file = match ordinary::open(&path, File::options().read(true)) {
-            Ok(file) => Arc::new(file),
-            Err(source) if source.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(files::failed(&path, source)),
-        };
-        if open.files.len() as u64 >= OPEN_MAX.min(files::descriptors_max() / OPEN_ONE_IN) {
-            let oldest =
-                open.files.iter().min_by_key(|(_, (_, used))| *used).map(|(pack, _)| *pack);
-            oldest.and_then(|pack| open.files.remove(&pack));
-        }
-        open.files.insert(pack, (file.clone(), now));
-        Ok(Some((file, path)))
-    }
-
     /// Damage: the record stays where it is, but nobody finds it, and it can be put again.
     fn forget(&self, name: &[u8], place: Place) -> Result<()> {
         let _appender = locked(&self.appender);
         if self.index.get(name)? == Some(place) {
             let path = pack_path(&self.directory, place.pack);
-            if self.looked.is_none() {
+            if self.looked().is_none() {
                 tracing::warn!(path = %path.display(), offset = place.offset, "damaged blob dropped");
             }
             self.index.remove(name, place);
@@ -321,6 +317,7 @@ impl Blobs for Packs {
         }
         self.takes_records()?;
         let mut appender = locked(&self.appender);
+        self.look_at_newest(&mut appender)?;
         let (mut fresh, mut names) = (Vec::with_capacity(blobs.len()), HashSet::new());
         for (name, bytes) in blobs {
             if self.index.get(name)?.is_none() && names.insert(*name) {
@@ -380,18 +377,8 @@ impl Blobs for Packs {
     }
 
     fn sync(&self) -> Result<()> {
-        let wanted = locked(&self.appender).appended;
-        self.group.upto(wanted, || {
-            let (file, path, appended) = {
-                let mut appender = locked(&self.appender);
-                appender.unsynced = 0;
-                (appender.file.clone(), appender.path.clone(), appender.appended)
-            };
-            if let Some(file) = file {
-                file.sync_data().map_err(|source| files::failed(&path, source))?;
-            }
-            Ok(appended)
-        })
+        self.sync_newest()?;
+        self.look_at_some(&mut locked(&self.appender))
     }
 
     fn list(&self, after: &[u8], names_max: usize) -> Result<Vec<Listed>> {
@@ -427,7 +414,7 @@ impl Blobs for Packs {
 impl Drop for Packs {
     /// Spares the next start the walk through the newest pack.
     fn drop(&mut self) {
-        if self.looked.is_some() {
+        if self.looked().is_some() {
             return;
         }
         if let Err(error) = self.sync().and_then(|()| self.index.flush(Durability::Now)) {
@@ -459,12 +446,7 @@ fn place_of(spot: Spot, head: &Head) -> Place {
 /// Lengths of the packs that are there, by number.
 fn pack_lengths(directory: &Path) -> Result<BTreeMap<u32, u64>> {
     let mut lengths = BTreeMap::new();
-    let found = match files::numbered(directory, ENDING) {
-        // Where packs may be written, it was made before.
-        Err(error) if error.kind() == Some(ErrorKind::NotFound) => Vec::new(),
-        found => found?,
-    };
-    for (number, path) in found {
+    for (number, path) in files::numbered(directory, ENDING)? {
         if let Ok(pack) = u32::try_from(number) {
             let metadata =
                 ordinary::metadata(&path).map_err(|source| files::failed(&path, source))?;

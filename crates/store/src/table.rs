@@ -35,6 +35,11 @@ pub trait Tables: Send + Sync + 'static {
         let _ = free_bytes_min;
         Ok(0)
     }
+
+    /// How often something that another program had removed was put there anew.
+    fn put_anew(&self) -> u64 {
+        0
+    }
 }
 
 pub type Row = (Vec<u8>, Vec<u8>);

@@ -298,3 +298,34 @@ fn packs_that_are_only_read_take_nothing() {
     assert!(Packs::look(&gone).unwrap().list(&[], 9).unwrap().is_empty());
     assert!(!gone.exists(), "nothing is made");
 }
+
+#[test]
+fn where_things_are_only_read_nothing_is_put_anew_or_taken_away() {
+    let directory = tables_with_rows(true);
+    std::fs::write(directory.path().join("tables.redb.new"), b"half").unwrap();
+    let looked = unchanged(directory.path(), || tables(directory.path(), Writes::Forgotten));
+    let looked = looked.unwrap();
+    std::fs::remove_file(directory.path().join("tables.redb")).unwrap();
+    unchanged(directory.path(), || {
+        (500..700).for_each(|number| put(&looked, number, Durability::Now).unwrap());
+        assert_eq!((rows(&looked).unwrap().len(), looked.put_anew()), (700, 0));
+        drop(looked);
+    });
+    let directory = packs_with_blobs();
+    for half in ["index.redb.new", "00000001.pack.new"] {
+        std::fs::write(directory.path().join(half), b"half").unwrap();
+    }
+    let look = || Packs::look_with_packs(directory.path(), PACK_BYTES).unwrap();
+    let looked = unchanged(directory.path(), look);
+    for gone in ["index.redb", "00000001.pack"] {
+        std::fs::remove_file(directory.path().join(gone)).unwrap();
+    }
+    unchanged(directory.path(), || {
+        looked.sync().unwrap();
+        // Nobody is told that it was never there.
+        let error = looked.get(&[0]).unwrap_err().to_string();
+        assert!(error.contains("00000001.pack") && error.contains("removed it"), "{error}");
+        assert_eq!(looked.get(&[BLOBS - 1]).unwrap(), Some(blob(BLOBS - 1)));
+        drop(looked);
+    });
+}

@@ -40,10 +40,12 @@ impl Database {
         let mut shown = self.level.write().unwrap_or_else(PoisonError::into_inner);
         // A reader of redb's state holds it open.
         let Some(level) = Arc::get_mut(&mut shown) else { return Err(self.gave_up("try again")) };
+        // What lies under the name of ours may be another one.
+        self.look()?;
         level.base = None;
         close_redb(&self.path, state.redb.take());
-        let again = open_redb(&self.path, self.cache_bytes, self.over.as_ref())
-            .map_err(|error| self.words.advise(error))?;
+        let again = open_redb(&self.path, &self.beneath, self.cache_bytes);
+        let again = again.map_err(|error| self.words.advise(error))?;
         let (base, flushed) = self.guarded(|| {
             let base = Base::of(&self.path, &again)?;
             let flushed = log::number(&base, self.place(), log::FLUSHED)?;

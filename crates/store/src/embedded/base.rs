@@ -2,15 +2,15 @@
 //! Holds: every row carries a checksum of its key and value, so that damage is met as an error
 //! and never as a wrong row.
 
+use super::beneath::Beneath;
 use super::errors::{open_error, other, storage, table_error, transaction_error};
+use super::kept::Backend;
 use super::young::{Merged, Puts, Way, stretch};
 use super::{Words, guarded};
 use crate::error::{Result, StoreError};
-use crate::files;
-use crate::overlay::{Overlay, Shared};
+use crate::overlay::Shared;
 use crate::table::{Durability, Row};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -240,34 +240,27 @@ fn unsealed<'a>(place: Place<'_>, table: &str, key: &[u8], sealed: &'a [u8]) -> 
     }
 }
 
-/// `over`: where redb writes instead of to the file.
-pub fn open_redb(
-    path: &Path,
-    cache_bytes: usize,
-    over: Option<&Arc<Overlay>>,
-) -> Result<redb::Database> {
-    let mut builder = redb::Builder::new();
-    builder.set_cache_size(cache_bytes);
-    if let Some(over) = over {
-        let over = Shared(over.clone());
-        return guarded(path, || {
-            builder.create_with_backend(over).map_err(|e| open_error(path, e))
-        });
-    }
-    // redb would follow a link.
-    let file = files::open(path, true)?;
-    guarded(path, || create(&builder, file).map_err(|e| open_error(path, e)))
+pub fn open_redb(path: &Path, beneath: &Beneath, cache_bytes: usize) -> Result<redb::Database> {
+    guarded(path, || {
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(cache_bytes);
+        let opened = match beneath {
+            Beneath::File(kept) => create(&builder, Backend(kept.clone())),
+            Beneath::Overlay(over) => builder.create_with_backend(Shared(over.clone())),
+        };
+        opened.map_err(|e| open_error(path, e))
+    })
 }
 
 #[cfg(not(test))]
-fn create(builder: &redb::Builder, file: File) -> Opened {
-    builder.create_file(file)
+fn create(builder: &redb::Builder, file: Backend) -> Opened {
+    builder.create_with_backend(file)
 }
 
 /// In a file that can fail.
 #[cfg(test)]
-fn create(builder: &redb::Builder, file: File) -> Opened {
-    builder.create_with_backend(super::failing::Failing::new(file)?)
+fn create(builder: &redb::Builder, file: Backend) -> Opened {
+    builder.create_with_backend(super::failing::Failing::new(file))
 }
 
 /// Closing writes, and so can fail; what is durable stays so.

@@ -29,8 +29,7 @@ fn is_worth(taken: u64, used: u64, free_bytes_min: u64) -> bool {
 impl Database {
     /// What the file takes of the disk.
     pub(super) fn file_bytes(&self) -> Result<u64> {
-        let found = std::fs::metadata(&self.path);
-        let found = found.map_err(|source| crate::files::failed(&self.path, source))?;
+        let found = self.beneath.metadata(&self.path)?;
         Ok(found.len().min(found.blocks() * SECTOR_BYTES))
     }
 
@@ -38,11 +37,12 @@ impl Database {
     /// `free_bytes_min`. Returns the bytes; none where it is not worth it, or somebody reads.
     pub(super) fn compact(&self, free_bytes_min: u64) -> Result<u64> {
         let taken = self.file_bytes()?;
-        if taken < free_bytes_min || self.over.is_some() {
+        if taken < free_bytes_min || self.beneath.is_only_read() {
             return Ok(0);
         }
         let mut state = crate::files::locked(&self.state);
         self.open_again(&mut state)?;
+        self.look()?;
         self.find_room(&mut state, 0)?;
         if state.undurable || self.level().young.versions() > 0 {
             self.flush(&mut state, &Puts::new(), Durability::Now)?;

@@ -87,7 +87,10 @@ pub fn storage(path: &Path, error: redb::StorageError) -> StoreError {
         {
             damaged_file(path, &source.to_string())
         }
-        redb::StorageError::Io(source) => files::failed(path, source),
+        // What a sync has met that redb knows nothing of.
+        redb::StorageError::Io(source) => {
+            source.downcast().unwrap_or_else(|source| files::failed(path, source))
+        }
         error => other(path, &error),
     }
 }

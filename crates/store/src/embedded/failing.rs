@@ -1,9 +1,8 @@
 //! A file of redb's of which a chosen write or sync fails, and what comes of that.
 
+use super::kept::Backend;
 use redb::StorageBackend;
-use redb::backends::FileBackend;
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{Error, Result};
 
 thread_local! {
@@ -18,11 +17,11 @@ pub fn set(left: Option<u64>) -> Option<u64> {
 }
 
 #[derive(Debug)]
-pub struct Failing(FileBackend);
+pub struct Failing(Backend);
 
 impl Failing {
-    pub fn new(file: File) -> std::result::Result<Failing, redb::DatabaseError> {
-        FileBackend::new(file).map(Failing)
+    pub fn new(file: Backend) -> Failing {
+        Failing(file)
     }
 }
 
@@ -179,5 +178,50 @@ mod tests {
             let tried = tried.count() as u64;
             assert!(tried < CALLS_MAX && left.iter().all(|count| *count > 0), "{way:?}: {left:?}");
         }
+    }
+
+    #[test]
+    fn after_a_failure_what_lies_there_instead_is_not_opened() {
+        let harms: [fn(&Path); 3] = [
+            |path| std::fs::remove_file(path).unwrap(),
+            |path| {
+                let empty = path.with_extension("empty");
+                std::fs::write(&empty, []).unwrap();
+                std::fs::rename(empty, path).unwrap();
+            },
+            |path| std::fs::rename(path, path.with_extension("away")).unwrap(),
+        ];
+        for way in [Way::Unlogged, Way::Behind, Way::Held] {
+            for harm in harms {
+                let directory = tempdir().unwrap();
+                let tables = with_young_rows(directory.path(), way);
+                LEFT.set(Some(0));
+                change(&tables).unwrap_err();
+                LEFT.set(None);
+                harm(&directory.path().join("tables"));
+                let rows = seen(&tables);
+                assert_eq!(rows, BEFORE.map(|row| row.map(<[u8]>::to_vec)), "{way:?}");
+                put(&tables, b"next", Durability::Now).unwrap();
+                assert_eq!((seen(&tables), tables.put_anew()), (rows.clone(), 1), "{way:?}");
+                let killed = opened(copied(directory.path()).path(), way);
+                assert_eq!(seen(&killed), rows, "{way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_failure_an_emptied_file_is_not_begun_anew() {
+        let directory = tempdir().unwrap();
+        let tables = with_young_rows(directory.path(), Way::Unlogged);
+        LEFT.set(Some(0));
+        change(&tables).unwrap_err();
+        LEFT.set(None);
+        std::fs::File::create(directory.path().join("tables")).unwrap();
+        for _ in 0..2 {
+            assert!(tables.read().is_err());
+            put(&tables, b"next", Durability::Now).unwrap_err();
+        }
+        drop(tables);
+        assert_eq!(directory.path().join("tables").metadata().unwrap().len(), 0);
     }
 }

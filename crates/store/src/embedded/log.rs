@@ -92,6 +92,10 @@ impl Log {
         self.spoilt.load(Ordering::Acquire)
     }
 
+    pub fn put_anew(&self) -> u64 {
+        self.journal.put_anew()
+    }
+
     pub fn retire(&self, upto: Position) -> Result<()> {
         self.journal.retire(upto)
     }

@@ -6,8 +6,8 @@ use super::young::Puts;
 use super::{Database, State};
 use crate::error::{Result, StoreError};
 use crate::files;
+use crate::kept::parent_path;
 use crate::table::Durability;
-use std::path::Path;
 
 /// A commit is refused when the disk has less than this, besides what the commit brings: redb
 /// gives up for good where a write fails, and takes with it what only memory has.
@@ -27,12 +27,12 @@ impl Database {
     /// Whether the disk has room for so many bytes more. What memory alone has goes there first,
     /// where that is much beside the room that is left.
     pub(super) fn find_room(&self, state: &mut State, bytes: u64) -> Result<()> {
-        if self.over.is_some() {
+        if self.beneath.is_only_read() {
             // Nothing of it goes to the disk.
             return Ok(());
         }
         let waiting = state.undurable_bytes + self.level().young.bytes();
-        let free = files::free_bytes(&self.path)?;
+        let free = files::free_bytes(parent_path(&self.path))?;
         let is_much =
             taken_by(waiting) > (free / UNDURABLE_ONE_IN).max(taken_by(WAITING_BYTES_MIN));
         let fits = self.takes(bytes + waiting)?;
@@ -61,12 +61,11 @@ impl Database {
     }
 
     fn takes(&self, bytes: u64) -> Result<bool> {
-        if self.over.is_some() {
+        if self.beneath.is_only_read() {
             return Ok(true);
         }
         let wanted = room_for(bytes);
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(files::usable_bytes(directory.unwrap_or(Path::new(".")), wanted)? >= wanted)
+        Ok(files::usable_bytes(parent_path(&self.path), wanted)? >= wanted)
     }
 }
 

@@ -9,8 +9,8 @@ use super::{Journal, Position};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::group_sync::GroupSync;
+use crate::kept::{Identity, parent_of};
 use crate::ordinary;
-use kept::Identity;
 use marks::{Marks, read_records};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -113,7 +113,7 @@ impl FileJournal {
             group: GroupSync::new(directory, safe),
             mark: Mutex::new(mark),
             lock: Mutex::new(lock),
-            parent: kept::parent_of(directory)?,
+            parent: parent_of(directory)?,
         })
     }
 

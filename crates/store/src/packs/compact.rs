@@ -5,7 +5,6 @@
 
 use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
 use super::{Packs, pack_lengths, pack_path, place_of};
-use crate::blob::Blobs;
 use crate::error::Result;
 use crate::files::{self, locked};
 use crate::table::Durability;
@@ -81,7 +80,8 @@ impl Packs {
                     Kind::Deletion => 0,
                 };
             }
-            self.sync()?;
+            self.sync_newest()?;
+            self.look_at_newest(&mut locked(&self.appender))?;
             if left.is_empty() {
                 break;
             }
@@ -94,7 +94,7 @@ impl Packs {
             // Before the file goes: an index that still led there would have to be made again.
             self.index.retire_pack(pack);
             self.index.flush(Durability::Now)?;
-            locked(&self.open).files.remove(&pack);
+            self.close(pack);
             files::remove(&pack_path(&self.directory, pack))?;
             self.index.forget_pack(pack);
         }
@@ -163,6 +163,7 @@ fn last_piece(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blob::Blobs;
 
     #[test]
     fn a_piece_ends_where_no_more_may_be_copied_and_has_one_record_at_least() {

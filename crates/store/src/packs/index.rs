@@ -12,12 +12,14 @@ use crate::ordinary;
 use crate::overlay::{Overlay, Writes};
 use crate::table::{Durability, Tables};
 use fingerprints::{Fingerprints, fingerprint};
+use rows::{encode_place, encode_state, mark, parse_place, parse_state, parse_u32};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 mod fingerprints;
+mod rows;
 
 const FILE: &str = "index.redb";
 
@@ -35,10 +37,6 @@ const DOES_NOT_ADD_UP: &str = "rows of the index are missing, too many, or lead 
 
 /// Changes gathered in memory before they go into the table.
 const GATHERED_MAX: usize = 1024;
-
-const STATE_BYTES: usize = 25;
-const RETIRED: u8 = 1;
-const CUT: u8 = 2;
 
 /// Rows read at a time when the index is loaded.
 const LOAD_ROWS: usize = 4096;
@@ -239,6 +237,24 @@ impl Index {
         locked(&self.inner).packs.clone()
     }
 
+    /// None: nobody knows of it, or what is alive in it is elsewhere by now.
+    pub fn state(&self, pack: u32) -> Option<PackState> {
+        locked(&self.inner).packs.get(&pack).copied().filter(|state| !state.retired)
+    }
+
+    /// So many packs that come next behind this one, or the first ones, with what each has.
+    pub fn next(&self, behind: u32, packs_max: usize) -> Vec<(u32, PackState)> {
+        let inner = locked(&self.inner);
+        let next =
+            inner.packs.range(behind.saturating_add(1)..).chain(inner.packs.range(..=behind));
+        next.take(packs_max).map(|(pack, state)| (*pack, *state)).collect()
+    }
+
+    /// The directory was made anew.
+    pub fn follow(&self) -> Result<()> {
+        self.database.follow()
+    }
+
     /// The blob is at `place`, and was at `before`.
     pub fn put(&self, name: &[u8], place: Place, before: Option<Place>) {
         let mut inner = locked(&self.inner);
@@ -429,57 +445,4 @@ fn wrong_row(path: &Path) -> StoreError {
 
 fn record_bytes(name: &[u8], place: Place) -> u64 {
     record::record_bytes(name.len(), place.length)
-}
-
-/// A row in a number that no other row has, but by chance.
-fn mark(name: &[u8], place: Place) -> u64 {
-    // FNV-1a, and SplitMix64's last steps, so that marks can be put together bit by bit.
-    let row = encode_place(place);
-    let hash = name.iter().chain(&row).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
-}
-
-fn encode_place(place: Place) -> [u8; 16] {
-    let mut row = [0; 16];
-    row[..4].copy_from_slice(&place.pack.to_le_bytes());
-    row[4..12].copy_from_slice(&place.offset.to_le_bytes());
-    row[12..].copy_from_slice(&place.length.to_le_bytes());
-    row
-}
-
-fn parse_place(row: &[u8]) -> Option<Place> {
-    let row: &[u8; 16] = row.try_into().ok()?;
-    Some(Place {
-        pack: u32::from_le_bytes(*row.first_chunk()?),
-        offset: u64::from_le_bytes(*row[4..].first_chunk()?),
-        length: u32::from_le_bytes(*row[12..].first_chunk()?),
-    })
-}
-
-fn encode_state(state: PackState) -> [u8; STATE_BYTES] {
-    let mut row = [0; STATE_BYTES];
-    row[..8].copy_from_slice(&state.upto.to_le_bytes());
-    row[8..16].copy_from_slice(&state.dead.to_le_bytes());
-    row[16] = if state.retired { RETIRED } else { 0 } | if state.cut { CUT } else { 0 };
-    row[17..].copy_from_slice(&state.marks.to_le_bytes());
-    row
-}
-
-fn parse_state(row: &[u8]) -> Option<PackState> {
-    let row: &[u8; STATE_BYTES] = row.try_into().ok()?;
-    Some(PackState {
-        upto: u64::from_le_bytes(*row.first_chunk()?),
-        dead: u64::from_le_bytes(*row[8..].first_chunk()?),
-        retired: row[16] & RETIRED != 0,
-        cut: row[16] & CUT != 0,
-        marks: u64::from_le_bytes(*row[17..].first_chunk()?),
-    })
-}
-
-fn parse_u32(bytes: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }

@@ -1,7 +1,7 @@
 //! Packs of which nothing can be written, or must not be: what opening them would mend is read as if it
 //! were mended, and stays as it is.
 
-use super::{PACK_BYTES, Packs, pack_lengths, recover};
+use super::{Opened, PACK_BYTES, Packs, pack_lengths, recover};
 use crate::error::{Result, StoreError};
 use crate::overlay::Writes;
 use std::collections::BTreeMap;
@@ -31,19 +31,27 @@ impl Packs {
 
     /// What opening them would have mended if they were not only read, in words.
     pub fn unmended(&self) -> &[String] {
-        self.looked.as_ref().map_or(&[], |looked| &looked.unmended)
+        self.looked().map_or(&[], |looked| &looked.unmended)
+    }
+
+    /// None: records may be appended.
+    pub(super) fn looked(&self) -> Option<&Looked> {
+        match &self.opened {
+            Opened::ToWrite(_) => None,
+            Opened::ToLook(looked) => Some(looked),
+        }
     }
 
     /// Of the packs that are used, by number.
     pub(super) fn lengths(&self) -> Result<BTreeMap<u32, u64>> {
-        match &self.looked {
+        match self.looked() {
             Some(Looked { lengths, .. }) => Ok(lengths.clone()),
             None => pack_lengths(&self.directory),
         }
     }
 
     pub(super) fn takes_records(&self) -> Result<()> {
-        if self.looked.is_some() { Err(self.only_read()) } else { Ok(()) }
+        if self.looked().is_some() { Err(self.only_read()) } else { Ok(()) }
     }
 
     pub(super) fn only_read(&self) -> StoreError {

@@ -2,6 +2,7 @@
 //! and a torn tail of the newest pack is cut off.
 
 use super::index::Index;
+use super::kept;
 use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
 use super::{Appender, make_pack, pack_lengths, pack_path, place_of};
 use crate::blocks;
@@ -11,6 +12,7 @@ use crate::ordinary;
 use crate::overlay::Writes;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,7 +27,15 @@ pub struct Recovered {
 }
 
 pub fn recover(directory: &Path, writes: Writes) -> Result<Recovered> {
-    let mut lengths = pack_lengths(directory)?;
+    let is_kept = writes == Writes::Kept;
+    if is_kept {
+        kept::forget_halves(directory)?;
+    }
+    let mut lengths = match pack_lengths(directory) {
+        // Where packs may be written, it was made before, and must not be gone since.
+        Err(error) if !is_kept && error.kind() == Some(ErrorKind::NotFound) => BTreeMap::new(),
+        found => found?,
+    };
     let index = Index::open(directory, &lengths, writes)?;
     let mut unmended: Vec<String> = index.unmended().map(str::to_owned).into_iter().collect();
     let mut to_go = |pack| {

@@ -4,9 +4,10 @@
 //! made where the journal's directory no longer lies.
 
 use super::{ENDING, FileJournal, SALVAGE, Segment, State, SyncedMark, newest};
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::files::{self, locked};
 use crate::journal::envelope;
+use crate::kept::{identity, is_gone, moved, parent_of, parent_path};
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -26,20 +27,6 @@ pub fn add(kept: &mut Vec<u8>, bytes: &[u8]) {
         kept.reserve_exact(bytes.len().max(GROWS_BY));
     }
     kept.extend_from_slice(bytes);
-}
-
-/// A directory, wherever it is called what.
-pub type Identity = (u64, u64);
-
-/// Of the directory in which that of the journal lies.
-pub fn parent_of(directory: &Path) -> Result<Identity> {
-    let parent = parent_path(directory);
-    let found = std::fs::metadata(parent).map_err(|source| files::failed(parent, source))?;
-    Ok((found.dev(), found.ino()))
-}
-
-fn parent_path(directory: &Path) -> &Path {
-    directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl FileJournal {
@@ -146,11 +133,11 @@ fn is_there(segment: &Segment) -> bool {
 fn lies(segment: &Segment, open: Option<&File>) -> bool {
     let is_open_one = |found: &Metadata| {
         let open = open.and_then(|open| open.metadata().ok());
-        open.is_none_or(|open| (open.dev(), open.ino()) == (found.dev(), found.ino()))
+        open.is_none_or(|open| identity(&open) == identity(found))
     };
     match std::fs::symlink_metadata(&segment.path) {
         Ok(found) => found.is_file() && found.len() == segment.bytes && is_open_one(&found),
-        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        Err(error) => !is_gone(&error),
     }
 }
 
@@ -171,10 +158,4 @@ fn still_open(segment: &Segment) -> Result<Vec<u8>> {
     let is_ours = envelope::parse_header(&read) == envelope::Header::First(*first);
     let end = super::walk(&read, super::End::at_first(*first), |_, _| {});
     if is_ours && end.offset as u64 == *bytes { Ok(read) } else { Err(gone()) }
-}
-
-fn moved(directory: &Path) -> StoreError {
-    let what =
-        "and so is the directory in which it was while in use: move that back to where it was";
-    StoreError::Missing { place: directory.display().to_string(), what: what.to_owned() }
 }
