@@ -87,7 +87,7 @@ pub fn status(status: &Status) -> String {
         line("conflicts", &format!("{} kept aside since the mount", status.conflicts));
     }
     status.state_trouble.iter().for_each(|why| line("disk", &state_trouble(why)));
-    log_put_anew(status).iter().for_each(|what| line("log", what));
+    put_anew(status).iter().for_each(|(name, what)| line(name, what));
     let damaged = status.damage.iter().map(ToString::to_string);
     damaged.chain(state_damage(status)).for_each(|what| line("damaged", &what));
     status.mended.last.iter().for_each(|last| line("mended", &mended(&status.mended, last)));
@@ -110,15 +110,20 @@ fn mended(mended: &protocol::MendedStatus, last: &str) -> String {
     )
 }
 
-fn log_put_anew(status: &Status) -> Option<String> {
-    (status.log_put_anew > 0).then(|| {
-        format!(
+/// What was put there anew, how often, and below which line that is shown.
+fn put_anew(status: &Status) -> Vec<(&'static str, String)> {
+    let what = [("log", "/log", status.log_put_anew), ("tables", "", status.tables_put_anew)];
+    let what = what.into_iter().filter(|(_, _, times)| *times > 0);
+    let said = what.map(|(name, below, times)| {
+        let said = format!(
             "was written anew {}, and nothing is lost: another program has removed or changed files in \
-             {}/log. Nothing but farfs is to touch that directory",
-            count(status.log_put_anew, "time"),
+             {}{below}. Nothing but farfs is to touch that directory",
+            count(times, "time"),
             status.state_directory
-        )
-    })
+        );
+        (name, said)
+    });
+    said.collect()
 }
 
 fn state_trouble(trouble: &str) -> String {
@@ -418,6 +423,7 @@ pub mod tests {
             state_damage: Vec::new(),
             state_trouble: None,
             log_put_anew: 0,
+            tables_put_anew: 0,
             wanted: WantedStatus::default(),
             pins: protocol::PinsStatus::default(),
             misses: 0,

@@ -57,7 +57,12 @@ impl Marred {
     }
 
     fn see<T>(&self, outcome: Result<T>) -> Result<T> {
-        if let Err(error @ (StoreError::Io { .. } | StoreError::Database { .. })) = &outcome {
+        if let Err(
+            error @ (StoreError::Io { .. }
+            | StoreError::Database { .. }
+            | StoreError::Missing { .. }),
+        ) = &outcome
+        {
             self.note_trouble(Some(error));
         }
         self.see_damage(outcome)
@@ -175,6 +180,10 @@ impl Tables for Watched {
     fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
         self.marred.see(self.tables.give_back(free_bytes_min))
     }
+
+    fn put_anew(&self) -> u64 {
+        self.tables.put_anew()
+    }
 }
 
 struct Reading<'a> {
@@ -290,6 +299,36 @@ mod tests {
         std::fs::remove_dir_all(state.join("log")).unwrap();
         log.sync().unwrap();
         assert_eq!((marred.trouble(), log.put_anew()), (None, 1));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "another program takes the tables away")]
+    fn tables_that_are_gone_are_told_of_until_they_are_back() {
+        let above = tempfile::tempdir().unwrap();
+        let (state, away) = (above.path().join("state"), above.path().join("away"));
+        std::fs::create_dir(&state).unwrap();
+        let path = state.join("tables.redb");
+        let marred = Arc::new(Marred::default());
+        let tables = Watched::new(Arc::new(Database::open(&path).unwrap()), marred.clone());
+        let write = || {
+            let mut write = tables.write()?;
+            write.put(SHOWN[0], b"one", b"value")?;
+            write.commit(Durability::Now)
+        };
+        write().unwrap();
+        std::fs::rename(&state, &away).unwrap();
+        write().unwrap_err();
+        assert!(marred.trouble().is_some_and(|trouble| trouble.contains("move that back")));
+        std::fs::rename(&away, &state).unwrap();
+        write().unwrap();
+        assert_eq!((marred.trouble(), tables.put_anew()), (None, 0));
+        std::fs::remove_file(&path).unwrap();
+        write().unwrap();
+        assert_eq!((marred.trouble(), tables.put_anew()), (None, 1));
+        // What was cut off is damage, with the place and what it is.
+        std::fs::File::create(&path).unwrap();
+        write().unwrap_err();
+        assert!(marred.places()[0].contains("while it was in use"), "{:?}", marred.places());
     }
 
     #[test]

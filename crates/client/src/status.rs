@@ -70,8 +70,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (choice.why(), choice.changes(), choice.estimate(now))
         };
         let (pending, missing_above) = (self.pending(), self.wanted_status());
-        let (files, bytes) = self.held_now();
-        let core = self.core();
+        let ((files, bytes), core) = (self.held_now(), self.core());
         Status {
             volume: inner.settings.volume.clone(),
             server: inner.settings.server.clone(),
@@ -121,6 +120,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             state_damage: inner.marred.places(),
             state_trouble: inner.marred.trouble(),
             log_put_anew: inner.journal.put_anew(),
+            tables_put_anew: inner.tables.put_anew(),
             wanted: missing_above,
         }
     }

@@ -122,6 +122,9 @@ pub struct Status {
     /// How often records of the log were found to be gone since the mount, and were written anew.
     #[serde(default)]
     pub log_put_anew: u64,
+    /// The same of the tables.
+    #[serde(default)]
+    pub tables_put_anew: u64,
     /// Chunks that the server has lost.
     #[serde(default)]
     pub wanted: WantedStatus,
