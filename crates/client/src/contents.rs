@@ -81,6 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.is_as_it_was_lent(grip)? {
             return self.leave_unwritten(grip, &written).map(|()| None);
         }
+        self.keep_container(grip)?;
         self.take_privileges((grip.file, grip.generation), true)?;
         if let Some((presence, described)) = self.describe_upon(grip)? {
             return self.store_upon(grip, uid, &written, (presence, described));
@@ -335,6 +336,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             images: noted.and_then(|open| open.images.clone()),
             front: noted.and_then(|open| open.front.clone()),
         }))
+    }
+
+    /// Before it is said that what was written is here: another program may have removed its container.
+    pub(crate) fn keep_container(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let has_names = self
+            .files()
+            .get(grip.file, grip.generation)
+            .is_some_and(|open| open.unlinked.is_none());
+        if has_names { grip.container.look().map_err(failed) } else { Ok(()) }
     }
 
     /// A store that is still on its way, where the mode waits for it.

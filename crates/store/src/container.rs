@@ -4,6 +4,7 @@
 use crate::error::Result;
 
 mod directory;
+mod fan;
 mod mapped;
 mod places;
 
@@ -99,6 +100,12 @@ pub trait Container: Clone + Send + Sync + 'static {
     fn free_bytes(&self) -> Result<u64>;
     /// Safe from a power cut when this returns.
     fn sync(&self) -> Result<()>;
+    /// Where another program has taken the name of a container away, which is nobody's to take now,
+    /// what it has is there again under that name when this returns, safe from a power cut. What is
+    /// written to it later is not, before the next look.
+    fn look(&self) -> Result<()> {
+        Ok(())
+    }
     /// The kernel's descriptor, if it is an ordinary file of this machine.
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
 }

@@ -1,7 +1,6 @@
 //! Files that are in use: whether they still lie where their names say, and how one that another
 //! program has taken away is put there anew from what is open of it.
-//! Holds: what is put anew is whole and on the disk before it has its name; a file that lies there
-//! instead stays, under another name.
+//! Holds: what is put anew is whole and on the disk before it has its name.
 
 use crate::error::{Result, StoreError};
 use crate::files;
@@ -9,7 +8,7 @@ use crate::ordinary;
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Bytes that are copied at once.
@@ -48,13 +47,27 @@ pub fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// So many bytes of what is open, under this name, in a file of their own.
+/// So many bytes of what is open, under this name, in a file of their own. Another one that lies there
+/// stays beside it.
 pub fn put_anew(open: &File, bytes: u64, path: &Path) -> Result<File> {
-    let half = half_of(path);
-    let put = copied(open, bytes, &half, path).and_then(|copy| {
-        ordinary::replace_leaving(&half, path).map_err(|source| files::failed(path, source))?;
-        files::sync_directory(parent_path(path))?;
+    put(open, path, |copy| {
+        let copy = copied(open, bytes, copy, path)?;
+        ordinary::leave_beside(path).map_err(|source| files::failed(path, source))?;
         Ok(copy)
+    })
+}
+
+/// A file with the owner and mode of what is open, which is filled, and synced, before it has this name.
+pub fn put<T>(open: &File, path: &Path, fill: impl FnOnce(File) -> Result<T>) -> Result<T> {
+    let half = half_of(path);
+    let put = files::open(&half, true).and_then(|file| {
+        file.set_len(0)
+            .and_then(|()| permit_as(open, &file))
+            .map_err(|source| files::failed(path, source))?;
+        let filled = fill(file)?;
+        ordinary::replace(&half, path).map_err(|source| files::failed(path, source))?;
+        files::sync_directory(parent_path(path))?;
+        Ok(filled)
     });
     if put.is_err()
         && let Err(error) = files::remove(&half)
@@ -79,10 +92,16 @@ fn half_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn copied(open: &File, bytes: u64, to: &Path, path: &Path) -> Result<File> {
+fn permit_as(open: &File, copy: &File) -> std::io::Result<()> {
+    let (wanted, has) = (open.metadata()?, copy.metadata()?);
+    if (wanted.uid(), wanted.gid()) != (has.uid(), has.gid()) {
+        fchown(copy, Some(wanted.uid()), Some(wanted.gid()))?;
+    }
+    copy.set_permissions(wanted.permissions())
+}
+
+fn copied(open: &File, bytes: u64, copy: File, path: &Path) -> Result<File> {
     let failed = |source| files::failed(path, source);
-    let copy = files::open(to, true)?;
-    copy.set_len(0).map_err(failed)?;
     if rustix::fs::ioctl_ficlone(&copy, open).is_err() {
         // It is tried again with each commit: a disk that is nearly full is not filled for that.
         if files::free_bytes(parent_path(path))? < bytes {

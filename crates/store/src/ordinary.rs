@@ -185,19 +185,19 @@ pub fn replace(whole: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same, where a file that is there stays, under another name.
-pub fn replace_leaving(whole: &Path, path: &Path) -> io::Result<()> {
-    if metadata(path).is_ok() {
-        let aside = unused_beside(path)?;
-        // Never is nothing there, whenever the process ends.
-        std::fs::hard_link(path, &aside)?;
-        tracing::warn!(
-            path = %path.display(), aside = %aside.display(),
-            "another program has put something in the place of a file in use: it is put aside, and \
-             can be removed"
-        );
+/// An ordinary file that is there has another name, too, and stays when something is put in its place.
+pub fn leave_beside(path: &Path) -> io::Result<()> {
+    if metadata(path).is_err() {
+        return Ok(());
     }
-    replace(whole, path)
+    let aside = unused_beside(path)?;
+    std::fs::hard_link(path, &aside)?;
+    tracing::warn!(
+        path = %path.display(), aside = %aside.display(),
+        "another program has put something in the place of a file in use: it is put aside, and can be \
+         removed"
+    );
+    Ok(())
 }
 
 fn unused_beside(path: &Path) -> io::Result<PathBuf> {

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "changes the files of the store behind its back")]
 
 use std::fs::{File, copy, create_dir, read_dir, remove_dir_all, remove_file, rename, write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use store::embedded::{Database, Settings};
 use store::{Durability, Result, StoreError, Tables};
@@ -120,11 +121,15 @@ fn what_another_program_has_done_to_the_file_is_mended_before_a_commit_returns()
 fn what_lies_there_instead_stays_under_another_name() {
     let directory = tempdir().unwrap();
     let tables = filled(directory.path(), Way::Logged);
+    let owner_only = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(file(directory.path()), owner_only.clone()).unwrap();
     write(directory.path().join("other"), b"of somebody").unwrap();
     rename(directory.path().join("other"), file(directory.path())).unwrap();
     put(&tables, ROWS).unwrap();
     let aside = directory.path().join(format!("{FILE}.aside-1"));
     assert_eq!(std::fs::read(aside).unwrap(), b"of somebody");
+    let mode = file(directory.path()).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, owner_only.mode(), "nobody else may read it");
 }
 
 const CUT: [(&str, Harm); 3] = [

@@ -152,6 +152,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.files().is_not_plain(grip.file);
         let wait = self.store_or_leave(&grip, caller.uid)?;
         grip.container.sync().map_err(failed)?;
+        if self.files().kernel_writes(grip.file, grip.generation) {
+            self.keep_container(&grip)?;
+        }
         self.make_sure(grip.file)?;
         Ok(Done { value: (), wait })
     }

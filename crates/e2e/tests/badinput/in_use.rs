@@ -4,6 +4,7 @@ use e2e::contents::{noise, write_and_sync};
 use e2e::world::farfs;
 use e2e::{World, eventually, run};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,6 +78,48 @@ fn a_mounts_tables_that_are_removed_in_use_are_written_anew_and_it_is_said() {
     }
     mount.set_mode("partial");
     mount.wait();
+}
+
+/// All files below it.
+fn remove_files(folder: &Path) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() { remove_files(&path) } else { fs::remove_file(path).unwrap() }
+    }
+}
+
+#[test]
+fn what_a_mounts_cache_has_of_a_file_that_is_written_to_is_written_anew_before_a_sync_returns() {
+    let harms: [Harm; 2] = [remove_files, |cache| fs::remove_dir_all(cache).unwrap()];
+    for harm in harms {
+        let world = World::new();
+        let server = world.server();
+        let mut mount = world.mount(&server, "mount", "partial");
+        assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 0);
+        mount.set_mode("disconnected");
+        let mut open = fs::File::create(mount.path("synced")).unwrap();
+        let mut closed = fs::File::create(mount.path("closed")).unwrap();
+        for (part, file) in [(1, &mut open), (2, &mut closed)] {
+            file.write_all(&noise(part, 100_000)).unwrap();
+            file.sync_all().unwrap();
+        }
+        for part in 3..5 {
+            harm(&mount.state.join("cache"));
+            open.write_all(&noise(part, 100_000)).unwrap();
+            open.sync_all().unwrap();
+        }
+        closed.write_all(&noise(5, 100_000)).unwrap();
+        drop(closed);
+        assert!(mount.said().contains("they are written anew"), "{}", mount.said());
+        mount.kill();
+        drop(open);
+        mount.again();
+        for (name, parts) in [("synced", &[1, 3, 4][..]), ("closed", &[2, 5])] {
+            let wanted: Vec<_> = parts.iter().flat_map(|part| noise(*part, 100_000)).collect();
+            assert!(fs::read(mount.path(name)).unwrap() == wanted, "{name}");
+        }
+        mount.set_mode("partial");
+        mount.wait();
+    }
 }
 
 type Harm = fn(&Path);

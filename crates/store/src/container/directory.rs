@@ -2,13 +2,15 @@
 //! Holds: after `sync` the file is found again with its contents; a failed write is an error.
 //! Layout: docs/FORMATS.md, "Containers".
 
+use super::fan::{Place, directory_of, is_missing, look_at, make_room_for};
 use super::mapped::lacking;
 use super::places::{self, Places};
 use super::{Container, Containers, Key};
 use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files;
-use crate::ordinary::{self, Strange};
+use crate::kept::{self, Identity, identity, is_gone, moved, parent_of, parent_path};
+use crate::ordinary;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -37,6 +39,8 @@ const SET_SIGNAL: libc::c_int = 10;
 
 pub struct DirectoryContainers {
     directory: PathBuf,
+    /// The directory in which that lies.
+    home: Identity,
     places: Places,
 }
 
@@ -44,7 +48,8 @@ impl DirectoryContainers {
     /// Makes the directory if it is missing.
     pub fn open(directory: &Path) -> Result<DirectoryContainers> {
         files::make_directory(directory)?;
-        Ok(DirectoryContainers { directory: directory.to_path_buf(), places: Places::default() })
+        let (directory, home) = (directory.to_path_buf(), parent_of(directory)?);
+        Ok(DirectoryContainers { directory, home, places: Places::default() })
     }
 
     fn path(&self, key: Key) -> PathBuf {
@@ -88,8 +93,9 @@ impl Containers for DirectoryContainers {
             }
             outcome => outcome.map_err(|source| files::failed(&path, source))?,
         };
-        let _place = self.places.take();
-        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, entry_synced: false.into(), _place }))))
+        let (home, entry_synced) = (self.home, AtomicBool::new(false));
+        let _place = Some(self.places.take());
+        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, home, entry_synced, _place }))))
     }
 
     fn has_place(&self) -> bool {
@@ -164,65 +170,6 @@ impl Containers for DirectoryContainers {
     }
 }
 
-/// What bears the name of one of the 256 directories.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nothing,
-    /// It, or a link to it.
-    Directory,
-    /// Neither a directory nor a link.
-    Other,
-}
-
-/// Errors: it cannot be told, or it is a link that does not lead to a directory now. What it led to
-/// may be there again, as a disk that is not mounted yet.
-fn look_at(fan: &Path) -> Result<Place> {
-    let kind = match std::fs::symlink_metadata(fan) {
-        Ok(metadata) => metadata.file_type(),
-        Err(source) if source.kind() == ErrorKind::NotFound => return Ok(Place::Nothing),
-        Err(source) => return Err(files::failed(fan, source)),
-    };
-    if !kind.is_symlink() {
-        return Ok(if kind.is_dir() { Place::Directory } else { Place::Other });
-    }
-    match std::fs::metadata(fan) {
-        Ok(metadata) if metadata.is_dir() => Ok(Place::Directory),
-        Err(source) if !leads_nowhere(&source) => Err(files::failed(fan, source)),
-        _ => Err(files::failed(fan, Strange::ASTRAY.into())),
-    }
-}
-
-fn leads_nowhere(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        || error.raw_os_error() == Some(libc::ELOOP)
-}
-
-/// Something else in the place of a container, or of a directory of them, is as good as nothing.
-fn is_missing(error: &std::io::Error) -> bool {
-    use ErrorKind::{NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory) || Strange::of(error).is_some()
-}
-
-/// As `look_at`, of where a container is to be.
-fn directory_of(path: &Path) -> Result<Place> {
-    look_at(path.parent().expect("path puts each file into a directory"))
-}
-
-/// Makes the directory of a container, and puts aside what is none and bears its name.
-fn make_room_for(path: &Path) -> Result<()> {
-    let parent = path.parent().expect("path puts each file into a directory");
-    let aside =
-        |path: &Path| ordinary::put_aside(path).map_err(|source| files::failed(path, source));
-    if look_at(parent)? == Place::Other {
-        aside(parent)?;
-    }
-    files::make_directory(parent)?;
-    match ordinary::metadata(path) {
-        Err(error) if Strange::of(&error).is_some() => aside(path),
-        _ => Ok(()),
-    }
-}
-
 /// Cuts what is to be written at `offset` where the offset is a multiple of `WRITTEN_AT_ONCE`.
 fn pieces(offset: u64, mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = offset;
@@ -264,9 +211,12 @@ pub struct OrdinaryFile(Arc<Opened>);
 struct Opened {
     file: File,
     path: PathBuf,
+    /// Where the directory of all containers lies.
+    home: Identity,
     /// The directory was synced since this was opened.
     entry_synced: AtomicBool,
-    _place: places::Place,
+    /// None: it is open for a moment.
+    _place: Option<places::Place>,
 }
 
 impl OrdinaryFile {
@@ -498,6 +448,32 @@ impl Container for OrdinaryFile {
             files::sync_directory(parent)?;
             self.0.entry_synced.store(true, Ordering::Release);
         }
+        Ok(())
+    }
+
+    fn look(&self) -> Result<()> {
+        let path = &self.0.path;
+        let open = self.0.file.metadata().map_err(|source| files::failed(path, source))?;
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if identity(&found) == identity(&open) => return Ok(()),
+            Err(error) if !is_gone(&error) => return Ok(()),
+            _ => {}
+        }
+        // Two levels below that of all.
+        if parent_of(parent_path(parent_path(path))).ok() != Some(self.0.home) {
+            return Err(moved(path));
+        }
+        make_room_for(path)?;
+        kept::put(&self.0.file, path, |file| {
+            let (path, home, entry_synced, _place) = (path.clone(), self.0.home, true.into(), None);
+            let copy = OrdinaryFile(Arc::new(Opened { file, path, home, entry_synced, _place }));
+            copy.fill_from(self, open.len())?;
+            copy.sync()
+        })?;
+        tracing::error!(
+            path = %path.display(),
+            "another program has removed or replaced contents that are in use; they are written anew"
+        );
         Ok(())
     }
 
