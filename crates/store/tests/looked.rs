@@ -305,6 +305,7 @@ fn where_things_are_only_read_nothing_is_put_anew_or_taken_away() {
     std::fs::write(directory.path().join("tables.redb.new"), b"half").unwrap();
     let looked = unchanged(directory.path(), || tables(directory.path(), Writes::Forgotten));
     let looked = looked.unwrap();
+    unchanged(directory.path(), || looked.unname().unwrap_err());
     std::fs::remove_file(directory.path().join("tables.redb")).unwrap();
     unchanged(directory.path(), || {
         (500..700).for_each(|number| put(&looked, number, Durability::Now).unwrap());

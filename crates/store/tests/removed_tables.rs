@@ -218,3 +218,14 @@ fn what_was_left_of_a_file_that_was_being_put_anew_does_no_harm() {
     let killed = killed(directory.path());
     assert_eq!(rows(&opened(killed.path(), Way::Unlogged).unwrap()), wanted);
 }
+
+#[test]
+fn whose_name_was_taken_away_here_stays_without() {
+    let directory = tempdir().unwrap();
+    let tables = filled(directory.path(), Way::Unlogged);
+    tables.unname().unwrap();
+    put(&tables, ROWS).unwrap();
+    assert_eq!(rows(&tables).len() as u32, ROWS + 1);
+    drop(tables);
+    assert_eq!(read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -298,9 +298,17 @@ fn tables(path: &Path, out: &Path) -> Result<Database> {
 fn copied_tables(path: &Path, out: &Path) -> Result<Database> {
     let copy = out.join(".tables");
     let copied = fs::copy(path, &copy).with_context(|| format!("cannot copy {}", path.display()));
-    let opened = copied.and_then(|_| Ok(Database::open(&copy)?));
-    fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
-    opened
+    match copied.and_then(|_| Ok(Database::open(&copy)?)) {
+        Ok(tables) => {
+            tables.unname()?;
+            Ok(tables)
+        }
+        Err(error) => {
+            // What is not there need not be removed.
+            let _ = fs::remove_file(&copy);
+            Err(error)
+        }
+    }
 }
 
 /// Names of the volume lead nowhere else.

@@ -5,9 +5,10 @@
 use super::Database;
 use super::kept::Kept;
 use crate::error::Result;
-use crate::files;
+use crate::files::{self, locked};
 use crate::overlay::Overlay;
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +37,14 @@ impl Beneath {
         match self {
             Beneath::File(kept) => kept.look(),
             Beneath::Overlay(_) => Ok(()),
+        }
+    }
+
+    /// Takes the name of the file away, unless it is only read.
+    pub fn unname(&self, path: &Path) -> Result<()> {
+        match self {
+            Beneath::File(kept) => kept.unname(),
+            Beneath::Overlay(_) => Err(files::failed(path, ErrorKind::ReadOnlyFilesystem.into())),
         }
     }
 
@@ -70,6 +79,12 @@ impl Database {
     /// Before a commit begins, and before anybody is told of one that is in the log.
     pub(super) fn look(&self) -> Result<()> {
         self.beneath.look().map_err(|error| self.words.advise(error))
+    }
+
+    /// Takes the name of its file away: what is in it goes with who has it open.
+    pub fn unname(&self) -> Result<()> {
+        let _state = locked(&self.state);
+        self.beneath.unname(&self.path)
     }
 
     /// The directory in which its file lies is another one, made by us.

@@ -26,6 +26,7 @@ pub struct Kept {
     /// Bytes that it has as it was left here.
     length: AtomicU64,
     put_anew: AtomicU64,
+    has_name: AtomicBool,
     /// It has another length: what is written to it now would hide where it ends.
     is_cut: AtomicBool,
 }
@@ -63,6 +64,7 @@ impl Kept {
             length: AtomicU64::new(files::length(&open.file, path)?),
             open: RwLock::new(open),
             put_anew: AtomicU64::new(0),
+            has_name: AtomicBool::new(true),
             is_cut: AtomicBool::new(false),
         })
     }
@@ -70,6 +72,11 @@ impl Kept {
     /// How often it was put there anew.
     pub fn put_anew(&self) -> u64 {
         self.put_anew.load(Ordering::Relaxed)
+    }
+
+    pub fn unname(&self) -> Result<()> {
+        self.has_name.store(false, Ordering::Release);
+        files::remove(&self.path)
     }
 
     /// Its directory was made anew, by us.
@@ -81,6 +88,9 @@ impl Kept {
     /// Whether it is where it was, as it was left; if not, it is put there anew. While nobody
     /// else writes to it.
     pub fn look(&self) -> Result<()> {
+        if !self.has_name.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let is_there = match std::fs::symlink_metadata(&self.path) {
             Ok(found) if identity(&found) == self.opened().is => return self.is_whole(found.len()),
             Ok(_) => false,
