@@ -5,7 +5,7 @@ use crate::commands::{
     misses, mode, mount, mount_farfs, pause, pin, policy, restore, salvage, serve, snapshot,
     status, umount, volume, wait,
 };
-use crate::{background, exit};
+use crate::{background, exit, guard};
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -73,6 +73,8 @@ enum Command {
         /// For people who look at the list of processes.
         mountpoint: PathBuf,
     },
+    #[command(hide = true, name = guard::COMMAND)]
+    Guard(guard::Guard),
     #[command(hide = true, name = mount_farfs::NAME)]
     MountFarfs(mount_farfs::MountFarfs),
 }
@@ -111,6 +113,7 @@ impl Arguments {
             Command::Completions(command) => command.run(table()),
             Command::Man(command) => command.run(table()),
             Command::Daemon { .. } => background::child(),
+            Command::Guard(command) => command.run(),
             Command::MountFarfs(command) => command.run(),
         }
     }

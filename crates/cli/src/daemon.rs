@@ -9,7 +9,7 @@ use crate::processes;
 use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, exit, keeping, show};
+use crate::{control, exit, guard, keeping, show};
 use crate::{metrics, mounts, past, places, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop};
@@ -247,6 +247,7 @@ async fn serve(
     };
     let runtime = tokio::runtime::Handle::current();
     let mounted = mount::mount(shared.volume.clone(), &plan.mountpoint, options, runtime)?;
+    guard::start(&plan.mountpoint, mounted.device());
     let _control = control::serve(&state.directory, {
         let shared = shared.clone();
         move |question| answer(shared.clone(), question)
@@ -255,7 +256,7 @@ async fn serve(
         let shared = shared.clone();
         metrics::serve(address, move || shared.status()).await?;
     }
-    let _registered = mounts::register(&plan.mountpoint, &state.directory)?;
+    let _registered = mounts::register(&plan.mountpoint, &state.directory, mounted.device())?;
     if let Err(error) = places::note(&state.directory) {
         let error = exit::words(&error);
         tracing::warn!(error, "the next mount needs its URL or --state again");

@@ -21,11 +21,19 @@ pub struct Entry {
     pub pid: u32,
     /// When the process began: a later process may have its id.
     pub started: u64,
+    /// What is mounted, as the kernel's table has it: `major:minor`.
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 impl Entry {
     fn live(&self) -> bool {
         processes::started(self.pid) == Some(self.started)
+    }
+
+    /// The process is dead, and not gone.
+    fn is_left(&self) -> bool {
+        processes::is_left(self.pid, self.started)
     }
 }
 
@@ -75,13 +83,18 @@ fn directories() -> Vec<PathBuf> {
     directories
 }
 
-pub fn register(mountpoint: &Path, state_directory: &Path) -> Result<Registered> {
+pub fn register(
+    mountpoint: &Path,
+    state_directory: &Path,
+    device: Option<&str>,
+) -> Result<Registered> {
     let pid = std::process::id();
     let entry = Entry {
         mountpoint: mountpoint.into(),
         state_directory: state_directory.into(),
         pid,
         started: processes::started(pid).context("/proc does not show this process")?,
+        device: device.map(str::to_owned),
     };
     let directory = runtime_directory();
     std::fs::DirBuilder::new()
@@ -89,7 +102,8 @@ pub fn register(mountpoint: &Path, state_directory: &Path) -> Result<Registered>
         .mode(0o755)
         .create(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    for stale in entries_of(&directory).into_iter().filter(|(_, entry)| !entry.live()) {
+    let is_stale = |entry: &Entry| !entry.live() && !entry.is_left() && !is_in_kernel(entry);
+    for stale in entries_of(&directory).into_iter().filter(|(_, entry)| is_stale(entry)) {
         let _ = std::fs::remove_file(stale.0);
     }
     let path = directory.join(format!("{pid}.json"));
@@ -125,11 +139,26 @@ fn entries_of(directory: &Path) -> Vec<(PathBuf, Entry)> {
 
 /// All live mounts, by mount point.
 pub fn live() -> Vec<Entry> {
+    entries(Entry::live)
+}
+
+/// Whether a process that was mounted there is dead, and the mount is there all the same.
+pub fn is_left_at(mountpoint: &Path) -> bool {
+    let dead = entries(|entry| !entry.live() && is_in_kernel(entry));
+    dead.iter().any(|entry| entry.mountpoint == mountpoint) && is_dead(mountpoint)
+}
+
+/// Mounts whose process is dead, and holds what it had open all the same.
+pub fn left() -> Vec<Entry> {
+    entries(Entry::is_left)
+}
+
+fn entries(wanted: fn(&Entry) -> bool) -> Vec<Entry> {
     let mut entries: Vec<Entry> = directories()
         .iter()
         .flat_map(|directory| entries_of(directory))
         .map(|(_, entry)| entry)
-        .filter(Entry::live)
+        .filter(wanted)
         .collect();
     entries.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
     entries.dedup();
@@ -312,7 +341,16 @@ pub fn is_dead(mountpoint: &Path) -> bool {
     };
     let lives = live().iter().any(|entry| entry.mountpoint == mountpoint)
         || processes::mounted_at(mountpoint, owner).is_some();
-    !lives && rustix::fs::stat(mountpoint).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+    // Attributes the kernel may have cached.
+    !lives && rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+}
+
+/// Whether the kernel still has the very mount of that process.
+pub fn is_in_kernel(mount: &Entry) -> bool {
+    let is_it = |mounted: InKernel| {
+        mounted.at == mount.mountpoint && Some(&mounted.device) == mount.device.as_ref()
+    };
+    farfs_in_kernel().any(is_it)
 }
 
 /// Whether the kernel has anything mounted there.
@@ -324,6 +362,8 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct InKernel {
     at: PathBuf,
+    /// `major:minor`.
+    device: String,
     kind: Vec<u8>,
     /// Who mounted it, if it is FUSE.
     owner: Option<u32>,
@@ -343,14 +383,15 @@ fn table() -> Vec<InKernel> {
 /// Of one line of mountinfo: `36 35 98:0 /root /mountpoint options … - type source options`.
 fn in_kernel(line: &[u8]) -> Option<InKernel> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let at = unescape(fields.nth(4)?);
+    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let at = unescape(fields.nth(1)?);
     let mut fields = fields.skip_while(|field| *field != b"-");
     let kind = fields.nth(1)?.to_vec();
     let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok());
     let owner = options.and_then(|options| {
         options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
     });
-    Some(InKernel { at, kind, owner })
+    Some(InKernel { at, device, kind, owner })
 }
 
 /// Blanks and the like stand as `\040`.
@@ -404,7 +445,13 @@ mod tests {
     use super::*;
 
     fn entry(mountpoint: &str) -> Entry {
-        Entry { mountpoint: mountpoint.into(), state_directory: "/s".into(), pid: 1, started: 1 }
+        Entry {
+            mountpoint: mountpoint.into(),
+            state_directory: "/s".into(),
+            pid: 1,
+            started: 1,
+            device: None,
+        }
     }
 
     #[test]
@@ -452,10 +499,12 @@ mod tests {
     fn the_kernel_s_table_is_read_with_its_escapes() {
         let line = br"36 35 0:50 / /mnt/my\040files rw shared:1 - fuse.farfs a@b rw,user_id=9";
         let (at, kind) = ("/mnt/my files".into(), b"fuse.farfs".to_vec());
-        assert_eq!(in_kernel(line), Some(InKernel { at, kind, owner: Some(9) }));
+        let device = "0:50".into();
+        assert_eq!(in_kernel(line), Some(InKernel { at, device, kind, owner: Some(9) }));
         let (at, kind) = ("/".into(), b"ext4".to_vec());
         let root = b"25 1 8:1 / / rw - ext4 /dev/sda1 rw";
-        assert_eq!(in_kernel(root), Some(InKernel { at, kind, owner: None }));
+        let device = "8:1".into();
+        assert_eq!(in_kernel(root), Some(InKernel { at, device, kind, owner: None }));
         assert_eq!(in_kernel(b"36 35 0:50 / /mnt rw"), None);
         assert_eq!(in_kernel(b""), None);
         assert_eq!(unescape(br"a\"), PathBuf::from(r"a\"));

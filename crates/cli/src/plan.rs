@@ -1,6 +1,7 @@
 //! A mount as it is to be made: every wish decided, every path absolute. It travels as JSON from
 //! the command to the daemon that carries it out.
 
+use crate::commands::umount;
 use crate::config::{self, Config};
 use crate::exit::{Exit, OrExit, fail};
 use crate::limits::Limits;
@@ -9,7 +10,7 @@ use crate::units::{Size, show_size};
 use crate::wishes::{
     ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, PassthroughName, Wishes,
 };
-use crate::{mounts, places};
+use crate::{connection, mounts, places};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -197,12 +198,17 @@ fn unknown(mountpoint: &Path, state: Option<&Path>) -> anyhow::Error {
     )
 }
 
-/// The mount point, absolute; it must be a directory on which no farfs is mounted.
+/// The mount point, absolute; it must be a directory on which no farfs is mounted. A mount whose process
+/// has died is cleared away.
 fn checked(mountpoint: &Path) -> Result<PathBuf> {
     let mountpoint = mounts::absolute(mountpoint)?;
     let shown = mountpoint.display();
     if mounts::live().iter().any(|entry| entry.mountpoint == mountpoint) {
         return Err(fail(Exit::Busy, format!("a farfs volume is mounted at {shown} already")));
+    }
+    connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
+    if mounts::is_left_at(&mountpoint) {
+        umount::unmount(&mountpoint, true)?;
     }
     if mounts::farfs_mountpoints().contains(&mountpoint) {
         return Err(fail(Exit::Busy, mounts::unlisted(&mountpoint)));

@@ -36,15 +36,38 @@ pub fn started(pid: u32) -> Option<u64> {
     start_field(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Field 22; the program's name, field 2, stands in brackets and may hold anything.
+/// Whether it is that process, and dead but for a thread that waits in the kernel and keeps open what the
+/// process had open.
+pub fn is_left(pid: u32, started: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let seen = stat.ok().and_then(|stat| seen(&stat));
+    seen.is_some_and(|seen| seen.is_dead && seen.threads > 1 && seen.started == started)
+}
+
 fn start_field(stat: &str) -> Option<u64> {
+    // A dead process that nobody has waited for yet is no process.
+    seen(stat).and_then(|seen| (!seen.is_dead).then_some(seen.started))
+}
+
+/// What /proc says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    is_dead: bool,
+    /// The first one counts until the process is gone.
+    threads: u32,
+    started: u64,
+}
+
+/// Fields 3, 20 and 22; the program's name, field 2, stands in brackets and may hold anything.
+fn seen(stat: &str) -> Option<Seen> {
     let (before, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    // A dead process that nobody has waited for yet is no process.
-    if before.is_empty() || matches!(fields.first(), Some(&("Z" | "X"))) {
+    if before.is_empty() {
         return None;
     }
-    fields.get(19)?.parse().ok()
+    let is_dead = matches!(fields.first()?, &("Z" | "X"));
+    let threads = fields.get(17)?.parse().ok()?;
+    Some(Seen { is_dead, threads, started: fields.get(19)?.parse().ok()? })
 }
 
 /// The farfs process of a user that was told to mount there, but for this one, which may be trying
@@ -108,7 +131,9 @@ mod tests {
     fn a_name_with_brackets_does_not_hide_the_start() {
         let tail = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
         assert_eq!(start_field(&format!("42 (a) b) {tail}")), Some(777));
-        assert_eq!(start_field(&format!("42 (dead) {}", tail.replacen('S', "Z", 1))), None);
+        let dead = format!("42 (dead) {}", tail.replacen('S', "Z", 1));
+        assert_eq!(start_field(&dead), None);
+        assert_eq!(seen(&dead), Some(Seen { is_dead: true, threads: 17, started: 777 }));
         assert_eq!(start_field("nonsense"), None);
     }
 

@@ -4,6 +4,7 @@
 //! Draws: `lock`, `device.pem`, `server.toml`, `tables.redb`, `log/`, `cache/`, `control.sock`,
 //! `farfs.log`.
 
+use crate::connection;
 use crate::exit::{self, Exit, fail};
 use crate::lock::{Lock, lock, try_lock};
 use crate::mounts;
@@ -72,6 +73,10 @@ impl State {
             .mode(0o700)
             .create(directory)
             .with_context(|| format!("cannot make the state directory {}", directory.display()))?;
+        if let Some(lock) = try_lock(directory)? {
+            return Ok(State { directory: directory.into(), lock });
+        }
+        connection::end_of_dead(|left| left.state_directory == directory)?;
         let until = Instant::now() + ENDING;
         while Instant::now() < until && !mounts::uses(directory) {
             if let Some(lock) = try_lock(directory)? {

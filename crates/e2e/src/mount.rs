@@ -157,9 +157,17 @@ impl Mount {
         self.clear();
     }
 
+    /// SIGKILL alone. What is left of the process may not end, and the mount point is as it leaves it.
+    #[track_caller]
+    pub fn strike(&mut self) -> Process {
+        let process = self.process.take().expect("the test has not killed it before");
+        process.signal(rustix::process::Signal::KILL);
+        process
+    }
+
     fn clear(&self) {
-        // It is not mounted if the process had time to unmount it.
-        let _ = unmount(&self.mountpoint, UnmountFlags::DETACH);
+        // It is not mounted if the process had time to unmount it. By force: what hangs in it goes on.
+        let _ = unmount(&self.mountpoint, UnmountFlags::DETACH | UnmountFlags::FORCE);
     }
 
     /// `farfs umount`, and the end of the process. Returns what was said.

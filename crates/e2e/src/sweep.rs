@@ -65,7 +65,8 @@ pub fn clear(folder: &Path) {
     }
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for place in mounts_below(&table, folder).iter().rev() {
-        let _ = unmount(place, UnmountFlags::DETACH);
+        // By force: what hangs in it goes on, with an error.
+        let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::FORCE);
     }
     // What cannot be removed is seen by whoever counts leftovers.
     let _ = std::fs::remove_dir_all(folder);

@@ -94,6 +94,11 @@ impl Mounted {
         &self.mountpoint
     }
 
+    /// As the table of mounts has it, `major:minor`.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
     /// Unmounts, unless something is in use below the mountpoint. `wait` tells when the last
     /// request has been answered.
     pub fn unmount(&self) -> Result<(), MountError> {

@@ -4,7 +4,7 @@ use crate::exit::{self, Exit, fail};
 use crate::mounts::{self, Entry};
 use crate::questions::{self, Question};
 use crate::units::{self, Patience};
-use crate::{output, places, processes, show};
+use crate::{connection, output, places, processes, show};
 use anyhow::{Context, Result};
 use protocol::Status;
 use rustix::mount::UnmountFlags;
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const ENDING: Duration = Duration::from_secs(30);
 /// The same for one that does not answer.
 const SILENT: Duration = Duration::from_secs(3);
+/// How long programs that hung in the mount may take to leave it.
+const LEAVING: Duration = Duration::from_secs(3);
 /// How long a link that is down is given to come up.
 const CONNECTING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -50,9 +52,12 @@ impl Umount {
             let shown = mountpoint.display();
             return Err(fail(Exit::NotFound, format!("no farfs volume is mounted at {shown}")));
         }
+        let is_freed =
+            daemon.is_none() && connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
         let answers = daemon.as_ref().is_none_or(|daemon| send_first(daemon, self.wait.0));
         if mounts::is_mounted(&mountpoint) {
-            unmount(&mountpoint, self.lazy)?;
+            let patience = if is_freed { LEAVING } else { Duration::ZERO };
+            unmount_within(patience, &mountpoint, self.lazy)?;
         }
         match daemon {
             Some(daemon) if !self.lazy => ended(&daemon, if answers { ENDING } else { SILENT }),
@@ -96,6 +101,18 @@ fn worth_waiting(status: &Status) -> Duration {
         "fetch-only" | "disconnected" => Duration::ZERO,
         _ if status.link.connected => Duration::MAX,
         _ => CONNECTING,
+    }
+}
+
+fn unmount_within(patience: Duration, mountpoint: &Path, lazy: bool) -> Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        match unmount(mountpoint, lazy) {
+            Err(error) if exit::code(&error) == Exit::Busy && Instant::now() < until => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            outcome => return outcome,
+        }
     }
 }
 
