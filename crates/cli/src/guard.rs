@@ -43,7 +43,6 @@ fn started(mountpoint: &Path, device: Option<&str>) -> Result<()> {
     Command::new(program)
         .args([COMMAND, &getpid().to_string()])
         .arg(mountpoint)
-        .env_clear()
         .current_dir("/")
         .process_group(0)
         .stdin(control)

@@ -69,6 +69,12 @@ fn join(two: &mut Two) {
 
 /// Kills the far mount at the worst moment. Returns what is left of it, and the program that was making a name.
 fn struck(two: &mut Two) -> (Process, Child) {
+    let program = at_the_worst_moment(two);
+    (two.far.strike(), program)
+}
+
+/// A thread of the far mount waits for the lock of the directory, which this program has while it makes a name.
+fn at_the_worst_moment(two: &mut Two) -> Child {
     let pid = two.far.process().pid();
     for number in 0..TRIES {
         let theirs = two.near.path(format!("d/theirs-{number}"));
@@ -78,7 +84,7 @@ fn struck(two: &mut Two) -> (Process, Child) {
         let mut program = Command::new("touch").arg(ours).spawn().unwrap();
         while program.try_wait().unwrap().is_none() {
             if is_kept(pid) {
-                return (two.far.strike(), program);
+                return program;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
