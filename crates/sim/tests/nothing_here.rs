@@ -208,3 +208,16 @@ fn nothing_leaves_a_disk_without_an_inode_for_what_cannot_come_and_a_few_files_f
         scene.room.network.close();
     });
 }
+
+#[test]
+fn a_call_without_a_handle_finds_what_came_for_it() {
+    sim::run::paused(async {
+        let scene = Scene::new(5).await;
+        let half = LENGTH as u64 / 2;
+        let cut = Operation::Cut { path: path(7), size: half };
+        assert_eq!(scene.does(&cut).await, Outcome::Done);
+        let cut: Vec<u8> = stretch(7, LENGTH)[..LENGTH / 2].to_vec();
+        assert_eq!(scene.fetches(7).await, Outcome::Bytes(cut));
+        scene.room.network.close();
+    });
+}

@@ -305,6 +305,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     {
                         Some((container, row.clone()))
                     }
+                    // It went with the last close. A call without a handle waits for contents of
+                    // the container that it has seen, and finds it again.
+                    None if row.holds_nothing() && files.get(file, row.generation).is_none() => {
+                        let made = self.fresh_container(key, row.contents.size);
+                        Some((made.map_err(failed)?, row.clone()))
+                    }
                     _ => None,
                 };
             }
