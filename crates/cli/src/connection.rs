@@ -44,7 +44,12 @@ pub fn end_of_dead(meant: impl Fn(&Entry) -> bool) -> Result<bool> {
     let mut is_any = false;
     for left in mounts::left().iter().filter(|left| meant(left) && mounts::is_in_kernel(left)) {
         let Some(number) = left.device.as_deref().and_then(number) else { continue };
-        match control(number).and_then(end) {
+        // What is open is of this connection, and of no later one with its number.
+        let open = control(number);
+        if !mounts::left().contains(left) || !mounts::is_in_kernel(left) {
+            continue;
+        }
+        match open.and_then(end) {
             Ok(()) => is_any = true,
             // It has ended meanwhile.
             Err(_) if !mounts::left().contains(left) => (),

@@ -38,10 +38,12 @@ fn started(mountpoint: &Path, device: Option<&str>) -> Result<()> {
     let number = device.and_then(connection::number).context("the mount is in no table")?;
     let control = connection::control(number)
         .with_context(|| format!("cannot open the control of connection {number}"))?;
+    let own = getpid().as_raw_pid().cast_unsigned();
+    let began = processes::started(own).context("/proc does not show this process")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     // The child is waited for when this process ends.
     Command::new(program)
-        .args([COMMAND, &getpid().to_string()])
+        .args([COMMAND, &getpid().to_string(), &began.to_string()])
         .arg(mountpoint)
         .current_dir("/")
         .process_group(0)
@@ -56,6 +58,8 @@ fn started(mountpoint: &Path, device: Option<&str>) -> Result<()> {
 #[derive(clap::Args)]
 pub struct Guard {
     daemon: i32,
+    /// When it began, as /proc has it.
+    began: u64,
     /// For people who look at the list of processes.
     mountpoint: PathBuf,
 }
@@ -78,25 +82,25 @@ impl Guard {
             return Ok(());
         }
         let pid = daemon.as_raw_pid().cast_unsigned();
-        // None: it had died before it was asked for a signal.
-        if let Some(began) = processes::started(pid) {
-            loop {
-                died.recv().await;
-                if is_dead(pid, began) {
-                    break;
-                }
-            }
+        // It may have died before it was asked for a signal.
+        while !is_dead(pid, self.began) {
+            died.recv().await;
         }
         connection::end(File::from(std::io::stdin().as_fd().try_clone_to_owned()?))?;
         Ok(())
     }
 }
 
-/// The kernel sends the signal a moment before it shows the end; whoever else may send it, too.
+/// Nothing is left of the process that has started this one.
+fn is_nobodys(parent: u32) -> bool {
+    getppid().is_none_or(|now| now.as_raw_pid().cast_unsigned() != parent)
+}
+
+/// The kernel sends the signal a moment before it shows the end; whoever else may send it, too. What
+/// cannot be looked at lives.
 fn is_dead(pid: u32, began: u64) -> bool {
-    let lives = || processes::started(pid) == Some(began);
     (0..LOOKS).any(|_| {
-        !lives() || {
+        processes::is_dead(pid, began) || is_nobodys(pid) || {
             std::thread::sleep(LOOK_EVERY);
             false
         }

@@ -44,6 +44,13 @@ pub fn is_left(pid: u32, started: u64) -> bool {
     seen.is_some_and(|seen| seen.is_dead && seen.threads > 1 && seen.started == started)
 }
 
+/// Whether /proc shows that it is dead, or another one by now. What cannot be looked at may live.
+pub fn is_dead(pid: u32, started: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let seen = stat.ok().and_then(|stat| seen(&stat));
+    seen.is_some_and(|seen| seen.is_dead || seen.started != started)
+}
+
 fn start_field(stat: &str) -> Option<u64> {
     // A dead process that nobody has waited for yet is no process.
     seen(stat).and_then(|seen| (!seen.is_dead).then_some(seen.started))

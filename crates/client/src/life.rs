@@ -63,27 +63,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         attached: &Attached,
         life: Option<Life>,
     ) -> Result<(), Error> {
-        if self.core().meta.replica.is_some_and(|before| before != attached.replica) {
-            self.let_go_of_what_is_renamed();
-        }
         let mut core = self.core();
-        let before = core.meta.replica.replace(attached.replica);
+        let before = core.meta.replica;
+        let is_another = before.is_some_and(|before| before != attached.replica);
+        if is_another {
+            drop(core);
+            core = self.with_nothing_open_of_what_is_renamed();
+        }
         core.meta.secret = attached.secret;
         core.meta.cutter = attached.cutter;
         core.meta.access = attached.access;
+        if is_another {
+            tracing::warn!(
+                replica = %attached.replica,
+                pending = core.log.pending_len(),
+                "this client was set back, or a copy of it is in use: what is pending is renumbered"
+            );
+            core.meta.replica = Some(attached.replica);
+            let renumbered = self.renumber(&mut core, attached.replica);
+            if renumbered.is_err() {
+                // It is tried again with the next session.
+                core.meta.replica = before;
+            }
+            renumbered?;
+        }
+        core.meta.replica = Some(attached.replica);
         if let Some(drawn) = core.meta.life.as_mut().filter(|drawn| Some(drawn.life) == life) {
             drawn.used = true;
         }
-        if before.is_none_or(|before| before == attached.replica) {
-            return Ok(());
-        }
-        tracing::warn!(
-            replica = %attached.replica,
-            pending = core.log.pending_len(),
-            "this client was set back, or a copy of it is in use: what is pending is renumbered"
-        );
-        drop(core);
-        self.renumber(attached.replica)
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! New stamps and ids for what is pending, when this client was set back to an earlier state.
 //! From: DESIGN, "Updates": a restored virtual machine or backup is recognised at attach.
 
-use crate::client::{Client, error_of};
+use crate::client::{Client, Core, error_of};
 use crate::part::renumber_part;
 use crate::presence::Presence;
 use crate::shown::Gone;
@@ -36,9 +36,7 @@ impl Anew {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives what is pending new stamps and new ids under the replica id `replica`: the origin
     /// knows the old ones from a future that this client has lost.
-    pub(crate) fn renumber(&self, replica: ReplicaId) -> Result<(), Error> {
-        let mut core = self.core();
-        let core = &mut *core;
+    pub(crate) fn renumber(&self, core: &mut Core, replica: ReplicaId) -> Result<(), Error> {
         core.plans.clear();
         core.waiters.rename_all();
         self.inner.settled.notify_waiters();

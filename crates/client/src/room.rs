@@ -202,13 +202,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "what is kept aside could not be let go of"),
         }
-        match self.make_room(Wanted::Disk(FREED_BYTES_MIN), None) {
-            Ok(true) => work(),
-            made => {
+        // Where a few files leave, since the disk can have no more of them, bytes may be short, too.
+        for by_number in [self.lacks_files(), false] {
+            let made = self.make_room(Wanted::Disk(FREED_BYTES_MIN), None);
+            if !matches!(made, Ok(true)) {
                 tracing::debug!(?made, "the disk is full, and nothing can leave the cache");
-                Err(full)
+                break;
+            }
+            match work() {
+                Err(error) if error.is_full() && by_number => {}
+                outcome => return outcome,
             }
         }
+        Err(full)
     }
 
     /// The bytes by which the cache would be too large with so many more.

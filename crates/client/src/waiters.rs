@@ -49,7 +49,7 @@ impl Waiters {
 
     /// All that is waited for bears other numbers from now on, which are none of these.
     pub fn rename_all(&mut self) {
-        self.renamed = self.waiting.keys().copied().collect();
+        self.renamed.extend(self.waiting.keys().chain(&self.awaited));
         self.freed.notify_waiters();
     }
 

@@ -99,7 +99,7 @@ impl Book {
             LockOutcome::NotYet
         } else {
             let missed = self.away.has_missed(who, file, &held, true);
-            self.away.is_settled(who, file);
+            self.away.is_settled(who, file, &held, missed);
             let (outcome, waits) = match missed {
                 true => {
                     of_file.leave(who);
@@ -154,7 +154,7 @@ impl Book {
                 claimed.insert(claim.file, locks);
             }
         }
-        self.away.has_come(who);
+        self.away.has_come(who, &lost);
         let mut all = News::new();
         for (file, of_file) in &mut self.files {
             of_file.leave(who);

@@ -255,6 +255,8 @@ impl OriginSession {
             Listening { place: place.clone(), delivery: tokio::spawn(task).abort_handle() };
         if let Some(before) = locked(&self.attached).replace(listening) {
             before.delivery.abort();
+            // Under another id than this one's it would be one that nobody ends.
+            self.volume.holders().leave(&before.place);
         }
         drop(coming);
         self.volume.look_for_one_alone(&self.inner.world.clock);

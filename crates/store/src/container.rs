@@ -6,6 +6,7 @@ use crate::error::Result;
 mod directory;
 mod fan;
 mod mapped;
+mod pieces;
 mod places;
 
 pub use directory::{DirectoryContainers, OrdinaryFile};

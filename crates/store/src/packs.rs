@@ -357,7 +357,9 @@ impl Blobs for Packs {
     fn delete(&self, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
         self.takes_records()?;
-        self.delete_at(&mut locked(&self.appender), name)
+        let mut appender = locked(&self.appender);
+        self.look_at_newest(&mut appender)?;
+        self.delete_at(&mut appender, name)
     }
 
     /// The index alone forgets them: where it is lost, they are there again until they are let go

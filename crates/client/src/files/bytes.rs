@@ -152,7 +152,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.files().is_not_plain(grip.file);
         let wait = self.store_or_leave(&grip, caller.uid)?;
         grip.container.sync().map_err(failed)?;
-        if self.files().kernel_writes(grip.file, grip.generation) {
+        // Of what was stored before it is what others get.
+        if self.files().kernel_writes(grip.file, grip.generation)
+            || self.core().log.pending_store(grip.file).is_some()
+        {
             self.keep_container(&grip)?;
         }
         self.make_sure(grip.file)?;

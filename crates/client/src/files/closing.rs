@@ -3,11 +3,11 @@
 //! goes.
 //! From: AFS and LBFS, close-to-open.
 
-use super::{Files, Grip};
+use super::{Files, Grip, HandleState};
 use crate::client::Client;
 use crate::presence::Presence;
 use crate::types::{Handle, Stop};
-use model::FileId;
+use model::{FileId, ReplicaId};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use store::container::Key;
@@ -23,10 +23,38 @@ enum Last<K> {
 }
 
 impl<K: Container> Files<K> {
-    /// Through which some files are open.
-    pub(crate) fn handles_of(&self, files: &BTreeSet<FileId>) -> Vec<Handle> {
-        let theirs = self.handles.iter().filter(|(_, state)| files.contains(&state.file));
+    /// Through which some files are open, or such as have no name yet of this replica.
+    pub(crate) fn handles_of(
+        &self,
+        files: &BTreeSet<FileId>,
+        replica: Option<ReplicaId>,
+    ) -> Vec<Handle> {
+        let is_one = |state: &HandleState| self.is_one_of(state.file, files, replica);
+        let theirs = self.handles.iter().filter(|(_, state)| is_one(state));
         theirs.map(|(handle, _)| Handle(*handle)).collect()
+    }
+
+    /// Whatever is open of them leads nowhere.
+    pub(crate) fn shut(&mut self, files: &BTreeSet<FileId>, replica: Option<ReplicaId>) {
+        for handle in self.handles_of(files, replica) {
+            self.handles.remove(&handle.0);
+        }
+        let open: Vec<_> = self.open.keys().copied().collect();
+        for key in open {
+            if self.is_one_of(key.0, files, replica) {
+                self.open.remove(&key);
+            }
+        }
+    }
+
+    fn is_one_of(
+        &self,
+        file: FileId,
+        files: &BTreeSet<FileId>,
+        replica: Option<ReplicaId>,
+    ) -> bool {
+        let is_unborn = || Some(file.replica()) == replica && self.is_unborn(file);
+        files.contains(&file) || is_unborn()
     }
 }
 

@@ -40,7 +40,8 @@ pub struct Life {
 impl Life {
     /// Whether it goes on with what the life `last` had.
     pub fn goes_on_from(self, last: u64) -> bool {
-        self.now == last || self.before == Some(last)
+        // What began without numbers does not say.
+        self.now == last || self.before.is_none_or(|before| before == last)
     }
 }
 

@@ -160,10 +160,12 @@ fn identify<'a>(
         Some(replica) => known(&committer.view(), replica, device)?,
         None => None,
     };
+    // Of a server that was set back the last life that it knows says nothing.
+    let is_behind = committer.view().position()? < attach.seen;
     // One that was set back may have given a number anew that was taken.
     let confirmed = known.filter(|(_, writer, ahead)| {
         attach.made >= ahead.last().map_or(writer.taken, |last| (*last).max(writer.taken))
-            && !is_a_copy(writer, attach)
+            && (is_behind || !is_a_copy(writer, attach))
     });
     let is_confirmed = confirmed.is_some();
     let (replica, mut writer, ahead) = match confirmed {

@@ -11,6 +11,8 @@ use world::Moment;
 const GIVEN_MAX: usize = 20_000;
 /// Files that clients lost, all together.
 const DROPPED_MAX: usize = 20_000;
+/// And files that were told as lost.
+const TOLD_MAX: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Away {
@@ -19,6 +21,8 @@ pub(super) struct Away {
     forgotten: Option<Moment>,
     /// When it was noticed that a client holds nothing any more of a file of which it held something.
     dropped: BTreeMap<(ReplicaId, FileId), Moment>,
+    /// Told as lost, and maybe not heard: the client claims it again then.
+    told: BTreeSet<(ReplicaId, FileId)>,
     /// These lost more than is noted.
     lost_more: BTreeSet<ReplicaId>,
     /// These have attached in this life of the origin.
@@ -99,6 +103,7 @@ impl Away {
     /// A client that held something of a file holds it no more: its lease has ended, or it said so.
     pub fn note_dropped(&mut self, file: FileId, who: ReplicaId, now: Moment) {
         if self.dropped.len() >= DROPPED_MAX
+            && !self.dropped.contains_key(&(who, file))
             && let Some(((first, _), _)) = self.dropped.first_key_value()
         {
             // It may never come again.
@@ -116,6 +121,9 @@ impl Away {
         if locks.is_empty() {
             return false;
         }
+        if self.told.contains(&(who, file)) {
+            return true;
+        }
         let exclusive = locks.iter().any(|lock| lock.exclusive);
         let of_file = self.given.get(&file);
         let of_others = of_file.map(|given| {
@@ -131,16 +139,30 @@ impl Away {
             || dropped.is_some_and(|at| last.is_some_and(|last| last >= *at))
     }
 
-    /// What a client holds of a file is settled.
-    pub fn is_settled(&mut self, who: ReplicaId, file: FileId) {
+    /// The client has said what it holds of a file. None of what it was told is lost: it has heard.
+    pub fn is_settled(&mut self, who: ReplicaId, file: FileId, locks: &Locks, missed: bool) {
         self.dropped.remove(&(who, file));
+        if missed {
+            self.note_told(who, file);
+        } else if locks.is_empty() {
+            self.told.remove(&(who, file));
+        }
     }
 
-    /// What it holds of any is.
-    pub fn has_come(&mut self, who: ReplicaId) {
+    /// It has said what it holds of all files, and of `lost` is told that it does not.
+    pub fn has_come(&mut self, who: ReplicaId, lost: &[FileId]) {
         self.lost_more.remove(&who);
         self.dropped.retain(|(its, _), _| *its != who);
         self.known.insert(who);
+        lost.iter().for_each(|file| self.note_told(who, *file));
+    }
+
+    fn note_told(&mut self, who: ReplicaId, file: FileId) {
+        if self.told.len() >= TOLD_MAX {
+            // Its client has long heard, or does not come again.
+            self.told.pop_first();
+        }
+        self.told.insert((who, file));
     }
 }
 
@@ -185,7 +207,9 @@ mod tests {
         assert!(away.has_missed(A, FILE, &locks(true), true));
         assert!(!away.has_missed(A, FILE, &locks(false), true), "both shared it");
         assert!(!away.has_missed(A, FILE, &Locks::default(), true));
-        away.is_settled(A, FILE);
+        away.is_settled(A, FILE, &locks(true), true);
+        assert!(away.has_missed(A, FILE, &locks(true), true), "it may not have heard");
+        away.is_settled(A, FILE, &Locks::default(), false);
         assert!(!away.has_missed(A, FILE, &locks(true), true));
     }
 
@@ -196,7 +220,10 @@ mod tests {
         assert!(away.has_missed(A, FILE, &locks(true), false), "who had it before is not known");
         away.note_given(FILE, B, true, at(0));
         assert!(away.has_missed(A, FILE, &locks(true), true));
-        away.has_come(A);
+        away.has_come(A, &[FILE]);
+        assert!(away.has_missed(A, FILE, &locks(true), true), "it may not have heard");
+        away.has_come(A, &[]);
+        away.is_settled(A, FILE, &Locks::default(), false);
         assert!(!away.has_missed(A, FILE, &locks(true), true));
     }
 
@@ -216,9 +243,9 @@ mod tests {
         }
         assert!(away.dropped.len() <= DROPPED_MAX);
         assert!(away.has_missed(A, FileId(99), &locks(true), true), "it had to make room");
-        away.has_come(A);
+        away.has_come(A, &[]);
         assert!(!away.has_missed(A, FileId(99), &locks(true), true));
-        away.has_come(C);
+        away.has_come(C, &[]);
         assert!(away.dropped.is_empty());
     }
 }

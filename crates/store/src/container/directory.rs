@@ -4,11 +4,12 @@
 
 use super::fan::{Place, directory_of, is_missing, look_at, make_room_for};
 use super::mapped::lacking;
+use super::pieces::pieces;
 use super::places::{self, Places};
 use super::{Container, Containers, Key};
 use crate::blocks;
 use crate::error::{Result, StoreError};
-use crate::files;
+use crate::files::{self, locked};
 use crate::kept::{self, Identity, identity, is_gone, moved, parent_of, parent_path};
 use crate::ordinary;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -18,19 +19,14 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Zeros written at a time where the file system cannot punch holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Bytes that are copied at once from one container to another.
 const COPY_BYTES_MAX: usize = 1 << 20;
-
-/// Bytes that are written at once. The kernel caches what is written at once as one folio where it
-/// can, and to change one page of a folio takes the longer the larger that is: by chance 10 to 11 us
-/// a page after writes of 1 MiB, 5 to 6 us after these, and in turn no difference (ext4, Linux 6.18).
-const WRITTEN_AT_ONCE: u64 = 128 << 10;
 
 /// What `Metadata::blocks` counts in.
 const BLOCK_BYTES: u64 = 512;
@@ -93,9 +89,7 @@ impl Containers for DirectoryContainers {
             }
             outcome => outcome.map_err(|source| files::failed(&path, source))?,
         };
-        let (home, entry_synced) = (self.home, AtomicBool::new(false));
-        let _place = Some(self.places.take());
-        Ok(Some(OrdinaryFile(Arc::new(Opened { file, path, home, entry_synced, _place }))))
+        Ok(Some(OrdinaryFile::of(file, path, self.home, Some(self.places.take()))))
     }
 
     fn has_place(&self) -> bool {
@@ -170,20 +164,6 @@ impl Containers for DirectoryContainers {
     }
 }
 
-/// Cuts what is to be written at `offset` where the offset is a multiple of `WRITTEN_AT_ONCE`.
-fn pieces(offset: u64, mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut at = offset;
-    std::iter::from_fn(move || {
-        let most = WRITTEN_AT_ONCE - at % WRITTEN_AT_ONCE;
-        let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
-        let (piece, rest) = bytes.split_at(most);
-        let start = at;
-        bytes = rest;
-        at += most as u64;
-        (!piece.is_empty()).then_some((start, piece))
-    })
-}
-
 fn is_fan(name: &str) -> bool {
     name.len() == 2 && u8::from_str_radix(name, 16).is_ok()
 }
@@ -215,11 +195,38 @@ struct Opened {
     home: Identity,
     /// The directory was synced since this was opened.
     entry_synced: AtomicBool,
+    /// What bears the name is a copy, as another program took this one away: what is written here is
+    /// there with the next look.
+    copied: AtomicBool,
+    /// One copy at a time.
+    looking: Mutex<()>,
     /// None: it is open for a moment.
     _place: Option<places::Place>,
 }
 
 impl OrdinaryFile {
+    fn of(file: File, path: PathBuf, home: Identity, place: Option<places::Place>) -> OrdinaryFile {
+        OrdinaryFile(Arc::new(Opened {
+            file,
+            path,
+            home,
+            entry_synced: AtomicBool::new(false),
+            copied: AtomicBool::new(false),
+            looking: Mutex::new(()),
+            _place: place,
+        }))
+    }
+
+    /// It lies where its name says, or that cannot be told.
+    fn is_there(&self) -> Result<bool> {
+        let path = &self.0.path;
+        let open = self.0.file.metadata().map_err(|source| files::failed(path, source))?;
+        Ok(match std::fs::symlink_metadata(path) {
+            Ok(found) => identity(&found) == identity(&open),
+            Err(error) => !is_gone(&error),
+        })
+    }
+
     fn failed(&self, errno: Errno) -> StoreError {
         self.failed_with(errno.into())
     }
@@ -448,63 +455,37 @@ impl Container for OrdinaryFile {
             files::sync_directory(parent)?;
             self.0.entry_synced.store(true, Ordering::Release);
         }
-        Ok(())
+        // What is said to be on the disk after this is what the name leads to.
+        if self.0.copied.load(Ordering::Acquire) { self.look() } else { Ok(()) }
     }
 
     fn look(&self) -> Result<()> {
-        let path = &self.0.path;
-        let open = self.0.file.metadata().map_err(|source| files::failed(path, source))?;
-        match std::fs::symlink_metadata(path) {
-            Ok(found) if identity(&found) == identity(&open) => return Ok(()),
-            Err(error) if !is_gone(&error) => return Ok(()),
-            _ => {}
+        if self.is_there()? {
+            return Ok(());
         }
+        let _one = locked(&self.0.looking);
+        let path = &self.0.path;
         // Two levels below that of all.
         if parent_of(parent_path(parent_path(path))).ok() != Some(self.0.home) {
             return Err(moved(path));
         }
         make_room_for(path)?;
+        let first = !self.0.copied.swap(true, Ordering::AcqRel);
         kept::put(&self.0.file, path, |file| {
-            let (path, home, entry_synced, _place) = (path.clone(), self.0.home, true.into(), None);
-            let copy = OrdinaryFile(Arc::new(Opened { file, path, home, entry_synced, _place }));
-            copy.fill_from(self, open.len())?;
-            copy.sync()
+            let copy = OrdinaryFile::of(file, path.clone(), self.0.home, None);
+            copy.fill_from(self, self.length()?)?;
+            copy.0.file.sync_data().map_err(|source| files::failed(path, source))
         })?;
-        tracing::error!(
-            path = %path.display(),
-            "another program has removed or replaced contents that are in use; they are written anew"
-        );
+        if first {
+            tracing::error!(
+                path = %path.display(),
+                "another program has removed or replaced contents that are in use; they are written anew"
+            );
+        }
         Ok(())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.file.as_fd())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_cut_where_its_place_says_and_nothing_is_left_out() {
-        let bytes: Vec<u8> = (0..3 * WRITTEN_AT_ONCE).map(|n| (n % 251) as u8).collect();
-        let lengths = |offset, count: u64| -> Vec<usize> {
-            let bytes = &bytes[..count as usize];
-            let cut: Vec<_> = pieces(offset, bytes).collect();
-            assert_eq!(
-                cut.iter().flat_map(|(_, piece)| *piece).copied().collect::<Vec<_>>(),
-                bytes
-            );
-            assert!(cut.windows(2).all(|two| two[0].0 + two[0].1.len() as u64 == two[1].0));
-            assert!(cut.first().is_none_or(|(at, _)| *at == offset));
-            cut.iter().map(|(_, piece)| piece.len()).collect()
-        };
-        let whole = WRITTEN_AT_ONCE as usize;
-        assert_eq!(lengths(0, 0), [0; 0]);
-        assert_eq!(lengths(7, 4096), [4096]);
-        assert_eq!(lengths(0, 2 * WRITTEN_AT_ONCE), [whole, whole]);
-        assert_eq!(lengths(WRITTEN_AT_ONCE - 1, WRITTEN_AT_ONCE + 2), [1, whole, 1]);
-        assert_eq!(lengths(WRITTEN_AT_ONCE + 5, 3 * WRITTEN_AT_ONCE), [whole - 5, whole, whole, 5]);
     }
 }

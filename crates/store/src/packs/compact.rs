@@ -47,6 +47,8 @@ impl Packs {
             if appender.pack == pack {
                 self.begin_pack(&mut appender)?;
             }
+            // What is copied is what was put into it, and not what bears its name by now.
+            self.look_at(pack, &mut appender)?;
         }
         match pack_lengths(&self.directory)?.get(&pack) {
             Some(length) => self.compact_pack(pack, *length),
@@ -73,6 +75,7 @@ impl Packs {
                 })
             })?;
             let end = piece.first().map_or(from.offset, |(spot, _)| spot.offset);
+            self.look_at_newest(&mut locked(&self.appender))?;
             for (spot, head) in &piece {
                 copied += match head.kind {
                     Kind::Blob => self.copy_blob(*spot, head)?,

@@ -171,6 +171,16 @@ impl Packs {
         self.look_at_end(&mut home, appender)
     }
 
+    /// Before a pack goes.
+    pub(super) fn look_at(&self, pack: u32, appender: &mut Appender) -> Result<()> {
+        let Some(mut home) = self.home() else { return Ok(()) };
+        let state = self.index.state(pack);
+        match state.is_none_or(|state| matches!(self.found(pack, state), Found::There)) {
+            true => Ok(()),
+            false => self.look_at_all(&mut home, appender),
+        }
+    }
+
     /// After a sync, before anybody is told of it.
     pub(super) fn look_at_some(&self, appender: &mut Appender) -> Result<()> {
         let Some(mut home) = self.home() else { return Ok(()) };
