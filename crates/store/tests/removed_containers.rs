@@ -77,6 +77,20 @@ fn looks_that_go_on_leave_nothing_beside_it() {
 }
 
 #[test]
+fn what_is_written_after_a_look_is_there_after_a_sync() {
+    let state = tempdir().unwrap();
+    let containers = DirectoryContainers::open(state.path()).unwrap();
+    let open = containers.open(KEY, true).unwrap().unwrap();
+    open.write(0, b"begin").unwrap();
+    remove_file(path(state.path())).unwrap();
+    open.look().unwrap();
+    open.write(END, b"end").unwrap();
+    open.sync().unwrap();
+    let found = containers.open(KEY, false).unwrap().expect("it is there");
+    assert!(bytes(&found) == bytes(&open), "whoever is told that it is on the disk finds it");
+}
+
+#[test]
 fn where_all_was_moved_nothing_is_made() {
     let above = tempdir().unwrap();
     let (state, away) = (above.path().join("state"), above.path().join("away"));
