@@ -62,7 +62,8 @@ pub fn end_of_dead(meant: impl Fn(&Entry) -> bool) -> Result<bool> {
 fn cannot(left: &Entry, error: &io::Error) -> String {
     let (pid, at) = (left.pid, left.mountpoint.display());
     format!(
-        "the farfs process that was mounted at {at} (process {pid}) was killed, and the kernel still          waits for it: {error}. As root, `farfs umount {at}` frees whatever hangs there"
+        "the farfs process that was mounted at {at} (process {pid}) was killed, and the kernel still \
+         waits for it: {error}. As root, `farfs umount {at}` frees whatever hangs there"
     )
 }
 

@@ -70,6 +70,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             drop(core);
             core = self.with_nothing_open_of_what_is_renamed();
         }
+        core.meta.replica = Some(attached.replica);
         core.meta.secret = attached.secret;
         core.meta.cutter = attached.cutter;
         core.meta.access = attached.access;
@@ -79,15 +80,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 pending = core.log.pending_len(),
                 "this client was set back, or a copy of it is in use: what is pending is renumbered"
             );
-            core.meta.replica = Some(attached.replica);
-            let renumbered = self.renumber(&mut core, attached.replica);
-            if renumbered.is_err() {
-                // It is tried again with the next session.
-                core.meta.replica = before;
-            }
-            renumbered?;
+            // If that fails, it is tried again with the next session.
+            self.renumber(&mut core, attached.replica)
+                .inspect_err(|_| core.meta.replica = before)?;
         }
-        core.meta.replica = Some(attached.replica);
         if let Some(drawn) = core.meta.life.as_mut().filter(|drawn| Some(drawn.life) == life) {
             drawn.used = true;
         }

@@ -3,8 +3,8 @@
 //! Holds: what was written until then is stored; nothing goes by an id any more that was given up.
 
 use crate::client::{Client, Core};
-use crate::types::Caller;
-use model::{Change, FileId, Name, ReplicaId};
+use crate::types::{Caller, Handle};
+use model::{Change, FileId, Name};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
@@ -18,37 +18,33 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before what is pending is renumbered: nothing of what it makes is open, and the kernel looks its
     /// names up anew. While this is had, nothing more is made.
     pub(crate) fn with_nothing_open_of_what_is_renamed(&self) -> MutexGuard<'_, Core> {
-        for _ in 0..TRIES_MAX {
-            let (made, names, before) = made_by(&self.core());
-            self.let_go_of(&made, before);
-            self.look_up_anew(&made, &names);
+        let mut tries = 0;
+        loop {
             let core = self.core();
-            let (made, ..) = made_by(&core);
-            if self.files().handles_of(&made, before).is_empty() {
+            let (made, names) = made_by(&core);
+            let open = self.files().handles_of(&made, core.meta.replica);
+            if open.is_empty() || tries == TRIES_MAX {
                 // What could not be stored is stored under the new ids.
-                self.files().shut(&made, before);
+                self.files().shut(&made, core.meta.replica);
+                self.look_up_anew(&made, &names);
                 return core;
             }
+            drop(core);
+            self.let_go_of(&open);
+            tries += 1;
         }
-        let core = self.core();
-        let (made, _, before) = made_by(&core);
-        self.files().shut(&made, before);
-        core
     }
 
-    fn let_go_of(&self, made: &BTreeSet<FileId>, before: Option<ReplicaId>) {
-        let open = self.files().handles_of(made, before);
-        for handle in &open {
+    fn let_go_of(&self, open: &[Handle]) {
+        tracing::warn!(
+            open = open.len(),
+            "files that were made here, and are open, bear other ids now: open them again"
+        );
+        for handle in open {
             if let Err(error) = self.store_written(CALLER, *handle) {
                 tracing::warn!(%error, "what was written to a file that bears another id now is not stored");
             }
             self.release(*handle);
-        }
-        if !open.is_empty() {
-            tracing::warn!(
-                open = open.len(),
-                "files that were made here, and are open, bear other ids now: open them again"
-            );
         }
     }
 
@@ -60,8 +56,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// The files that pending updates make, their names, and the id under which they do.
-fn made_by(core: &Core) -> (BTreeSet<FileId>, Vec<(FileId, Name)>, Option<ReplicaId>) {
+/// The files that pending updates make, and their names.
+fn made_by(core: &Core) -> (BTreeSet<FileId>, Vec<(FileId, Name)>) {
     let (mut made, mut names) = (BTreeSet::new(), Vec::new());
     let outcome = core.log.each_from(0, |update| {
         made.extend(update.makes());
@@ -74,5 +70,5 @@ fn made_by(core: &Core) -> (BTreeSet<FileId>, Vec<(FileId, Name)>, Option<Replic
         // Renumbering meets it, too, and says so.
         tracing::debug!(%error, "what is pending could not be read");
     }
-    (made, names, core.meta.replica)
+    (made, names)
 }

@@ -153,9 +153,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let wait = self.store_or_leave(&grip, caller.uid)?;
         grip.container.sync().map_err(failed)?;
         // Of what was stored before it is what others get.
-        if self.files().kernel_writes(grip.file, grip.generation)
-            || self.core().log.pending_store(grip.file).is_some()
-        {
+        let is_unseen = self.files().kernel_writes(grip.file, grip.generation);
+        if is_unseen || self.core().log.pending_store(grip.file).is_some() {
             self.keep_container(&grip)?;
         }
         self.make_sure(grip.file)?;
