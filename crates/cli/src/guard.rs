@@ -4,13 +4,16 @@
 //! nothing but SIGKILL ends it.
 
 use crate::{connection, processes};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,6 +22,9 @@ pub const COMMAND: &str = "guard";
 /// How often, and how long apart, it is looked whether the daemon is dead as the signal says.
 const LOOKS: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// What it says when it looks after the daemon.
+const READY: u8 = b'!';
+const READY_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Starts it for the mount on this device. To be called by the daemon's first thread: the kernel tells of
 /// the end of the thread that has started it. Without it the mount works all the same.
@@ -42,16 +48,26 @@ fn started(mountpoint: &Path, device: Option<&str>) -> Result<()> {
     let began = processes::started(own).context("/proc does not show this process")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     // The child is waited for when this process ends.
-    Command::new(program)
+    let mut child = Command::new(program)
         .args([COMMAND, &getpid().to_string(), &began.to_string()])
         .arg(mountpoint)
         .current_dir("/")
         .process_group(0)
         .stdin(control)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    Ok(())
+    until_ready(child.stdout.take().context("its output is not ours")?)
+}
+
+/// Before it has said so, a signal meant for many ends it.
+fn until_ready(mut said: ChildStdout) -> Result<()> {
+    let heard =
+        retry_on_intr(|| poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&READY_WITHIN)));
+    if heard? == 0 {
+        bail!("it has not begun within {} s", READY_WITHIN.tv_sec);
+    }
+    said.read_exact(&mut [0]).context("it has ended")
 }
 
 /// What the daemon starts.
@@ -81,14 +97,22 @@ impl Guard {
             // Nothing is left of it, so the kernel has ended the connection by itself.
             return Ok(());
         }
+        // Who has started it may have gone, or be tired of waiting.
+        let _heard = std::io::stdout().write_all(&[READY]).and_then(|()| std::io::stdout().flush());
         let pid = daemon.as_raw_pid().cast_unsigned();
         // It may have died before it was asked for a signal.
-        while !is_dead(pid, self.began) {
+        let mut has_ended = shows_end(pid, self.began);
+        while !has_ended {
             died.recv().await;
+            has_ended = is_dead(pid, self.began);
         }
         connection::end(File::from(std::io::stdin().as_fd().try_clone_to_owned()?))?;
         Ok(())
     }
+}
+
+fn shows_end(pid: u32, began: u64) -> bool {
+    processes::is_dead(pid, began) || is_nobodys(pid)
 }
 
 /// Nothing is left of the process that has started this one.
@@ -100,7 +124,7 @@ fn is_nobodys(parent: u32) -> bool {
 /// cannot be looked at lives.
 fn is_dead(pid: u32, began: u64) -> bool {
     (0..LOOKS).any(|_| {
-        processes::is_dead(pid, began) || is_nobodys(pid) || {
+        shows_end(pid, began) || {
             std::thread::sleep(LOOK_EVERY);
             false
         }

@@ -4,6 +4,7 @@
 //! Never: touches a mounted file system, which might wait for the link.
 
 use crate::exit::{Exit, OrExit, fail};
+use crate::lock::{self, Lock};
 use crate::processes;
 use anyhow::{Context, Result};
 use model::{FileId, Name};
@@ -12,6 +13,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The longest that another may take to clear a mount away.
+const CLEARING: Duration = Duration::from_secs(10);
 
 /// What the daemon writes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,12 +101,7 @@ pub fn register(
         started: processes::started(pid).context("/proc does not show this process")?,
         device: device.map(str::to_owned),
     };
-    let directory = runtime_directory();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(&directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let directory = made_runtime_directory()?;
     let is_stale = |entry: &Entry| !entry.live() && !entry.is_left() && !is_in_kernel(entry);
     for stale in entries_of(&directory).into_iter().filter(|(_, entry)| is_stale(entry)) {
         let _ = std::fs::remove_file(stale.0);
@@ -112,6 +112,32 @@ pub fn register(
         .and_then(|()| std::fs::rename(&fresh, &path))
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Registered(path))
+}
+
+fn made_runtime_directory() -> Result<PathBuf> {
+    let directory = runtime_directory();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// While it is held no other farfs process of this user clears away the mount of a dead one: what is seen to be
+/// dead stays the one that is unmounted. None: another takes too long, or there is no place for it.
+pub fn clearing() -> Option<Lock> {
+    let directory = made_runtime_directory().ok().filter(|directory| trusted(directory))?;
+    let until = Instant::now() + CLEARING;
+    loop {
+        if let Some(lock) = lock::try_lock(&directory).ok()? {
+            return Some(lock);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(CLEARING / 1000);
+    }
 }
 
 /// A directory below /tmp may be anybody's: an ordinary user believes nobody else but root.

@@ -15,9 +15,11 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const INVITATION_LETTERS: usize = 40;
+/// A moment passes between a mount and the note of it.
+const LISTING: Duration = Duration::from_secs(1);
 
 /// What a user agrees to for this one mount, when a key was lost or replaced; it is never in a
 /// configuration file.
@@ -203,15 +205,20 @@ fn unknown(mountpoint: &Path, state: Option<&Path>) -> anyhow::Error {
 fn checked(mountpoint: &Path) -> Result<PathBuf> {
     let mountpoint = mounts::absolute(mountpoint)?;
     let shown = mountpoint.display();
-    if mounts::live().iter().any(|entry| entry.mountpoint == mountpoint) {
-        return Err(fail(Exit::Busy, format!("a farfs volume is mounted at {shown} already")));
-    }
-    connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
-    if mounts::is_left_at(&mountpoint) {
-        umount::unmount(&mountpoint, true)?;
-    }
-    if mounts::farfs_mountpoints().contains(&mountpoint) {
-        return Err(fail(Exit::Busy, mounts::unlisted(&mountpoint)));
+    let is_mounted = || {
+        let is_live = mounts::live().iter().any(|entry| entry.mountpoint == mountpoint);
+        let said = || fail(Exit::Busy, format!("a farfs volume is mounted at {shown} already"));
+        if is_live { Err(said()) } else { Ok(()) }
+    };
+    is_mounted()?;
+    clear_dead(&mountpoint)?;
+    let until = Instant::now() + LISTING;
+    while mounts::farfs_mountpoints().contains(&mountpoint) {
+        is_mounted()?;
+        if Instant::now() >= until {
+            return Err(fail(Exit::Busy, mounts::unlisted(&mountpoint)));
+        }
+        std::thread::sleep(LISTING / 100);
     }
     match std::fs::metadata(&mountpoint) {
         Ok(metadata) if metadata.is_dir() => Ok(mountpoint),
@@ -221,6 +228,15 @@ fn checked(mountpoint: &Path) -> Result<PathBuf> {
         }
         Err(error) => Err(error).or_exit(Exit::Failure, format!("cannot mount at {shown}")),
     }
+}
+
+fn clear_dead(mountpoint: &Path) -> Result<()> {
+    let _alone = mounts::clearing();
+    connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
+    if mounts::is_left_at(mountpoint) {
+        umount::unmount(mountpoint, true)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

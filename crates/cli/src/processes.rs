@@ -77,8 +77,8 @@ fn seen(stat: &str) -> Option<Seen> {
     Some(Seen { is_dead, threads, started: fields.get(19)?.parse().ok()? })
 }
 
-/// The farfs process of a user that was told to mount there, but for this one, which may be trying
-/// just that. None: it has ended, or cannot be seen from here.
+/// The farfs process of a user that was told to mount there and has mounted something. None: it has ended, is
+/// trying just that, or cannot be seen from here.
 pub fn mounted_at(mountpoint: &Path, owner: u32) -> Option<u32> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
@@ -94,7 +94,16 @@ pub fn mounted_at(mountpoint: &Path, owner: u32) -> Option<u32> {
             && name().trim() == "farfs"
             && mounts_at(&said(), mountpoint.as_os_str().as_bytes())
             && started(*pid).is_some()
+            && serves(&process)
     })
+}
+
+/// It has a connection with the kernel. What cannot be looked at may have.
+fn serves(process: &Path) -> bool {
+    let Ok(files) = std::fs::read_dir(process.join("fd")) else { return true };
+    let is_fuse =
+        |link: &Path| std::fs::read_link(link).is_ok_and(|to| to == Path::new("/dev/fuse"));
+    files.flatten().any(|file| is_fuse(&file.path()))
 }
 
 /// Of a command line as /proc shows it.

@@ -11,8 +11,8 @@ use e2e::world::farfs;
 use e2e::{Lane, Mount, Process, Server, World, eventually, run};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io;
-use std::process::{Child, Command};
+use std::io::{self, Read as _};
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -170,4 +170,39 @@ fn mount_frees_what_hangs_in_the_mount_of_a_killed_process() {
     has_ended(&mut program);
     process.ends_within(SOON);
     is_well(&mut two);
+}
+
+#[test]
+fn of_two_commands_that_mount_again_at_once_one_is_refused_and_the_other_stays_mounted() {
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "connected");
+    fs::write(mount.path("file"), "file").unwrap();
+    for _ in 0..TRIES {
+        mount.strike().ends_within(SOON);
+        let mut commands = [(); 2].map(|()| {
+            let mut command = mount.command();
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        let mut over = None;
+        eventually(SOON, "one is refused", || {
+            over = commands.iter_mut().position(|one| one.try_wait().unwrap().is_some());
+            over.is_some()
+        });
+        let mut said = String::new();
+        let [mut first, mut second] = commands;
+        let (refused, kept) =
+            if over == Some(0) { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        refused.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(!refused.wait().unwrap().success());
+        let is_plain =
+            ["already", "in use by another farfs process"].iter().any(|it| said.contains(it));
+        assert!(is_plain, "{said}");
+        eventually(SOON, "the other is mounted", || fs::read(mount.path("file")).is_ok());
+        std::thread::sleep(SECOND / 10);
+        assert_eq!(fs::read(mount.path("file")).unwrap(), b"file");
+        run(&mut farfs(&["umount", &mount.mountpoint.display().to_string()])).succeeds();
+        assert!(kept.wait().unwrap().success());
+        mount.again();
+    }
 }

@@ -47,18 +47,23 @@ pub struct Umount {
 impl Umount {
     pub fn run(self) -> Result<()> {
         let mountpoint = mounts::absolute(&self.mountpoint)?;
-        let daemon = mounts::live().into_iter().find(|entry| entry.mountpoint == mountpoint);
+        let daemon = || mounts::live().into_iter().find(|entry| entry.mountpoint == mountpoint);
+        // Who comes second finds nothing mounted, or what the first has mounted since.
+        let alone = daemon().is_none().then(mounts::clearing);
+        let daemon = daemon();
         if daemon.is_none() && !mounts::farfs_mountpoints().contains(&mountpoint) {
             let shown = mountpoint.display();
             return Err(fail(Exit::NotFound, format!("no farfs volume is mounted at {shown}")));
         }
         let is_freed =
             daemon.is_none() && connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
+        let alone = alone.filter(|_| daemon.is_none());
         let answers = daemon.as_ref().is_none_or(|daemon| send_first(daemon, self.wait.0));
         if mounts::is_mounted(&mountpoint) {
             let patience = if is_freed { LEAVING } else { Duration::ZERO };
             unmount_within(patience, &mountpoint, self.lazy)?;
         }
+        drop(alone);
         match daemon {
             Some(daemon) if !self.lazy => ended(&daemon, if answers { ENDING } else { SILENT }),
             _ => Ok(()),
