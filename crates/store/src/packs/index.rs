@@ -102,6 +102,11 @@ struct Counted {
     marks: u64,
 }
 
+/// Whether an index that cannot be opened is at fault itself, and not who else has it or what this process lacks.
+fn is_of_the_file(error: &StoreError) -> bool {
+    !matches!(error, StoreError::Busy(_)) && !error.is_short_of_descriptors()
+}
+
 impl Index {
     /// Opens it. If it is damaged or does not fit the packs (number and length), an empty one
     /// takes its place; who opens it walks the packs from each one's `upto`.
@@ -124,7 +129,7 @@ impl Index {
                 lost = index.note_lost(packs)?;
                 DOES_NOT_FIT.to_string()
             }
-            Err(error @ StoreError::Busy(_)) => return Err(error),
+            Err(error) if !is_of_the_file(&error) => return Err(error),
             // One that cannot be opened for want of room is in the way of one that fits.
             Err(error) => error.to_string(),
         };
@@ -445,4 +450,18 @@ fn wrong_row(path: &Path) -> StoreError {
 
 fn record_bytes(name: &[u8], place: Place) -> u64 {
     record::record_bytes(name.len(), place.length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_not_made_again_because_this_process_may_open_no_more() {
+        let cannot =
+            |errno| files::failed(Path::new(FILE), std::io::Error::from_raw_os_error(errno));
+        assert!(!is_of_the_file(&cannot(libc::EMFILE)) && !is_of_the_file(&cannot(libc::ENFILE)));
+        assert!(!is_of_the_file(&StoreError::Busy(FILE.into())));
+        assert!(is_of_the_file(&cannot(libc::EIO)) && is_of_the_file(&cannot(libc::ENOSPC)));
+    }
 }
