@@ -10,6 +10,7 @@ use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Bytes that are copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -82,8 +83,23 @@ pub fn forget_half(path: &Path) -> Result<()> {
     files::remove(&half_of(path))
 }
 
+/// The same, if it was written before: a later one may be under way.
+pub fn forget_old_half(path: &Path, before: SystemTime) {
+    let modified = ordinary::metadata(&half_of(path)).and_then(|half| half.modified());
+    if modified.is_ok_and(|modified| modified < before)
+        && let Err(error) = forget_half(path)
+    {
+        tracing::debug!(%error, "half a file stays");
+    }
+}
+
 pub fn is_half(name: &str, ending: &str) -> bool {
-    name.strip_suffix(HALF).is_some_and(|name| name.ends_with(ending))
+    whole_of(name).is_some_and(|whole| whole.ends_with(ending))
+}
+
+/// The name of what a half was to become.
+pub fn whole_of(name: &str) -> Option<&str> {
+    name.strip_suffix(HALF)
 }
 
 fn half_of(path: &Path) -> PathBuf {

@@ -6,6 +6,8 @@
 
 use std::fs::{create_dir, read_dir, remove_dir_all, remove_file, rename, write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 use store::container::{DirectoryContainers, Key, OrdinaryFile};
 use store::{Container, Containers};
 use tempfile::tempdir;
@@ -105,4 +107,21 @@ fn where_all_was_moved_nothing_is_made() {
     std::fs::remove_dir(&state).unwrap();
     rename(&away, &state).unwrap();
     open.look().unwrap();
+}
+
+#[test]
+fn half_a_container_of_a_process_that_was_killed_is_removed_with_the_next_look_at_all() {
+    let cache = tempdir().unwrap();
+    let half = path(cache.path()).with_extension("2.new");
+    let containers = DirectoryContainers::open(cache.path()).unwrap();
+    containers.open(KEY, true).unwrap().unwrap().look().unwrap();
+    let foreign = half.with_file_name("notes.new");
+    [&half, &foreign].into_iter().for_each(|path| write(path, b"half").unwrap());
+    // It may be under way.
+    assert_eq!(containers.keys().unwrap(), [KEY]);
+    assert!(half.exists());
+    sleep(Duration::from_millis(20));
+    let containers = DirectoryContainers::open(cache.path()).unwrap();
+    assert_eq!(containers.keys().unwrap(), [KEY]);
+    assert!(!half.exists() && foreign.exists());
 }

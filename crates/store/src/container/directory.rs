@@ -21,6 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 /// Zeros written at a time where the file system cannot punch holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -38,6 +39,8 @@ pub struct DirectoryContainers {
     /// The directory in which that lies.
     home: Identity,
     places: Places,
+    /// What was half written before was left by a process that has ended.
+    opened: SystemTime,
 }
 
 impl DirectoryContainers {
@@ -45,7 +48,8 @@ impl DirectoryContainers {
     pub fn open(directory: &Path) -> Result<DirectoryContainers> {
         files::make_directory(directory)?;
         let (directory, home) = (directory.to_path_buf(), parent_of(directory)?);
-        Ok(DirectoryContainers { directory, home, places: Places::default() })
+        let opened = SystemTime::now();
+        Ok(DirectoryContainers { directory, home, places: Places::default(), opened })
     }
 
     fn path(&self, key: Key) -> PathBuf {
@@ -61,6 +65,10 @@ impl DirectoryContainers {
         }
         let is_path = |key: &Key, name: &str| self.path(*key) == fan.join(name);
         let names = files::names(fan)?;
+        let halves = names.iter().filter_map(|name| kept::whole_of(name));
+        halves
+            .filter(|whole| parse_name(whole).is_some())
+            .for_each(|whole| kept::forget_old_half(&fan.join(whole), self.opened));
         let keys = names.iter().filter_map(|name| parse_name(name).map(|key| (key, name)));
         Ok(keys.filter(|(key, name)| is_path(key, name)).map(|(key, _)| key).collect())
     }
