@@ -108,12 +108,19 @@ where
     W: Future<Output = Result<A>> + Send + 'static,
 {
     let (opened, path) = through(directory)?;
+    let shown = directory.join(NAME);
     if std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_dir()) {
-        let _ = store::ordinary::put_aside(&directory.join(NAME));
+        let _ = store::ordinary::put_aside(&shown);
     }
-    let _ = std::fs::remove_file(&path);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let what = format!("cannot remove {}, of an earlier process", shown.display());
+            return Err(error).context(what);
+        }
+        _ => {}
+    }
     let listener = tokio::net::UnixListener::bind(&path)
-        .with_context(|| format!("cannot make {}", directory.join(NAME).display()))?;
+        .with_context(|| format!("cannot make {}", shown.display()))?;
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     let answer = Arc::new(answer);
     let places = Arc::new(Semaphore::new(ASKERS_MAX));
@@ -139,7 +146,7 @@ where
             });
         }
     });
-    Ok(Served { task, path: directory.join(NAME) })
+    Ok(Served { task, path: shown })
 }
 
 async fn one<Q, A, F, W>(stream: tokio::net::UnixStream, answer: &F) -> Result<()>
