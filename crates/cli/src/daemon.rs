@@ -297,7 +297,8 @@ fn advice(exit: Exit, why: &str) -> &'static str {
         }
         Exit::Unreachable => {
             ". Look whether `farfs serve` runs there, whether a firewall lets UDP through to its \
-             port, and whether the URL names the address at which this machine reaches it \
+             port and the way takes packets of 1,228 bytes (`ping -M do -s 1200 HOST`), and whether \
+             the URL names the address at which this machine reaches it \
              (`farfs serve --advertise HOST:PORT` sets what invitations name)"
         }
         _ => "",
