@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::files::Files;
 use crate::ids::Ids;
 use crate::past::entry_or_past;
+use crate::times_set::note_time_set;
 use crate::types::{
     Caller, Done, Error, Found, Handle, Making, Need, OpenFlags, Opened, RenameFlag, SetTime,
     Setting, Step, Stop,
@@ -364,8 +365,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let done = self.with_room(|| {
             let mut core = self.core();
             let (uid, build) = (caller.uid, |tree: &Tree<'_>, _: &mut Ids<'_>| build(tree));
-            let also = |write: &mut dyn Write, update: &Update| self.note_time_set(write, update);
-            let mut done = self.change_under(&mut core, epoch, uid, build, also)?;
+            let mut done = self.change_under(&mut core, epoch, uid, build, note_time_set)?;
+            if !done.value.1.nodes.is_empty() {
+                self.show_time_set(&mut core, &done.value.0);
+            }
             let is_being_written = self.files().is_being_written(file);
             if let (Some(number), true) = (done.wait, is_being_written) {
                 let until = self.inner.world.clock.moment() + HELD_BACK;

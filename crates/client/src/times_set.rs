@@ -2,7 +2,7 @@
 //! Holds: what was set after the last write is the file's time once it is stored, also after a
 //! crash; what was written after it was set has a time of its own.
 
-use crate::client::{Client, failed};
+use crate::client::{Client, Core, failed};
 use crate::failures::log_failed;
 use crate::files::{Grip, OpenFile};
 use crate::part::opened_record;
@@ -30,19 +30,15 @@ pub(crate) fn note_time_set(write: &mut dyn Write, update: &Update) -> Result<()
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// The same, and of the open file.
-    pub(crate) fn note_time_set(
-        &self,
-        write: &mut dyn Write,
-        update: &Update,
-    ) -> Result<(), StoreError> {
+    /// The same of the open file. Whoever holds the tables must not call it: their lock comes after that of
+    /// what is open.
+    pub(crate) fn show_time_set(&self, _core: &mut Core, update: &Update) {
         if let Some((file, mtime)) = time_set(update)
             && let Some(open) = self.files().written_version(file)
             && let Some(dirty) = &mut open.presence.dirty
         {
             dirty.mtime = Some(mtime);
         }
-        note_time_set(write, update)
     }
 
     /// It is written to again. The log first, so that a crash does not take the time that was set

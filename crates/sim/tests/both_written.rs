@@ -167,3 +167,38 @@ fn what_was_written_to_one_version_is_there_after_a_kill_though_another_one_was_
 fn what_was_not_written_to_is_not_stored_beside_what_was() {
     check_all(&[Done::Write(NEW), Done::Close(OLD)], true);
 }
+
+#[test]
+fn what_was_written_to_the_older_version_is_there_though_the_newer_one_came_before_it_was_sent() {
+    sim::run::paused(async {
+        let room = Room::new(2, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let (near, mode) = (Conditions::NEAR, PARTIAL);
+        let machine = |number| ClientMachine::invited(&room, &origin, number, near, mode);
+        let (mut ada, mut bob) = (machine(0), machine(1));
+        let client = ada.start().await.unwrap();
+        let close = Operation::Close { slot: OLD };
+        let mut others = Programs::default();
+        let create = Operation::Create { path: path(), mode: 0o644, slot: OLD };
+        all(&mut others, &client, &[create, write(OLD, FIRST), close.clone()]).await;
+        check::settled(&room, std::slice::from_ref(&ada), true).await.unwrap();
+        let here = bob.start().await.unwrap();
+        let mut programs = Programs::default();
+        all(&mut programs, &here, &[open(OLD, WRITES), read(OLD)]).await;
+        all(&mut others, &client, &[open(OLD, WRITES), write(OLD, OTHERS), close.clone()]).await;
+        room.clock.sleep(CHECKPOINT).await;
+        all(&mut programs, &here, &[open(NEW, WRITES)]).await;
+        // Nothing is sent, and all can be fetched.
+        here.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+        all(&mut programs, &here, &[write(OLD, OLDER), close]).await;
+        let found = programs.perform(&here, &read(NEW)).await;
+        assert_eq!(found, Outcome::Bytes(stretch(OTHERS, LENGTH)));
+        all(&mut programs, &here, &[Operation::Close { slot: NEW }]).await;
+        here.set_mode(PARTIAL);
+        check::settled(&room, &[ada, bob], true).await.unwrap();
+        let tree = check::origin_tree(&origin).await.unwrap();
+        assert_eq!(holding(&tree, &stretch(OLDER, OLDER_LENGTH)), 1);
+        assert_eq!(holding(&tree, &stretch(OTHERS, LENGTH)), 1);
+        room.network.close();
+    });
+}

@@ -12,7 +12,7 @@ use crate::types::Error;
 use crate::unreadable::readable;
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
-use model::{ChunkName, Contents, Piece};
+use model::{ChunkName, Contents, FileId, Piece};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -230,14 +230,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if whole && recipes::is_kept(&contents) {
             self.keep_recipe_of_this(target, &contents)?;
         }
-        // The version before is not needed as a source any more.
-        if let Some(older) = older
-            && self.files().get(target.file, older).is_none()
-        {
-            let key = Key { file: target.file.0, generation: older };
-            self.inner.containers.remove(key).map_err(error_of)?;
+        older.map_or(Ok(()), |older| self.remove_older(target.file, older))
+    }
+
+    /// The version before is not needed as a source any more. One that was written to beside this may be
+    /// all that there is of a store that is pending.
+    fn remove_older(&self, file: FileId, generation: u32) -> Result<(), Error> {
+        let core = self.core();
+        if core.log.pending_store(file).is_some() || self.files().get(file, generation).is_some() {
+            return Ok(());
         }
-        Ok(())
+        let key = Key { file: file.0, generation };
+        self.inner.containers.remove(key).map_err(error_of)
     }
 
     fn is_overtaken(&self, target: &Target<C::Container>) -> bool {
