@@ -359,6 +359,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         let mut core = self.core();
+        // Whoever removed it may yet be told that it was not done.
+        let removed = core.log.of_file(grip.file).map(|(number, _)| number);
+        if let Some(number) = removed.take(1).find(|number| self.is_kept(&core, *number)) {
+            return Err(Stop::Need(Need::Verdict(number)));
+        }
         core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
         core.unsaved = true;
         let mut files = self.files();

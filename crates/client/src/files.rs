@@ -171,14 +171,6 @@ pub(crate) struct OpenFile<K> {
     pub beside: bool,
 }
 
-impl<K> Files<K> {
-    /// The last name of a file is there again.
-    pub fn named_again(&mut self, file: FileId) {
-        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
-        versions.for_each(|(_, open)| open.unlinked = None);
-    }
-}
-
 impl<K> OpenFile<K> {
     pub fn new(container: K, presence: Presence) -> OpenFile<K> {
         OpenFile {

@@ -61,6 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let known = self.going(self.going_of(&*write, files.clone())?, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
+        self.name_again(core, Some(&files.iter().copied().collect()));
         self.recharge(core, files);
         Ok(true)
     }
@@ -97,6 +98,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
+        self.name_again(core, None);
         self.now_hidden(core, hidden);
         Ok(())
     }
@@ -124,6 +126,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
+        // Where what is pending was shown anew, any may show again.
+        self.name_again(core, hidden.is_none().then_some(&learnt));
         core.meta.set_taken(taken);
         match hidden {
             Some(hidden) => self.now_hidden(core, hidden),
@@ -154,6 +158,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let as_of = (&taken, core.meta.epoch);
             let hidden = show_pending(&mut *write, &core.log, as_of, &gone_before)?;
             write.commit(Durability::Later).map_err(error_of)?;
+            self.name_again(core, None);
             self.now_hidden(core, hidden);
             core.behind = false;
             Self::recount(core);

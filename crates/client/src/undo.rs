@@ -136,7 +136,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// With the name of a file the log was told that nothing of it is written to: it learns that
     /// this is so again.
-    fn note_written(&self, core: &mut Core, file: FileId) -> Result<(), Error> {
+    pub(crate) fn note_written(&self, core: &mut Core, file: FileId) -> Result<(), Error> {
         let files = self.files();
         let mut write = self.inner.tables.write().map_err(error_of)?;
         for open in files.generations(file) {

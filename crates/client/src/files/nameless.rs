@@ -1,11 +1,13 @@
 //! Files whose last name has gone while they are open: they are this machine's affair.
 
+use super::{Files, OpenFile};
 use crate::client::{Client, Core, failed, log_failed};
 use crate::mode;
 use crate::presence::Presence;
 use crate::types::Step;
 use model::{Change, Effects, FileId, Node};
 use protocol::Upstream;
+use std::collections::BTreeSet;
 use store::{Containers, Durability, StoreError, Write};
 use update_log::{Cancel, Record, What};
 
@@ -25,6 +27,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let may_be_undone = mode::waits_for_verdicts(self.connection().mode);
         let _pressed = self.pressed();
         let mut core = self.core();
+        if self.node_here(file)?.is_some() {
+            // It has come back meanwhile.
+            return Ok(());
+        }
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
         // Contents that nobody will see need not travel, once nobody can undo that the name went.
@@ -56,6 +62,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
+    /// Of what is open without a name: what has one again, as its removal was not taken or somebody else has
+    /// brought it back. What is written to it is to be stored again. None: any may have.
+    pub(crate) fn name_again(&self, core: &mut Core, shown: Option<&BTreeSet<FileId>>) {
+        let nameless = self.files().nameless(shown);
+        for file in nameless {
+            if let Err(stop) = self.name_one_again(core, file) {
+                tracing::warn!(%file, %stop, "what is written to a file is not stored before its close");
+            }
+        }
+    }
+
+    fn name_one_again(&self, core: &mut Core, file: FileId) -> Step<()> {
+        if self.node_here(file)?.is_none() {
+            return Ok(());
+        }
+        self.files().named_again(file);
+        Ok(self.note_written(core, file)?)
+    }
+
     /// Attributes of a file without a name are this machine's affair: of one that is open, or that
     /// the kernel has. Says whether it is one.
     pub(crate) fn change_nameless(&self, uid: u32, file: FileId, change: &Change) -> Step<bool> {
@@ -70,7 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             *node = self.changed_alone(uid, file, node, change)?;
             is_one = true;
         }
-        for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)) {
+        for (_, open) in files.open.range_mut((file, 0)..=(file, u32::MAX)).filter(|_| is_gone) {
             let Some(node) = &mut open.unlinked else { continue };
             *node = self.changed_alone(uid, file, node, change)?;
             if let Change::SetAttributes { set, .. } = change {
@@ -79,6 +104,30 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             is_one = true;
         }
         Ok(is_one)
+    }
+}
+
+impl<K> Files<K> {
+    /// The last name of a file is there again.
+    pub fn named_again(&mut self, file: FileId) {
+        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
+        versions.filter(|(_, open)| !open.unborn).for_each(|(_, open)| open.unlinked = None);
+    }
+
+    /// Of these, or of all, files that have had a name and are open without one.
+    pub fn nameless(&self, of: Option<&BTreeSet<FileId>>) -> Vec<FileId> {
+        let nameless = |open: &OpenFile<K>| open.unlinked.is_some() && !open.unborn;
+        let is_one = |file: &FileId| {
+            let mut versions = self.open.range((*file, 0)..=(*file, u32::MAX));
+            versions.any(|(_, open)| nameless(open))
+        };
+        match of {
+            Some(files) => files.iter().copied().filter(is_one).collect(),
+            None => {
+                let found = self.open.iter().filter(|(_, open)| nameless(open));
+                found.map(|((file, _), _)| *file).collect()
+            }
+        }
     }
 }
 
