@@ -1,5 +1,11 @@
 //! New stamps and ids for what is pending, when this client was set back to an earlier state.
+//! Holds: whatever fails in between, or is cut off by a crash, what is pending keeps its contents: what bears
+//! the old names goes when the log has the new ones, and who begins anew goes on from what was written down.
 //! From: DESIGN, "Updates": a restored virtual machine or backup is recognised at attach.
+
+mod anew;
+
+pub(crate) use anew::Anew;
 
 use crate::client::{Client, Core, error_of};
 use crate::part::renumber_part;
@@ -14,25 +20,6 @@ use store::{Container, Containers, Durability, StoreError};
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
 
-/// What bears another name from here on, in order: files, and updates by their numbers.
-pub(crate) struct Anew {
-    replica: ReplicaId,
-    ids: Vec<(FileId, FileId)>,
-    numbers: Vec<(Stamp, u64)>,
-}
-
-impl Anew {
-    pub fn id(&self, file: FileId) -> Option<FileId> {
-        let found = self.ids.binary_search_by_key(&file, |(old, _)| *old).ok()?;
-        self.ids.get(found).map(|(_, new)| *new)
-    }
-
-    pub fn stamp(&self, stamp: Stamp) -> Option<Stamp> {
-        let found = self.numbers.binary_search_by_key(&stamp, |(old, _)| *old).ok()?;
-        self.numbers.get(found).map(|(_, number)| Stamp::new(self.replica, *number))
-    }
-}
-
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives what is pending new stamps and new ids under the replica id `replica`: the origin
     /// knows the old ones from a future that this client has lost.
@@ -41,46 +28,70 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.waiters.rename_all();
         self.inner.settled.notify_waiters();
         (core.meta.ahead, core.meta.passed) = (None, None);
-        let mut anew = Anew { replica, ids: Vec::new(), numbers: Vec::new() };
-        let mut number = core.log.last_number();
-        let mut counter = core.meta.counter;
-        core.log.each_from(0, |update| {
-            number += 1;
-            anew.numbers.push((update.stamp, number));
-            if let Some(file) = update.makes() {
-                let id = FileId::new(replica, counter)
-                    .map_err(|error| Error::Failed(error.to_string()))?;
-                counter += 1;
-                anew.ids.push((file, id));
-            }
-            Ok::<_, Error>(())
-        })?;
-        anew.ids.sort_unstable();
-        anew.numbers.sort_unstable();
-        core.meta.counter = counter;
-        let moved = self.move_containers(&anew)?;
+        let anew = self.names_anew(core, replica)?;
+        let moved = self.copy_containers(&anew)?;
         self.renumber_pins(&anew)?;
         self.renumber_policies(&anew)?;
-        tracing::debug!(moved, "containers moved to new ids");
-        {
-            let mut write = self.inner.tables.write().map_err(error_of)?;
-            core.log.each_from(0, |update| match (&update.change, anew.stamp(update.stamp)) {
-                (Change::Store { file, .. }, Some(to)) => {
-                    renumber_part(&mut *write, *file, (update.stamp, to)).map_err(error_of)
-                }
-                _ => Ok(()),
-            })?;
-            write.commit(Durability::Now).map_err(error_of)?;
-        }
+        tracing::debug!(moved = moved.len(), "containers copied to new ids");
+        self.renumber_parts(core, &anew)?;
         core.log
             .renumber(|update| rewrite(update, &anew))
             .map_err(|error| Error::Failed(error.to_string()))?;
-        self.rebuild_without(core, &Gone::Files(&anew.ids))
+        self.rebuild_without(core, &Gone::Files(anew.made()))?;
+        self.forget_old(&anew, moved)
     }
 
-    /// Gives the containers of files that were made here new ids.
-    fn move_containers(&self, anew: &Anew) -> Result<usize, Error> {
-        let mut moved = 0;
+    /// What bears which name from here on, on the disk before anything does.
+    fn names_anew(&self, core: &mut Core, replica: ReplicaId) -> Result<Anew, Error> {
+        let earlier =
+            Anew::load(&*self.inner.tables.read().map_err(error_of)?).map_err(error_of)?;
+        for (old, new) in earlier.numbers() {
+            // A crash came before it could be said that the new one takes the place of the old.
+            if core.log.is_pending(old.number) && core.log.is_pending(new.number) {
+                core.log.cancel(old.number).map_err(|error| Error::Failed(error.to_string()))?;
+            }
+        }
+        let mut anew = earlier.next(replica, core.log.last_number(), core.meta.counter);
+        core.log.each_from(0, |update| {
+            anew.add(update).map_err(|error| Error::Failed(error.to_string()))
+        })?;
+        core.meta.counter = anew.counter();
+        let anew = anew.after(&earlier);
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        anew.save(&mut *write).map_err(error_of)?;
+        write.commit(Durability::Now).map_err(error_of)?;
+        Ok(anew)
+    }
+
+    fn renumber_parts(&self, core: &Core, anew: &Anew) -> Result<(), Error> {
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        core.log.each_from(0, |update| match (&update.change, anew.stamp(update.stamp)) {
+            (Change::Store { file, .. }, Some(to)) => {
+                renumber_part(&mut *write, *file, (update.stamp, to)).map_err(error_of)
+            }
+            _ => Ok(()),
+        })?;
+        write.commit(Durability::Now).map_err(error_of)
+    }
+
+    /// Gives the containers of files that were made here new ids, too. Gives back those that bear the
+    /// old ones.
+    fn copy_containers(&self, anew: &Anew) -> Result<Vec<Key>, Error> {
+        let (mut moved, mut made) = (Vec::new(), Vec::new());
+        let outcome = self.copy_rows(anew, &mut moved, &mut made);
+        if outcome.is_err() {
+            // It may be for want of room.
+            made.into_iter().for_each(|key| self.remove_prepared(Some(key)));
+        }
+        outcome.map(|()| moved)
+    }
+
+    fn copy_rows(
+        &self,
+        anew: &Anew,
+        moved: &mut Vec<Key>,
+        made: &mut Vec<Key>,
+    ) -> Result<(), Error> {
         let mut after = None;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         loop {
@@ -92,10 +103,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // The file's row is saved last.
                 rows.push(presence);
                 let id = anew.id(file);
-                if id.is_some() {
-                    Presence::remove(&mut *write, file).map_err(error_of)?;
-                    Presence::forget_all_displaced(&mut *write, file).map_err(error_of)?;
-                }
                 let is_ours = |row: &Presence| anew.stamp(row.version).is_some();
                 if id.is_none() && !rows.iter().any(is_ours) {
                     continue;
@@ -103,24 +110,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 for mut row in rows {
                     row.version = anew.stamp(row.version).unwrap_or(row.version);
                     if let Some(id) = id {
-                        self.copy_container(file, id, row.generation).map_err(error_of)?;
-                        moved += 1;
+                        let from = Key { file: file.0, generation: row.generation };
+                        let to = Key { file: id.0, ..from };
+                        made.push(to);
+                        self.copy_container(from, to).map_err(error_of)?;
+                        moved.push(from);
                     }
                     row.save(&mut *write, id.unwrap_or(file)).map_err(error_of)?;
                 }
             }
         }
-        write.commit(Durability::Now).map_err(error_of)?;
-        Ok(moved)
+        write.commit(Durability::Now).map_err(error_of)
     }
 
-    fn copy_container(&self, from: FileId, to: FileId, generation: u32) -> Result<(), StoreError> {
+    fn copy_container(&self, from: Key, to: Key) -> Result<(), StoreError> {
         const STEP_BYTES: usize = 1 << 20;
-        let source = Key { file: from.0, generation };
-        let Some(old) = self.inner.containers.open(source, false)? else { return Ok(()) };
-        let Some(new) = self.inner.containers.open(Key { file: to.0, generation }, true)? else {
-            return Ok(());
-        };
+        let containers = &self.inner.containers;
+        if containers.copy(from, to, 0)? {
+            return containers.open(to, false)?.map_or(Ok(()), |copy| copy.sync());
+        }
+        let Some(old) = containers.open(from, false)? else { return Ok(()) };
+        let Some(new) = containers.open(to, true)? else { return Ok(()) };
         let length = old.length()?;
         new.set_length(length)?;
         for (start, length) in old.data(0, length)? {
@@ -135,13 +145,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 offset += bytes.len() as u64;
             }
         }
-        new.sync()?;
-        self.inner.containers.remove(source)
+        new.sync()
+    }
+
+    /// The log has the new names: what bears the old ones goes.
+    fn forget_old(&self, anew: &Anew, mut moved: Vec<Key>) -> Result<(), Error> {
+        for file in anew.given_up_before() {
+            let there = self.inner.containers.list_of(file.0).map_err(error_of)?;
+            moved.extend(there.into_iter().chain([Key { file: file.0, generation: 0 }]));
+        }
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for key in &moved {
+            let file = FileId(key.file);
+            Presence::remove(&mut *write, file).map_err(error_of)?;
+            Presence::forget_all_displaced(&mut *write, file).map_err(error_of)?;
+        }
+        Anew::forget(&mut *write).map_err(error_of)?;
+        write.commit(Durability::Now).map_err(error_of)?;
+        moved.into_iter().try_for_each(|key| self.inner.containers.remove(key)).map_err(error_of)
     }
 }
 
 fn rewrite(update: &Update, anew: &Anew) -> Update {
-    let id = |file: &mut FileId| *file = anew.id(*file).unwrap_or(*file);
+    let id = |file: &mut FileId| *file = anew.named(*file);
     let stamp = |expects: &mut Stamp| *expects = anew.stamp(*expects).unwrap_or(*expects);
     let mut update = update.clone();
     stamp(&mut update.stamp);

@@ -331,7 +331,8 @@ impl UpdateLog {
     }
 
     /// Gives every pending update a new stamp, for a client that was set back to an earlier
-    /// state. `rewrite` makes the new update from the old one.
+    /// state. `rewrite` makes the new update from the old one. A crash in between may leave the last that was
+    /// renumbered under both.
     pub fn renumber(&mut self, mut rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
         let last = self.last_number;
         let mut from = 0;
@@ -340,13 +341,13 @@ impl UpdateLog {
             let Some(next) = old.last().map(|update| update.stamp.number + 1) else { break };
             for update in old.into_iter().filter(|update| update.stamp.number <= last) {
                 let number = update.stamp.number;
-                self.note(&Record::Cancelled { number })?;
                 let was_sure = self.sure_at(number).is_some();
-                self.take(&update);
                 self.append(rewrite(&update))?;
                 if was_sure {
                     self.make_sure(self.last_number)?;
                 }
+                self.note(&Record::Cancelled { number })?;
+                self.take(&update);
             }
             if next > last {
                 break;

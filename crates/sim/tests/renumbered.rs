@@ -1,0 +1,156 @@
+//! A machine that was set back to an earlier state while what it has made is pending: what is pending is given new
+//! names at the attach, and whatever happens meanwhile, all of it comes to the server.
+#![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
+
+use client::{OpenFlags, WantedMode};
+use model::Kind;
+use protocol::Mode;
+use replica::Limits;
+use sim::check;
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::network::Conditions;
+use sim::operation::{Operation, Outcome, Path};
+use sim::perform::Programs;
+use sim::tree::{Leaf, Tree};
+use std::time::Duration;
+
+const LENGTH: usize = 3_000;
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+const SLOT: usize = 0;
+/// What is written into files that are made while nothing can be sent, and into the one that was there.
+const MADE: [u64; 4] = [11, 12, 13, 14];
+const OLDER: u64 = 20;
+/// Writes in which the names are changed.
+const MANY: u64 = 60;
+/// Long enough for an attach.
+const WHILE: Duration = Duration::from_secs(20);
+
+async fn all(programs: &mut Programs, client: &SimClient, operations: &[Operation]) {
+    for operation in operations {
+        let outcome = programs.perform(client, operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+}
+
+fn written(path: &str, version: u64) -> [Operation; 4] {
+    [
+        Operation::Create { path: Path::new(path), mode: 0o644, slot: SLOT },
+        Operation::Write { slot: SLOT, offset: 0, length: LENGTH, version },
+        Operation::Sync { slot: SLOT },
+        Operation::Close { slot: SLOT },
+    ]
+}
+
+fn changed(path: &str, version: u64) -> [Operation; 4] {
+    let open = Operation::Open { path: Path::new(path), slot: SLOT, flags: WRITES };
+    let [_, write, sync, close] = written(path, version);
+    [open, write, sync, close]
+}
+
+/// How many files below this directory have these contents.
+fn holding(tree: &Tree, version: u64) -> usize {
+    let bytes = stretch(version, LENGTH);
+    let holds = |leaf: &&Leaf| leaf.contents.as_ref().is_some_and(|held| **held == bytes);
+    tree.0.values().filter(holds).count()
+}
+
+struct Scene {
+    room: Room,
+    origin: OriginMachine,
+    bob: ClientMachine,
+}
+
+impl Scene {
+    /// Bob's machine has been set back, has no link, and has made a few files.
+    async fn new(seed: u64) -> Scene {
+        let room = Room::new(seed, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mut bob = ClientMachine::invited(&room, &origin, 0, Conditions::NEAR, PARTIAL);
+        let client = bob.start().await.unwrap();
+        let mut programs = Programs::default();
+        all(&mut programs, &client, &written("old", 1)).await;
+        check::settled(&room, std::slice::from_ref(&bob), true).await.unwrap();
+        // Names can be made without a link where all are known.
+        let list = Operation::List { path: Path::new(""), page: 10 };
+        all(&mut programs, &client, &[list]).await;
+        room.clock.sleep(WHILE).await;
+        bob.stop(End::Killed, Duration::ZERO);
+        let backup = bob.disk.restart();
+        bob.disk = bob.disk.restart();
+        let client = bob.start().await.unwrap();
+        all(&mut programs, &client, &written("lost", 2)).await;
+        check::settled(&room, std::slice::from_ref(&bob), true).await.unwrap();
+        bob.stop(End::Killed, Duration::ZERO);
+        bob.disk = backup;
+        bob.mode = WantedMode::Fixed(Mode::Disconnected);
+        let client = bob.start().await.unwrap();
+        let make = Operation::Make {
+            path: Path::new("d"),
+            kind: Kind::Directory,
+            mode: 0o755,
+            target: None,
+        };
+        all(&mut Programs::default(), &client, &[make]).await;
+        for (number, version) in MADE.into_iter().enumerate() {
+            let operations = written(&format!("d/{number}"), version);
+            all(&mut Programs::default(), &client, &operations).await;
+        }
+        all(&mut Programs::default(), &client, &changed("old", OLDER)).await;
+        bob.mode = PARTIAL;
+        Scene { room, origin, bob }
+    }
+
+    async fn all_is_there(self, what: &str) {
+        let machines = [self.bob];
+        check::settled(&self.room, &machines, true).await.unwrap();
+        let tree = check::origin_tree(&self.origin).await.unwrap();
+        for version in MADE.into_iter().chain([OLDER]) {
+            assert_eq!(holding(&tree, version), 1, "{what}: {version}");
+        }
+        assert!(machines[0].client().unwrap().status().damage.is_empty(), "{what}");
+        self.room.network.close();
+    }
+}
+
+/// It dies at the `writes`th change of its disk after the link is back, and comes up again. Says whether
+/// it died before all was done.
+async fn dies(how: End, writes: u64) -> bool {
+    let mut scene = Scene::new(writes + 1).await;
+    scene.bob.disk.crash_after(writes);
+    scene.bob.client().unwrap().set_mode(PARTIAL);
+    scene.room.clock.sleep(WHILE).await;
+    let died = scene.bob.has_crashed();
+    scene.bob.stop(how, Duration::ZERO);
+    scene.bob.disk.crash_after(u64::MAX);
+    scene.bob.start().await.unwrap();
+    scene.all_is_there(&format!("{how:?} at {writes}")).await;
+    died
+}
+
+#[test]
+fn a_crash_at_any_write_while_what_is_pending_is_renamed_loses_nothing() {
+    for how in [End::Killed, End::PowerCut] {
+        let mut writes = 0;
+        while sim::run::paused(dies(how, writes)) {
+            // Of the last it is the same that is done again and again.
+            writes += if writes < MANY { 1 } else { 5 };
+        }
+        assert!(writes > 20, "{how:?}: {writes}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_while_what_is_pending_is_renamed_loses_nothing() {
+    for (seed, bytes) in (1..).zip((0..24_000).step_by(1_700)) {
+        sim::run::paused(async {
+            let scene = Scene::new(seed).await;
+            scene.bob.disk.fill_after(bytes);
+            scene.bob.client().unwrap().set_mode(PARTIAL);
+            scene.room.clock.sleep(WHILE).await;
+            scene.bob.disk.make_room();
+            scene.all_is_there(&format!("full after {bytes}")).await;
+        });
+    }
+}
