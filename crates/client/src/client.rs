@@ -394,6 +394,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let effects = effects_here(&update, &tree)
             .map_err(stop)?
             .map_err(|problem| Error::Objection(objection(&problem)))?;
+        crate::xattrs::fit(&update, &effects)?;
         let is_store = matches!(update.change, Change::Store { .. });
         if effects.nodes.is_empty() && effects.entries.is_empty() && !is_store {
             return Ok(Done { value: (update, effects), wait: None });

@@ -3,13 +3,24 @@
 
 use crate::client::{Client, stop};
 use crate::types::{Caller, Done, Error, Step, Stop, XattrFlag};
-use model::{ACL_ACCESS, ACL_DEFAULT, Acl, CAPABILITY, Change, FileId, View};
+use model::{
+    ACL_ACCESS, ACL_DEFAULT, Acl, CAPABILITY, Change, Effects, FileId, Node, Update, View,
+};
 use protocol::{Objection, Upstream};
 use store::Containers;
 use volume::partial::Tree;
 
 /// The largest value, as Linux has it.
 const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// The origin would refuse them when nobody waits any more.
+pub(crate) fn fit(update: &Update, effects: &Effects) -> Step<()> {
+    let is_set = matches!(update.change, Change::SetXattr { .. });
+    match is_set && effects.nodes.values().flatten().any(Node::has_too_many_xattrs) {
+        true => Err(Objection::NoSpace.into()),
+        false => Ok(()),
+    }
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// The value of an extended attribute.

@@ -5,6 +5,9 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 
+/// All extended attributes of a file, names and values.
+const XATTRS_BYTES_MAX: usize = 128 << 10;
+
 /// A moment: seconds since 1970-01-01 UTC, and nanoseconds (0 to 999,999,999) after it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode, Hash)]
 #[cbor(array)]
@@ -113,6 +116,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether these are more extended attributes than a file may have.
+    pub fn has_too_many_xattrs(&self) -> bool {
+        let xattrs = self.xattrs.iter().flatten();
+        xattrs.map(|(name, value)| name.len() + value.len()).sum::<usize>() > XATTRS_BYTES_MAX
+    }
+
     /// The root of a new volume, owned by `uid` and `gid`.
     pub fn root_directory(uid: u32, gid: u32, at: Time) -> Node {
         Node {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use store::Containers;
+use volume::partial::Missing;
 
 /// Directories whose order of reading is kept in memory.
 const LISTINGS_MAX: usize = 64;
@@ -24,6 +25,8 @@ struct Order {
     places: Vec<Place>,
     /// Each behind its length.
     names: Vec<u8>,
+    /// Of some names it is not known what they are, and nobody could be asked.
+    lacks: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -117,7 +120,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // What is kept of the order counts as long as what it was made of.
         self.epoch_that_counts()?;
         let order = self.order_of(directory, after_cookie == 0)?;
-        Ok(order.after(after_cookie).take(entries_max).collect())
+        let listed: Vec<Listed> = order.after(after_cookie).take(entries_max).collect();
+        if listed.is_empty() {
+            self.is_all(&order)?;
+        }
+        Ok(listed)
+    }
+
+    /// An error, in the place of the end, where names are lacking: who copies or removes what a directory
+    /// has is not to take the others for all.
+    fn is_all(&self, order: &Order) -> Step<()> {
+        match order.lacks {
+            true => Err(Error::Unreachable(self.connection().why_not().to_string()).into()),
+            false => Ok(()),
+        }
     }
 
     /// The same with attributes, and without what has gone since the reading began.
@@ -175,7 +191,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Err(stop) => return Err(stop),
             }
         }
-        Ok(())
+        if entries.is_empty() { self.is_all(&order) } else { Ok(()) }
+    }
+
+    fn may_ask(&self) -> bool {
+        let connection = self.connection();
+        crate::mode::fetches(connection.mode) && connection.attached
     }
 
     fn order_of(&self, directory: FileId, anew: bool) -> Step<Arc<Order>> {
@@ -187,12 +208,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(order);
         }
         let mut fits = true;
+        let asks = self.may_ask();
         let order = self.view(|tree| {
             let mut order = Order::default();
             // All nodes are needed soon: learn of a missing one before the first is shown.
             tree.each_entry(directory, |name, file| {
-                if let Some(node) = tree.node(file)? {
-                    fits &= order.push(&name, file, node.kind);
+                match tree.node(file) {
+                    Ok(Some(node)) => fits &= order.push(&name, file, node.kind),
+                    // Others have made it since the names were last read.
+                    Err(Missing::Node(_)) if !asks => order.lacks = true,
+                    outcome => drop(outcome?),
                 }
                 Ok(())
             })?;
@@ -252,7 +277,7 @@ mod tests {
         assert_eq!(listings.kept.len(), LISTINGS_MAX);
         assert!(listings.get(FileId(35)).is_none() && listings.get(FileId(36)).is_some());
         let place = Place { cookie: COOKIE_MIN, file: FileId(1), at: 0, kind: Kind::File };
-        let half = Order { places: vec![place; ENTRIES_MAX / 2 + 1], names: vec![0] };
+        let half = Order { places: vec![place; ENTRIES_MAX / 2 + 1], names: vec![0], lacks: false };
         let half = Arc::new(half);
         listings.keep(FileId(200), half.clone());
         assert!(listings.get(FileId(99)).is_some());

@@ -338,7 +338,7 @@ pub(super) fn show_verdict(view: &Whole<'_>, shown: &mut Touched, verdict: &Verd
 }
 
 fn has_too_much(effects: &Effects) -> bool {
-    effects.nodes.values().flatten().any(vet::has_too_much)
+    effects.nodes.values().flatten().any(model::Node::has_too_many_xattrs)
 }
 
 /// What an update is about, whatever becomes of it.

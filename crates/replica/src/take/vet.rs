@@ -1,7 +1,7 @@
 //! What no file system would do, whoever asks for it.
 //! From: the limits of Linux: path_resolution(7), xattr(7), inode(7).
 
-use model::{ACL_ACCESS, ACL_DEFAULT, Acl, Change, FileId, Kind, Node, Time, Update};
+use model::{ACL_ACCESS, ACL_DEFAULT, Acl, Change, FileId, Kind, Time, Update};
 use protocol::Objection;
 
 const MODE_BITS: u16 = 0o7777;
@@ -9,8 +9,6 @@ const MODE_BITS: u16 = 0o7777;
 const TARGET_BYTES_MAX: usize = 4095;
 const XATTR_NAME_BYTES_MAX: usize = 255;
 const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
-/// All of a file's, names and values.
-const XATTRS_BYTES_MAX: usize = 128 << 10;
 const NANOS_PER_SEC: u32 = 1_000_000_000;
 
 /// What is wrong with the update, whatever it finds.
@@ -48,12 +46,6 @@ pub(super) fn vet(update: &Update) -> Result<(), Objection> {
         }
         Change::Link { .. } | Change::Unlink { .. } | Change::RemoveXattr { .. } => Ok(()),
     }
-}
-
-/// Whether a file has more extended attributes than it may.
-pub(super) fn has_too_much(node: &Node) -> bool {
-    let xattrs = node.xattrs.iter().flatten();
-    xattrs.map(|(name, value)| name.len() + value.len()).sum::<usize>() > XATTRS_BYTES_MAX
 }
 
 fn check(holds: bool) -> Result<(), Objection> {
