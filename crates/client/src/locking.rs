@@ -132,7 +132,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let start = clock.moment();
         let waiting = Waiting::new(self, call.owner);
         let aim = if waits { LockAim::Wait } else { LockAim::Try };
-        let mut overtaken = 0;
+        let (mut overtaken, mut pause) =
+            (0, if waits { ASK_AGAIN_AFTER } else { LOOK_AGAIN_AFTER });
         // Whoever waits says itself when it has waited long enough: by a signal.
         loop {
             let news = self.locks().news(call.file);
@@ -186,8 +187,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                 }
             }
-            // Without news it looks again all the same.
-            let _ = clock.within(ASK_AGAIN_AFTER, changed).await;
+            // Without news it looks again all the same; who does not wait is told as soon as it is known.
+            let _ = clock.within(pause, changed).await;
+            pause = (2 * pause).min(ASK_AGAIN_AFTER);
         }
     }
 
@@ -336,8 +338,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Tried::InTheWay(_) | Tried::TooMany => return Ok(Came::Overtaken),
             }
         }
-        let session = self.connection().sessions;
-        let held = self.locks_as_they_count().begin(file);
+        let (held, lapses) = self.locks_as_they_count().ask(file);
         let wished: Vec<Lock> = {
             let locks = self.locks();
             let asked = wish.iter().map(|wish| match wish.aim {
@@ -364,7 +365,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.go_on_with_companions(file)?;
         }
         let mut locks = self.locks();
-        if self.connection().sessions != session {
+        if locks.lapses() != lapses {
             return Ok(Came::Overtaken);
         }
         let given = if wanted.is_some() { &wished[..] } else { &[] };

@@ -91,6 +91,8 @@ pub(crate) struct Table {
     files: BTreeMap<FileId, OfFile>,
     pub waits: Waits<Owner>,
     waiting: u64,
+    /// How often what was leased was leased no more: an answer to what was asked before says nothing.
+    lapses: u64,
     /// Through these, locks were held that somebody else has by now, or has had.
     lost: BTreeSet<Handle>,
     /// There may be a file that was overtaken.
@@ -361,6 +363,15 @@ impl Table {
         held
     }
 
+    /// The same, with what `lapses` has to be when the answer comes.
+    pub fn ask(&mut self, file: FileId) -> (Locks, u64) {
+        (self.begin(file), self.lapses)
+    }
+
+    pub fn lapses(&self) -> u64 {
+        self.lapses
+    }
+
     /// It has answered the question in which `held` was told and `wished` wished for.
     pub fn answered(&mut self, file: FileId, held: Locks, wished: &[Lock], outcome: LockOutcome) {
         let of_file = self.files.entry(file).or_insert_with(OfFile::new);
@@ -471,6 +482,7 @@ impl Table {
 
     /// The lease has ended: nothing is leased, and it is not known what is believed above.
     pub fn lapsed(&mut self) {
+        self.lapses += 1;
         for of_file in self.files.values_mut() {
             of_file.leased = Leased::These(Locks::default());
             (of_file.told, of_file.recalled) = (None, false);

@@ -256,10 +256,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Sending { updates: taken, eager, strict, settled, sync_first, seek, withheld, ahead })
     }
 
-    /// Takes in the verdicts.
+    /// Takes in the verdicts. Whoever waits for them is told, whatever becomes of the rest.
     pub(crate) fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
         let _pressed = self.pressed();
-        let (mut stale, mut grounds) = (Vec::<Changed>::new(), Vec::new());
+        let (mut stale, mut grounds, mut outcome) = (Vec::<Changed>::new(), Vec::new(), Ok(()));
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -311,13 +311,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();
             core.log.returned(&rest);
             if !turned_down.is_empty() {
-                self.rebuild(core, &turned_down)?;
+                outcome = self.rebuild(core, &turned_down);
                 stale.extend(turned_down.iter().flat_map(stale_by));
                 stale.extend(changed);
             }
         }
         for (file, version) in grounds {
-            self.was_taken(file, version)?;
+            outcome = outcome.and(self.was_taken(file, version));
         }
         self.forget(&stale);
         self.acknowledge_company();
@@ -325,7 +325,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.note_progress();
         }
         self.inner.settled.notify_waiters();
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Nobody needs the plans of what has been judged.
