@@ -82,6 +82,12 @@ impl OriginSession {
         }
         match request {
             Request::Attach(attach) => self.attach(attach).await.map(Response::Attached),
+            // Who could write before keeps what is pending, and may be let write again.
+            Request::Submit(updates)
+                if self.caller.access == Access::ReadOnly && !updates.updates.is_empty() =>
+            {
+                Ok(Response::Refused(Refusal::ReadOnly))
+            }
             Request::Submit(updates) => {
                 let by = Submitter {
                     place: self.place()?,

@@ -64,12 +64,19 @@ async fn a_read_only_device_changes_nothing() {
     let party = Party::new();
     let mut eve = party.join_as("eve", Access::ReadOnly).await;
     let (_, make) = eve.making(FileId::ROOT, "x", Kind::File);
-    assert_eq!(eve.replay(make).await, Verdict::Refused(Objection::ReadOnly));
+    let update = eve.update(make);
+    // Nothing is judged: what it did while it could write stays pending there.
+    let refused = eve.submit_all(false, vec![update.clone()], None).await;
+    assert_eq!(refused, Err(Refusal::ReadOnly));
     let payload = chunks::pack(&[b"bytes"]);
     let put = eve.ask(Request::Put { payload, deltas: None }).await;
     assert_eq!(put, Response::Refused(Refusal::ReadOnly));
     assert_eq!(party.tree(), "");
     assert_eq!(eve.attached.access, Access::ReadOnly);
+    drop(eve);
+    let mut eve = party.join_as("eve", Access::ReadWrite).await;
+    let (_, make) = eve.making(FileId::ROOT, "x", Kind::File);
+    assert!(matches!(eve.replay(make).await, Verdict::Taken(_)));
 }
 
 #[tokio::test(start_paused = true)]
