@@ -16,7 +16,8 @@ use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
 use model::{Change, ChunkName, FileId, Stamp, Update, birth_of};
 use protocol::{
-    Class, Objection, Payload, Refusal, Request, Response, Submit, Submitted, Upstream, Verdict,
+    Access, Class, Objection, Payload, Refusal, Request, Response, Submit, Submitted, Upstream,
+    Verdict,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -123,6 +124,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) async fn replay_batch(&self) -> Result<(), Setback> {
+        if self.core().meta.access == Access::ReadOnly {
+            // It could write when it did that, and may again.
+            return Err(Error::Objection(Objection::ReadOnly).into());
+        }
         self.ask_of_passed().await?;
         self.send_on().await?;
         self.early_has_landed().await;
