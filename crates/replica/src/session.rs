@@ -19,7 +19,7 @@ use model::{Allowance, FileId, ReplicaId, Seq};
 use protocol::past::{Found, Past};
 use protocol::{
     Access, Attach, Attached, Delta, Downstream, PATIENCE_FILES_MAX, Patience, Payload, Refusal,
-    Request, Response, Session, TurnedAway,
+    Request, Response, Session, Submit, TurnedAway,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -60,6 +60,22 @@ impl OriginSession {
         Ok(OriginSession { inner, volume, caller, teller, attached, round })
     }
 
+    async fn submit(&self, updates: Submit) -> Result<Response, Refusal> {
+        let place = self.place()?;
+        if self.caller.access == Access::ReadOnly && !updates.updates.is_empty() {
+            // Who could write before keeps what is pending, and may be let write again.
+            return Err(Refusal::ReadOnly);
+        }
+        let by = Submitter {
+            place,
+            device: self.caller.device,
+            device_name: self.caller.name.clone(),
+            access: self.caller.access,
+        };
+        let _stirring = self.stir(&by.place).await;
+        submit(&self.inner, &self.volume, by, updates).await.map(Response::Submitted)
+    }
+
     /// The session's place among the holders of callbacks.
     fn place(&self) -> Result<Place, Refusal> {
         let attached = locked(&self.attached);
@@ -82,22 +98,7 @@ impl OriginSession {
         }
         match request {
             Request::Attach(attach) => self.attach(attach).await.map(Response::Attached),
-            // Who could write before keeps what is pending, and may be let write again.
-            Request::Submit(updates)
-                if self.caller.access == Access::ReadOnly && !updates.updates.is_empty() =>
-            {
-                Ok(Response::Refused(Refusal::ReadOnly))
-            }
-            Request::Submit(updates) => {
-                let by = Submitter {
-                    place: self.place()?,
-                    device: self.caller.device,
-                    device_name: self.caller.name.clone(),
-                    access: self.caller.access,
-                };
-                let _stirring = self.stir(&by.place).await;
-                submit(&self.inner, &self.volume, by, updates).await.map(Response::Submitted)
-            }
+            Request::Submit(updates) => self.submit(updates).await,
             Request::Put { payload, deltas } => {
                 self.place()?;
                 if self.caller.access == Access::ReadOnly {
