@@ -205,6 +205,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.presence = unwritten;
         (open.unseen, open.since, open.written) = (None, None, false);
         open.is_mappable = false;
+        Self::forget_charge(&mut core, grip.file, grip.generation);
         self.room_taken(taken(&open.container).unwrap_or(written.before.size));
         if let Err(error) = files.note_closed(&mut core.log, grip.file, Some(grip.generation)) {
             // After a crash it is found once more to be what it was.
@@ -366,6 +367,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         core.log.note(&Record::Closed { file: grip.file }).map_err(log_failed)?;
         core.unsaved = true;
+        Self::forget_charge(&mut core, grip.file, grip.generation);
         let mut files = self.files();
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let contents = crate::files::sized(grip.container.length().map_err(failed)?);

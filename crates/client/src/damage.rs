@@ -324,6 +324,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // How it was cut is not what it holds.
             (open.since, open.front, open.images) = (None, None, None);
         }
+        let key = Key { file: file.0, generation };
+        self.charge_again(core, key, expects, &rest.presence.contents);
         Ok(())
     }
 

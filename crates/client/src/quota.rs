@@ -4,28 +4,27 @@
 //! quota is used up before the replica above was asked, where there is a link.
 //! Never: judges contents when they are stored: they were judged when they were written.
 
-use crate::client::{Client, Core, error_of, failed};
+mod written;
+
+use crate::client::{Client, Core, error_of};
 use crate::failures::of_missing;
-use crate::files::Grip;
 use crate::mode;
-use crate::room::taken;
-use crate::types::{Error, Handle, Need, Step, Stop};
+use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use model::{Allowance, Contents, Effects, FileId, Growths, Node, View};
 use protocol::{Objection, Submitted, Totals, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{Container, Containers};
+use store::Containers;
 use volume::partial::{self, Missing, Tree};
 use world::Moment;
+use written::Written;
 
 /// So long what the replica above said is used counts before it is asked once more.
 const SAID_FOR: Duration = Duration::from_secs(1);
 /// Pending updates that are read at once.
 const PAGE_UPDATES: usize = 256;
-/// Files that were written to and are remembered; when there are more, it is looked which still are.
-const WRITTEN_MAX: usize = 4096;
 
 /// What is done here and is not in what the replica above said is used.
 #[derive(Default)]
@@ -38,31 +37,9 @@ pub(crate) struct Charges {
     total: Growths,
     /// What was pending when the quota was first heard of is in it.
     counted: bool,
+    /// What was written before that, or before a crash, is in it.
+    written_counted: bool,
     asked: Option<Moment>,
-}
-
-/// Of a file that is being written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Written {
-    uid: u32,
-    /// What it counts for before it is stored.
-    before: u64,
-    /// Bytes that are no hole, at most.
-    most: u64,
-}
-
-impl Written {
-    fn growths(self) -> Growths {
-        let mut growths = Growths::default();
-        growths.add_bytes(self.uid, self.most.saturating_sub(self.before));
-        growths
-    }
-
-    /// With a stretch more that was written, of a file that ends there.
-    fn with(self, from: u64, to: u64, end: u64) -> Written {
-        let most = self.most.saturating_add(to - from).min(end.max(to));
-        Written { most: most.max(self.most.min(end)), ..self }
-    }
 }
 
 impl Charges {
@@ -87,7 +64,7 @@ impl Charges {
     }
 
     /// It is stored: what it counts for is pending from now on.
-    fn forget_written(&mut self, file: FileId) {
+    pub(crate) fn forget_written(&mut self, file: FileId) {
         let keys = self.written.range((file, 0)..=(file, u32::MAX)).map(|(key, _)| *key);
         for key in keys.collect::<Vec<_>>() {
             self.set_written(key, None);
@@ -203,16 +180,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         files: impl IntoIterator<Item = FileId>,
     ) -> Result<(), Error> {
         let read = self.inner.tables.read().map_err(error_of)?;
+        let tree = Tree::new(&*read, 0);
         for file in files {
             let growths = partial::pending_growths(&*read, file).map_err(of_missing)?;
             core.charges.set_pending(file, growths);
+            if core.charges.is_written(file) {
+                // Of what is not known it counts as before.
+                if let Ok(node) = tree.node(file) {
+                    core.charges.lies_upon(file, core.meta.replica, node.as_ref());
+                }
+            }
         }
         Ok(())
     }
 
-    /// The same of those that are known to have some.
+    /// The same of those that are known to have some, or that are being written.
     pub(crate) fn recharge_known(&self, core: &mut Core, files: impl IntoIterator<Item = FileId>) {
-        let known = |file: &FileId| core.charges.pending.contains_key(file);
+        let charges = &core.charges;
+        let known = |file: &FileId| charges.pending.contains_key(file) || charges.is_written(*file);
         let files: BTreeSet<FileId> = files.into_iter().filter(known).collect();
         self.recharge(core, files);
     }
@@ -228,14 +213,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for file in files {
             core.charges.set_pending(file, Growths::default());
         }
-        core.charges.counted = false;
+        (core.charges.counted, core.charges.written_counted) = (false, false);
     }
 
     fn count_pending(&self, core: &mut Core) -> Result<(), Error> {
         if core.charges.counted {
             return Ok(());
         }
-        let mut files = BTreeSet::new();
+        let mut files: BTreeSet<FileId> =
+            core.charges.written.keys().map(|(file, _)| *file).collect();
         let mut from = 0;
         loop {
             let page = core.log.pending_from(from, PAGE_UPDATES).map_err(of_log)?;
@@ -245,110 +231,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.look_at_pending(core, files)?;
         core.charges.counted = true;
-        Ok(())
-    }
-
-    /// Whether there is room for so many bytes more of an open file, from `offset` on or at the end.
-    pub(crate) fn has_quota_to_write(
-        &self,
-        handle: Handle,
-        offset: Option<u64>,
-        length: u64,
-    ) -> Step<()> {
-        if !self.has_quota() || length == 0 {
-            return Ok(());
-        }
-        let (grip, _) = self.files().grip(handle)?;
-        let end = grip.container.length().map_err(failed)?;
-        let from = offset.unwrap_or(end);
-        let change = |written: Written| written.with(from, from.saturating_add(length), end);
-        self.charge_written(&grip, change)
-    }
-
-    /// An open file was cut.
-    pub(crate) fn charge_cut(&self, handle: Handle, size: u64) -> Step<()> {
-        if !self.has_quota() {
-            return Ok(());
-        }
-        let (grip, _) = self.files().grip(handle)?;
-        self.charge_written(&grip, |written| Written { most: written.most.min(size), ..written })
-    }
-
-    fn charge_written(
-        &self,
-        grip: &Grip<C::Container>,
-        change: impl Fn(Written) -> Written,
-    ) -> Step<()> {
-        let key = (grip.file, grip.generation);
-        let mut core = self.core();
-        let core = &mut *core;
-        self.count_pending(core)?;
-        let Some(before) = self.written_so_far(core, grip)? else { return Ok(()) };
-        if core.charges.written.len() > WRITTEN_MAX {
-            self.look_which_are_written(core)?;
-        }
-        let mut after = change(before);
-        if let Err(stop) = self.judge_written(core, before, after) {
-            // What is known of what is written is at most so much. It may be less.
-            self.look_which_are_written(core)?;
-            let Some(before) = self.written_so_far(core, grip)? else { return Ok(()) };
-            after = change(before);
-            self.judge_written(core, before, after).map_err(|_| stop)?;
-        }
-        core.charges.set_written(key, Some(after));
-        Ok(())
-    }
-
-    fn judge_written(&self, core: &Core, before: Written, after: Written) -> Step<()> {
-        let mut more = after.growths();
-        more.take_away(&before.growths());
-        if more.grows() { self.judge(core, &more) } else { Ok(()) }
-    }
-
-    /// None: it has no name, and counts for nothing.
-    fn written_so_far(&self, core: &Core, grip: &Grip<C::Container>) -> Step<Option<Written>> {
-        let here = {
-            let files = self.files();
-            let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-            if open.unlinked.is_some() {
-                return Ok(None);
-            }
-            let written = open.presence.dirty.is_some() && open.presence.is_whole();
-            if written { taken(&open.container).map_err(failed)? } else { 0 }
-        };
-        if let Some(written) = core.charges.written.get(&(grip.file, grip.generation)) {
-            return Ok(Some(*written));
-        }
-        let read = self.inner.tables.read().map_err(failed)?;
-        let node = known_node(&Tree::new(&*read, 0), grip.file)?;
-        Ok(node.map(|node| Written {
-            uid: node.uid,
-            before: node.contents.data(),
-            // It may have been written to before there was a quota.
-            most: node.contents.data().max(here),
-        }))
-    }
-
-    /// Forgets what is not written any more, and looks how much of the rest is no hole.
-    fn look_which_are_written(&self, core: &mut Core) -> Step<()> {
-        let keys: Vec<(FileId, u32)> = core.charges.written.keys().copied().collect();
-        for key in keys {
-            let Some(&written) = core.charges.written.get(&key) else { continue };
-            let now = {
-                let files = self.files();
-                let open = files.get(key.0, key.1);
-                match open.filter(|open| open.unlinked.is_none() && open.presence.dirty.is_some()) {
-                    None => None,
-                    // What is not here is not seen here.
-                    Some(open) if !open.presence.is_whole() => Some(written),
-                    Some(open) => {
-                        let most = written.most.min(taken(&open.container).map_err(failed)?);
-                        Some(Written { most, ..written })
-                    }
-                }
-            };
-            core.charges.set_written(key, now);
-        }
         Ok(())
     }
 
@@ -383,24 +265,12 @@ fn known_node(tree: &Tree<'_>, file: FileId) -> Step<Option<Node>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Growth;
+    use model::{Growth, Stamp};
 
     const FILE: FileId = FileId(7);
 
     fn written(before: u64, most: u64) -> Written {
-        Written { uid: 5, before, most }
-    }
-
-    #[test]
-    fn what_is_written_over_counts_once_and_a_hole_for_nothing() {
-        let dense = written(100, 100);
-        assert_eq!(dense.with(0, 50, 100), dense, "there was something there");
-        assert_eq!(dense.with(90, 120, 100).most, 120, "what is beyond the end is more");
-        let new = written(0, 0);
-        assert_eq!(new.with(1 << 40, (1 << 40) + 10, 0).most, 10);
-        let sparse = written(10, 10);
-        assert_eq!(sparse.with(0, 10, 1000).most, 20, "it may have been a hole");
-        assert_eq!(written(0, 1000).with(0, 10, 1000).most, 1000);
+        Written { uid: 5, before, most, expects: Stamp::default() }
     }
 
     #[test]

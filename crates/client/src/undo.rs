@@ -144,7 +144,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
             open.presence.save(&mut *write, file).map_err(error_of)?;
         }
-        write.commit(Durability::Later).map_err(error_of)
+        write.commit(Durability::Later).map_err(error_of)?;
+        drop(files);
+        self.charge_named(core, file);
+        Ok(())
     }
 
     /// What was stored and is still open is written and not stored again: the next close or sync
@@ -169,6 +172,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         open.presence.save(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
+        let key = Key { file: file.0, generation: open.presence.generation };
+        self.charge_again(core, key, expects, &open.presence.contents);
         Ok(true)
     }
 
@@ -190,6 +195,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         files.note_closed(&mut core.log, file, generation).map_err(of_log)?;
         core.unsaved = true;
         let Some(generation) = generation else { return Ok(()) };
+        Self::forget_charge(core, file, generation);
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let row = Presence::load(&*write, file).map_err(error_of)?;
         let next = Presence::next_generation(&*write, file).map_err(error_of)?;

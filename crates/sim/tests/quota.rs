@@ -92,6 +92,21 @@ impl Scene {
         self.close(who).await
     }
 
+    async fn open(&mut self, who: usize, path: &str) {
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        done(self.perform(who, Operation::Open { path: Path::new(path), slot: 0, flags }).await);
+    }
+
+    fn set_mode(&self, who: usize, mode: Mode) {
+        self.client(who).set_mode(WantedMode::Fixed(mode));
+    }
+
+    fn launch_after_kill(&mut self, who: usize) {
+        self.machines[who].stop(End::Killed, Duration::ZERO);
+        self.programs[who] = Programs::default();
+        self.machines[who].launch().unwrap();
+    }
+
     async fn unlink(&mut self, who: usize, path: &str) {
         let unlink = Operation::Unlink { path: Path::new(path) };
         done(self.perform(who, unlink).await);
@@ -166,6 +181,149 @@ fn without_a_link_no_more_is_accepted_than_is_taken_later() {
         scene.room.network.restore(scene.machines[0].line);
         scene.settled().await;
         assert_eq!((scene.used(), scene.conflicts()), (9_900, 0));
+    });
+}
+
+/// Of 10000 bytes that there are 4000 are another file's, and 4000 are pending in `ex`, which the
+/// server has empty.
+async fn with_a_pending_store(scene: &mut Scene, mode: Mode) {
+    done(scene.save(0, "f", 4_000).await);
+    done(scene.create(0, "ex").await);
+    done(scene.close(0).await);
+    scene.settled().await;
+    scene.set_mode(0, mode);
+    scene.open(0, "ex").await;
+    done(scene.write(0, 0, 4_000).await);
+    done(scene.close(0).await);
+}
+
+#[test]
+fn what_is_written_on_before_it_was_sent_counts_each_byte_once() {
+    for mode in [Mode::FetchOnly, Mode::Disconnected] {
+        play(1, Mode::Partial, 10_000, async |mut scene| {
+            with_a_pending_store(&mut scene, mode).await;
+            scene.open(0, "ex").await;
+            done(scene.write(0, 4_000, 1_000).await);
+            assert_eq!(scene.write(0, 5_000, 1_001).await, over(), "{mode:?}");
+            done(scene.write(0, 5_000, 1_000).await);
+            done(scene.write(0, 2_000, 4_000).await);
+            assert_eq!(scene.write(0, 6_000, 1).await, over(), "{mode:?}");
+            done(scene.close(0).await);
+            scene.open(0, "ex").await;
+            assert_eq!(scene.write(0, 6_000, 1).await, over(), "{mode:?}");
+            done(scene.close(0).await);
+            scene.set_mode(0, Mode::Partial);
+            scene.settled().await;
+            assert_eq!((scene.used(), scene.conflicts()), (10_000, 0));
+        });
+    }
+}
+
+#[test]
+fn what_is_cut_before_it_was_sent_counts_by_what_is_left() {
+    play(1, Mode::Partial, 10_000, async |mut scene| {
+        with_a_pending_store(&mut scene, Mode::Disconnected).await;
+        scene.open(0, "ex").await;
+        done(scene.perform(0, Operation::Truncate { slot: 0, size: 3_000 }).await);
+        assert_eq!(scene.write(0, 3_000, 3_001).await, over());
+        done(scene.write(0, 3_000, 3_000).await);
+        scene.unlink(0, "ex").await;
+        done(scene.write(0, 6_000, 9_000).await);
+        done(scene.close(0).await);
+        assert_eq!(scene.save(0, "g", 6_001).await, over());
+        done(scene.save(0, "h", 6_000).await);
+        scene.set_mode(0, Mode::Partial);
+        scene.settled().await;
+        assert_eq!((scene.used(), scene.conflicts()), (10_000, 0));
+    });
+}
+
+#[test]
+fn what_is_written_while_what_made_the_file_is_taken_counts_once() {
+    play(1, Mode::Partial, 10_000, async |mut scene| {
+        done(scene.save(0, "f", 4_000).await);
+        scene.settled().await;
+        scene.set_mode(0, Mode::FetchOnly);
+        done(scene.save(0, "new", 4_000).await);
+        scene.open(0, "new").await;
+        done(scene.write(0, 4_000, 1_000).await);
+        scene.set_mode(0, Mode::Partial);
+        scene.room.clock.sleep(LEASE_ENDS).await;
+        assert_eq!(scene.write(0, 5_000, 1_001).await, over());
+        done(scene.write(0, 5_000, 1_000).await);
+        done(scene.close(0).await);
+        scene.settled().await;
+        assert_eq!((scene.used(), scene.conflicts()), (10_000, 0));
+    });
+}
+
+#[test]
+fn what_a_copy_is_made_of_counts_once_when_it_is_written_on() {
+    const IMAGE: usize = 3 << 20;
+    let most = 2 * IMAGE as u64 + 10_000;
+    play(2, Mode::Partial, most, async |mut scene| {
+        done(scene.save(0, "image", IMAGE).await);
+        done(scene.create(1, "copy").await);
+        done(scene.close(1).await);
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
+        scene.room.clock.sleep(LEASE_ENDS).await;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let open = Operation::Open { path: Path::new("image"), slot: 1, flags };
+        let (from_offset, to_offset, length) = (0, 0, u64::MAX >> 1);
+        let copy = Operation::Copy { from: 1, from_offset, to: 0, to_offset, length };
+        done(scene.perform(1, open).await);
+        scene.open(1, "copy").await;
+        done(scene.perform(1, copy).await);
+        scene.set_mode(1, Mode::FetchOnly);
+        done(scene.close(1).await);
+        scene.open(1, "copy").await;
+        done(scene.write(1, IMAGE as u64, 4_000).await);
+        assert_eq!(scene.write(1, IMAGE as u64 + 4_000, 6_001).await, over());
+        done(scene.write(1, IMAGE as u64 + 4_000, 6_000).await);
+        done(scene.write(1, 5_000, 6_000).await);
+        done(scene.close(1).await);
+        done(scene.perform(1, Operation::Close { slot: 1 }).await);
+        scene.set_mode(1, Mode::Partial);
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
+        assert_eq!((scene.used(), scene.conflicts()), (most, 0));
+    });
+}
+
+#[test]
+fn what_was_being_written_when_the_client_was_killed_counts() {
+    play(1, Mode::Partial, 10_000, async |mut scene| {
+        with_a_pending_store(&mut scene, Mode::Disconnected).await;
+        scene.open(0, "ex").await;
+        done(scene.write(0, 4_000, 1_000).await);
+        scene.room.network.cut(scene.machines[0].line, Duration::ZERO);
+        scene.launch_after_kill(0);
+        assert_eq!(scene.save(0, "g", 1_001).await, over());
+        done(scene.save(0, "h", 1_000).await);
+        scene.room.network.restore(scene.machines[0].line);
+        scene.settled().await;
+        assert_eq!((scene.used(), scene.conflicts()), (10_000, 0));
+    });
+}
+
+#[test]
+fn what_was_not_taken_and_is_still_open_counts_until_it_is_stored() {
+    play(2, Mode::Connected, 10_000, async |mut scene| {
+        done(scene.create(1, "bob").await);
+        done(scene.write(1, 0, 8_000).await);
+        done(scene.save(0, "ada", 8_000).await);
+        assert_eq!(scene.perform(1, Operation::Flush { slot: 0 }).await, over());
+        scene.unlink(0, "ada").await;
+        scene.room.clock.sleep(LEASE_ENDS).await;
+        assert_eq!(scene.write(1, 8_000, 2_001).await, over());
+        let create = Operation::Create { path: Path::new("more"), mode: 0o644, slot: 1 };
+        done(scene.perform(1, create).await);
+        let write = |length| Operation::Write { slot: 1, offset: 0, length, version: 1 };
+        assert_eq!(scene.perform(1, write(2_001)).await, over());
+        done(scene.perform(1, write(2_000)).await);
+        done(scene.perform(1, Operation::Close { slot: 1 }).await);
+        done(scene.close(1).await);
+        scene.settled().await;
+        assert_eq!((scene.used(), scene.conflicts()), (10_000, 0));
     });
 }
 

@@ -220,7 +220,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         core.behind = was_behind;
-        self.recharge(&mut core, [grip.file]);
+        if overtaken.is_some() {
+            self.charge_again(&mut core, grip.key(), expects, &before.contents);
+        }
         Ok(overtaken.is_none().then_some(before))
     }
 }

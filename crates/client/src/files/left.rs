@@ -30,6 +30,16 @@ impl<K: Container> Files<K> {
         left
     }
 
+    /// What is written to and has a name, of this file or of all.
+    pub fn being_written(
+        &self,
+        of: Option<FileId>,
+    ) -> impl Iterator<Item = ((FileId, u32), &OpenFile<K>)> {
+        let (from, to) = of.map_or((FileId(0), FileId(u64::MAX)), |file| (file, file));
+        let open = self.open.range((from, 0)..=(to, u32::MAX)).map(|(key, open)| (*key, open));
+        open.filter(|(_, open)| open.presence.dirty.is_some() && open.unlinked.is_none())
+    }
+
     /// What was left over has been stored: nobody has it open.
     pub fn close_left_over(&mut self, file: FileId, generation: u32) {
         let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();

@@ -33,6 +33,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
+        core.charges.forget_written(file);
         // Contents that nobody will see need not travel, once nobody can undo that the name went.
         let goes = !may_be_undone && is_ours_alone(&core, file);
         if let Some(number) = core.log.pending_store(file).filter(|_| goes) {
