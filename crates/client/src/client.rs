@@ -181,7 +181,7 @@ pub(crate) struct Core {
     pub ahead: BTreeSet<u64>,
     /// What is done here and counts against a quota.
     pub charges: crate::quota::Charges,
-    pub totals: Option<(protocol::Totals, world::Moment)>,
+    pub totals: Option<crate::quota::Told>,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
 }

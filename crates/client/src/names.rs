@@ -381,17 +381,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(done)
     }
 
-    /// What `statfs` shows: the origin's totals as last told.
+    /// What `statfs` shows: the origin's totals as last told, and what this device has done of a quota.
     pub fn totals(&self) -> Step<Totals> {
         let now = self.inner.world.clock.moment();
         let known = self.core().totals;
         let mode = self.connection().mode;
         match known {
-            Some((totals, at)) if now.since(at) < TOTALS_KEPT => self.with_pending(totals),
+            Some(told) if now.since(told.at) < TOTALS_KEPT => self.with_quota(known),
             // Without a link the last known will do, and nothing at all is better than a wait.
-            known if !crate::mode::fetches(mode) => {
-                self.with_pending(known.map(|(totals, _)| totals).unwrap_or_default())
-            }
+            known if !crate::mode::fetches(mode) => self.with_quota(known),
             _ => Err(Stop::Need(Need::Totals)),
         }
     }

@@ -7,6 +7,7 @@ use crate::failures::of_missing;
 use crate::mode;
 use crate::part::Wanting;
 use crate::policies::Said;
+use crate::quota::Told;
 use crate::room::Wanted;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
@@ -159,8 +160,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn get_totals(&self) -> Result<(), Error> {
         match self.ask(Class::Interactive, Request::Measure).await? {
             Response::Measured(totals) => {
-                let now = self.inner.world.clock.moment();
-                self.core().totals = Some((totals, now));
+                let at = self.inner.world.clock.moment();
+                let mut core = self.core();
+                let used = core.meta.allowance.as_ref().map(|said| said.used);
+                core.totals = Some(Told { totals, at, used });
                 Ok(())
             }
             other => Err(unexpected("measure", &other)),

@@ -4,7 +4,10 @@
 //! quota is used up before the replica above was asked, where there is a link.
 //! Never: judges contents when they are stored: they were judged when they were written.
 
+mod shown;
 mod written;
+
+pub(crate) use shown::Told;
 
 use crate::client::{Client, Core, error_of};
 use crate::failures::of_missing;
@@ -12,7 +15,7 @@ use crate::mode;
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use model::{Allowance, Contents, Effects, FileId, Growths, Node, View};
-use protocol::{Objection, Submitted, Totals, Upstream};
+use protocol::{Objection, Submitted, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -232,25 +235,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.look_at_pending(core, files)?;
         core.charges.counted = true;
         Ok(())
-    }
-
-    /// Of a volume with a quota, what is pending here counts too.
-    pub(crate) fn with_pending(&self, totals: Totals) -> Step<Totals> {
-        if !self.has_quota() {
-            return Ok(totals);
-        }
-        let mut core = self.core();
-        self.count_pending(&mut core)?;
-        let more = core.charges.total.total();
-        let add = |now: u64, by: i128| {
-            u64::try_from(i128::from(now).saturating_add(by).max(0)).unwrap_or(u64::MAX)
-        };
-        Ok(Totals {
-            bytes: add(totals.bytes, more.bytes),
-            bytes_free: add(totals.bytes_free, -more.bytes),
-            files: add(totals.files, more.files),
-            files_free: add(totals.files_free, -more.files),
-        })
     }
 }
 

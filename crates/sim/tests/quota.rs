@@ -107,6 +107,12 @@ impl Scene {
         self.machines[who].launch().unwrap();
     }
 
+    async fn left(&self) -> (u64, u64) {
+        let client = self.client(0);
+        let totals = client::complete(&client, |client| client.totals()).await.unwrap();
+        (totals.bytes, totals.bytes_free)
+    }
+
     async fn unlink(&mut self, who: usize, path: &str) {
         let unlink = Operation::Unlink { path: Path::new(path) };
         done(self.perform(who, unlink).await);
@@ -429,6 +435,41 @@ fn what_statfs_shows_is_the_quota_and_what_is_left_of_it() {
         scene.cut(0).await;
         done(scene.save(0, "b", 1_000).await);
         let totals = client.totals().map_err(|_| "nothing is known").unwrap();
+        assert_eq!((totals.bytes, totals.bytes_free), (5_000, 5_000));
+        assert_eq!((totals.files, totals.files_free), (3, 2));
+    });
+}
+
+#[test]
+fn what_this_device_has_done_statfs_shows_at_once() {
+    for mode in MODES {
+        play(1, mode, 10_000, async |mut scene| {
+            assert_eq!(scene.left().await, (0, 10_000));
+            done(scene.save(0, "a", 4_000).await);
+            assert_eq!(scene.left().await, (4_000, 6_000), "{mode:?}");
+            check::settled(&scene.room, &scene.machines, true).await.unwrap();
+            assert_eq!(scene.left().await, (4_000, 6_000), "{mode:?}");
+            done(scene.save(0, "b", 6_000).await);
+            assert_eq!(scene.save(0, "c", 1).await, over());
+            assert_eq!(scene.left().await, (10_000, 0), "{mode:?}");
+            scene.unlink(0, "a").await;
+            assert_eq!(scene.left().await, (6_000, 4_000), "{mode:?}");
+            scene.settled().await;
+        });
+    }
+}
+
+#[test]
+fn without_ever_having_asked_statfs_shows_the_quota_that_is_known() {
+    play(1, Mode::Partial, 10_000, async |mut scene| {
+        scene.allow(|quota| quota.files = Some(5));
+        done(scene.save(0, "a", 4_000).await);
+        scene.settled().await;
+        scene.room.network.cut(scene.machines[0].line, Duration::ZERO);
+        scene.launch_after_kill(0);
+        scene.set_mode(0, Mode::Disconnected);
+        done(scene.save(0, "b", 1_000).await);
+        let totals = scene.client(0).totals().map_err(|_| "nothing is known").unwrap();
         assert_eq!((totals.bytes, totals.bytes_free), (5_000, 5_000));
         assert_eq!((totals.files, totals.files_free), (3, 2));
     });
