@@ -93,18 +93,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     if to.len().max(asked.path.len()) > PATH_NAMES_MAX {
         return not(NotFound::NoPath(shown(to)));
     }
-    let then = match &asked.then {
-        Then::Version(seq) => *seq,
-        Then::Snapshot(name) => {
-            let named = Name::new(name.as_bytes()).ok();
-            let found = named.map(|name| view.snapshot_named(&name)).transpose()?.flatten();
-            match found {
-                Some(snapshot) => snapshot.position,
-                None => return not(NotFound::NoSnapshot(name.clone())),
-            }
-        }
-        Then::Time(time) => position_of(&view, &*read, volume, *time)?,
-    };
+    let then = position_meant(&view, &*read, volume, &asked.then)?;
     let is_kept = match view.is_kept(then)? {
         Some(is_kept) => is_kept,
         None => {
@@ -137,8 +126,9 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         touched: Touched::default(),
     };
     let Some((name, above)) = to.split_last() else {
-        restoring.owns(&node, restored_as(to))?;
-        let (now, after, path) = (FileId::ROOT, None, Vec::new());
+        let now = FileId::ROOT;
+        restoring.fits(&node, view.node(now)?.as_ref(), to)?;
+        let (after, path) = (None, Vec::new());
         restoring.left.push(Item::Seal { node, now, made: false, path: Vec::new() });
         restoring.left.push(Item::Within { file, now, after, path });
         return Ok(restoring);
@@ -154,6 +144,22 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     let (to, path) = ((directory, name.clone()), to.clone());
     restoring.left.push(Item::Put { file, node, to, path });
     Ok(restoring)
+}
+
+/// The position that a restoration goes by.
+fn position_meant(view: &Whole<'_>, read: &dyn store::Read, of: &Volume, then: &Then) -> Step<Seq> {
+    match then {
+        Then::Version(seq) => Ok(*seq),
+        Then::Time(time) => position_of(view, read, of, *time),
+        Then::Snapshot(text) => {
+            let named = Name::new(text.as_bytes()).ok();
+            let found = named.map(|name| view.snapshot_named(&name)).transpose()?.flatten();
+            match found {
+                Some(snapshot) => Ok(snapshot.position),
+                None => not(NotFound::NoSnapshot(text.clone())),
+            }
+        }
+    }
 }
 
 /// What a path led to at a position.
@@ -266,18 +272,12 @@ impl Restoring {
         to: (FileId, Name),
         path: Vec<Name>,
     ) -> Step<()> {
-        self.owns(&node, restored_as(&path))?;
         let there = committer.view().entry(to.0, &to.1)?;
         let there = match there {
             Some(there) => committer.view().node(there)?.map(|node| (there, node)),
             None => None,
         };
-        if let Some((_, present)) = &there {
-            self.owns(present, shown(&path))?;
-            if present.kind != node.kind {
-                return not(NotFound::OtherKind(shown(&path)));
-            }
-        }
+        self.fits(&node, there.as_ref().map(|(_, present)| present), &path)?;
         let kept = node.kind != Kind::File || {
             committer.view().contents(file, node.contents_stamp)?.is_some()
         };
@@ -427,6 +427,17 @@ impl Restoring {
                 Ok(())
             }
             Err(problem) => not(NotFound::Refused(problem.to_string())),
+        }
+    }
+
+    /// Whether what was may come to be where something else may be.
+    fn fits(&self, node: &Node, present: Option<&Node>, path: &[Name]) -> Step<()> {
+        self.owns(node, restored_as(path))?;
+        let Some(present) = present else { return Ok(()) };
+        self.owns(present, shown(path))?;
+        match present.kind == node.kind {
+            true => Ok(()),
+            false => not(NotFound::OtherKind(shown(path))),
         }
     }
 

@@ -477,3 +477,51 @@ async fn contents_of_a_snapshot_come_as_a_delta_over_what_the_file_is_now() {
     assert_eq!(fetched.version, first);
     assert_ne!(first, Stamp::default());
 }
+
+async fn restore_as(device: &Device, what: (&str, Then), to: Option<&str>, uid: u32) -> Found {
+    let (text, then) = what;
+    let asked = Restore { path: path(text), then, to: to.map(path), uid, gid: uid };
+    ask(device, Past::Restore(asked)).await
+}
+
+/// What was found against it.
+async fn refused(device: &Device, what: (&str, Then), to: Option<&str>, uid: u32) -> String {
+    match restore_as(device, what, to, uid).await {
+        Found::Not(why) => why.to_string(),
+        found => panic!("{found:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_root_takes_nothing_but_the_root_and_of_who_owns_it() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, make) = ada.making(ROOT, "a", Kind::File);
+    let model::Change::Make { parent, name, file: _, kind, mode, gid, target, rdev, born, .. } =
+        make
+    else {
+        panic!()
+    };
+    let uid = 5;
+    let make = model::Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev, born };
+    ada.replay(make).await;
+    ada.make_directory(ROOT, "docs").await;
+    snapshot(&ada, "one").await;
+    let then = || Then::Snapshot("one".into());
+    let before = node(&ada, ROOT).await;
+    let kind = refused(&ada, ("a", then()), Some(""), 0).await;
+    assert_eq!(kind, "/ is something of another kind now; say with --to where to restore it");
+    let others = refused(&ada, ("a", then()), Some(""), 5).await;
+    assert!(others.starts_with("/ belongs to another user"), "{others}");
+    assert_eq!(node(&ada, ROOT).await, before);
+    let over_root = restore_as(&ada, ("docs", then()), Some(""), 1000).await;
+    assert!(matches!(over_root, Found::Restored(_)), "{over_root:?}");
+    assert_eq!(node(&ada, ROOT).await.mode, node_named(&ada, "docs").await.mode);
+    check(&party).await;
+}
+
+async fn node_named(device: &Device, text: &str) -> Node {
+    let listed = device.list(ROOT).await;
+    let entry = listed.directories[0].entries.iter().find(|(name, _)| *name == self::name(text));
+    node(device, entry.unwrap().1).await
+}
