@@ -89,6 +89,11 @@ impl Asked {
 
     /// The names of a path from the root of the volume; of one in a snapshot, as it is without.
     pub fn names(&self, path: &Path) -> Result<Vec<Name>> {
+        Ok(without_snapshot(self.names_as_they_are(path)?))
+    }
+
+    /// The names of a path from the root of the volume, of one in a snapshot too.
+    pub fn names_as_they_are(&self, path: &Path) -> Result<Vec<Name>> {
         let below = match self {
             Asked::Mount(mount) => {
                 let path = mounts::absolute(path)?;
@@ -120,9 +125,13 @@ fn names_of(path: &Path) -> Result<Vec<Name>> {
             }
         }
     }
+    Ok(names)
+}
+
+fn without_snapshot(mut names: Vec<Name>) -> Vec<Name> {
     let in_snapshot =
         names.first() == Some(&control_name()) && names.get(1) == Some(&snapshots_name());
-    Ok(if in_snapshot { names.split_off(names.len().min(3)) } else { names })
+    if in_snapshot { names.split_off(names.len().min(3)) } else { names }
 }
 
 /// What was not done, as the error that it is.
@@ -173,7 +182,7 @@ mod tests {
     #[test]
     fn a_path_in_a_snapshot_is_the_path_without_it() {
         let names = |path: &str| {
-            let names = names_of(Path::new(path)).unwrap();
+            let names = without_snapshot(names_of(Path::new(path)).unwrap());
             names.iter().map(ToString::to_string).collect::<Vec<_>>().join("/")
         };
         assert_eq!(names("/a//b/./c"), "a/b/c");
@@ -182,5 +191,12 @@ mod tests {
         assert_eq!(names(".farfs/other"), ".farfs/other");
         assert_eq!(names(""), "");
         assert!(names_of(Path::new("a/../b")).is_err());
+    }
+    #[test]
+    fn where_something_is_to_be_is_not_taken_out_of_a_snapshot() {
+        let asked = Asked::Server { data: "d".into(), volume: "v".into() };
+        let path = Path::new(".farfs/snapshots/x/a");
+        assert_eq!(asked.names(path).unwrap().len(), 1);
+        assert_eq!(asked.names_as_they_are(path).unwrap().len(), 4);
     }
 }

@@ -48,7 +48,7 @@ impl Restore {
         let (path, version) = parted(&self.what)?;
         let asked = self.server.asked(path)?;
         let names = asked.names(path)?;
-        let to = self.to.as_deref().map(|to| asked.names(to)).transpose()?;
+        let to = self.to.as_deref().map(|to| asked.names_as_they_are(to)).transpose()?;
         // What was changed here before is a version before this.
         asked.send_first(self.timeout.0)?;
         let owner = owner::Owner::caller();

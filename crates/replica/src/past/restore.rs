@@ -11,7 +11,7 @@ use crate::take::exceeds;
 use crate::volumes::Volume;
 use model::{
     AttributeChange, Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update,
-    View, judge,
+    View, control_name, judge,
 };
 use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then, VERSIONS_TOLD_MAX};
 use std::collections::BTreeMap;
@@ -125,6 +125,9 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         done: Restored { directories: Some(0), ..Restored::default() },
         touched: Touched::default(),
     };
+    if let Some(first) = to.first() {
+        not_hiding(&view, (FileId::ROOT, first))?;
+    }
     let Some((name, above)) = to.split_last() else {
         let now = FileId::ROOT;
         restoring.fits(&node, view.node(now)?.as_ref(), to)?;
@@ -160,6 +163,16 @@ fn position_meant(view: &Whole<'_>, read: &dyn store::Read, of: &Volume, then: &
             }
         }
     }
+}
+
+/// What bears the name by which snapshots are found hides them: nothing gets it that has not had it.
+fn not_hiding(view: &Whole<'_>, (directory, name): (FileId, &Name)) -> Step<()> {
+    let leads_back = directory == FileId::ROOT && *name == control_name();
+    if leads_back && view.entry(directory, name)?.is_none() {
+        let why = format!("{name} is where snapshots are found, which nothing changes");
+        return not(NotFound::Refused(why));
+    }
+    Ok(())
 }
 
 /// What a path led to at a position.
@@ -278,6 +291,7 @@ impl Restoring {
             None => None,
         };
         self.fits(&node, there.as_ref().map(|(_, present)| present), &path)?;
+        not_hiding(&committer.view(), (to.0, &to.1))?;
         let kept = node.kind != Kind::File || {
             committer.view().contents(file, node.contents_stamp)?.is_some()
         };

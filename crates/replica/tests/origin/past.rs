@@ -525,3 +525,19 @@ async fn node_named(device: &Device, text: &str) -> Node {
     let entry = listed.directories[0].entries.iter().find(|(name, _)| *name == self::name(text));
     node(device, entry.unwrap().1).await
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_restored_over_the_name_by_which_snapshots_are_found() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    ada.write_new(ROOT, "a", "first").await;
+    snapshot(&ada, "one").await;
+    for to in [".farfs", ".farfs/new", ".farfs/snapshots/one/new"] {
+        let why = refused(&ada, ("a", Then::Snapshot("one".into())), Some(to), 0).await;
+        assert!(why.starts_with("it cannot be put there: .farfs is where"), "{to}: {why}");
+    }
+    assert_eq!(party.tree(), "a: first");
+    let docs = ada.make_directory(ROOT, "docs").await;
+    let into = restore(&ada, "a", Then::Snapshot("one".into()), Some("docs/.farfs")).await;
+    assert!(matches!(into, Found::Restored(_)), "{into:?}: {docs}");
+}
