@@ -140,6 +140,7 @@ pub fn not(why: &NotFound) -> anyhow::Error {
         NotFound::NoSnapshot(_)
         | NotFound::NoPath(_)
         | NotFound::NotThen(_)
+        | NotFound::Removed(_)
         | NotFound::Pruned(_)
         | NotFound::NoDirectory(_)
         | NotFound::NoConflict(_)

@@ -116,7 +116,7 @@ fn restore(place: &Place, path: &[Name], then: Seq, may_lack: bool) -> Result<()
     let (path, then, to) = (path.to_vec(), Then::Version(then), None);
     match place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid }))? {
         Found::Restored(_) => Ok(()),
-        Found::Not(NotFound::NotThen(_)) if may_lack => Ok(()),
+        Found::Not(NotFound::NotThen(_) | NotFound::Removed(_)) if may_lack => Ok(()),
         Found::Not(why) => Err(past::not(&why)),
         _ => Err(past::unexpected()),
     }

@@ -341,6 +341,9 @@ pub enum NotFound {
     #[n(16)]
     #[error("conflict {0} was not seen to, or so long ago that it cannot be had back")]
     NotSettled(#[n(0)] u64),
+    #[n(17)]
+    #[error("{0} was removed then; `farfs history` lists the versions before")]
+    Removed(#[n(0)] String),
 }
 
 impl NotFound {

@@ -98,7 +98,10 @@ pub(super) struct Walk<'a> {
     view: Whole<'a>,
     /// None: the root, which bears no name.
     at: Option<At>,
-    /// What comes at this position or later was told of.
+    /// What comes at this position or later was told of. The names are followed through it: a file
+    /// may have borne another one then.
+    before: Seq,
+    /// What comes at this position or later was gone through.
     until: Seq,
     rows: usize,
 }
@@ -108,8 +111,9 @@ impl<'a> Walk<'a> {
         if path.iter().any(|name| name.as_bytes().is_empty()) {
             return Ok(None);
         }
-        let until = before.unwrap_or(Seq(u64::MAX));
-        Ok(resolve(&view, path)?.map(|at| Walk { view, at, until, rows: 0 }))
+        let until = Seq(u64::MAX);
+        let before = before.unwrap_or(until);
+        Ok(resolve(&view, path)?.map(|at| Walk { view, at, before, until, rows: 0 }))
     }
 
     /// The next versions back, at most so many, and fewer only at the end.
@@ -124,18 +128,21 @@ impl<'a> Walk<'a> {
             let Some(entry) = self.view.entry_version_before(at.0, &at.1, self.until)? else {
                 break;
             };
+            let is_told = entry.seq < self.before;
             let Some(file) = entry.file else {
                 let changes = vec![Changed::Removed];
-                items.push(Item { since: entry.seq, was: None, changes });
+                items.extend(is_told.then_some(Item { since: entry.seq, was: None, changes }));
                 self.until = entry.seq;
                 continue;
             };
-            self.versions_of(file, Some(entry.seq), &mut items, items_max)?;
+            if is_told {
+                self.versions_of(file, Some(entry.seq), &mut items, items_max)?;
+            }
             if items.len() >= items_max {
                 break;
             }
             let (item, from) = self.arrival(&at, entry.seq, file)?;
-            items.extend(item);
+            items.extend(item.filter(|_| is_told));
             self.until = entry.seq;
             if let Some(from) = from.filter(|_| moves < MOVES_MAX) {
                 moves += 1;
@@ -158,7 +165,7 @@ impl<'a> Walk<'a> {
         items: &mut Vec<Item>,
         items_max: usize,
     ) -> Result<()> {
-        let mut upto = self.until;
+        let mut upto = self.until.min(self.before);
         while items.len() < items_max && self.goes_on() {
             let Some(version) = self.view.node_version_before(file, upto)? else { break };
             if since.is_some_and(|since| version.seq <= since) {

@@ -13,7 +13,7 @@ use model::{
     AttributeChange, Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update,
     View, control_name, judge,
 };
-use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then, VERSIONS_TOLD_MAX};
+use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then};
 use std::collections::BTreeMap;
 use volume::whole::{Committer, Touched, Whole, position_at};
 
@@ -103,7 +103,8 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     };
     let (file, node) = match &asked.then {
         Then::Version(seq) => match version_of(view, &asked.path, *seq)? {
-            Some(found) => found,
+            Some(Some(found)) => found,
+            Some(None) => return not(NotFound::Removed(shown(&asked.path))),
             None if is_kept => file_then(&view, then, &asked.path)?,
             None => return not(NotFound::NotThen(shown(&asked.path))),
         },
@@ -191,11 +192,14 @@ fn file_then(view: &Whole<'_>, then: Seq, path: &[Name]) -> Step<(FileId, Node)>
     }
 }
 
-/// The version of a path that `farfs history` tells of by this position.
-fn version_of(view: Whole<'_>, path: &[Name], seq: Seq) -> Step<Option<(FileId, Node)>> {
-    let Some(walk) = Walk::of(view, path, Some(seq.next()))? else { return Ok(None) };
-    let items = walk.collect_up_to(VERSIONS_TOLD_MAX as usize)?;
-    Ok(items.into_iter().find(|item| item.since == seq).and_then(|item| item.was))
+/// The version of a path that `farfs history` tells of by this position; one without a file: it was
+/// removed then.
+fn version_of(view: Whole<'_>, path: &[Name], seq: Seq) -> Step<Option<Option<(FileId, Node)>>> {
+    let Some(walk) = Walk::of(view, path, Some(Seq(seq.0.saturating_add(1))))? else {
+        return Ok(None);
+    };
+    let first = walk.collect_up_to(1)?.pop();
+    Ok(first.filter(|item| item.since == seq).map(|item| item.was))
 }
 
 /// Where the volume stood at a time: by the marks of the origin's clock, and between two of them by

@@ -541,3 +541,34 @@ async fn nothing_is_restored_over_the_name_by_which_snapshots_are_found() {
     let into = restore(&ada, "a", Then::Snapshot("one".into()), Some("docs/.farfs")).await;
     assert!(matches!(into, Found::Restored(_)), "{into:?}: {docs}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_version_from_before_a_rename_is_restored_and_told_a_page_at_a_time() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let store = ada.storing(file, first, "second").await;
+    ada.replay(store).await;
+    ada.replay(rename_of((ROOT, "a"), (ROOT, "b"), file)).await;
+    ada.replay(rename_of((ROOT, "b"), (ROOT, "c"), file)).await;
+    let told = history(&ada, "c").await;
+    assert!(told.len() >= 5, "{told:?}");
+    for at in 1..=told.len() {
+        let before = Some(told[at - 1].since);
+        let page = Past::History { path: path("c"), before, versions_max: 100 };
+        match ask(&ada, page).await {
+            Found::History(page) => assert_eq!(page.versions, told[at..], "before {at}"),
+            found => panic!("{found:?}"),
+        }
+    }
+    let oldest = told.iter().rfind(|version| version.looks.as_ref().unwrap().size == 5).unwrap();
+    let done = restore(&ada, "c", Then::Version(oldest.since), None).await;
+    assert!(matches!(done, Found::Restored(_)), "{done:?}");
+    assert_eq!(party.tree(), "c: first");
+    ada.replay(unlink_of(ROOT, "c", file)).await;
+    let removed = Then::Version(history(&ada, "c").await[0].since);
+    let why = refused(&ada, ("c", removed), None, 0).await;
+    assert_eq!(why, "/c was removed then; `farfs history` lists the versions before");
+    let never = refused(&ada, ("c", Then::Version(Seq(u64::MAX))), None, 0).await;
+    assert!(never.starts_with("/c was not there then"), "{never}");
+}
