@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
             changes.push(Changed::Replaced);
         }
         match (&from, existed) {
-            (Some(from), _) => changes.push(Changed::Moved(self.path_of(from)?)),
+            (Some(from), _) => changes.push(Changed::Moved(path_of(&self.view, from)?)),
             (None, true) => changes.push(Changed::Links),
             (None, false) if there.as_ref().is_some_and(|there| there.seq == seq) => {
                 changes.push(Changed::Made);
@@ -213,21 +213,21 @@ impl<'a> Walk<'a> {
         let goes_on = from.filter(|_| other.is_none());
         Ok((is_known.then_some(Item { since: seq, was, changes }), goes_on))
     }
+}
 
-    /// The path of a name by where its directory is now.
-    fn path_of(&self, at: &At) -> Result<Vec<Name>> {
-        let mut path = vec![at.1.clone()];
-        let mut directory = at.0;
-        while directory != FileId::ROOT && path.len() < DEPTH_MAX {
-            let Some((above, name)) = self.view.names(directory, 1)?.into_iter().next() else {
-                break;
-            };
-            path.push(name);
-            directory = above;
-        }
-        path.reverse();
-        Ok(path)
+/// The path of a name by where its directory is now.
+pub(super) fn path_of(view: &Whole<'_>, at: &At) -> Result<Vec<Name>> {
+    let mut path = vec![at.1.clone()];
+    let mut directory = at.0;
+    while directory != FileId::ROOT && path.len() < DEPTH_MAX {
+        let Some((above, name)) = view.names(directory, 1)?.into_iter().next() else {
+            break;
+        };
+        path.push(name);
+        directory = above;
     }
+    path.reverse();
+    Ok(path)
 }
 
 /// The name that a rename took a file from.

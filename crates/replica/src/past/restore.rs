@@ -3,26 +3,29 @@
 //! directory is brought back a bounded number of updates at a time, and what came into it since
 //! stays. Asked for once more after it was interrupted, it does the rest.
 
-use super::history::{Walk, shown};
+mod meant;
+
+use super::history::{path_of, shown};
 use super::{Told, commit};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::take::exceeds;
 use crate::volumes::Volume;
+use meant::{file_then, position_meant, version_of};
 use model::{
     AttributeChange, Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update,
     View, control_name, judge,
 };
 use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then};
 use std::collections::BTreeMap;
-use volume::whole::{Committer, Touched, Whole, position_at};
+use volume::whole::{Committer, Touched, Whole};
 
 /// Files in one transaction, about.
 const FILES_MAX: usize = 500;
 /// Entries of a directory that are read at once.
 const ENTRIES_MAX: usize = 500;
-/// Records of the log that are looked through at once.
-const RECORDS_MAX: usize = 1000;
+/// Names of a file that are looked at for one that is left.
+const NAMES_MAX: usize = 1000;
 /// Files with more than one name that are remembered, so that they have them again.
 const LINKED_MAX: usize = 1_000_000;
 
@@ -34,6 +37,8 @@ pub(super) struct Restoring {
     gid: u32,
     now: Time,
     left: Vec<Item>,
+    /// What is brought back as a whole, and the path that it gets.
+    whole: (FileId, Vec<Name>),
     /// What files with several names were made as.
     linked: BTreeMap<FileId, FileId>,
     quota: Option<Quota>,
@@ -122,6 +127,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         gid: asked.gid,
         now,
         left: Vec::new(),
+        whole: (file, to.clone()),
         linked: BTreeMap::new(),
         done: Restored { directories: Some(0), ..Restored::default() },
         touched: Touched::default(),
@@ -150,22 +156,6 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     Ok(restoring)
 }
 
-/// The position that a restoration goes by.
-fn position_meant(view: &Whole<'_>, read: &dyn store::Read, of: &Volume, then: &Then) -> Step<Seq> {
-    match then {
-        Then::Version(seq) => Ok(*seq),
-        Then::Time(time) => position_of(view, read, of, *time),
-        Then::Snapshot(text) => {
-            let named = Name::new(text.as_bytes()).ok();
-            let found = named.map(|name| view.snapshot_named(&name)).transpose()?.flatten();
-            match found {
-                Some(snapshot) => Ok(snapshot.position),
-                None => not(NotFound::NoSnapshot(text.clone())),
-            }
-        }
-    }
-}
-
 /// What bears the name by which snapshots are found hides them: nothing gets it that has not had it.
 fn not_hiding(view: &Whole<'_>, (directory, name): (FileId, &Name)) -> Step<()> {
     let leads_back = directory == FileId::ROOT && *name == control_name();
@@ -174,51 +164,6 @@ fn not_hiding(view: &Whole<'_>, (directory, name): (FileId, &Name)) -> Step<()> 
         return not(NotFound::Refused(why));
     }
     Ok(())
-}
-
-/// What a path led to at a position.
-fn file_then(view: &Whole<'_>, then: Seq, path: &[Name]) -> Step<(FileId, Node)> {
-    let then = view.at_position(then);
-    let mut file = FileId::ROOT;
-    for name in path {
-        match then.entry(file, name)? {
-            Some(below) => file = below,
-            None => return not(NotFound::NotThen(shown(path))),
-        }
-    }
-    match then.node(file)? {
-        Some(node) => Ok((file, node)),
-        None => not(NotFound::NotThen(shown(path))),
-    }
-}
-
-/// The version of a path that `farfs history` tells of by this position; one without a file: it was
-/// removed then.
-fn version_of(view: Whole<'_>, path: &[Name], seq: Seq) -> Step<Option<Option<(FileId, Node)>>> {
-    let Some(walk) = Walk::of(view, path, Some(Seq(seq.0.saturating_add(1))))? else {
-        return Ok(None);
-    };
-    let first = walk.collect_up_to(1)?.pop();
-    Ok(first.filter(|item| item.since == seq).map(|item| item.was))
-}
-
-/// Where the volume stood at a time: by the marks of the origin's clock, and between two of them by
-/// the clocks of those who made the updates.
-fn position_of(view: &Whole<'_>, read: &dyn store::Read, volume: &Volume, time: Time) -> Step<Seq> {
-    let mut at = position_at(read, volume.id, time.secs)?;
-    loop {
-        let records = view.log(at, RECORDS_MAX)?;
-        let is_last = records.len() < RECORDS_MAX;
-        for record in records {
-            if record.seq != at.next() || record.update.at > time {
-                return Ok(at);
-            }
-            at = record.seq;
-        }
-        if is_last {
-            return Ok(at);
-        }
-    }
 }
 
 impl Restoring {
@@ -322,7 +267,7 @@ impl Restoring {
                 self.apply(committer, Change::Unlink { parent, name, file: now, expects: None })?;
                 (self.make(committer, &node, to)?, true)
             }
-            None => match self.linked.get(&file).copied() {
+            None => match self.other_name_of(committer, file, &node)? {
                 Some(linked) => {
                     let (parent, name) = to;
                     self.apply(committer, Change::Link { parent, name, file: linked })?;
@@ -339,6 +284,36 @@ impl Restoring {
         let changed = self.attributes(committer, now, &node, &path)?;
         self.count(made, stored || changed);
         Ok(())
+    }
+
+    /// A file that another of the names has got with this, or has had and gets with this.
+    fn other_name_of(
+        &self,
+        committer: &Committer<'_>,
+        file: FileId,
+        node: &Node,
+    ) -> Step<Option<FileId>> {
+        if let Some(linked) = self.linked.get(&file) {
+            return Ok(Some(*linked));
+        }
+        let (view, (whole, to)) = (committer.view(), &self.whole);
+        let present = view.node(file)?.filter(|now| self.uid == 0 || self.uid == now.uid);
+        if node.links < 2 || present.is_none() {
+            return Ok(None);
+        }
+        let then = view.at_position(self.then);
+        for at in view.names(file, NAMES_MAX)? {
+            let path = path_of(&view, &at)?;
+            let Some(below) = path.strip_prefix(&to[..]) else { continue };
+            let mut was = Some(*whole);
+            for name in below {
+                was = was.map(|directory| then.entry(directory, name)).transpose()?.flatten();
+            }
+            if !below.is_empty() && was == Some(file) {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
     }
 
     fn count(&mut self, made: bool, changed: bool) {

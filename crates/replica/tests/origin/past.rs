@@ -572,3 +572,31 @@ async fn a_version_from_before_a_rename_is_restored_and_told_a_page_at_a_time() 
     let never = refused(&ada, ("c", Then::Version(Seq(u64::MAX))), None, 0).await;
     assert!(never.starts_with("/c was not there then"), "{never}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_of_one_file_are_names_of_one_again_whichever_was_left() {
+    for (left, gone) in [("f", "g"), ("g", "f")] {
+        let party = Party::new();
+        let mut ada = party.join("ada").await;
+        let docs = ada.make_directory(ROOT, "docs").await;
+        let deep = ada.make_directory(docs, "deep").await;
+        let (file, first) = ada.write_new(docs, "f", "one").await;
+        for (parent, text) in [(docs, "g"), (deep, "h")] {
+            ada.replay(model::Change::Link { parent, name: name(text), file }).await;
+        }
+        snapshot(&ada, "one").await;
+        let before = party.tree();
+        ada.replay(unlink_of(docs, gone, file)).await;
+        ada.replay(unlink_of(deep, "h", file)).await;
+        let store = ada.storing(file, first, "two").await;
+        ada.replay(store).await;
+        let found = restore_as(&ada, ("docs", Then::Snapshot("one".into())), None, 0).await;
+        assert!(matches!(found, Found::Restored(_)), "{found:?}");
+        assert_eq!(party.tree(), before);
+        assert_eq!(node(&ada, file).await.links, 3, "{left} was left");
+        // Elsewhere they are names of another file.
+        restore_as(&ada, ("docs", Then::Snapshot("one".into())), Some("other"), 0).await;
+        assert_eq!(node(&ada, file).await.links, 3, "{left} was left");
+        check(&party).await;
+    }
+}
