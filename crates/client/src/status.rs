@@ -8,7 +8,8 @@ use crate::types::{Error, Explanation, Step, WantedMode};
 use model::{Change, Contents, FileId, Kind, Node, Stamp, Update};
 use protocol::{
     CacheStatus, CancelledStatus, Class, ClassBytes, LinkQuality, LinkStatus, Mode, Objection,
-    PassthroughStatus, Pending, Reach, Replayed, Status, Traffic, Upstream,
+    PassthroughStatus, Pending, PinsStatus, PrefetchStatus, Reach, Replayed, Status, Traffic,
+    Upstream,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -108,13 +109,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             traffic: rows_of(&traffic),
             wire_bytes_sent: traffic.wire_sent,
             wire_bytes_received: traffic.wire_received,
-            prefetch: self.ahead().status(),
+            prefetch: self.prefetch(),
             passthrough: self.passthrough(),
-            pins: self.pins().status(),
-            misses: self.misses().len(),
+            pins: self.pins_now(),
+            misses: self.missed(),
             stale: self.stale_files(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
-            conflicts_listed: self.connection().conflicts_listed,
+            conflicts_listed: self.conflicts_listed(),
             damage: self.damage(),
             mended: inner.mended.status(),
             state_damage: inner.marred.places(),
@@ -123,6 +124,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tables_put_anew: inner.tables.put_anew(),
             wanted: missing_above,
         }
+    }
+
+    // Each lets its lock go before the next is taken: within one expression of `status` all of them
+    // would be had until its end.
+
+    fn prefetch(&self) -> PrefetchStatus {
+        self.ahead().status()
+    }
+
+    fn pins_now(&self) -> PinsStatus {
+        self.pins().status()
+    }
+
+    fn missed(&self) -> u64 {
+        self.misses().len()
+    }
+
+    fn conflicts_listed(&self) -> Option<u64> {
+        self.connection().conflicts_listed
     }
 
     fn passthrough(&self) -> PassthroughStatus {
