@@ -120,9 +120,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// cached by another number.
     pub fn is_written(&self, file: FileId, handle: Handle) {
         let numbers = self.numbers();
-        if numbers.has_several(file)
-            && let Some(number) = self.files().astray(handle, numbers.current(file))
-        {
+        if !numbers.has_several(file) {
+            return;
+        }
+        let current = numbers.current(file);
+        // What is open is let go first: the kernel may wait for who needs it.
+        let astray = self.files().astray(handle, current);
+        if let Some(number) = astray {
             self.is_changed_by(file, number);
         }
     }
