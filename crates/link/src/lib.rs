@@ -12,6 +12,7 @@
 )]
 
 mod address;
+mod callers;
 mod carry;
 mod classes;
 mod controller;

@@ -4,6 +4,7 @@
 //! session and nothing else.
 //! Never: says to an uninvited caller which volumes or devices there are.
 
+use crate::callers::{Callers, Knock};
 use crate::carry::{NotReceived, Outgoing, Wire};
 use crate::frame::{self, FRAME_BYTES_MAX, Sealed, Squeeze};
 use crate::hello::{Downward, HELLO_BYTES_MAX, Hello, Upward};
@@ -18,8 +19,8 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -43,7 +44,7 @@ struct Shared<S> {
     world: World,
     limits: Limits,
     versions: Versions,
-    greeting: AtomicUsize,
+    callers: Callers,
     sessions: Mutex<HashMap<u64, Entry>>,
     next_session: AtomicU64,
 }
@@ -54,25 +55,6 @@ struct Entry {
     device: Vec<u8>,
     instance: u64,
     connection: Connection,
-}
-
-/// What to do with one who knocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knock {
-    Greet,
-    /// Many are being greeted: let it prove its address first.
-    ProveAddress,
-    Refuse,
-}
-
-fn knock(greeting: usize, proved: bool, limits: &Limits) -> Knock {
-    if greeting >= limits.handshakes_max {
-        Knock::Refuse
-    } else if greeting >= limits.handshakes_max / 2 && !proved {
-        Knock::ProveAddress
-    } else {
-        Knock::Greet
-    }
 }
 
 impl<S: Service> Listener<S> {
@@ -111,7 +93,7 @@ impl<S: Service> Listener<S> {
             world,
             limits,
             versions,
-            greeting: AtomicUsize::new(0),
+            callers: Callers::default(),
             sessions: Mutex::default(),
             next_session: AtomicU64::new(0),
         });
@@ -132,10 +114,11 @@ impl<S: Service> Listener<S> {
     /// Takes in callers until the listener is closed.
     pub async fn serve(&self) {
         while let Some(incoming) = self.endpoint.accept().await {
-            let greeting = self.shared.greeting.load(Ordering::Acquire);
-            match knock(greeting, incoming.remote_address_validated(), &self.shared.limits) {
+            let address = incoming.remote_address().ip();
+            let proved = incoming.remote_address_validated();
+            match self.shared.callers.knock(address, proved, &self.shared.limits) {
                 Knock::Greet => {
-                    let guest = Greeting::begin(self.shared.clone());
+                    let guest = Greeting::begin(self.shared.clone(), address);
                     tokio::spawn(async move { guest.receive(incoming).await });
                 }
                 Knock::ProveAddress => {
@@ -177,18 +160,19 @@ impl<S> Shared<S> {
 /// A caller that is being greeted; counted until it has been admitted or turned away.
 struct Greeting<S: Service> {
     shared: Arc<Shared<S>>,
+    address: IpAddr,
 }
 
 impl<S: Service> Drop for Greeting<S> {
     fn drop(&mut self) {
-        self.shared.greeting.fetch_sub(1, Ordering::AcqRel);
+        self.shared.callers.end(self.address);
     }
 }
 
 impl<S: Service> Greeting<S> {
-    fn begin(shared: Arc<Shared<S>>) -> Greeting<S> {
-        shared.greeting.fetch_add(1, Ordering::AcqRel);
-        Greeting { shared }
+    fn begin(shared: Arc<Shared<S>>, address: IpAddr) -> Greeting<S> {
+        shared.callers.begin(address);
+        Greeting { shared, address }
     }
 
     async fn receive(self, incoming: Incoming) {
@@ -492,15 +476,6 @@ fn seal_response(class: Class, response: &Response) -> Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn when_many_knock_they_prove_their_address_and_then_are_refused() {
-        let limits = Limits { handshakes_max: 10, ..Limits::default() };
-        assert_eq!(knock(0, false, &limits), Knock::Greet);
-        assert_eq!(knock(5, false, &limits), Knock::ProveAddress);
-        assert_eq!(knock(9, true, &limits), Knock::Greet);
-        assert_eq!(knock(10, true, &limits), Knock::Refuse);
-    }
 
     #[test]
     fn an_answer_that_is_too_long_becomes_a_refusal() {
