@@ -201,10 +201,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.overtake(&mut core, number).map_err(log_failed)?;
             // Until the tables know of it.
             core.behind = true;
-            // What it was to be sent against the next one is sent against.
-            let images = core.plans.images(number);
-            core.plans.remove(number);
-            open.images = images.map(Arc::unwrap_or_clone);
+            open.images = core.take_images(number);
             let last = core.log.of_file(grip.file).next().map(|(number, _)| number);
             partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
                 .map_err(crate::client::stop)?;
@@ -246,6 +243,13 @@ impl<K: Container> Files<K> {
 }
 
 impl Core {
+    /// What an overtaken store was to be sent against the next one is sent against.
+    fn take_images(&mut self, number: u64) -> Option<Images> {
+        let images = self.plans.images(number);
+        self.plans.remove(number);
+        images.map(Arc::unwrap_or_clone)
+    }
+
     /// The pending store of a file that the next one takes the place of, if that is written upon
     /// `version`. It need not be pending: after a kill the verdict of what went ahead may come before
     /// those, awaited once more, of what had been taken before it.
