@@ -1,5 +1,6 @@
 //! Who is to own a directory: `UID:GID`, or the names that this machine has for them.
 
+use protocol::past::GROUPS_MAX;
 use std::str::FromStr;
 
 const USERS: &str = "/etc/passwd";
@@ -15,6 +16,12 @@ impl Owner {
     pub fn caller() -> Owner {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         Owner { uid: uid.as_raw(), gid: gid.as_raw() }
+    }
+
+    /// The groups of who calls. None: they are more than are told, or cannot be had.
+    pub fn groups_of_caller() -> Option<Vec<u32>> {
+        let groups = rustix::process::getgroups().ok()?;
+        (groups.len() <= GROUPS_MAX).then(|| groups.into_iter().map(|gid| gid.as_raw()).collect())
     }
 }
 

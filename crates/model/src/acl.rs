@@ -131,6 +131,39 @@ impl Acl {
         self.entries.len() == 3
     }
 
+    /// Whether a user gets all of `wanted` of a file by this list, as a kernel decides. `is_in` says
+    /// of a group whether the user is in it; where it does not know, it counts what is less.
+    pub fn gives(
+        &self,
+        wanted: u16,
+        (owner, group): (u32, u32),
+        uid: u32,
+        is_in: impl Fn(u32) -> Option<bool>,
+    ) -> bool {
+        let mask = self.of(Who::Mask).unwrap_or(PERMISSIONS);
+        let has_all = |permissions: u16| permissions & wanted == wanted;
+        if uid == owner {
+            return self.of(Who::Owner).is_some_and(has_all);
+        }
+        if let Some(permissions) = self.of(Who::User(uid)) {
+            return has_all(permissions & mask);
+        }
+        let mut is_other = true;
+        for (who, permissions) in &self.entries {
+            let membership = match who {
+                Who::OwningGroup => is_in(group),
+                Who::Group(group) => is_in(*group),
+                _ => Some(false),
+            };
+            match (membership, has_all(permissions & mask)) {
+                (Some(true), true) => return true,
+                (Some(true) | None, false) => is_other = false,
+                (Some(false), _) | (None, true) => {}
+            }
+        }
+        is_other && self.of(Who::Others).is_some_and(has_all)
+    }
+
     /// The list with other permission bits: who has the file and all others get theirs; those of
     /// the group are the mask's, if there is one.
     pub fn with_mode(&self, mode: u16) -> Acl {
@@ -283,6 +316,44 @@ pub(crate) mod tests {
         assert_eq!(bits(barred), 0o600, "user 7 is one of the others then");
         assert_eq!(Acl::of_mode(0o4751).to_bytes(), Acl::of_mode(0o751).to_bytes());
         assert!(Acl::of_mode(0o751).is_mode_alone() && Acl::of_mode(0o751).mode() == 0o751);
+    }
+
+    #[test]
+    fn a_user_gets_what_the_first_entry_for_him_says_and_of_groups_what_any_gives() {
+        let list = |entries: &[(u16, u16, u32)]| Acl::read(&written(entries)).unwrap();
+        let gives = |list: &Acl, wanted, uid, groups: &[u32], knows: bool| {
+            let is_in = |group| match groups.contains(&group) {
+                true => Some(true),
+                false => knows.then_some(false),
+            };
+            list.gives(wanted, (1, 10), uid, is_in)
+        };
+        let mode = Acl::of_mode(0o457);
+        assert!(gives(&mode, 4, 1, &[10], true) && !gives(&mode, 2, 1, &[10], true));
+        assert!(gives(&mode, 5, 2, &[10], true) && !gives(&mode, 7, 2, &[10], true));
+        assert!(gives(&mode, 7, 2, &[11], true) && !gives(&mode, 7, 2, &[11], false));
+        assert!(gives(&mode, 5, 2, &[11], false), "whether or not it is in the group");
+        let barred = list(&[
+            (OWNER, 7, NOBODY),
+            (USER, 0, 7),
+            (OWNING_GROUP, 7, NOBODY),
+            (GROUP, 1, 11),
+            (GROUP, 6, 12),
+            (MASK, 5, NOBODY),
+            (OTHERS, 7, NOBODY),
+        ]);
+        assert!(!gives(&barred, 1, 7, &[10], true), "the user's own entry");
+        assert!(gives(&barred, 5, 2, &[10], true) && !gives(&barred, 2, 2, &[10], true), "mask");
+        assert!(gives(&barred, 4, 2, &[11, 12], true), "one group of two");
+        assert!(!gives(&barred, 5, 2, &[11, 12], true), "no group gives both");
+        assert!(gives(&barred, 7, 2, &[], true) && !gives(&barred, 7, 2, &[], false));
+        assert!(!gives(
+            &list(&[(OWNER, 0, NOBODY), (OWNING_GROUP, 0, NOBODY), (OTHERS, 7, NOBODY)]),
+            1,
+            1,
+            &[10],
+            true
+        ));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod conflicts;
 mod history;
 mod restore;
+mod rights;
 mod snapshots;
 
 use crate::answer::states;
@@ -73,8 +74,9 @@ fn answer_at_once(
             snapshots::make(inner, volume, name, (device, *uid), *token)
         }
         Past::Forget { name, .. } => snapshots::forget(inner, volume, name),
-        Past::History { path, before, versions_max } => {
-            Ok((history::history(inner, volume, path, *before, *versions_max)?, None))
+        Past::History { path, before, versions_max, by } => {
+            let by = by.as_ref();
+            Ok((history::history(inner, volume, (path, by), *before, *versions_max)?, None))
         }
         Past::Conflicts { after, conflicts_max } => {
             Ok((conflicts::list(inner, volume, *after, *conflicts_max)?, None))

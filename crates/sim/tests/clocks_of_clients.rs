@@ -353,7 +353,7 @@ fn versions_that_bear_a_wrong_time_are_kept_and_told_of_in_their_order() {
         let wish = Wish { empty_trash: true, thorough: true, ..Wish::default() };
         scene.origin.origin().unwrap().collect(wish).await.unwrap();
         let path = vec![Name::new("file").unwrap()];
-        let asked = Past::History { path, before: None, versions_max: 100 };
+        let asked = Past::History { path, before: None, versions_max: 100, by: None };
         let Found::History(history) = bob.look_back(asked).await.unwrap() else { panic!() };
         let told: Vec<i64> = history.versions.iter().map(|version| version.at.secs).collect();
         let newest_first: Vec<i64> = ats.into_iter().rev().collect();

@@ -1,11 +1,12 @@
 //! `farfs history`.
 
 use crate::exit::{self, Exit};
+use crate::owner::Owner;
 use crate::past::{self, Asked};
 use crate::{output, units};
 use anyhow::Result;
 use model::{Kind, ReplicaId};
-use protocol::past::{Changed, Found, History as Told, Past, VERSIONS_TOLD_MAX, Version};
+use protocol::past::{By, Changed, Found, History as Told, Past, VERSIONS_TOLD_MAX, Version};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -60,13 +61,15 @@ impl History {
         let asked = self.server.asked(&self.path)?;
         let path = asked.names(&self.path)?;
         let mut versions: Vec<Version> = Vec::new();
+        // Who has the server's directory may know of everything.
+        let by = matches!(asked, Asked::Mount(_)).then(caller);
         let mut more = true;
         while let Some(left) = self.max.checked_sub(versions.len() as u32).filter(|_| more)
             && left > 0
         {
             let before = versions.last().map(|version| version.since);
             let versions_max = left.min(VERSIONS_TOLD_MAX);
-            let past = Past::History { path: path.clone(), before, versions_max };
+            let past = Past::History { path: path.clone(), before, versions_max, by: by.clone() };
             let told = match asked.ask(&past)? {
                 Found::History(told) => told,
                 Found::Not(why) => return Err(past::not(&why)),
@@ -85,6 +88,11 @@ impl History {
         }
         output::text(&text)
     }
+}
+
+fn caller() -> By {
+    let Owner { uid, gid } = Owner::caller();
+    By { uid, gid, groups: Owner::groups_of_caller() }
 }
 
 fn line(version: &Version) -> String {

@@ -61,6 +61,7 @@ impl Restore {
                 to,
                 uid: owner.uid,
                 gid: owner.gid,
+                groups: owner::Owner::groups_of_caller(),
             };
             match answered(&asked, restore)? {
                 Ok(done) => return output::line(&told(&done)),

@@ -114,7 +114,8 @@ fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
 fn restore(place: &Place, path: &[Name], then: Seq, may_lack: bool) -> Result<()> {
     let Owner { uid, gid } = Owner::caller();
     let (path, then, to) = (path.to_vec(), Then::Version(then), None);
-    match place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid }))? {
+    let groups = Owner::groups_of_caller();
+    match place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid, groups }))? {
         Found::Restored(_) => Ok(()),
         Found::Not(NotFound::NotThen(_) | NotFound::Removed(_)) if may_lack => Ok(()),
         Found::Not(why) => Err(past::not(&why)),

@@ -14,6 +14,9 @@ pub const VERSIONS_TOLD_MAX: u32 = 1000;
 /// Names of a path, at most: of 4,096 bytes every other one is a slash.
 pub const PATH_NAMES_MAX: usize = 2048;
 
+/// Groups of a user that are told; of who is in more it is as if none were.
+pub const GROUPS_MAX: usize = 1024;
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Past {
@@ -48,6 +51,9 @@ pub enum Past {
         /// At most `VERSIONS_TOLD_MAX`.
         #[n(2)]
         versions_max: u32,
+        /// None: it may know of every path.
+        #[n(3)]
+        by: Option<By>,
     },
     /// Contents and attributes as they were become the newest version.
     #[n(4)]
@@ -116,6 +122,22 @@ pub struct Restore {
     pub uid: u32,
     #[n(4)]
     pub gid: u32,
+    /// As of `By`.
+    #[n(5)]
+    pub groups: Option<Vec<u32>>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct By {
+    #[n(0)]
+    pub uid: u32,
+    #[n(1)]
+    pub gid: u32,
+    /// The others that it is in, at most `GROUPS_MAX`. None: not told, as by older programs.
+    #[n(2)]
+    pub groups: Option<Vec<u32>>,
 }
 
 /// Which state is meant.
@@ -344,6 +366,9 @@ pub enum NotFound {
     #[n(17)]
     #[error("{0} was removed then; `farfs history` lists the versions before")]
     Removed(#[n(0)] String),
+    #[n(18)]
+    #[error("what is in {0} is not told to a user who may not search it")]
+    Hidden(#[n(0)] String),
 }
 
 impl NotFound {

@@ -360,8 +360,9 @@ fn golden_bytes_of_earlier_states_still_read() {
         to: None,
         uid: 3,
         gid: 4,
+        groups: None,
     });
-    let history = Past::History { path: vec![name(b"f")], before: None, versions_max: 5 };
+    let history = Past::History { path: vec![name(b"f")], before: None, versions_max: 5, by: None };
     let info = SnapshotInfo {
         number: SnapshotId(1),
         name: name(b"a"),

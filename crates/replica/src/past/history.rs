@@ -2,13 +2,16 @@
 //! Holds: whoever saves a file by putting another one in its place has one history all the same;
 //! where a name began with a rename, the history goes on under the name before.
 
+use super::rights::hidden;
 use crate::catalog::{self, DeviceId};
 use crate::error::Result;
 use crate::origin::Inner;
 use crate::volumes::Volume;
 use model::{Change, FileId, Kind, Name, Node, ReplicaId, Seq, Time};
 use protocol::past::Version;
-use protocol::past::{Changed, Found, History, Looks, NotFound, PATH_NAMES_MAX, VERSIONS_TOLD_MAX};
+use protocol::past::{
+    By, Changed, Found, History, Looks, NotFound, PATH_NAMES_MAX, VERSIONS_TOLD_MAX,
+};
 use std::collections::BTreeMap;
 use volume::whole::{EntryVersion, Logged, Whole};
 
@@ -34,12 +37,17 @@ pub(super) struct Item {
 pub(super) fn history(
     inner: &Inner,
     volume: &Volume,
-    path: &[Name],
+    (path, by): (&[Name], Option<&By>),
     before: Option<Seq>,
     versions_max: u32,
 ) -> Result<Found> {
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
+    if let Some(by) = by
+        && let Some(directory) = hidden(&view, by, path, Seq(u64::MAX))?
+    {
+        return Ok(Found::Not(NotFound::Hidden(directory)));
+    }
     let wanted = versions_max.clamp(1, VERSIONS_TOLD_MAX) as usize;
     let Some(walk) = Walk::of(view, path, before)? else {
         return Ok(Found::Not(NotFound::NoPath(shown(path))));
@@ -72,7 +80,7 @@ pub(super) fn resolve(view: &Whole<'_>, path: &[Name]) -> Result<Option<Option<A
     let Some((last, above)) = path.split_last() else { return Ok(Some(None)) };
     let mut directory = FileId::ROOT;
     for name in above {
-        match last_file(view, directory, name)? {
+        match last_file(view, directory, name, Seq(u64::MAX))? {
             Some(file) => directory = file,
             None => return Ok(None),
         }
@@ -80,9 +88,13 @@ pub(super) fn resolve(view: &Whole<'_>, path: &[Name]) -> Result<Option<Option<A
     Ok(Some(Some((directory, last.clone()))))
 }
 
-/// The file that bears a name, or bore it last.
-fn last_file(view: &Whole<'_>, directory: FileId, name: &Name) -> Result<Option<FileId>> {
-    let mut before = Seq(u64::MAX);
+/// The file that bore a name just before a position, or else the one before.
+pub(super) fn last_file(
+    view: &Whole<'_>,
+    directory: FileId,
+    name: &Name,
+    mut before: Seq,
+) -> Result<Option<FileId>> {
     for _ in 0..ROWS_MAX {
         match view.entry_version_before(directory, name, before)? {
             None => return Ok(None),

@@ -3,9 +3,11 @@
 //! directory is brought back a bounded number of updates at a time, and what came into it since
 //! stays. Asked for once more after it was interrupted, it does the rest.
 
+mod attributes;
 mod meant;
 
 use super::history::{path_of, shown};
+use super::rights::{SEARCH, WRITE, group_within, hidden, may, settable};
 use super::{Told, commit};
 use crate::error::Result;
 use crate::origin::Inner;
@@ -13,10 +15,10 @@ use crate::take::exceeds;
 use crate::volumes::Volume;
 use meant::{file_then, position_meant, version_of};
 use model::{
-    AttributeChange, Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update,
-    View, control_name, judge,
+    Change, FileId, Kind, Name, Node, Quota, ReplicaId, Seq, Stamp, Time, Update, View,
+    control_name, judge,
 };
-use protocol::past::{Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then};
+use protocol::past::{By, Found, NotFound, PATH_NAMES_MAX, Restore, Restored, Then};
 use std::collections::BTreeMap;
 use volume::whole::{Committer, Touched, Whole};
 
@@ -33,8 +35,7 @@ const LINKED_MAX: usize = 1_000_000;
 pub(super) struct Restoring {
     /// The position that it goes by.
     then: Seq,
-    uid: u32,
-    gid: u32,
+    by: By,
     now: Time,
     left: Vec<Item>,
     /// What is brought back as a whole, and the path that it gets.
@@ -98,6 +99,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     if to.len().max(asked.path.len()) > PATH_NAMES_MAX {
         return not(NotFound::NoPath(shown(to)));
     }
+    let by = By { uid: asked.uid, gid: asked.gid, groups: asked.groups.clone() };
     let then = position_meant(&view, &*read, volume, &asked.then)?;
     let is_kept = match view.is_kept(then)? {
         Some(is_kept) => is_kept,
@@ -106,14 +108,18 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
             then >= inner.holds(&*read, &row)?.contents_floor
         }
     };
+    if !is_kept && !matches!(asked.then, Then::Version(_)) {
+        return not(NotFound::TooEarly);
+    }
+    is_reached(&view, &by, (asked, to), then)?;
     let (file, node) = match &asked.then {
         Then::Version(seq) => match version_of(view, &asked.path, *seq)? {
             Some(Some(found)) => found,
-            Some(None) => return not(NotFound::Removed(shown(&asked.path))),
-            None if is_kept => file_then(&view, then, &asked.path)?,
-            None => return not(NotFound::NotThen(shown(&asked.path))),
+            // An older program knows no such answer.
+            Some(None) if by.groups.is_some() => return not(NotFound::Removed(shown(&asked.path))),
+            _ if is_kept => file_then(&view, then, &asked.path)?,
+            _ => return not(NotFound::NotThen(shown(&asked.path))),
         },
-        _ if !is_kept => return not(NotFound::TooEarly),
         _ => file_then(&view, then, &asked.path)?,
     };
     if node.kind == Kind::Directory && !is_kept {
@@ -123,8 +129,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     let mut restoring = Restoring {
         quota: volume.quota(),
         then,
-        uid: asked.uid,
-        gid: asked.gid,
+        by,
         now,
         left: Vec::new(),
         whole: (file, to.clone()),
@@ -154,6 +159,18 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
     let (to, path) = ((directory, name.clone()), to.clone());
     restoring.left.push(Item::Put { file, node, to, path });
     Ok(restoring)
+}
+
+/// Whether who asks may search what led there then, and what leads to where it is to be.
+fn is_reached(view: &Whole<'_>, by: &By, (asked, to): (&Restore, &[Name]), then: Seq) -> Step<()> {
+    let now = Seq(u64::MAX);
+    let until = if matches!(asked.then, Then::Version(_)) { now } else { then.next() };
+    for (path, until) in [(&asked.path[..], until), (to, now)] {
+        if let Some(directory) = hidden(view, by, path, until)? {
+            return not(NotFound::NotYours(directory));
+        }
+    }
+    Ok(())
 }
 
 /// What bears the name by which snapshots are found hides them: nothing gets it that has not had it.
@@ -217,7 +234,7 @@ impl Restoring {
                 Ok(())
             }
             Item::Seal { node, now, made, path } => {
-                let changed = self.attributes(committer, now, &node, &path)?;
+                let changed = self.attributes(committer, now, (&node, false), &path)?;
                 if changed || made {
                     *self.done.directories.get_or_insert(0) += 1;
                 }
@@ -281,7 +298,7 @@ impl Restoring {
             self.linked.insert(file, now);
         }
         let stored = self.contents(committer, now, &node)?;
-        let changed = self.attributes(committer, now, &node, &path)?;
+        let changed = self.attributes(committer, now, (&node, stored), &path)?;
         self.count(made, stored || changed);
         Ok(())
     }
@@ -297,7 +314,7 @@ impl Restoring {
             return Ok(Some(*linked));
         }
         let (view, (whole, to)) = (committer.view(), &self.whole);
-        let present = view.node(file)?.filter(|now| self.uid == 0 || self.uid == now.uid);
+        let present = view.node(file)?.filter(|now| self.by.uid == 0 || self.by.uid == now.uid);
         if node.links < 2 || present.is_none() {
             return Ok(None);
         }
@@ -332,7 +349,13 @@ impl Restoring {
         (parent, name): (FileId, Name),
     ) -> Step<FileId> {
         let file = committer.fresh_file()?;
-        let Node { kind, mode, uid, gid, rdev, born, .. } = *node;
+        let Node { kind, uid, rdev, born, .. } = *node;
+        let within = committer.view().node(parent)?;
+        let (gid, mode) = settable(
+            &self.by,
+            node,
+            within.map_or(self.by.gid, |directory| group_within(&self.by, &directory)),
+        );
         let target = node.target.clone();
         let change = Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev, born };
         self.apply(committer, change)?;
@@ -353,12 +376,12 @@ impl Restoring {
         Ok(true)
     }
 
-    /// True: some were others before.
+    /// True: some were others before. `stored`: the contents were, just before.
     fn attributes(
         &mut self,
         committer: &mut Committer<'_>,
         now: FileId,
-        node: &Node,
+        (node, stored): (&Node, bool),
         path: &[Name],
     ) -> Step<bool> {
         let there = |committer: &Committer<'_>| -> Step<Node> {
@@ -368,34 +391,15 @@ impl Restoring {
             }
         };
         let present = there(committer)?;
-        let (wanted, found) =
-            (node.xattrs.clone().unwrap_or_default(), present.xattrs.unwrap_or_default());
-        let mut changed = false;
-        for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
-            self.apply(
-                committer,
-                Change::RemoveXattr { file: now, name: name.clone(), expects: None },
-            )?;
-            changed = true;
+        let mut changes = attributes::of_xattrs(&self.by, now, (node, &present), stored);
+        let mut changed = !changes.is_empty();
+        for change in changes.drain(..) {
+            self.apply(committer, change)?;
         }
-        for (name, value) in wanted.iter().filter(|(name, value)| found.get(*name) != Some(*value))
-        {
-            let (name, value) = (name.clone(), value.clone());
-            self.apply(committer, Change::SetXattr { file: now, name, value, expects: None })?;
-            changed = true;
-        }
+        // A list of who may do what has changed the mode.
         let present = there(committer)?;
-        let looks = |node: &Node| (node.mode, node.uid, node.gid, node.mtime);
-        if looks(&present) != looks(node) {
-            let set = AttributeChange {
-                mode: Some(node.mode),
-                uid: Some(node.uid),
-                gid: Some(node.gid),
-                atime: None,
-                mtime: Some(node.mtime),
-            };
-            let expects = present.attributes_stamp;
-            self.apply(committer, Change::SetAttributes { file: now, expects, set })?;
+        if let Some(change) = attributes::of_looks(&self.by, now, (node, &present), stored) {
+            self.apply(committer, change)?;
             changed = true;
         }
         Ok(changed)
@@ -404,7 +408,7 @@ impl Restoring {
     /// An update of the origin's own: its number is its position, which no other one has.
     fn apply(&mut self, committer: &mut Committer<'_>, change: Change) -> Step<()> {
         let stamp = Stamp::new(ReplicaId::ORIGIN, committer.position().next().0);
-        let update = Update { stamp, uid: self.uid, at: self.now, change };
+        let update = Update { stamp, uid: self.by.uid, at: self.now, change };
         match judge(&update, &committer.view())? {
             Ok(effects) => {
                 if let Some(quota) = &self.quota
@@ -436,19 +440,17 @@ impl Restoring {
 
     /// Who is not root brings back only what is the own.
     fn owns(&self, node: &Node, called: String) -> Step<()> {
-        match self.uid == 0 || self.uid == node.uid {
+        match self.by.uid == 0 || self.by.uid == node.uid {
             true => Ok(()),
             false => not(NotFound::NotYours(called)),
         }
     }
 
     fn may_write(&self, directory: &Node, path: &[Name]) -> Step<()> {
-        let mode = directory.mode;
-        let may = self.uid == 0
-            || (directory.uid == self.uid && mode & 0o200 != 0)
-            || (directory.gid == self.gid && mode & 0o020 != 0)
-            || mode & 0o002 != 0;
-        if may { Ok(()) } else { not(NotFound::NotYours(shown(path))) }
+        match may(&self.by, directory, WRITE | SEARCH) {
+            true => Ok(()),
+            false => not(NotFound::NotYours(shown(path))),
+        }
     }
 }
 

@@ -470,7 +470,7 @@ pub fn make_of(parent: FileId, text: &str, file: FileId, kind: Kind) -> Change {
         name: name(text),
         file,
         kind,
-        mode: 0o644,
+        mode: if kind == Kind::Directory { 0o755 } else { 0o644 },
         uid: 1000,
         gid: 1000,
         target: None,

@@ -6,9 +6,9 @@ use crate::party::{
     Device, EPOCH_SECS, LEASE, Party, VOLUME, mode_of, name, noise, rename_of, rename_over,
     store_of, unlink_of,
 };
-use model::{FileId, Kind, Name, Node, Seq, SnapshotId, Stamp, Time, View};
+use model::{ACL_ACCESS, CAPABILITY, FileId, Kind, Name, Node, Seq, SnapshotId, Stamp, Time, View};
 use protocol::past::{
-    Changed, Found, NotFound, Past, Restore, Restored, SnapshotInfo, Then, Version,
+    By, Changed, Found, NotFound, Past, Restore, Restored, SnapshotInfo, Then, Version,
 };
 use protocol::{Access, Objection, Refusal, Request, Response, Verdict};
 use replica::{Keeper, Limits, Repair, Wish};
@@ -59,7 +59,7 @@ fn path(text: &str) -> Vec<Name> {
 }
 
 async fn history(device: &Device, text: &str) -> Vec<Version> {
-    let past = Past::History { path: path(text), before: None, versions_max: 100 };
+    let past = Past::History { path: path(text), before: None, versions_max: 100, by: None };
     match ask(device, past).await {
         Found::History(history) => history.versions,
         found => panic!("{found:?}"),
@@ -72,7 +72,8 @@ fn changes(versions: &[Version]) -> Vec<Vec<Changed>> {
 
 async fn restore(device: &Device, text: &str, then: Then, to: Option<&str>) -> Found {
     let to = to.map(path);
-    let asked = Restore { path: path(text), then, to, uid: 1000, gid: 1000 };
+    let asked =
+        Restore { path: path(text), then, to, uid: 1000, gid: 1000, groups: Some(vec![1000]) };
     ask(device, Past::Restore(asked)).await
 }
 
@@ -235,10 +236,11 @@ async fn a_history_follows_names_and_files() {
     assert!(told.iter().all(|version| version.device.as_deref() == Some("ada")));
     assert!(told.iter().all(|version| version.at.secs == EPOCH_SECS && version.by == ada.replica));
     // A page goes on where the one before stopped.
-    let page = Past::History { path: path("b"), before: Some(told[1].since), versions_max: 3 };
+    let page =
+        Past::History { path: path("b"), before: Some(told[1].since), versions_max: 3, by: None };
     let Found::History(page) = ask(&ada, page).await else { panic!() };
     assert_eq!((page.versions, page.more), (told[2..5].to_vec(), true));
-    let nothing = Past::History { path: path("no/such"), before: None, versions_max: 9 };
+    let nothing = Past::History { path: path("no/such"), before: None, versions_max: 9, by: None };
     assert_eq!(ask(&ada, nothing).await, Found::Not(NotFound::NoPath("/no/such".into())));
 }
 
@@ -362,7 +364,14 @@ async fn nobody_but_root_brings_back_what_is_anothers() {
     let store = ada.storing(file, first, "second").await;
     ada.replay(store).await;
     let then = Then::Version(history(&ada, "a").await[1].since);
-    let asked = |uid| Restore { path: path("a"), then: then.clone(), to: None, uid, gid: uid };
+    let asked = |uid| Restore {
+        path: path("a"),
+        then: then.clone(),
+        to: None,
+        uid,
+        gid: uid,
+        groups: None,
+    };
     let by = |uid| Past::Restore(asked(uid));
     let Found::Not(why @ NotFound::NotYours(_)) = ask(&ada, by(5)).await else {
         panic!("it is another's")
@@ -395,6 +404,7 @@ async fn a_large_tree_comes_back_in_pieces_and_goes_on_after_a_crash() {
         to: None,
         uid: 0,
         gid: 0,
+        groups: None,
     };
     // Whoever asks is gone before the last piece.
     let request = Request::Past(Past::Restore(asked.clone()));
@@ -440,7 +450,7 @@ async fn what_is_restored_goes_out_into_a_tree_and_snapshots_do_not() {
     settle(&mut keeper);
     assert!(!folder.path().join("a").exists());
     let then = Then::Snapshot("one".into());
-    let asked = Restore { path: path("a"), then, to: None, uid: 0, gid: 0 };
+    let asked = Restore { path: path("a"), then, to: None, uid: 0, gid: 0, groups: None };
     let found = ask(&ada, Past::Restore(asked)).await;
     assert!(matches!(found, Found::Restored(Restored { made: 1, .. })), "{found:?}");
     settle(&mut keeper);
@@ -480,7 +490,14 @@ async fn contents_of_a_snapshot_come_as_a_delta_over_what_the_file_is_now() {
 
 async fn restore_as(device: &Device, what: (&str, Then), to: Option<&str>, uid: u32) -> Found {
     let (text, then) = what;
-    let asked = Restore { path: path(text), then, to: to.map(path), uid, gid: uid };
+    let asked = Restore {
+        path: path(text),
+        then,
+        to: to.map(path),
+        uid,
+        gid: uid,
+        groups: Some(vec![uid]),
+    };
     ask(device, Past::Restore(asked)).await
 }
 
@@ -555,7 +572,7 @@ async fn a_version_from_before_a_rename_is_restored_and_told_a_page_at_a_time() 
     assert!(told.len() >= 5, "{told:?}");
     for at in 1..=told.len() {
         let before = Some(told[at - 1].since);
-        let page = Past::History { path: path("c"), before, versions_max: 100 };
+        let page = Past::History { path: path("c"), before, versions_max: 100, by: None };
         match ask(&ada, page).await {
             Found::History(page) => assert_eq!(page.versions, told[at..], "before {at}"),
             found => panic!("{found:?}"),
@@ -599,4 +616,139 @@ async fn names_of_one_file_are_names_of_one_again_whichever_was_left() {
         assert_eq!(node(&ada, file).await.links, 3, "{left} was left");
         check(&party).await;
     }
+}
+
+/// Something of user 7 and group 7.
+async fn make_as(device: &mut Device, at: (FileId, &str), kind: Kind, mode: u16) -> FileId {
+    make_of_group(device, at, (kind, mode), 7).await
+}
+
+async fn make_of_group(
+    device: &mut Device,
+    (parent, text): (FileId, &str),
+    (kind, mode): (Kind, u16),
+    gid: u32,
+) -> FileId {
+    let (file, name) = (device.fresh_file(), name(text));
+    let (uid, target, rdev, born) = (7, None, None, None);
+    let change =
+        model::Change::Make { parent, name, file, kind, mode, uid, gid, target, rdev, born };
+    assert!(matches!(device.replay(change).await, Verdict::Taken(_)));
+    file
+}
+
+/// A list by which user 7 gets nothing, whom others are.
+fn barring(mask: u16) -> Vec<u8> {
+    let entries = [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 0, 7),
+        (4, 7, u32::MAX),
+        (0x10, mask, u32::MAX),
+        (0x20, 7, u32::MAX),
+    ];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+async fn set_xattr(device: &mut Device, file: FileId, name: &[u8], value: Vec<u8>) {
+    let (name, value) = (name.to_vec().into(), value.into());
+    let set = model::Change::SetXattr { file, name, value, expects: None };
+    assert!(matches!(device.replay(set).await, Verdict::Taken(_)));
+}
+
+async fn set_mode(device: &mut Device, file: FileId, mode: u16) {
+    let expects = node(device, file).await.attributes_stamp;
+    assert!(matches!(device.replay(mode_of(file, expects, mode)).await, Verdict::Taken(_)));
+}
+
+async fn history_as(device: &Device, text: &str, uid: u32, groups: &[u32]) -> Found {
+    let by = Some(By { uid, gid: uid, groups: Some(groups.to_vec()) });
+    ask(device, Past::History { path: path(text), before: None, versions_max: 100, by }).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_restored_to_where_a_user_may_not_go_and_nothing_told_of_it() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let shut = ada.make_directory(ROOT, "shut").await;
+    let open = make_as(&mut ada, (shut, "open"), Kind::Directory, 0o777).await;
+    make_as(&mut ada, (open, "a"), Kind::File, 0o644).await;
+    let listed = ada.make_directory(ROOT, "listed").await;
+    make_as(&mut ada, (listed, "a"), Kind::File, 0o644).await;
+    for directory in [shut, listed] {
+        set_mode(&mut ada, directory, 0o777).await;
+    }
+    snapshot(&ada, "one").await;
+    let then = || Then::Snapshot("one".into());
+    let free = restore_as(&ada, ("listed/a", then()), Some("listed/free"), 7).await;
+    assert!(matches!(free, Found::Restored(_)), "{free:?}");
+    set_xattr(&mut ada, listed, ACL_ACCESS, barring(7)).await;
+    set_mode(&mut ada, shut, 0o700).await;
+    for (text, directory) in [("shut/open/a", "/shut"), ("listed/a", "/listed")] {
+        let why = refused(&ada, (text, then()), None, 7).await;
+        assert!(why.starts_with(&format!("{directory} belongs to another user")), "{why}");
+        let hidden = Found::Not(NotFound::Hidden(directory.into()));
+        assert_eq!(history_as(&ada, text, 7, &[7]).await, hidden);
+        for uid in [0, 1000] {
+            let told = history_as(&ada, text, uid, &[]).await;
+            assert!(matches!(told, Found::History(_)), "{told:?}");
+        }
+    }
+    // What the group's bits say is the mask's.
+    set_xattr(&mut ada, listed, ACL_ACCESS, barring(5)).await;
+    let found = ask(&ada, restoring(("listed/a", then()), "listed/more", (8, 1000))).await;
+    assert!(matches!(found, Found::Not(NotFound::NotYours(_))), "{found:?}");
+    // By a group that is told of.
+    set_mode(&mut ada, shut, 0o750).await;
+    assert!(matches!(history_as(&ada, "shut/open/a", 7, &[1000]).await, Found::History(_)));
+    // It is as it was last, too, when it is removed.
+    set_mode(&mut ada, shut, 0o700).await;
+    let why = refused(&ada, ("shut/open/a", then()), Some("mine"), 7).await;
+    assert!(why.contains("belongs to another user"), "{why}");
+    check(&party).await;
+}
+
+fn restoring((text, then): (&str, Then), to: &str, (uid, gid): (u32, u32)) -> Past {
+    let to = Some(path(to));
+    Past::Restore(Restore { path: path(text), then, to, uid, gid, groups: Some(Vec::new()) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_gets_no_group_and_no_bits_back_that_he_could_not_set() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let home = make_as(&mut ada, (ROOT, "home"), Kind::Directory, 0o755).await;
+    let program = make_of_group(&mut ada, (home, "program"), (Kind::File, 0o6755), 50).await;
+    make_of_group(&mut ada, (home, "shared"), (Kind::Directory, 0o2775), 50).await;
+    set_xattr(&mut ada, program, CAPABILITY, b"all".to_vec()).await;
+    set_xattr(&mut ada, program, b"user.note", b"kept".to_vec()).await;
+    snapshot(&ada, "one").await;
+    let then = || Then::Snapshot("one".into());
+    ada.replay(unlink_of(home, "program", program)).await;
+    set_mode(&mut ada, ROOT, 0o777).await;
+    let restored = async |uid: u32, to: &str| {
+        let (what, to) = (("home", then()), Some(to));
+        let found = restore_as(&ada, what, to, uid).await;
+        assert!(matches!(found, Found::Restored(_)), "{found:?}");
+    };
+    restored(7, "his").await;
+    restored(0, "root's").await;
+    let looks = async |text: &str| {
+        let file = crate::tree::find(&party, text).unwrap().1;
+        let node = node(&ada, file).await;
+        let xattrs = node.xattrs.clone().unwrap_or_default().len();
+        (node.gid, node.mode, xattrs)
+    };
+    assert_eq!(looks("his/program").await, (7, 0o755, 1));
+    assert_eq!(looks("his/shared").await, (7, 0o775, 0));
+    assert_eq!(looks("root's/program").await, (50, 0o6755, 2));
+    assert_eq!(looks("root's/shared").await, (50, 0o2775, 0));
+    restored(7, "root's").await;
+    assert_eq!(looks("root's/program").await, (50, 0o6755, 2), "it was so");
+    check(&party).await;
 }

@@ -127,7 +127,7 @@ async fn what_was_replaced_is_had_back_and_listed_anew() {
     assert_eq!(settled.conflict.aside, before.aside, "by the name that it had");
     for path in [settled.conflict.path, settled.conflict.aside] {
         let (then, to) = (Then::Version(settled.before), None);
-        let restore = Restore { path: path.unwrap(), then, to, uid: 0, gid: 0 };
+        let restore = Restore { path: path.unwrap(), then, to, uid: 0, gid: 0, groups: None };
         let found = ask(&scene.bob, Past::Restore(restore)).await;
         assert!(matches!(found, Found::Restored(_)), "{found:?}");
     }
