@@ -5,7 +5,7 @@ use crate::asking::unexpected;
 use crate::client::Client;
 use crate::types::{Error, Step};
 use model::{Change, FileId, Name, Update, View, control_name};
-use protocol::past::{Found, Past};
+use protocol::past::{Found, Past, SnapshotInfo};
 use protocol::{Class, Objection, Request, Response, Upstream};
 use std::time::Duration;
 use store::Containers;
@@ -19,31 +19,60 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(9 * 60);
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What the replica above says of earlier states, or does about them.
     pub async fn look_back(&self, past: Past) -> Result<Found, Error> {
-        self.attached().await?;
+        let mut leaves = None;
+        if let Past::Forget { name, .. } = &past {
+            leaves = self
+                .snapshots()
+                .await?
+                .into_iter()
+                .find(|one| one.name.as_bytes() == name.as_bytes());
+        }
         for _ in 0..TRIES_MAX {
-            if !self.connection().looks_back {
-                return Err(Error::NotSupported(
-                    "the server is an older one, which knows no snapshots",
-                ));
+            match self.look_back_once(&past).await {
+                Err(Error::Retry) => {}
+                outcome => return outcome,
             }
-            let request = Request::Past(past.clone());
-            let asked = match past {
-                Past::Restore(_) => {
-                    self.ask_within(Class::Interactive, request, RESTORED_WITHIN).await
-                }
-                _ => self.ask(Class::Interactive, request).await,
-            };
-            match asked {
-                Ok(Response::Past(found)) => {
-                    self.note_told(&past, &found)?;
-                    return Ok(found);
-                }
-                Ok(other) => return Err(unexpected("looking back", &other)),
-                Err(Error::Retry) => self.attached().await?,
+            // Its number is never given again: one that took the name since is another.
+            if let Some(left) = &leaves
+                && !self.snapshots().await?.iter().any(|one| one.number == left.number)
+            {
+                return Ok(Found::Snapshot(left.clone()));
+            }
+        }
+        Err(Error::Retry)
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotInfo>, Error> {
+        for _ in 0..TRIES_MAX {
+            match self.look_back_once(&Past::Snapshots).await {
+                Ok(Found::Snapshots(all)) => return Ok(all),
+                Ok(other) => return Err(unexpected("looking back", &Response::Past(other))),
+                Err(Error::Retry) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(Error::Retry)
+    }
+
+    async fn look_back_once(&self, past: &Past) -> Result<Found, Error> {
+        self.attached().await?;
+        if !self.connection().looks_back {
+            return Err(Error::NotSupported(
+                "the server is an older one, which knows no snapshots",
+            ));
+        }
+        let request = Request::Past(past.clone());
+        let asked = match past {
+            Past::Restore(_) => self.ask_within(Class::Interactive, request, RESTORED_WITHIN).await,
+            _ => self.ask(Class::Interactive, request).await,
+        };
+        match asked? {
+            Response::Past(found) => {
+                self.note_told(past, &found)?;
+                Ok(found)
+            }
+            other => Err(unexpected("looking back", &other)),
+        }
     }
 
     /// The name by which snapshots are found is not taken away, nor is anything put in its place;

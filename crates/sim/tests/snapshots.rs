@@ -4,10 +4,10 @@
 
 use client::WantedMode;
 use protocol::Mode;
-use protocol::past::{Found, Past};
+use protocol::past::{Found, NotFound, Past};
 use replica::{Limits, Wish};
 use sim::check as settling;
-use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient, VOLUME};
 use sim::network::Conditions;
 use sim::operation::{Operation, Path};
 use sim::perform::Programs;
@@ -100,4 +100,34 @@ fn a_snapshot_shows_the_same_to_everybody_for_ever() {
             room.network.close();
         });
     }
+}
+
+/// Asked for again after its answer was lost, a removal finds nothing to remove.
+#[test]
+fn a_removal_that_was_done_counts_as_done_when_the_answer_is_lost() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let slow = Conditions { delay: Duration::from_millis(50), ..Conditions::NEAR };
+        let mode = WantedMode::Fixed(Mode::Partial);
+        let mut ada = ClientMachine::invited(&room, &origin, 0, slow, mode);
+        let client = ada.start().await.unwrap();
+        let asked = Past::Snapshot { name: "one".into(), uid: 0, token: 1 };
+        let Found::Snapshot(made) = client.look_back(asked).await.unwrap() else { panic!() };
+        let there = async || {
+            let found = origin.origin().unwrap().look_back(VOLUME, Past::Snapshots).await.unwrap();
+            found != Found::Snapshots(Vec::new())
+        };
+        let remove = Past::Forget { name: "one".into(), uid: 0 };
+        let (removed, ()) = tokio::join!(client.look_back(remove.clone()), async {
+            while there().await {
+                room.clock.sleep(Duration::from_millis(1)).await;
+            }
+            room.network.break_session(ada.line, Duration::ZERO);
+        });
+        assert_eq!(removed.unwrap(), Found::Snapshot(made));
+        let twice = client.look_back(remove).await.unwrap();
+        assert_eq!(twice, Found::Not(NotFound::NoSnapshot("one".into())));
+        room.network.close();
+    });
 }
