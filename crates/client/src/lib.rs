@@ -96,6 +96,7 @@ mod types;
 mod undo;
 mod unreadable;
 mod unsettled;
+mod untold;
 mod upkeep;
 mod verdicts;
 mod waiters;

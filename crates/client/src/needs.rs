@@ -91,6 +91,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Totals => self.get_totals().await,
             Need::Pending => self.show_hidden().await,
             Need::Node(file) => self.inspect(vec![file], Vec::new()).await,
+            Need::Listed(file) => self.get_for_listing(file).await,
             Need::Directory(directory) => {
                 self.get_directory(directory, None, Class::Interactive).await
             }
@@ -170,7 +171,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    async fn inspect(&self, nodes: Vec<FileId>, entries: Vec<(FileId, Name)>) -> Result<(), Error> {
+    pub(crate) async fn inspect(
+        &self,
+        nodes: Vec<FileId>,
+        entries: Vec<(FileId, Name)>,
+    ) -> Result<(), Error> {
         self.inspect_as(Class::Interactive, nodes, entries).await
     }
 
@@ -294,6 +299,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     .map_err(of_missing)?;
             self.note_taking(&mut *write, &taking)?;
             changed.extend(taking.changed());
+            self.inner.untold.note_listing(listing);
             let nodes = listing.nodes.iter().map(|state| state.file);
             let listed = listing.directories.iter().map(|listed| listed.directory);
             // What is listed is there.

@@ -32,6 +32,8 @@ pub enum Need {
     Lease,
     /// The attributes of a file.
     Node(FileId),
+    /// The same for a listing, which can do without where nobody can tell them.
+    Listed(FileId),
     /// What one name of a directory is.
     Entry(FileId, Name),
     /// All entries of a directory.
@@ -63,7 +65,9 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Lease => write!(f, "the lease has run out"),
-            Need::Node(file) => write!(f, "the attributes of file {file} are not here"),
+            Need::Node(file) | Need::Listed(file) => {
+                write!(f, "the attributes of file {file} are not here")
+            }
             Need::Entry(directory, name) => {
                 write!(f, "what {name} in directory {directory} is, is not known here")
             }
@@ -279,7 +283,8 @@ pub struct Listed {
     pub cookie: u64,
     pub name: Name,
     pub file: FileId,
-    pub kind: Kind,
+    /// None: what the server has of the file is damaged, so that nobody can tell.
+    pub kind: Option<Kind>,
 }
 
 /// One entry of a directory, in the order of cookies.
@@ -288,7 +293,8 @@ pub struct DirectoryEntry {
     /// Where a reader goes on after this entry: positive, below 2^63, the same while it lasts.
     pub cookie: u64,
     pub name: Name,
-    pub found: Found,
+    /// The file, where nobody can tell what it is: what the server has of it is damaged.
+    pub found: Result<Found, FileId>,
 }
 
 pub use replay::WantedMode;

@@ -96,6 +96,8 @@ pub enum FileType {
     RegularFile,
     Symlink,
     Socket,
+    /// Only in a listing.
+    Unknown,
 }
 
 impl FileType {
@@ -109,6 +111,7 @@ impl FileType {
             FileType::RegularFile => libc::S_IFREG,
             FileType::Symlink => libc::S_IFLNK,
             FileType::Socket => libc::S_IFSOCK,
+            FileType::Unknown => 0,
         }
     }
 }

@@ -59,13 +59,14 @@ pub(crate) fn nothing() -> FileAttr {
 
 /// A directory of which only the number is of interest: `.` and `..` of a listing.
 pub(crate) fn bare_directory(file: FileId) -> FileAttr {
-    FileAttr { perm: 0o755, ..bare(file, Kind::Directory) }
+    FileAttr { perm: 0o755, ..bare(file, Some(Kind::Directory)) }
 }
 
-/// What a listing without attributes has of a file.
-pub(crate) fn bare(file: FileId, kind: Kind) -> FileAttr {
+/// What a listing without attributes has of a file. None: nobody can tell its kind.
+pub(crate) fn bare(file: FileId, kind: Option<Kind>) -> FileAttr {
     let number = INodeNo(file.0);
-    FileAttr { ino: number, number, kind: kind_shown(kind), ..nothing() }
+    let kind = kind.map_or(FileType::Unknown, kind_shown);
+    FileAttr { ino: number, number, kind, ..nothing() }
 }
 
 pub(crate) fn kind_shown(kind: Kind) -> FileType {

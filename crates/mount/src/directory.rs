@@ -32,7 +32,7 @@ struct Row {
     position: u64,
 }
 
-/// A line with a file that the kernel has once it is told: not one of the dots.
+/// A line with a file that the kernel has once it is told: not one of the dots, nor what nobody can tell of.
 type Plus<U, C> = (Row, Option<Seen<U, C>>);
 
 enum RowName {
@@ -49,7 +49,11 @@ impl Row {
     }
 
     fn of(entry: &DirectoryEntry) -> Row {
-        let (attributes, position) = (shown(&entry.found), after(entry.cookie));
+        let attributes = match &entry.found {
+            Ok(found) => shown(found),
+            Err(file) => bare(*file, None),
+        };
+        let position = after(entry.cookie);
         Row { attributes, name: RowName::Entry(entry.name.clone()), position }
     }
 
@@ -86,7 +90,10 @@ fn rows_plus<U: Upstream, C: Containers>(
     let dots = dots(client, directory, position)?.into_iter().map(|row| (row, None));
     let after = position.saturating_sub(DOTS);
     let entries = client.list_known(directory, after, PLUS_ROWS_MAX)?.into_iter();
-    let entries = entries.map(|entry| (Row::of(&entry), Some(Seen::noted(client, entry.found))));
+    let entries = entries.map(|entry| {
+        let row = Row::of(&entry);
+        (row, entry.found.ok().map(|found| Seen::noted(client, found)))
+    });
     Ok(dots.chain(entries).collect())
 }
 

@@ -432,7 +432,8 @@ pub struct Listing {
     /// The directory asked for first; those after it are whole.
     #[n(1)]
     pub directories: Vec<Listed>,
-    /// Nodes of the directories and of their entries, each once.
+    /// Nodes of the directories and of their entries, each once. What the replica has of an entry whose
+    /// node is not among them is damaged.
     #[n(2)]
     pub nodes: Vec<NodeState>,
 }

@@ -48,6 +48,10 @@ impl State {
 impl Inner {
     /// What the asker is told of an error, which goes to the log unless it was said there.
     pub fn refuse(&self, error: &ReplicaError, volume: &Volume, doing: &'static str) -> Refusal {
+        if error.is_damage() && !self.damage.is_news(&error.to_string()) {
+            debug!(volume = volume.name, doing, %error, "a request meets damage that was told of");
+            return ReplicaError::store_failed();
+        }
         if !error.is_full() {
             return error.refuse(&volume.name, doing);
         }

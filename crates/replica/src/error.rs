@@ -70,8 +70,12 @@ impl ReplicaError {
             }
             _ => {
                 error!(volume, doing, error = %self, "a request failed");
-                Refusal::Failed("its store failed; the server's log says how".into())
+                ReplicaError::store_failed()
             }
         }
+    }
+
+    pub(crate) fn store_failed() -> Refusal {
+        Refusal::Failed("its store failed; the server's log says how".into())
     }
 }

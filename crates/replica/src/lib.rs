@@ -10,6 +10,7 @@ mod callbacks;
 mod catalog;
 mod check;
 mod crowded;
+mod damage;
 mod deltas;
 mod error;
 mod examine;

@@ -48,6 +48,7 @@ pub(crate) struct Inner {
     pub volumes: Mutex<BTreeMap<VolumeId, Arc<Volume>>>,
     pub reserved: Reserved,
     pub crowded: crate::crowded::Crowded,
+    pub damage: crate::damage::Damage,
     pub writes: Writes,
 }
 
@@ -92,6 +93,7 @@ impl Origin {
             volumes: Mutex::new(BTreeMap::new()),
             reserved: Reserved::default(),
             crowded: Default::default(),
+            damage: Default::default(),
             writes,
         };
         inner.upkeep.pace.begin(&inner.world.clock);

@@ -338,7 +338,8 @@ fn answer_reading(
             let entries_max = usize::try_from(entries_max).unwrap_or(usize::MAX);
             let also = also.unwrap_or_default();
             let wanted = Wanted { directory, after, entries_max, deep, also };
-            answer::show(inner, volume, place, |view, at| answer::list(view, at, &wanted))?
+            let told = (&inner.damage, volume.name.as_str());
+            answer::show(inner, volume, place, |view, at| answer::list((view, at), told, &wanted))?
                 .map(Response::Listing)
         }
         Request::Inspect { nodes, entries } => answer::show(inner, volume, place, |view, at| {

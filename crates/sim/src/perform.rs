@@ -393,7 +393,8 @@ pub async fn list_all(
                 return Err(Fault::Other(format!("cookie {} after {cookie}", entry.cookie)));
             }
             cookie = entry.cookie;
-            entries.push((entry.name, entry.found));
+            let untold = |file| Fault::Other(format!("nobody can tell what {file} is"));
+            entries.push((entry.name, entry.found.map_err(untold)?));
         }
     }
     Err(Fault::Other(format!("{directory} has no end")))

@@ -2,7 +2,8 @@
 //! server were not there, is told why, and is back by itself once the server works again.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::WantedMode;
+use client::{WantedMode, complete};
+use model::{FileId, Kind, Name};
 use protocol::{Mode, Status};
 use replica::Limits;
 use sim::check;
@@ -11,12 +12,14 @@ use sim::machine::{ClientMachine, End, OriginMachine, Room};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::{Durability, Tables};
 
 /// Without these the origin attaches nobody, and renews no lease.
 const WRITERS: &str = "whole-writers";
 const LEASES: &str = "origin-leases";
+const NODES: &str = "whole-nodes";
 const ROWS_MAX: usize = 100;
 /// What is known of the tree is on the disk within this.
 const CHECKPOINT_WITHIN: Duration = Duration::from_secs(10);
@@ -158,4 +161,49 @@ fn what_is_cached_stays_there_where_the_server_renews_no_lease() {
         scene.put(LEASES, &rows);
         scene.comes_back().await;
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_the_origin_cannot_tell_of_keeps_no_device_from_the_others() {
+    let mut scene = Scene::new(WantedMode::Auto).await;
+    let prefixes = |scene: &Scene| -> BTreeSet<Vec<u8>> {
+        let tables = scene.origin.disk.tables("origin");
+        let rows = tables.read().unwrap().scan(NODES, &[], &[0xff; 32], ROWS_MAX).unwrap();
+        rows.into_iter().map(|(key, _)| key[..key.len() - 8].to_vec()).collect()
+    };
+    let before = prefixes(&scene);
+    scene.save("bad", 2).await;
+    scene.save("good", 3).await;
+    check::settled(&scene.room, std::slice::from_ref(&scene.machine), true).await.unwrap();
+    let bad = prefixes(&scene).difference(&before).next().unwrap().clone();
+    let sound = scene.damage(NODES);
+    let others: Vec<_> = sound.iter().filter(|row| !row.0.starts_with(&bad)).cloned().collect();
+    scene.put(NODES, &others);
+    let near = Conditions::NEAR;
+    for mode in [Mode::Connected, Mode::Partial] {
+        let mode = WantedMode::Fixed(mode);
+        let number = if mode == WantedMode::Fixed(Mode::Partial) { 2 } else { 1 };
+        let mut bob = ClientMachine::invited(&scene.room, &scene.origin, number, near, mode);
+        for _ in 0..2 {
+            let client = bob.start().await.unwrap();
+            let listed = complete(&client, |client| client.list_names(FileId::ROOT, 0, 100)).await;
+            let kinds: BTreeMap<Name, Option<Kind>> =
+                listed.unwrap().into_iter().map(|listed| (listed.name, listed.kind)).collect();
+            let file = Some(Kind::File);
+            let expected = [("bad", None), ("before", file), ("good", file)];
+            let expected = expected.map(|(name, kind)| (Name::new(name).unwrap(), kind));
+            assert_eq!(kinds, BTreeMap::from(expected));
+            let listed = complete(&client, |client| client.list_known(FileId::ROOT, 0, 100)).await;
+            let listed = listed.unwrap();
+            assert_eq!(listed.iter().filter(|entry| entry.found.is_err()).count(), 1);
+            let mut programs = Programs::default();
+            let mut read = async |path: &str| {
+                programs.perform(&client, &Operation::Fetch { path: Path::new(path) }).await
+            };
+            assert_eq!(read("good").await, Outcome::Bytes(stretch(3, LENGTH)));
+            assert!(matches!(read("bad").await, Outcome::Failed(_)));
+            drop(client);
+            bob.stop(End::Killed, Duration::ZERO);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::For;
 use crate::client::Client;
-use crate::types::{DirectoryEntry, Error, Listed, Step, Stop};
+use crate::types::{DirectoryEntry, Error, Listed, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
 use protocol::{Objection, Upstream};
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ struct Place {
     file: FileId,
     /// Where the name begins.
     at: u32,
-    kind: Kind,
+    kind: Option<Kind>,
 }
 
 /// The order in which directories are being read, the oldest first.
@@ -46,7 +46,7 @@ pub(crate) struct Listings {
 
 impl Order {
     /// False: there are more bytes of names than fit.
-    fn push(&mut self, name: &Name, file: FileId, kind: Kind) -> bool {
+    fn push(&mut self, name: &Name, file: FileId, kind: Option<Kind>) -> bool {
         let Ok(at) = u32::try_from(self.names.len()) else { return false };
         self.places.push(Place { cookie: cookie(name), file, at, kind });
         let bytes = name.as_bytes();
@@ -166,7 +166,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut entries = Vec::new();
         let outcome = self.list_into(&mut entries, directory, after_cookie, entries_max, whom);
         if outcome.is_err() && whom == For::Kernel {
-            entries.iter().for_each(|entry| self.forgotten(entry.found.file, 1));
+            let known = entries.iter().filter_map(|entry| entry.found.as_ref().ok());
+            known.for_each(|found| self.forgotten(found.file, 1));
         }
         outcome.map(|()| entries)
     }
@@ -180,12 +181,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         whom: For,
     ) -> Step<()> {
         let order = self.order_of(directory, after_cookie == 0)?;
-        for Listed { cookie, name, .. } in order.after(after_cookie) {
+        for Listed { cookie, name, file, .. } in order.after(after_cookie) {
             if entries.len() >= entries_max {
                 break;
             }
             match self.find(directory, &name, whom) {
-                Ok(Some(found)) => entries.push(DirectoryEntry { cookie, name, found }),
+                Ok(Some(found)) => entries.push(DirectoryEntry { cookie, name, found: Ok(found) }),
+                Err(Stop::Need(Need::Node(lacked))) if lacked == file => {
+                    if !self.inner.untold.has(file) {
+                        return Err(Stop::Need(Need::Listed(file)));
+                    }
+                    entries.push(DirectoryEntry { cookie, name, found: Err(file) });
+                }
                 // Gone since the reading began: passed over. Replaced: as it is now.
                 Ok(None) | Err(Stop::Error(Error::Objection(Objection::NoEntry))) => {}
                 Err(stop) => return Err(stop),
@@ -213,15 +220,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut order = Order::default();
             // All nodes are needed soon: learn of a missing one before the first is shown.
             tree.each_entry(directory, |name, file| {
-                match tree.node(file) {
-                    Ok(Some(node)) => fits &= order.push(&name, file, node.kind),
+                let kind = match tree.node(file) {
+                    Err(Missing::Node(_)) if self.inner.untold.has(file) => None,
                     // Others have made it since the names were last read.
-                    Err(Missing::Node(_)) if !asks => order.lacks = true,
-                    outcome => drop(outcome?),
-                }
+                    Err(Missing::Node(_)) if !asks => {
+                        order.lacks = true;
+                        return Ok(());
+                    }
+                    node => match node? {
+                        Some(node) => Some(node.kind),
+                        None => return Ok(()),
+                    },
+                };
+                fits &= order.push(&name, file, kind);
                 Ok(())
             })?;
             Ok(order)
+        });
+        let order = order.map_err(|stop| match stop {
+            Stop::Need(Need::Node(file)) => Stop::Need(Need::Listed(file)),
+            stop => stop,
         })?;
         if !fits {
             return Err(Error::Failed(format!("directory {directory} has too many names")).into());
@@ -249,7 +267,7 @@ mod tests {
         let name = |number: u32| Name::new(format!("entry {number}").repeat(20)).unwrap();
         let mut order = Order::default();
         for number in names {
-            assert!(order.push(&name(number), FileId(number.into()), Kind::File));
+            assert!(order.push(&name(number), FileId(number.into()), Some(Kind::File)));
         }
         Arc::new(order.sort())
     }
@@ -276,7 +294,7 @@ mod tests {
         }
         assert_eq!(listings.kept.len(), LISTINGS_MAX);
         assert!(listings.get(FileId(35)).is_none() && listings.get(FileId(36)).is_some());
-        let place = Place { cookie: COOKIE_MIN, file: FileId(1), at: 0, kind: Kind::File };
+        let place = Place { cookie: COOKIE_MIN, file: FileId(1), at: 0, kind: Some(Kind::File) };
         let half = Order { places: vec![place; ENTRIES_MAX / 2 + 1], names: vec![0], lacks: false };
         let half = Arc::new(half);
         listings.keep(FileId(200), half.clone());

@@ -94,7 +94,9 @@ fn is_learnt(need: &Need, learnt: &BTreeSet<FileId>) -> bool {
 
 fn file_of(need: &Need) -> Option<FileId> {
     match need {
-        Need::Node(file) | Need::Entry(file, _) | Need::Directory(file) => Some(*file),
+        Need::Node(file) | Need::Listed(file) | Need::Entry(file, _) | Need::Directory(file) => {
+            Some(*file)
+        }
         Need::Lease
         | Need::Contents { .. }
         | Need::Readable { .. }

@@ -1,12 +1,15 @@
 //! Directories, and single nodes and names.
+//! Holds: a row that cannot be read costs what it says alone. An entry whose node is such a row is told of
+//! as a name without its node, and whoever asks for that node gets the error.
 
 use super::{Shows, states};
-use crate::error::Result;
+use crate::damage::{Damage, is_of_a_row};
+use crate::error::{ReplicaError, Result};
 use crate::weight;
 use model::{FileId, Kind, Name, Node, Seq, View};
 use protocol::{Listed, Listing, NodeState, Refusal, States};
 use std::collections::{BTreeMap, VecDeque};
-use volume::whole::{Touched, Whole};
+use volume::whole::{self, Touched, Whole};
 
 /// Entries in one listing, whatever is asked for.
 const ENTRIES_MAX: usize = 10_000;
@@ -25,10 +28,11 @@ pub(crate) struct Wanted {
     pub also: Vec<FileId>,
 }
 
-/// A directory, and those below it as far as there is room.
+/// A directory, and those below it as far as there is room. `told`: of what damage the log has told,
+/// and the volume's name.
 pub(crate) fn list(
-    view: &Whole<'_>,
-    at: Seq,
+    (view, at): (&Whole<'_>, Seq),
+    told: (&Damage, &str),
     wanted: &Wanted,
 ) -> Result<Result<Shows<Listing>, Refusal>> {
     match view.node(wanted.directory)? {
@@ -41,6 +45,7 @@ pub(crate) fn list(
     let mut making = Making {
         view,
         at,
+        told,
         entries_left: wanted.entries_max.clamp(1, ENTRIES_MAX),
         bytes_left: BYTES_MAX,
         directories: Vec::new(),
@@ -64,6 +69,7 @@ pub(crate) fn list(
 struct Making<'a> {
     view: &'a Whole<'a>,
     at: Seq,
+    told: (&'a Damage, &'a str),
     entries_left: usize,
     bytes_left: usize,
     directories: Vec<Listed>,
@@ -72,8 +78,8 @@ struct Making<'a> {
     below: VecDeque<FileId>,
 }
 
-/// Entries with their nodes, none twice.
-type Named = Vec<(Name, FileId, Node)>;
+/// Entries with their nodes, none twice. None: what is said of it is damaged.
+type Named = Vec<(Name, FileId, Option<Node>)>;
 
 impl Making<'_> {
     /// The directory asked for, as far as there is room, and one entry in any case.
@@ -84,7 +90,7 @@ impl Making<'_> {
         let mut named = self.with_nodes(page.entries)?;
         let mut bytes = 0;
         let fitting = named.iter().position(|(name, _, node)| {
-            bytes += bytes_of(name, node);
+            bytes += bytes_of(name, node.as_ref());
             bytes > self.bytes_left
         });
         if let Some(fitting) = fitting {
@@ -98,8 +104,24 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// A directory below, if all of it fits.
+    /// A directory below, if all of it fits. One that cannot be read is left out: who asks for it alone
+    /// gets the error.
     fn whole(&mut self, directory: FileId) -> Result<bool> {
+        match self.whole_or_none(directory) {
+            Err(ReplicaError::Tree(error)) if is_of_a_row(&error) => {
+                self.left_out(&error);
+                Ok(true)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn left_out(&self, error: &whole::Error) {
+        let (damage, volume) = self.told;
+        damage.left_out(volume, error);
+    }
+
+    fn whole_or_none(&mut self, directory: FileId) -> Result<bool> {
         let Some(node) = self.view.node(directory)?.filter(|node| node.kind == Kind::Directory)
         else {
             return Ok(true);
@@ -110,7 +132,7 @@ impl Making<'_> {
             return Ok(false);
         }
         let named = self.with_nodes(page.entries)?;
-        let bytes: usize = named.iter().map(|(name, _, node)| bytes_of(name, node)).sum();
+        let bytes: usize = named.iter().map(|(name, _, node)| bytes_of(name, node.as_ref())).sum();
         if bytes > self.bytes_left {
             return Ok(false);
         }
@@ -122,10 +144,20 @@ impl Making<'_> {
     fn with_nodes(&self, entries: Vec<(Name, FileId)>) -> Result<Named> {
         let mut named = Vec::with_capacity(entries.len());
         for (name, file) in entries {
-            let node = self.view.node(file)?.ok_or_else(|| volume::whole::Error::Damaged {
-                place: format!("node {file} of {}", self.view.volume()),
-                what: format!("it is not there, and {name} names it"),
-            })?;
+            let node = self.view.node(file).and_then(|node| {
+                node.ok_or_else(|| whole::Error::Damaged {
+                    place: format!("node {file} of {}", self.view.volume()),
+                    what: format!("it is not there, and {name} names it"),
+                })
+            });
+            let node = match node {
+                Ok(node) => Some(node),
+                Err(error) if is_of_a_row(&error) => {
+                    self.left_out(&error);
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            };
             named.push((name, file, node));
         }
         Ok(named)
@@ -135,11 +167,13 @@ impl Making<'_> {
         self.entries_left = self.entries_left.saturating_sub(named.len().max(1));
         let mut entries = Vec::with_capacity(named.len());
         for (name, file, node) in named {
-            self.bytes_left = self.bytes_left.saturating_sub(bytes_of(&name, &node));
-            if node.kind == Kind::Directory {
-                self.below.push_back(file);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes_of(&name, node.as_ref()));
+            if let Some(node) = node {
+                if node.kind == Kind::Directory {
+                    self.below.push_back(file);
+                }
+                self.add_node(file, node);
             }
-            self.add_node(file, node);
             entries.push((name, file));
         }
         self.directories.push(Listed { directory, entries, complete });
@@ -152,8 +186,8 @@ impl Making<'_> {
     }
 }
 
-fn bytes_of(name: &Name, node: &Node) -> usize {
-    name.as_bytes().len() + weight::of_node(node)
+fn bytes_of(name: &Name, node: Option<&Node>) -> usize {
+    name.as_bytes().len() + node.map_or(0, weight::of_node)
 }
 
 /// Nodes and names one by one.

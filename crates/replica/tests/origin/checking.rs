@@ -2,7 +2,7 @@
 
 use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
 use model::{Change, FileId, Kind};
-use protocol::Verdict;
+use protocol::{Refusal, Request, Response, Verdict};
 use replica::{Checked, Limits, Origin, Repair, State};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -230,4 +230,43 @@ async fn what_is_found_is_told_also_by_a_server_whose_disk_takes_nothing_any_mor
     assert!(found.left > 0 && found.wanted > 0, "{found:?}");
     assert!(found.unnoted.as_ref().is_some_and(|why| why.contains("tables")), "{found:?}");
     assert_eq!(check(&party, Repair::No).await.unnoted, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_node_is_listed_as_a_name_and_costs_no_other_file() {
+    let (party, mut ada) = furnished().await;
+    let docs = ada.list(ROOT).await.directories[0].entries[0].1;
+    let below = ada.make_directory(docs, "below").await;
+    ada.write_new(below, "deep", "deep").await;
+    let (bad, _) = ada.write_new(docs, "bad", "bad").await;
+    let whole = ada.list_as(ROOT, None, 1000, true).await;
+    let damage = |file: FileId| {
+        let of = |key: &[u8]| key[..key.len() - 8].ends_with(&file.0.to_be_bytes());
+        for (key, _) in rows(&party, "whole-nodes").iter().filter(|(key, _)| of(key)) {
+            put(&party, "whole-nodes", key, Some(b"no row"));
+        }
+    };
+    damage(bad);
+    let listing = ada.list_as(ROOT, None, 1000, true).await;
+    assert_eq!(listing.directories, whole.directories, "all names");
+    let nodes: Vec<_> = whole.nodes.into_iter().filter(|state| state.file != bad).collect();
+    assert_eq!(listing.nodes, nodes);
+    let asked = |request| async { ada.ask(request).await };
+    let inspect = |nodes: Vec<FileId>| Request::Inspect { nodes, entries: Vec::new() };
+    assert!(matches!(asked(inspect(vec![bad])).await, Response::Refused(Refusal::Failed(_))));
+    assert!(matches!(asked(inspect(vec![docs])).await, Response::Inspected(_)));
+    damage(below);
+    let listing = ada.list_as(ROOT, None, 1000, true).await;
+    let listed: Vec<FileId> = listing.directories.iter().map(|listed| listed.directory).collect();
+    assert_eq!(listed, [ROOT, docs]);
+    let list = |directory| Request::List {
+        directory,
+        after: None,
+        entries_max: 100,
+        deep: true,
+        also: Some(vec![below]),
+    };
+    assert!(matches!(asked(list(below)).await, Response::Refused(Refusal::Failed(_))));
+    let Response::Listing(listing) = asked(list(docs)).await else { panic!("it is whole") };
+    assert_eq!(listing.directories.len(), 1);
 }
