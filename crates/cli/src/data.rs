@@ -16,9 +16,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::embedded::{Database, Settings as DatabaseSettings, Words};
+use store::embedded::{Database, IsOurs, Settings as DatabaseSettings, Words};
 use store::packs::Packs;
-use store::{Writes, ordinary};
+use store::{Tables, Writes, ordinary};
 use world::World;
 
 mod look;
@@ -176,8 +176,13 @@ fn origin(directory: &Path, words: Words, writes: Writes) -> Result<(Origin, Vec
     let shown = directory.display();
     let [tables, log, chunks] = [TABLES, TABLES_LOG, CHUNKS].map(|name| directory.join(name));
     let over = writes.above(&tables)?;
-    let kept = DatabaseSettings { log: Some(&log), words, over, ..DatabaseSettings::default() };
+    let is_ours = Some(replica::are_of_an_origin as IsOurs);
+    let kept =
+        DatabaseSettings { log: Some(&log), words, is_ours, over, ..DatabaseSettings::default() };
     let tables = Database::open_as(&tables, kept)?;
+    if !replica::has_had_volumes(&*tables.read()?) && Packs::has_records(&chunks)? {
+        return Err(whole_is_missing(directory, "holds no volume"));
+    }
     let blobs = match writes {
         Writes::Kept => Packs::open(&chunks)?,
         Writes::Forgotten => Packs::look(&chunks)?,
@@ -276,15 +281,27 @@ impl First {
 
 /// Where a server has run before there are tables, and without them it would be another server.
 fn tables_are_there(directory: &Path) -> Result<()> {
-    let tables = directory.join(TABLES);
-    if has_tables(directory) || !directory.join(ADDRESS).exists() {
+    if has_tables(directory) || !has_run(directory)? {
         return Ok(());
     }
-    let shown = tables.display();
-    Err(fail(
+    Err(whole_is_missing(directory, "is missing or empty"))
+}
+
+/// The key does not say so: it is made first.
+fn has_run(directory: &Path) -> Result<bool> {
+    let [log, chunks] = [TABLES_LOG, CHUNKS].map(|name| directory.join(name));
+    Ok(directory.join(ADDRESS).exists()
+        || Packs::has_records(&chunks)?
+        || !store::journal::salvage(&log)?.records.is_empty())
+}
+
+fn whole_is_missing(directory: &Path, how: &str) -> anyhow::Error {
+    let shown = directory.join(TABLES);
+    let shown = shown.display();
+    fail(
         Exit::Damaged,
-        format!("{shown} is missing or empty, and a server has run here: restore it from a backup"),
-    ))
+        format!("{shown} {how}, and a server has run here: restore it from a backup"),
+    )
 }
 
 fn has_tables(directory: &Path) -> bool {

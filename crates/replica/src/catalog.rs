@@ -17,6 +17,7 @@ use crate::error::{ReplicaError, Result};
 use model::{Quota, ReplicaId, Time, Usage};
 use protocol::{Access, Cutter};
 use rows::{DeviceRow, token_hash};
+use std::collections::BTreeSet;
 use store::{Read, Write};
 use volume::whole::{VolumeId, decode, encode};
 
@@ -74,6 +75,18 @@ pub(crate) fn volumes(read: &dyn Read) -> Result<Vec<VolumeRow>> {
         Ok(decode(name, value)?)
     };
     rows.iter().map(row).collect()
+}
+
+/// Whether there has ever been a volume, also where all were removed.
+pub fn has_had_volumes(read: &dyn Read) -> bool {
+    // A row that is damaged is there.
+    !matches!(read.get(NEXT_VOLUME, b"next"), Ok(None))
+}
+
+/// Whether a database in which these tables have rows is of an origin: with the first volume comes a row
+/// that stays.
+pub fn are_of_an_origin(tables: &BTreeSet<String>) -> bool {
+    tables.is_empty() || tables.contains(NEXT_VOLUME)
 }
 
 pub(crate) fn put_volume(write: &mut dyn Write, row: &VolumeRow) -> Result<()> {

@@ -31,8 +31,8 @@ mod weight;
 mod within;
 
 pub use blocking::Blocking;
-pub use catalog::describe_row;
 pub use catalog::{Device, DeviceId, VolumeInfo};
+pub use catalog::{are_of_an_origin, describe_row, has_had_volumes};
 pub use check::{Checked, Problem, Repair, State};
 pub use error::ReplicaError;
 pub use limits::Limits;

@@ -39,10 +39,12 @@ mod failing;
 mod kept;
 mod log;
 mod room;
+mod whose;
 mod words;
 mod young;
 
 pub use errors::is_guarded;
+pub use whose::{IsOurs, tables_in};
 pub use words::Words;
 
 /// Pages kept in memory unless the caller says otherwise.
@@ -70,6 +72,8 @@ pub struct Settings<'a> {
     pub held_bytes_max: u64,
     /// What people are told if it is damaged.
     pub words: Words,
+    /// It is asked before anything is written.
+    pub is_ours: Option<IsOurs>,
     /// Where everything is written instead, the log included: the files are only read.
     pub over: Option<Arc<Overlay>>,
 }
@@ -82,6 +86,7 @@ impl Default for Settings<'_> {
             young_rows_max: YOUNG_ROWS_MAX,
             held_bytes_max: HELD_BYTES_MAX,
             words: Words::default(),
+            is_ours: None,
             over: None,
         }
     }
@@ -389,12 +394,13 @@ struct Found {
 
 /// What a start finds: redb's rows, and what the log has beyond them.
 fn opened(path: &Path, settings: &Settings<'_>) -> Result<Found> {
-    let Settings { log, cache_bytes, words, over, .. } = settings;
+    let Settings { log, cache_bytes, words, is_ours, over, .. } = settings;
     let beneath = Beneath::of(path, over.as_ref())?;
     let redb = open_redb(path, &beneath, *cache_bytes)?;
     let place = Place { path, words };
     let (base, applied, flushes) = guarded(path, || {
         let base = Base::of(path, &redb)?;
+        whose::check(path, &base, *is_ours)?;
         let applied = log::number(&base, place, log::APPLIED)?;
         let flushes = log::number(&base, place, log::FLUSHED)?.unwrap_or(0);
         Ok((base, applied, flushes))

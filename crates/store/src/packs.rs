@@ -90,6 +90,14 @@ impl Packs {
         Packs::open_with_packs(directory, PACK_BYTES)
     }
 
+    /// Whether something was stored there, seen from the packs alone.
+    pub fn has_records(directory: &Path) -> Result<bool> {
+        match pack_lengths(directory) {
+            Err(error) if error.kind() == Some(ErrorKind::NotFound) => Ok(false),
+            lengths => Ok(lengths?.values().any(|length| *length > HEADER_BYTES as u64)),
+        }
+    }
+
     /// The index goes, and is made again when the packs are next opened. What was lost is not
     /// told of any more.
     pub fn forget_index(directory: &Path) -> Result<()> {

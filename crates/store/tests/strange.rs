@@ -276,3 +276,34 @@ fn tables_beside_a_link_stay_usable() {
     let again = Database::open(&folder.path().join("way/tables.redb")).unwrap();
     assert_eq!(again.read().unwrap().get("table", b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
+
+#[test]
+fn another_database_in_the_place_of_the_index_is_put_aside_whole() {
+    for forgets in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let chunks = folder.path().join("chunks");
+        let packs = Packs::open(&chunks).unwrap();
+        packs.put(b"name", b"a blob").unwrap();
+        packs.sync().unwrap();
+        drop(packs);
+        let index = chunks.join("index.redb");
+        fs::remove_file(&index).unwrap();
+        let put = |value: &[u8]| {
+            let log = folder.path().join("tables.log");
+            let settings = Settings { log: Some(&log), ..Settings::default() };
+            let tables = Database::open_as(&index, settings).unwrap();
+            let mut write = tables.write().unwrap();
+            write.put("of another", b"key", value).unwrap();
+            write.commit(Durability::Now).unwrap();
+        };
+        put(b"value");
+        if forgets {
+            Packs::forget_index(&chunks).unwrap();
+        }
+        let packs = Packs::open(&chunks).unwrap();
+        assert_eq!(packs.get(b"name").unwrap().as_deref(), Some(&b"a blob"[..]));
+        let tables = Database::open(&chunks.join("index.redb.aside-1")).unwrap();
+        let row = tables.read().unwrap().get("of another", b"key").unwrap();
+        assert_eq!(row.as_deref(), Some(&b"value"[..]));
+    }
+}

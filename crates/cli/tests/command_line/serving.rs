@@ -5,7 +5,8 @@ use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use store::embedded::Database;
-use store::{Durability, Tables};
+use store::packs::Packs;
+use store::{Blobs, Durability, Tables};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -230,6 +231,89 @@ fn a_server_without_its_tables_is_not_taken_for_no_server() {
         let said = farfs(command).fails_with(6);
         assert!(said.contains("tables.redb") && said.contains("from a backup"), "{said}");
     }
+}
+
+/// A server that has run, with a pack in which there is a record.
+fn has_stored() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    Server::start(directory.path()).stop(Signal::TERM);
+    let packs = Packs::open(&directory.path().join("chunks")).unwrap();
+    packs.put(b"name", b"bytes").unwrap();
+    packs.sync().unwrap();
+    directory
+}
+
+#[test]
+fn a_server_that_has_stored_something_is_not_made_anew_without_its_tables_and_its_address() {
+    let is_refused = |directory: &Path, how: &str| {
+        let data = text(directory);
+        for command in [
+            &["serve", "--data", data, "--listen", "127.0.0.1:0"][..],
+            &["check", "--data", data],
+            &["check", "--data", data, "--repair"],
+            &["gc", "--data", data],
+        ] {
+            let said = farfs(command).fails_with(6);
+            assert!(said.contains("tables.redb") && said.contains("backup"), "{how}: {said}");
+        }
+        let packs = Packs::open(&directory.join("chunks")).unwrap();
+        assert_eq!(packs.get(b"name").unwrap().as_deref(), Some(&b"bytes"[..]), "{how}");
+    };
+    let directory = has_stored();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::remove_file(at("address")).unwrap();
+    std::fs::rename(at("tables.redb"), at("elsewhere")).unwrap();
+    is_refused(directory.path(), "missing");
+    assert!(!at("tables.redb").exists());
+    drop(Database::open(&at("tables.redb")).unwrap());
+    is_refused(directory.path(), "without a table");
+    std::fs::copy(at("chunks/index.redb"), at("tables.redb")).unwrap();
+    is_refused(directory.path(), "the index of the chunks");
+    std::fs::remove_file(at("tables.redb")).unwrap();
+    {
+        let tables = Database::open(&at("tables.redb")).unwrap();
+        let mut write = tables.write().unwrap();
+        write.put("partial-nodes", b"of a mount", b"x").unwrap();
+        write.commit(Durability::Now).unwrap();
+    }
+    is_refused(directory.path(), "the tables of a mount");
+    std::fs::rename(at("elsewhere"), at("tables.redb")).unwrap();
+    Server::start(directory.path()).stop(Signal::TERM);
+}
+
+#[test]
+fn tables_that_lie_where_the_index_of_the_chunks_was_are_put_aside() {
+    let directory = has_stored();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::remove_file(at("address")).unwrap();
+    std::fs::rename(at("tables.redb"), at("chunks/index.redb")).unwrap();
+    farfs(&["check", "--data", text(directory.path()), "--repair"]).fails_with(6);
+    drop(Packs::open(&at("chunks")).unwrap());
+    std::fs::rename(at("chunks/index.redb.aside-1"), at("tables.redb")).unwrap();
+    Server::start(directory.path()).stop(Signal::TERM);
+}
+
+#[test]
+fn a_server_whose_first_start_was_cut_off_or_whose_volumes_were_all_removed_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let at = |name: &str| data.join(name);
+    Server::start(data).stop(Signal::TERM);
+    let first_steps = || {
+        std::fs::remove_dir_all(at("tables.log")).unwrap();
+        std::fs::remove_file(at("tables.redb")).unwrap();
+        std::fs::remove_file(at("address")).unwrap();
+    };
+    first_steps();
+    Server::start(data).stop(Signal::TERM);
+    first_steps();
+    drop(Database::open(&at("tables.redb")).unwrap());
+    Server::start(data).stop(Signal::TERM);
+    let directory = has_stored();
+    let data = directory.path();
+    farfs(&["volume", "remove", "main", "--data", text(data), "--yes"]).succeeds();
+    std::fs::remove_file(data.join("address")).unwrap();
+    Server::start(data).stop(Signal::TERM);
 }
 
 #[test]

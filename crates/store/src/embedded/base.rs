@@ -47,6 +47,11 @@ impl Base {
         Ok(tables.map(|table| redb::TableHandle::name(&table).to_string()).collect())
     }
 
+    pub fn has_rows(&self, path: &Path, table: &str) -> Result<bool> {
+        let Some(table) = self.table(path, table)? else { return Ok(false) };
+        table.is_empty().map(|is_empty| !is_empty).map_err(|e| storage(path, e))
+    }
+
     pub fn get(&self, place: Place<'_>, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(open) = self.table(place.path, table)? else { return Ok(None) };
         let found = open.get(key).map_err(|e| storage(place.path, e))?;

@@ -5,7 +5,7 @@
 use super::lost::Lost;
 use super::record::{self, HEADER_BYTES};
 use crate::blob::Listed;
-use crate::embedded::{Database, Settings, Words};
+use crate::embedded::{self, Database, IsOurs, Settings, Words};
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::ordinary;
@@ -13,7 +13,7 @@ use crate::overlay::{Overlay, Writes};
 use crate::table::{Durability, Tables};
 use fingerprints::{Fingerprints, fingerprint};
 use rows::{encode_place, encode_state, mark, parse_place, parse_state, parse_u32};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,7 +115,7 @@ impl Index {
         let marker = directory.join(DAMAGED_FILE);
         let (is_kept, mut lost) = (writes == Writes::Kept, None);
         if is_kept && marker.exists() {
-            files::remove(&path)?;
+            let_go(&path)?;
             files::remove(&marker)?;
         }
         let opened = match marker.exists() {
@@ -135,7 +135,7 @@ impl Index {
         };
         let unfit = if is_kept {
             tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
-            files::remove(&path)?;
+            let_go(&path)?;
             None
         } else {
             let shown = path.display();
@@ -395,13 +395,29 @@ impl Inner {
 }
 
 pub fn remove(directory: &Path) -> Result<()> {
-    files::remove(&directory.join(FILE))
+    let_go(&directory.join(FILE))
+}
+
+/// Nothing is lost with an index. What else has come into its place, as a server's tables that were
+/// moved there, may be all that there is of it, and is put aside.
+fn let_go(path: &Path) -> Result<()> {
+    let is_anothers = ordinary::metadata(path).is_ok()
+        && embedded::tables_in(path).is_ok_and(|tables| !is_index(&tables));
+    match is_anothers {
+        true => ordinary::put_aside(path).map_err(|source| files::failed(path, source)),
+        false => files::remove(path),
+    }
+}
+
+fn is_index(tables: &BTreeSet<String>) -> bool {
+    tables.iter().all(|table| [BLOBS, PACKS].contains(&table.as_str()))
 }
 
 fn load(directory: &Path, path: &Path, over: Option<Arc<Overlay>>) -> Result<Index> {
     let words = Words { advice: ADVICE.to_string(), ..Words::default() };
     let writes = if over.is_some() { Writes::Forgotten } else { Writes::Kept };
-    let settings = Settings { cache_bytes: CACHE_BYTES, words, over, ..Settings::default() };
+    let (cache_bytes, is_ours) = (CACHE_BYTES, Some(is_index as IsOurs));
+    let settings = Settings { cache_bytes, words, is_ours, over, ..Settings::default() };
     let database = Database::open_as(path, settings)?;
     let mut inner = Inner::default();
     let read = database.read()?;
