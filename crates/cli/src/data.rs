@@ -100,12 +100,11 @@ impl Data {
             .recursive(true)
             .mode(0o700)
             .create(directory)
+            .map_err(|source| store::no_directory(directory, source))
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let Some(lock) = try_lock(directory)? else { return Ok(None) };
         let identity = identity(directory, lost)?;
-        let chunks = directory.join(CHUNKS);
-        std::fs::create_dir_all(&chunks)
-            .with_context(|| format!("cannot make {}", chunks.display()))?;
+        store::make_directory(&directory.join(CHUNKS))?;
         let reserve = Reserve::of(directory);
         // On a disk without a byte left also what only reads and removes begins with this.
         let (origin, _) = reserve.with_room(|| origin(directory, words.clone(), Writes::Kept))?;
@@ -380,6 +379,7 @@ pub fn exists(directory: &Path) -> Result<()> {
 }
 
 pub fn settings(directory: &Path) -> Result<Settings> {
+    store::is_directory(directory)?;
     let path = directory.join("farfs.toml");
     // People write it, and may have it elsewhere.
     ordinary::is_at_the_end(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -72,6 +72,7 @@ impl State {
             .recursive(true)
             .mode(0o700)
             .create(directory)
+            .map_err(|source| store::no_directory(directory, source))
             .with_context(|| format!("cannot make the state directory {}", directory.display()))?;
         if let Some(lock) = try_lock(directory)? {
             return Ok(State { directory: directory.into(), lock });
@@ -240,6 +241,7 @@ const LOG: &str = "farfs.log";
 
 /// None: the directory is not there, or has not been used yet.
 pub fn known(directory: &Path) -> Result<Option<Known>> {
+    store::is_directory(directory)?;
     let path = directory.join(SERVER);
     let text = match ordinary::read_to_string(&path) {
         Ok(text) => text,

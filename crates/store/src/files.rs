@@ -48,10 +48,25 @@ pub fn make_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    std::fs::create_dir_all(path).map_err(|source| failed(path, source))?;
+    std::fs::create_dir_all(path).map_err(|source| no_directory(path, source))?;
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
         _ => Ok(()),
+    }
+}
+
+/// Of a directory that cannot be used: what stands in its place is named, if it is that.
+pub fn no_directory(path: &Path, source: io::Error) -> StoreError {
+    is_directory(path).err().unwrap_or_else(|| failed(path, source))
+}
+
+/// False: there is nothing. Errors: something else stands in its place.
+pub fn is_directory(path: &Path) -> Result<bool> {
+    match Strange::for_directory(path) {
+        Some((place, what)) => {
+            Err(StoreError::Strange { place: place.display().to_string(), what })
+        }
+        None => Ok(path.is_dir()),
     }
 }
 
@@ -217,7 +232,7 @@ pub fn remove(path: &Path) -> Result<()> {
 /// The names in a directory that are text; the stores give their files no others.
 pub fn names(path: &Path) -> Result<Vec<String>> {
     let entries = ordinary::when_there_is_one(|| std::fs::read_dir(path));
-    let entries = entries.map_err(|source| failed(path, source))?;
+    let entries = entries.map_err(|source| no_directory(path, source))?;
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|source| failed(path, source))?;

@@ -38,3 +38,4 @@ mod kept;
 
 pub use blob::{Blobs, Damage, Listed};
 pub use error::{Result, StoreError};
+pub use files::{is_directory, make_directory, no_directory};

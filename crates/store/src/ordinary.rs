@@ -22,33 +22,59 @@ const DESCRIPTOR_TRIES_MAX: u32 = 500;
 
 const LINK: &str = "a symbolic link";
 
-/// What is there is no ordinary file. It is the source of an `io::Error`.
+/// What is there is no ordinary file, or no directory where one is to be. It is the source of an
+/// `io::Error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "it is {0}{more} and not an ordinary file: move it away, and put back the file that was there if \
-     you have it",
-    more = unfollowed(.0)
-)]
-pub struct Strange(pub &'static str);
-
-impl Strange {
+pub enum Strange {
+    #[error(
+        "it is {0}{more} and not an ordinary file: move it away, and put back the file that was there if \
+         you have it",
+        more = unfollowed(.0)
+    )]
+    File(&'static str),
+    #[error(
+        "it is {0} and not a directory: move it away, and put back the directory that was there, with what \
+         was in it, if you have it"
+    )]
+    Directory(&'static str),
     /// In the place of a directory. Where its end is on a disk that is not mounted, it is none of
     /// ours to put aside.
-    pub const ASTRAY: Strange = Strange("a symbolic link that leads to no directory");
+    #[error(
+        "it is a symbolic link that leads to no directory: mount the disk to which it leads, or move it \
+         away, and put back the directory that was there if you have it"
+    )]
+    Astray,
+}
 
+impl Strange {
     /// None: the error says something else.
     pub fn of(error: &io::Error) -> Option<Strange> {
         error.get_ref()?.downcast_ref().copied()
     }
 
-    fn named(kind: FileType) -> Strange {
-        Strange(match kind {
-            kind if kind.is_symlink() => LINK,
-            kind if kind.is_dir() => "a directory",
-            kind if kind.is_fifo() => "a pipe (FIFO)",
-            kind if kind.is_socket() => "a socket",
-            _ => "a device",
-        })
+    /// What stands where a directory is to be, or where one that leads there is to be, and its place.
+    /// None: nothing, or what is there cannot be looked at.
+    pub fn for_directory(path: &Path) -> Option<(PathBuf, Strange)> {
+        let found = |path: &Path| std::fs::symlink_metadata(path).ok();
+        let there = path.ancestors().find_map(|path| Some((path, found(path)?.file_type())));
+        let (path, kind) = there?;
+        let strange = match kind {
+            kind if kind.is_dir() || kind.is_symlink() && path.is_dir() => return None,
+            kind if kind.is_symlink() => Strange::Astray,
+            kind => Strange::Directory(name_of(kind)),
+        };
+        Some((path.to_path_buf(), strange))
+    }
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_symlink() => LINK,
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe (FIFO)",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_file() => "an ordinary file",
+        _ => "a device",
     }
 }
 
@@ -164,7 +190,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
 /// made anew.
 pub fn put_aside(path: &Path) -> io::Result<()> {
     let kind = std::fs::symlink_metadata(path)?.file_type();
-    let what = if kind.is_file() { "an ordinary file" } else { Strange::named(kind).0 };
+    let what = name_of(kind);
     let aside = unused_beside(path)?;
     std::fs::rename(path, &aside)?;
     tracing::warn!(
@@ -213,7 +239,10 @@ fn beside(path: &Path, number: u32) -> PathBuf {
 }
 
 fn checked(metadata: Metadata) -> io::Result<Metadata> {
-    if metadata.is_file() { Ok(metadata) } else { Err(Strange::named(metadata.file_type()).into()) }
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(metadata),
+        kind => Err(Strange::File(name_of(kind)).into()),
+    }
 }
 
 fn is_strange(error: &io::Error) -> bool {
@@ -260,7 +289,7 @@ mod tests {
                 let mut options = OpenOptions::new();
                 way(&mut options);
                 let error = open(&path, &mut options).unwrap_err();
-                assert_eq!(Strange::of(&error), Some(Strange(what)), "{error}");
+                assert_eq!(Strange::of(&error), Some(Strange::File(what)), "{error}");
             }
             assert!(read(&path).is_err() && write(&path, b"x").is_err());
         }
@@ -294,7 +323,7 @@ mod tests {
             drop(write(&path, b"ours").unwrap());
             put_aside(&path).unwrap();
             let kind = std::fs::symlink_metadata(beside(&path, 1)).unwrap().file_type();
-            assert_eq!(Strange::named(kind).0, what);
+            assert_eq!(name_of(kind), what);
             assert_eq!(read(&beside(&path, 2)).unwrap(), b"ours");
             std::fs::create_dir(&path).unwrap();
             replace(&beside(&path, 2), &path).unwrap();
@@ -314,7 +343,7 @@ mod tests {
         symlink(folder.path().join("pipe"), &to_pipe.0).unwrap();
         for (path, what) in strange.iter().skip(1).chain([&to_pipe]) {
             let error = follow(path).unwrap_err();
-            assert_eq!(Strange::of(&error), Some(Strange(what)), "{error}");
+            assert_eq!(Strange::of(&error), Some(Strange::File(what)), "{error}");
         }
         assert!(!folder.path().join("nowhere").exists());
         follow(&strange[0].0).unwrap().write_all(b" still").unwrap();
@@ -325,9 +354,28 @@ mod tests {
 
     #[test]
     fn of_a_link_it_is_said_that_it_is_not_followed() {
-        let said = [Strange(LINK), Strange("a socket")].map(|what| what.to_string());
+        let said = [Strange::File(LINK), Strange::File("a socket")].map(|what| what.to_string());
         assert!(said[0].starts_with("it is a symbolic link, which is not followed here, and not"));
         assert!(said[1].starts_with("it is a socket and not an ordinary file: move it away"));
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_directory_is_named_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "x").unwrap();
+        symlink(at("nowhere"), at("dangling")).unwrap();
+        symlink(folder.path(), at("link")).unwrap();
+        let named = |path: &str| Strange::for_directory(&at(path));
+        for fine in ["", "new", "new/below", "link", "link/new"] {
+            assert_eq!(named(fine), None, "{fine}");
+        }
+        for path in ["file", "file/new", "link/file/new"] {
+            let (place, strange) = named(path).unwrap();
+            assert!(place.ends_with("file"), "{}", place.display());
+            assert_eq!(strange, Strange::Directory("an ordinary file"));
+        }
+        assert_eq!(named("dangling/new"), Some((at("dangling"), Strange::Astray)));
     }
 
     #[test]

@@ -278,6 +278,28 @@ fn tables_beside_a_link_stay_usable() {
 }
 
 #[test]
+fn what_is_in_the_place_of_a_directory_is_named_with_what_to_do() {
+    for kind in ["an ordinary file", "dangling link", "pipe"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("directory");
+        match kind {
+            "an ordinary file" => fs::write(&path, "mine").unwrap(),
+            kind => put(folder.path(), &path, kind),
+        }
+        is_strange(Packs::open(&path), &path, kind);
+        is_strange(Packs::has_records(&path), &path, kind);
+        is_strange(DirectoryContainers::open(&path), &path, kind);
+        is_strange(FileJournal::open(&path), &path, kind);
+        is_strange(FileJournal::open_knowing(&path, 1), &path, kind);
+        is_strange(salvage(&path), &path, kind);
+        is_strange(FileJournal::open(&path.join("below")), &path, kind);
+        let settings = Settings { log: Some(&path), ..Settings::default() };
+        is_strange(Database::open_as(&folder.path().join("redb"), settings), &path, kind);
+        assert!(!folder.path().join("nowhere").exists());
+    }
+}
+
+#[test]
 fn another_database_in_the_place_of_the_index_is_put_aside_whole() {
     for forgets in [false, true] {
         let folder = tempfile::tempdir().unwrap();

@@ -317,6 +317,23 @@ fn a_server_whose_first_start_was_cut_off_or_whose_volumes_were_all_removed_star
 }
 
 #[test]
+fn what_stands_in_the_place_of_a_directory_of_a_server_is_named() {
+    for (place, made) in [("data", false), ("data/chunks", true), ("data/tables.log", true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        if made {
+            std::fs::create_dir(&data).unwrap();
+        }
+        let path = directory.path().join(place);
+        std::fs::write(&path, "mine").unwrap();
+        let serve = ["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+        let said = farfs(&serve).fails_with(6);
+        let what = format!("{}: it is an ordinary file and not a directory", path.display());
+        assert!(said.contains(&what) && said.contains("move it away"), "{said}");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_named() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("farfs.toml"), "listen = '127.0.0.1:0'\nlisten-on = 1\n")

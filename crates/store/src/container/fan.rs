@@ -30,7 +30,7 @@ pub fn look_at(fan: &Path) -> Result<Place> {
     match std::fs::metadata(fan) {
         Ok(metadata) if metadata.is_dir() => Ok(Place::Directory),
         Err(source) if !leads_nowhere(&source) => Err(files::failed(fan, source)),
-        _ => Err(files::failed(fan, Strange::ASTRAY.into())),
+        _ => Err(files::failed(fan, Strange::Astray.into())),
     }
 }
 

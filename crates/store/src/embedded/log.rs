@@ -111,7 +111,7 @@ pub fn look(directory: &Path, applied: Position) -> Result<(Vec<Vec<Logged>>, Op
 }
 
 fn is_there(directory: &Path) -> Result<()> {
-    if directory.is_dir() {
+    if files::is_directory(directory)? {
         return Ok(());
     }
     Err(StoreError::Missing {

@@ -96,7 +96,7 @@ impl FileJournal {
     }
 
     fn opened(directory: &Path, segment_bytes: u64, known: Position) -> Result<FileJournal> {
-        if known > 0 && !directory.is_dir() {
+        if !files::is_directory(directory)? && known > 0 {
             return Err(missing(directory, 1, known + 1));
         }
         files::make_directory(directory)?;

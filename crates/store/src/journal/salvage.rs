@@ -8,6 +8,7 @@ use crate::{blocks, files, ordinary};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+#[derive(Default)]
 pub struct Salvaged {
     /// Every record that is whole, in order; some positions are missing where there is damage.
     pub records: Vec<(Position, Vec<u8>)>,
@@ -43,12 +44,11 @@ impl Salvaged {
 
 /// Goes through a journal that nobody has open, past whatever is damaged. Records before the
 /// first damage are a prefix of what was appended; whether those behind it still make sense is
-/// for the caller to say.
+/// for the caller to say. Errors: something else stands in its place.
 pub fn salvage(directory: &Path) -> Result<Salvaged> {
-    let (records, damage, begun) = (Vec::new(), Vec::new(), Vec::new());
-    let (is_there, synced) = (false, synced::upto(directory).unwrap_or(0));
-    let mut salvaged = Salvaged { records, damage, begun, is_there, synced };
-    if !directory.is_dir() {
+    let synced = synced::upto(directory).unwrap_or(0);
+    let mut salvaged = Salvaged { synced, ..Salvaged::default() };
+    if !files::is_directory(directory)? {
         return Ok(salvaged);
     }
     let found = files::numbered(directory, ENDING)?;
