@@ -5,11 +5,11 @@
 //! Never: changes the time of change, or what an update expects to find.
 
 use crate::client::{Client, error_of};
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Opened};
 use model::{FileId, Node, Time, View};
 use protocol::Upstream;
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 use store::{Containers, Durability, Write};
 use volume::partial::{self, Tree};
 
@@ -63,8 +63,8 @@ fn moves(node: &Node, now: Time) -> bool {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn accesses(&self) -> MutexGuard<'_, Accesses> {
-        self.inner.accesses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accesses(&self) -> Ranked<'_, Accesses> {
+        ranks::lock(Rank::Accesses, &self.inner.accesses)
     }
 
     /// What is read through what was opened just now moves the time of access of its file: with

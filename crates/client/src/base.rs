@@ -9,6 +9,7 @@ use crate::fetch::now_of;
 use crate::files::Images;
 use crate::plan::Plan;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::Error;
 use crate::unreadable::readable;
 use crate::worth;
@@ -18,7 +19,7 @@ use chunks::{Described, Placed, pack_against, stretch_of, unpack_against};
 use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
 use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use store::container::Key;
 use store::{Container, Containers};
 use volume::partial::Tree;
@@ -120,8 +121,8 @@ impl<K: Container> Source<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn kin(&self) -> MutexGuard<'_, crate::kin::Kin> {
-        self.inner.kin.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn kin(&self) -> Ranked<'_, crate::kin::Kin> {
+        ranks::lock(Rank::Kin, &self.inner.kin)
     }
 
     /// Before the replica above is believed: which names it says are another file's by now.

@@ -1,7 +1,7 @@
 //! The client itself: its parts, how it is opened and recovered, and the one way in which
 //! everything here changes the volume.
 //! Holds: a change is in the journal before it shows; locks are taken in the order core, files,
-//! tables; nothing that is cached needs the core's lock to be read.
+//! tables, and the others where `ranks` says; nothing that is cached needs the core's lock to be read.
 
 use crate::company::Company;
 use crate::connection::Connection;
@@ -15,6 +15,7 @@ use crate::known::Remover;
 use crate::meta::{Bound, Meta};
 use crate::mode;
 use crate::plan::Plans;
+use crate::ranks::{self, Rank, Ranked};
 use crate::reserved::Reserved;
 use crate::seek::Seeking;
 use crate::shown::Hidden;
@@ -25,7 +26,7 @@ use model::{Change, Effects, FileId, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use store::{Containers, Durability, Journal, Read, Reserve, StoreError, Tables, Write};
 use tokio::sync::{Notify, oneshot};
 use update_log::{LogError, UpdateLog};
@@ -146,7 +147,7 @@ pub(crate) struct Inner<U, C: Containers> {
     pub locks: Mutex<crate::locks::Table>,
     /// Of locks that were given up, or are not leased yet, the replica above may have to be told.
     pub locks_wanted: Notify,
-    /// Taken after all of these. Whoever has it reads the tables, or commits, and nothing else.
+    /// Taken after the tables and before the connection. Whoever has it reads the tables, or commits.
     pub known: Mutex<crate::known::Known>,
 }
 
@@ -290,8 +291,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 locks_wanted: Notify::new(),
             }),
         };
-        client.recover(recovered, logged)?;
-        Ok(client)
+        client.recover(recovered, logged).map(|()| client)
     }
 
     /// What the kernel must forget is told to `kernel` from now on. The first one stays.
@@ -302,16 +302,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.inner.core.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn core(&self) -> Ranked<'_, Core> {
+        ranks::lock(Rank::Core, &self.inner.core)
     }
 
-    pub(crate) fn files(&self) -> MutexGuard<'_, Files<C::Container>> {
-        self.inner.files.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn files(&self) -> Ranked<'_, Files<C::Container>> {
+        ranks::lock(Rank::Files, &self.inner.files)
     }
 
-    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.inner.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn connection(&self) -> Ranked<'_, Connection> {
+        ranks::lock(Rank::Connection, &self.inner.connection)
     }
 
     /// Reads the tree, under a valid lease where the mode asks for one.

@@ -10,13 +10,14 @@ use crate::mode;
 use crate::part::PartRow;
 use crate::plan::Plan;
 use crate::presence::{Dirty, Presence};
+use crate::ranks::{self, Rank};
 use crate::room::taken;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
 use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time, View};
 use protocol::Upstream;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use store::{Container, Containers, Durability, StoreError, Write};
 use update_log::Record;
 
@@ -69,7 +70,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         grip: &Grip<C::Container>,
         uid: Option<u32>,
     ) -> Step<Option<u64>> {
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         if self.files().kernel_writes(grip.file, grip.generation) {
             // What it would be cut into might never have been there: it waits for the last close.
             return Ok(None);

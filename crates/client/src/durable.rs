@@ -4,10 +4,11 @@
 //! From: DESIGN, "The client": `Logged` means on the disk.
 
 use crate::client::Client;
+use crate::ranks::{self, Rank, Ranked};
 use protocol::Upstream;
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use store::container::Key;
 use store::{Container, Containers, StoreError};
 
@@ -37,7 +38,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// All contents that were written are on the disk when this returns.
     pub(crate) fn sync_contents(&self) -> Result<(), StoreError> {
-        let _syncing = self.inner.unsynced.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _syncing = ranks::lock(Rank::Syncing, &self.inner.unsynced.syncing);
         let keys = std::mem::take(&mut *self.unsynced());
         let outcome = self.sync_keys(&keys);
         if outcome.is_err() {
@@ -93,7 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// that it is a stored version, so the log must say durably that it is not. Once is enough
     /// until the next checkpoint: who reads the log back looks at what it was told of.
     pub(crate) fn sync_before_writing_over(&self, key: Key) -> Result<(), StoreError> {
-        let noted = || self.inner.unsynced.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = || ranks::lock(Rank::Noted, &self.inner.unsynced.noted);
         if !noted().contains(&key) {
             self.sync_log()?;
             noted().insert(key);
@@ -103,7 +104,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What the log was told before this is in the tables.
     pub(crate) fn begin_noting_anew(&self) {
-        self.inner.unsynced.noted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        ranks::lock(Rank::Noted, &self.inner.unsynced.noted).clear();
     }
 
     fn sync_keys(&self, keys: &BTreeSet<Key>) -> Result<(), StoreError> {
@@ -119,7 +120,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn unsynced(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
-        self.inner.unsynced.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unsynced(&self) -> Ranked<'_, BTreeSet<Key>> {
+        ranks::lock(Rank::Unsynced, &self.inner.unsynced.keys)
     }
 }

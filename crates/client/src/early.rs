@@ -7,12 +7,13 @@
 mod send;
 
 use crate::portions::carried;
+use crate::ranks::{self, Rank, Ranked};
 use chunks::{Growing, Secret};
 use model::{ChunkName, FileId};
 use protocol::{Cutter, HOUSE, LinkQuality, PAYLOAD_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use world::Moment;
@@ -127,12 +128,12 @@ impl Work {
         Work::new(&Secret::new([0; 32]), Cutter::Gear, Arc::default())
     }
 
-    fn sent(&self) -> MutexGuard<'_, Sent> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sent(&self) -> Ranked<'_, Sent> {
+        ranks::lock(Rank::Sent, &self.sent)
     }
 
-    fn growing(&self) -> MutexGuard<'_, Option<Growing>> {
-        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn growing(&self) -> Ranked<'_, Option<Growing>> {
+        ranks::lock(Rank::Growing, &self.growing)
     }
 
     /// What was cut so far, for whoever stores the file; waits for a step that is being taken.

@@ -8,14 +8,13 @@ mod apply;
 
 use crate::client::{Client, error_of};
 use crate::pending::paths_of;
+use crate::ranks::{self, Rank, Ranked};
 use crate::renumber::Anew;
 use crate::types::{Error, Step, Stop};
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, View};
 use protocol::{Class, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::Duration;
 use store::Containers;
 use volume::partial::{Changed, Tree};
@@ -157,8 +156,8 @@ struct Looked {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn following(&self) -> MutexGuard<'_, Following> {
-        self.inner.keeping.following.lock().unwrap_or_else(PoisonError::into_inner)
+    fn following(&self) -> Ranked<'_, Following> {
+        ranks::lock(Rank::Following, &self.inner.keeping.following)
     }
 
     /// Rows were set or taken away.

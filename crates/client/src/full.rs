@@ -4,11 +4,12 @@
 //! what was taken last, so that what is sent in vain is bounded by what is kept.
 
 use crate::client::{Client, error_of};
+use crate::ranks::{self, Rank, Ranked};
 use crate::replay_log::{PAUSE, SHORT_PAUSE, Setback};
 use crate::types::Error;
 use model::{Change, Update};
 use protocol::{Class, Objection, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 use store::Containers;
 use tokio::sync::Notify;
@@ -40,8 +41,8 @@ struct State {
 }
 
 impl Full {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Ranked<'_, State> {
+        ranks::lock(Rank::Full, &self.state)
     }
 
     /// What was sent was turned down for want of room.

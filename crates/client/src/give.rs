@@ -11,6 +11,7 @@ use crate::failures::of_chunks;
 use crate::plan::describe_container;
 use crate::portions::carried;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::replay_log::{Setback, pack_all};
 use crate::types::{Error, Need};
 use crate::unreadable::readable;
@@ -22,7 +23,6 @@ use protocol::{
     WantedOf, WantedStatus,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Durability};
@@ -120,8 +120,8 @@ struct Gift {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn giving(&self) -> MutexGuard<'_, Giving> {
-        self.inner.giving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn giving(&self) -> Ranked<'_, Giving> {
+        ranks::lock(Rank::Giving, &self.inner.giving)
     }
 
     /// The replica above has said, with the answer to an attach or a renewal, what it lacks.

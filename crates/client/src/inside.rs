@@ -8,6 +8,7 @@ use crate::client::{Client, error_of};
 use crate::failures::of_chunks;
 use crate::home::{is_home, note_home};
 use crate::plan::Plan;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::Error;
 use chunks::inside::index::{self, Index, Place};
 use chunks::inside::{self, Looked, Outcome, Reader, chunks_of, region_of};
@@ -16,7 +17,7 @@ use model::{ChunkName, FileId, Stamp, Update};
 use protocol::{Class, FIND_NAMES_MAX, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError};
 
@@ -59,8 +60,8 @@ pub(crate) fn reader<K: Container>(
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn looked(&self) -> MutexGuard<'_, Looked<(FileId, Stamp, u64)>> {
-        self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn looked(&self) -> Ranked<'_, Looked<(FileId, Stamp, u64)>> {
+        ranks::lock(Rank::Looked, &self.inner.looked)
     }
 
     /// What is inside a version at an offset of its container, and notes where it was seen.

@@ -6,11 +6,11 @@
 use crate::client::{Client, error_of};
 use crate::failures::of_missing;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::Error;
 use model::{Contents, Effects, FileId, Node, Stamp, Time, Update, View};
 use protocol::{States, Upstream};
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 use store::{Containers, Read, StoreError};
 use volume::partial::{Touched, Tree};
 
@@ -147,13 +147,13 @@ fn shown(tree: &Tree<'_>, file: FileId) -> Result<Option<Node>, Error> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn known(&self) -> Ranked<'_, Known> {
+        ranks::lock(Rank::Known, &self.inner.known)
     }
 
     /// Until what this gives is dropped, nobody looks up a file. The caller commits meanwhile that
     /// these are gone: whoever was told of one before finds how it was, and nobody is told after.
-    pub(crate) fn going(&self, going: Going, by: Remover) -> Option<MutexGuard<'_, Known>> {
+    pub(crate) fn going(&self, going: Going, by: Remover) -> Option<Ranked<'_, Known>> {
         if going.0.is_empty() {
             return None;
         }

@@ -7,11 +7,12 @@
 
 use crate::client::Client;
 use crate::files::Grip;
+use crate::ranks::{self, Rank};
 use crate::types::Handle;
 use model::FileId;
 use protocol::Upstream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock};
 use store::{Container, Containers};
 
 /// Few files share a lock: one that is written to while it is stored holds up who reads the other.
@@ -54,7 +55,7 @@ impl Landing {
     /// A write was taken, and has landed when this is dropped.
     fn write(&self, file: FileId, request: u64) -> Taken<'_> {
         let stripe = self.of(file);
-        let until_it_has_landed = stripe.writes.read().unwrap_or_else(PoisonError::into_inner);
+        let until_it_has_landed = ranks::read(Rank::Landing, &stripe.writes);
         let overtaken = stripe.latest_read.load(Ordering::Acquire) > request;
         Taken { overtaken, _until_it_has_landed: until_it_has_landed }
     }
@@ -65,7 +66,7 @@ impl Landing {
 
     /// Waits until the writes have landed that were taken before, but for those that wait themselves.
     fn have_landed(&self, file: FileId) {
-        drop(self.of(file).writes.write().unwrap_or_else(PoisonError::into_inner));
+        drop(ranks::write(Rank::Landing, &self.of(file).writes));
     }
 }
 
@@ -73,7 +74,7 @@ impl Landing {
 pub struct Taken<'a> {
     /// What the kernel asked for after it, another thread was faster to read.
     pub overtaken: bool,
-    _until_it_has_landed: RwLockReadGuard<'a, ()>,
+    _until_it_has_landed: ranks::Reading<'a, ()>,
 }
 
 /// Who reads the file sees what is to be written, from now until this is dropped.
@@ -85,7 +86,7 @@ pub struct Late<U: Upstream, C: Containers> {
 impl<U: Upstream, C: Containers> Drop for Late<U, C> {
     fn drop(&mut self) {
         let landing = &self.client.inner.kernel.landing;
-        let mut late = landing.late.write().unwrap_or_else(PoisonError::into_inner);
+        let mut late = ranks::write(Rank::Late, &landing.late);
         late.retain(|write| write.number != self.number);
         landing.count.store(late.len(), Ordering::Release);
     }
@@ -115,7 +116,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return None;
         }
         let landing = &self.inner.kernel.landing;
-        let mut late = landing.late.write().unwrap_or_else(PoisonError::into_inner);
+        let mut late = ranks::write(Rank::Late, &landing.late);
         let number = late.last().map_or(0, |last| last.number + 1);
         late.push(LateWrite { number, file, handle, offset, bytes: Arc::clone(bytes) });
         landing.count.store(late.len(), Ordering::Release);
@@ -135,7 +136,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return grip.container.read(offset, length);
         }
         // Held while it is read: what has landed must not be put over what was written after it.
-        let late = landing.late.read().unwrap_or_else(PoisonError::into_inner);
+        let late = ranks::read(Rank::Late, &landing.late);
         let mut bytes = grip.container.read(offset, length)?;
         for write in late.iter().filter(|write| write.file == grip.file) {
             let same = |(other, _): (Grip<C::Container>, _)| other.generation == grip.generation;
@@ -171,7 +172,20 @@ mod tests {
     fn who_reads_waits_for_the_writes_of_that_file_that_came_before() {
         let (landing, (sender, read)) = (Landing::default(), channel());
         std::thread::scope(|scope| {
-            let (one, other) = (landing.write(FileId(5), 2), landing.write(FileId(5), 4));
+            let (begun, has_begun) = channel();
+            // It has landed when what this gives is dropped.
+            let write = |request| {
+                let (lands, has_landed) = channel::<()>();
+                let (begun, landing) = (begun.clone(), &landing);
+                scope.spawn(move || {
+                    let _taken = landing.write(FileId(5), request);
+                    begun.send(()).unwrap();
+                    has_landed.recv().unwrap_err();
+                });
+                has_begun.recv().unwrap();
+                lands
+            };
+            let (one, other) = (write(2), write(4));
             landing.have_landed(FileId(6));
             scope.spawn(|| {
                 landing.have_landed(FileId(5));

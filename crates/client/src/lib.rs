@@ -71,6 +71,7 @@ mod policies;
 mod portions;
 mod presence;
 mod quota;
+mod ranks;
 mod reached;
 mod recipes;
 mod recover;

@@ -11,6 +11,7 @@ use crate::locks::{
     self, LockCall, Owner, RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN, Scope, Table, Tried,
 };
 use crate::mode;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
 use model::{FileId, Lock, LockKind, Name, View};
 use protocol::{
@@ -18,7 +19,6 @@ use protocol::{
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Containers;
 use volume::partial::Tree;
@@ -49,8 +49,8 @@ struct Wish<'a> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn locks(&self) -> MutexGuard<'_, Table> {
-        self.inner.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn locks(&self) -> Ranked<'_, Table> {
+        ranks::lock(Rank::Locks, &self.inner.locks)
     }
 
     /// For whoever has the locks: whether they hold among all mounts now.

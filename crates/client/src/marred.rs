@@ -3,6 +3,7 @@
 //! known until the process ends.
 
 use crate::client::Stores;
+use crate::ranks::{self, Held, Rank};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::journal::Position;
@@ -165,8 +166,9 @@ impl Tables for Watched {
     }
 
     fn write(&self) -> Result<Box<dyn Write + '_>> {
+        let held = ranks::take(Rank::Tables);
         let write = self.marred.see(self.tables.write())?;
-        Ok(Box::new(Writing { write, marred: &self.marred }))
+        Ok(Box::new(Writing { write, marred: &self.marred, _held: held }))
     }
 
     fn room(&self) -> Result<u64> {
@@ -178,6 +180,7 @@ impl Tables for Watched {
     }
 
     fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
+        let _held = ranks::take(Rank::Tables);
         self.marred.see(self.tables.give_back(free_bytes_min))
     }
 
@@ -214,6 +217,7 @@ impl Read for Reading<'_> {
 struct Writing<'a> {
     write: Box<dyn Write + 'a>,
     marred: &'a Marred,
+    _held: Held,
 }
 
 impl Read for Writing<'_> {
@@ -246,7 +250,7 @@ impl Write for Writing<'_> {
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
-        let Writing { write, marred } = *self;
+        let Writing { write, marred, _held } = *self;
         let committed = marred.see(write.commit(durability));
         if committed.is_ok() {
             marred.note_trouble(None);

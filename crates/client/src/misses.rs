@@ -9,11 +9,11 @@ mod shown;
 pub use shown::{MissShown, Settling};
 
 use crate::client::Client;
+use crate::ranks::{self, Rank, Ranked};
 use minicbor::{Decode, Encode};
 use model::FileId;
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
 use store::{Containers, Durability, Read, StoreError};
 
 /// Files that are remembered; those that were missed longest ago are forgotten.
@@ -173,8 +173,8 @@ impl Misses {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn misses(&self) -> MutexGuard<'_, Misses> {
-        self.inner.keeping.misses.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn misses(&self) -> Ranked<'_, Misses> {
+        ranks::lock(Rank::Misses, &self.inner.keeping.misses)
     }
 
     /// A program has been told that contents are not here.

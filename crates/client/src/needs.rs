@@ -8,12 +8,12 @@ use crate::mode;
 use crate::part::Wanting;
 use crate::policies::Said;
 use crate::quota::Told;
+use crate::ranks::{self, Rank, Ranked};
 use crate::room::Wanted;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
 use protocol::{Class, NodeState, Request, Response, States, Upstream};
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::time::Duration;
 use store::Containers;
 use tokio::sync::oneshot;
@@ -154,8 +154,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     pub(crate) fn flights(
         &self,
-    ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<Need, Vec<oneshot::Sender<()>>>> {
-        self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    ) -> Ranked<'_, std::collections::BTreeMap<Need, Vec<oneshot::Sender<()>>>> {
+        ranks::lock(Rank::Flights, &self.inner.flights)
     }
 
     async fn get_totals(&self) -> Result<(), Error> {

@@ -6,11 +6,12 @@
 //! From: the kernel's `fs/fuse/iomode.c`, which lets an inode of it be read in one way at a time, and
 //! `fs/namei.c`, which looks a path up anew when opening what it led to says ESTALE.
 
+use crate::ranks::{self, Rank, Ranked};
 use model::{FileId, REPLICA_MAX, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use world::{Entropy, Moment};
 
@@ -137,8 +138,8 @@ impl Numbers {
         self.state().given = u64::from(u32::from_le_bytes(bytes)) << 6;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Ranked<'_, State> {
+        ranks::lock(Rank::Numbers, &self.state)
     }
 
     /// The file that the kernel knows by this number.

@@ -9,12 +9,13 @@ use crate::files::OpenFile;
 use crate::mode;
 use crate::portions::Portions;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::Error;
 use model::FileId;
 use protocol::{Range, Upstream};
 use std::collections::VecDeque;
 use std::ops::Range as Between;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use store::Containers;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -86,8 +87,8 @@ impl<K> OpenFile<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    fn onward(&self) -> MutexGuard<'_, Onward> {
-        self.inner.onward.lock().unwrap_or_else(PoisonError::into_inner)
+    fn onward(&self) -> Ranked<'_, Onward> {
+        ranks::lock(Rank::Onward, &self.inner.onward)
     }
 
     /// Somebody reads at `offset`: more comes unasked if that is where he came to before, or near it.

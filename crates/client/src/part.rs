@@ -17,6 +17,7 @@ use crate::client::{Client, error_of, failed, log_failed};
 use crate::files::{Altered, Grip};
 use crate::portions::Portions;
 use crate::presence::{Dirty, Presence};
+use crate::ranks::{self, Rank};
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use model::{ChunkName, FileId};
@@ -237,7 +238,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         };
         let Some(grip) = self.grip_of(file, generation) else { return Ok(()) };
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         let (presence, length) = {
             let files = self.files();
             let Some(open) = files.get(file, generation) else { return Ok(()) };

@@ -3,11 +3,11 @@
 //! Holds: what was written until then is stored; nothing goes by an id any more that was given up.
 
 use crate::client::{Client, Core};
+use crate::ranks::Ranked;
 use crate::types::{Caller, Handle};
 use model::{Change, FileId, Name};
 use protocol::Upstream;
 use std::collections::BTreeSet;
-use std::sync::MutexGuard;
 use store::Containers;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
@@ -17,7 +17,7 @@ const TRIES_MAX: usize = 8;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before what is pending is renumbered: nothing of what it makes is open, and the kernel looks its
     /// names up anew. While this is had, nothing more is made.
-    pub(crate) fn with_nothing_open_of_what_is_renamed(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn with_nothing_open_of_what_is_renamed(&self) -> Ranked<'_, Core> {
         let mut tries = 0;
         loop {
             let core = self.core();

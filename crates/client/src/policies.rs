@@ -18,6 +18,7 @@ pub use report::{PolicyReport, PolicyShown, StaleShown};
 
 use crate::client::Client;
 use crate::following::Place;
+use crate::ranks::{self, Rank, Ranked};
 use minicbor::{Decode, Encode};
 use model::{FileId, Name};
 use named::Named;
@@ -25,8 +26,8 @@ use protocol::{Mode, Upstream};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::{Containers, Read, StoreError};
 use tokio::sync::Notify;
 
@@ -227,8 +228,8 @@ impl Policies {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
-        self.inner.keeping.choosing.policies.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn policies(&self) -> Ranked<'_, Policies> {
+        ranks::lock(Rank::Policies, &self.inner.keeping.choosing.policies)
     }
 }
 

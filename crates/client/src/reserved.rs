@@ -3,9 +3,10 @@
 //! others, is written with what is kept aside.
 
 use crate::client::{Client, ClientError};
+use crate::ranks::{self, Rank};
 use crate::types::Error;
 use protocol::Upstream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use store::{Containers, Reserve, StoreError};
 use update_log::LogError;
 use volume::partial::Missing;
@@ -27,7 +28,7 @@ pub(crate) struct Pressed<'a>(&'a Reserved);
 
 impl Drop for Pressed<'_> {
     fn drop(&mut self) {
-        let mut pressed = self.0.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pressed = ranks::lock(Rank::Pressed, &self.0.pressed);
         *pressed -= 1;
         if *pressed == 0 {
             self.0.reserve.take_back();
@@ -39,7 +40,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// What follows must be written, or what shows and what is so differ.
     pub(crate) fn pressed(&self) -> Pressed<'_> {
         let reserved = &self.inner.reserved;
-        let mut pressed = reserved.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pressed = ranks::lock(Rank::Pressed, &reserved.pressed);
         *pressed += 1;
         // Another one may have used up what was lent before.
         reserved.reserve.lend();
@@ -61,7 +62,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Whether something new may begin.
     pub(crate) fn has_room(&self) -> Result<(), Error> {
-        let pressed = self.inner.reserved.pressed.lock().unwrap_or_else(PoisonError::into_inner);
+        let pressed = ranks::lock(Rank::Pressed, &self.inner.reserved.pressed);
         // Lent just now, and taken back soon.
         if *pressed > 0 || self.inner.reserved.reserve.is_kept() {
             return Ok(());

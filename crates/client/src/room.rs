@@ -15,14 +15,15 @@ pub(crate) use stretches::{Stretches, Touched, both, without};
 
 use crate::client::{Client, error_of};
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Stop};
 use awaited::Awaited;
 use choose::{Closed, choose, in_order};
 use look::{NANOS, Seen};
 use model::{FileId, Time};
 use protocol::Upstream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Result as StoreResult, StoreError};
@@ -87,8 +88,8 @@ impl Room {
         self.leave(bytes);
     }
 
-    fn awaited(&self) -> MutexGuard<'_, Awaited> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    fn awaited(&self) -> Ranked<'_, Awaited> {
+        ranks::lock(Rank::Awaited, &self.awaited)
     }
 
     /// A call has come for what it waited for.
@@ -100,8 +101,8 @@ impl Room {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> Ranked<'_, Seen> {
+        ranks::lock(Rank::Seen, &self.seen)
     }
 }
 
@@ -243,7 +244,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// nothing left.
     pub(crate) fn make_room(&self, wanted: Wanted, mine: Option<Mine>) -> Result<bool, Error> {
         let room = &self.inner.room;
-        let _one = room.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = ranks::lock(Rank::Making, &room.making);
         // On a disk without a byte left it could not be written down what leaves.
         let _pressed = matches!(wanted, Wanted::Disk(_)).then(|| self.pressed());
         let is_full = matches!(wanted, Wanted::Disk(_));

@@ -8,12 +8,12 @@
 use crate::client::{Client, Core};
 use crate::files::Files;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use chunks::index::Place;
 use minicbor::{Decode, Encode};
 use model::{FileId, Name, Stamp};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Containers, Durability, Read, StoreError};
@@ -203,8 +203,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         found
     }
 
-    pub(crate) fn trash(&self) -> MutexGuard<'_, Trash> {
-        self.inner.trash.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn trash(&self) -> Ranked<'_, Trash> {
+        ranks::lock(Rank::Trash, &self.inner.trash)
     }
 
     fn trash_bytes_max(&self) -> u64 {

@@ -9,6 +9,7 @@
 use crate::client::{Client, error_of};
 use crate::files::Grip;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::replay_log::first_pending;
 use crate::room::{Stretches, both, without};
 use crate::types::{Error, Need};
@@ -16,8 +17,8 @@ use crate::undo::of_log;
 use model::{Change, FileId, Update};
 use protocol::Upstream;
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
@@ -51,8 +52,8 @@ struct State {
 }
 
 impl Unreadable {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Ranked<'_, State> {
+        ranks::lock(Rank::Unreadable, &self.0)
     }
 
     /// Something that was pending was sent, or is not sent for another reason.
@@ -299,7 +300,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // Nobody opens it meanwhile, or whoever has it open and writes by calls waits.
         let grip = self.grip_of(file, generation);
         let still = grip.as_ref().map(|grip| &grip.still);
-        let _still = still.map(|still| still.write().unwrap_or_else(PoisonError::into_inner));
+        let _still = still.map(|still| ranks::write(Rank::Still, still));
         let core = self.core();
         let mut files = self.files();
         let opened = grip.is_none() && files.get(file, generation).is_some();

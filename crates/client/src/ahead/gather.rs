@@ -12,11 +12,11 @@ use crate::client::{Client, error_of};
 use crate::fetch::{is_here, now_of};
 use crate::mode;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::together::{Asked, lacks_all};
 use crate::types::Error;
 use model::{FileId, Kind, Node, View};
 use protocol::{GATHERED_FILES_MAX, Gathered, Upstream};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Containers, Durability, StoreError};
 use tokio::task::JoinSet;
@@ -34,8 +34,8 @@ struct Batch<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn ahead(&self) -> MutexGuard<'_, Ahead> {
-        self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn ahead(&self) -> Ranked<'_, Ahead> {
+        ranks::lock(Rank::Ahead, &self.inner.ahead)
     }
 
     /// Somebody waits for contents that are not here.

@@ -7,6 +7,7 @@ use crate::files::{Altered, Front};
 use crate::home::is_home;
 use crate::plan::describe_container_again;
 use crate::portions::carried;
+use crate::ranks::{self, Rank, Ranked};
 use crate::replay_log::{Setback, pack_all};
 use crate::supply::under_way_most;
 use crate::types::{Error, Step};
@@ -15,7 +16,7 @@ use chunks::Described;
 use model::{Change, ChunkName, FileId, Update};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, StoreError};
@@ -34,8 +35,8 @@ const AHEAD_MAX: usize = 16;
 const LOOKED_AT_MAX: usize = 64;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn early(&self) -> MutexGuard<'_, Early> {
-        self.inner.early.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn early(&self) -> Ranked<'_, Early> {
+        ranks::lock(Rank::Early, &self.inner.early)
     }
 
     pub(crate) fn steps(&self) -> Steps {

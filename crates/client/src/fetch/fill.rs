@@ -6,6 +6,7 @@ use super::Target;
 use crate::client::{Client, error_of};
 use crate::home::note_home;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank};
 use crate::recipes;
 use crate::room::taken;
 use crate::types::Error;
@@ -15,7 +16,6 @@ use chunks::{Described, Placed};
 use model::{ChunkName, Contents, FileId, Piece};
 use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::container::Key;
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -110,7 +110,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             came.push(*placed);
         }
         // Nobody writes over them before they count as present, so they need not be read again.
-        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &target.still);
         if self.fill_still(target, &filling)? {
             self.note_checked(target, contents, &came, |write| {
                 for placed in &came {
@@ -130,7 +130,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         bytes: &[u8],
         described: &Described,
     ) -> Result<(), Error> {
-        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &target.still);
         if !self.fill_still(target, &[(0, bytes)])? {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Writes checked bytes, unless somebody has begun to change the file.
     fn fill(&self, target: &Target<C::Container>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let _still = target.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &target.still);
         self.fill_still(target, &[(offset, bytes)]).map(drop)
     }
 

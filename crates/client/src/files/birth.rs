@@ -8,11 +8,11 @@ use crate::client::{Client, Core, failed, log_failed, stop};
 use crate::failures::of_chunks;
 use crate::ids::Ids;
 use crate::presence::{Dirty, Presence};
+use crate::ranks::{self, Rank};
 use crate::types::{Caller, Done, Error, Found, Need, Step, Stop};
 use chunks::Described;
 use model::{AttributeChange, Change, Contents, FileId, Kind, Name, Node, Stamp, View};
 use protocol::{Objection, Upstream};
-use std::sync::PoisonError;
 use store::{Container, Containers, Durability, StoreError};
 use update_log::Record;
 use volume::partial::Tree;
@@ -61,7 +61,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.settle_closed(None);
         let grip = self.grip_of(file, generation).ok_or(Error::BadHandle)?;
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         let described = match grip.container.length().map_err(failed)? {
             0 => None,
             _ => Some(self.describe_here(grip.key(), &grip.container, None).map_err(of_chunks)?),

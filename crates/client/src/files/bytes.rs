@@ -7,16 +7,16 @@ use super::first::Extent;
 use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile};
 use crate::client::{Client, failed};
 use crate::mode;
+use crate::ranks::{self, Rank};
 use crate::types::{Caller, Done, Error, Handle, Need, Step, Stop};
 use crate::unreadable::readable;
 use model::FileId;
 use protocol::Upstream;
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, RwLockReadGuard};
 use store::{Container, Containers, Result as StoreResult};
 
 /// Held by who changes a container: nobody makes a version of it meanwhile.
-type Writing<'a> = RwLockReadGuard<'a, ()>;
+type Writing<'a> = ranks::Reading<'a, ()>;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
@@ -76,7 +76,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.has_its_locks(handle)?;
         let still = self.files().grip(handle)?.0.still;
         // Nobody makes a version of half of it.
-        let writing = still.read().unwrap_or_else(PoisonError::into_inner);
+        let writing = ranks::read(Rank::Still, &still);
         let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
         let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
         if !upon.is_empty() {
@@ -250,7 +250,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         change: impl Fn(&C::Container) -> StoreResult<Altered>,
     ) -> Step<()> {
         let still = self.files().grip(handle)?.0.still;
-        let writing = still.read().unwrap_or_else(PoisonError::into_inner);
+        let writing = ranks::read(Rank::Still, &still);
         self.alter_while(&writing, handle, uid, extent, change)
     }
 
@@ -313,7 +313,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         uid: u32,
         extent: Extent,
     ) -> Step<()> {
-        let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = ranks::lock(Rank::Opening, &grip.opening);
         if self.is_dirty(grip) {
             self.begin_to_write_over(grip, extent)?;
             self.forget_time_set(grip)?;

@@ -9,10 +9,10 @@ use crate::client::{Client, failed, log_failed};
 use crate::mode;
 use crate::part::{STRETCHES_MAX, opened_record};
 use crate::presence::{Ground, Presence};
+use crate::ranks::{self, Rank};
 use crate::types::{Error, Handle, Need, Step, Stop};
 use model::FileId;
 use protocol::{Class, Range, Request, Response, Upstream};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use store::{Container, Containers, Durability};
 
@@ -69,7 +69,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.has_quota_to_write(to, Some(offset), source.to - offset)?;
         {
-            let _writing = grip.still.read().unwrap_or_else(PoisonError::into_inner);
+            let _writing = ranks::read(Rank::Still, &grip.still);
             self.begin_to_alter(&grip, 0, super::first::Extent::Grows)?;
         }
         // It may be another one by now.
@@ -152,7 +152,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// not what it was when that was looked at.
     fn rest_upon(&self, grip: &Grip<C::Container>, source: &Source) -> Step<bool> {
         let Source { ground, from, to, .. } = source;
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         if !self.takes_by_name(grip, source) {
             return Ok(false);
         }

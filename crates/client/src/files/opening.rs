@@ -9,12 +9,12 @@ use crate::client::{Client, failed};
 use crate::known::Remover;
 use crate::numbers::{Inode, Place};
 use crate::presence::Presence;
+use crate::ranks::Ranked;
 use crate::room::taken;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step, Stop};
 use chunks::Described;
 use model::{Change, Contents, FileId, Kind, Node, Update};
 use protocol::{Objection, Upstream};
-use std::sync::MutexGuard;
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError, Write};
 
@@ -229,7 +229,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Lets others at the open files, and keeps what opening one of them left behind.
-    pub(super) fn let_go(&self, mut files: MutexGuard<'_, Files<C::Container>>) {
+    pub(super) fn let_go(&self, mut files: Ranked<'_, Files<C::Container>>) {
         let left = files.left.take();
         drop(files);
         if let Some((file, presence)) = left {

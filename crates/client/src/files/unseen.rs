@@ -17,6 +17,7 @@ use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
 use crate::numbers::Inode;
+use crate::ranks::{self, Rank, Ranked};
 use crate::room::Wanted;
 use crate::types::{Durability, Handle, Step};
 use model::{FileId, Time};
@@ -24,7 +25,7 @@ use protocol::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Container, Containers, Result as StoreResult};
 use tokio::sync::Notify;
@@ -107,8 +108,8 @@ impl Closing {
         self.is_any.store(is_any, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Closed> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Ranked<'_, Closed> {
+        ranks::lock(Rank::Closing, &self.state)
     }
 
     fn has(&self, file: FileId) -> bool {
@@ -122,7 +123,9 @@ impl Closing {
 
     /// A moment for the kernel to go on.
     fn wait_a_moment(&self) {
-        drop(self.changed.wait_timeout(self.lock(), LOOKED_AT_EVERY));
+        let _held = ranks::take(Rank::Closing);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_timeout(state, LOOKED_AT_EVERY));
     }
 
     /// What is to be stored, or is being stored, once it is told of which files the last descriptor
@@ -285,8 +288,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.grip(handle)?.0
         };
         // The version before may be being cut just now. From here on, as this handle counts, none is.
-        let _still = grip.still.read().unwrap_or_else(PoisonError::into_inner);
-        let _opening = grip.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::read(Rank::Still, &grip.still);
+        let _opening = ranks::lock(Rank::Opening, &grip.opening);
         let is_clean = !self.is_dirty(&grip);
         let all = Extent::Stretch(0, grip.container.length().map_err(failed)?);
         if is_clean {

@@ -2,14 +2,14 @@
 
 use crate::client::Client;
 use crate::locks::Table;
+use crate::ranks::Ranked;
 use crate::types::{Error, Handle};
 use protocol::Upstream;
-use std::sync::MutexGuard;
 use store::Containers;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Without those that others have had, where that matters.
-    pub(super) fn locks_as_they_count(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn locks_as_they_count(&self) -> Ranked<'_, Table> {
         let mut locks = self.locks();
         if locks.any_overtaken() && self.leases_locks() {
             locks.lose_overtaken();

@@ -2,12 +2,13 @@
 
 use super::For;
 use crate::client::Client;
+use crate::ranks::{self, Rank};
 use crate::types::{DirectoryEntry, Error, Listed, Need, Step, Stop};
 use model::{FileId, Kind, Name, View};
 use protocol::{Objection, Upstream};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use store::Containers;
 use volume::partial::Missing;
 
@@ -207,7 +208,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn order_of(&self, directory: FileId, anew: bool) -> Step<Arc<Order>> {
-        let listings = || self.inner.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let listings = || ranks::lock(Rank::Listings, &self.inner.listings);
         if anew {
             // Not two of them at once: both may be large.
             listings().drop_order(directory);

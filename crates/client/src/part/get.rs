@@ -8,6 +8,7 @@ use crate::fetch::bad;
 use crate::home::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::presence::{Ground, Presence};
+use crate::ranks::{self, Rank};
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::index::{self, Place};
@@ -16,7 +17,7 @@ use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Range, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use store::{Container, Containers, Durability};
 use tokio::task::JoinSet;
 use update_log::Record;
@@ -332,7 +333,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         pieces: &[Placed],
         came: &BTreeMap<ChunkName, Vec<u8>>,
     ) -> Result<(), Error> {
-        let _still = upon.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &upon.still);
         let before = match self.files().get(upon.file, upon.generation) {
             Some(open) => open.presence.clone(),
             None => return Ok(()),

@@ -9,11 +9,11 @@ use crate::client::{Client, error_of};
 use crate::following::{Followed, Place};
 use crate::mode;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank, Ranked};
 use crate::renumber::Anew;
 use crate::types::{Error, Need, Stop};
 use model::{FileId, Kind, Node, Update, View};
 use protocol::{Class, Upstream};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Containers, Durability, Read, StoreError, Write};
 use volume::partial::{Changed, Missing};
@@ -38,8 +38,8 @@ struct Walk {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) fn pins(&self) -> MutexGuard<'_, Pins> {
-        self.inner.keeping.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn pins(&self) -> Ranked<'_, Pins> {
+        ranks::lock(Rank::Pins, &self.inner.keeping.pins)
     }
 
     /// Pins a file, or a directory with all that is below it: it is fetched in the background, and

@@ -10,6 +10,7 @@ use super::{Mine, NANOS, nanos};
 use crate::client::{Client, error_of};
 use crate::files::{Held, OpenFile};
 use crate::presence::Presence;
+use crate::ranks::{self, Rank};
 use crate::types::Error;
 use model::{FileId, Stamp, View};
 use protocol::Upstream;
@@ -284,7 +285,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .get(leaving.file, leaving.generation)
             .map(|open| (open.container.clone(), open.still.clone()));
         let Some((container, still)) = open else { return Ok(false) };
-        let Ok(_still) = still.try_write() else { return Ok(false) };
+        let Some(_still) = ranks::try_write(Rank::Still, &still) else { return Ok(false) };
         // Who begins to write must wait from here on.
         let files = self.files();
         let open = files.get(leaving.file, leaving.generation);

@@ -6,12 +6,12 @@ use crate::failures::of_chunks;
 use crate::fetch::{Target, bad};
 use crate::plan::describe_container;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank};
 use crate::recipes;
 use crate::types::Error;
 use chunks::{ChunksError, Growing, Placed, Secret, cover};
 use model::{FileId, Piece, View};
 use protocol::{Class, Range, Upstream};
-use std::sync::PoisonError;
 use store::container::Key;
 use store::{Container, Containers, StoreError};
 use volume::partial::Tree;
@@ -149,7 +149,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(grip) = self.grip_of(copy.file, copy.presence.generation) else {
             return Ok(false);
         };
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         Ok(self.has_still(copy, 0, copy.presence.contents.size)
             && !self.is_as_cut(copy, &grip.container)?)
     }

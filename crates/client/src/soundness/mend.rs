@@ -5,12 +5,12 @@ use super::compare::{Copy, is_right};
 use crate::client::{Client, error_of};
 use crate::fetch::bad;
 use crate::portions::{Portions, requests};
+use crate::ranks::{self, Rank};
 use crate::types::Error;
 use chunks::{Placed, Secret, unpack};
 use model::{ChunkName, Piece};
 use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use store::{Container, Containers, StoreError};
 
 /// What became of some pieces that seemed to be wrong.
@@ -98,7 +98,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         };
         // Who writes, fills, or lets stretches go waits from here on.
-        let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+        let _still = ranks::write(Rank::Still, &grip.still);
         Ok(self.has_still(copy, placed.offset, placed.piece.length())
             && !is_right(&grip.container, secret, placed, &mut 0)?)
     }
@@ -186,7 +186,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some(grip) = client.grip_of(copy.file, copy.presence.generation) else {
                 return Ok(false);
             };
-            let _still = grip.still.write().unwrap_or_else(PoisonError::into_inner);
+            let _still = ranks::write(Rank::Still, &grip.still);
             if !client.has_still(&copy, placed.offset, placed.piece.length())
                 || is_right(&grip.container, &secret, &placed, &mut 0)?
             {
