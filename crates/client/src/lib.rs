@@ -122,7 +122,9 @@ pub use pending::{HeldBack, PendingFile, PendingLog, WaitsFor};
 pub use pins::{Lacking, PinShown, PinsReport};
 pub use policies::{Consistency, PolicyReport, PolicyShown, StaleShown};
 pub use replay::LINK_GRACE;
-pub use salvage::{Compared, LogRead, Salvaged, Told, Unlogged, Unsent, applied, unlogged, unsent};
+pub use salvage::{
+    Compared, LeftOver, LogRead, Salvaged, Told, Unlogged, Unsent, applied, unlogged, unsent,
+};
 pub use soundness::{ReadThrough, Wrong};
 pub use types::{
     Allocate, Caller, DirectoryEntry, Done, Durability, Error, Explanation, Found, Handle, Kernel,

@@ -6,9 +6,8 @@ mod compared;
 mod unlogged;
 
 pub use compared::Compared;
-pub use unlogged::{LogRead, Told, Unlogged, applied, unlogged};
+pub use unlogged::{LeftOver, LogRead, Told, Unlogged, applied, unlogged};
 
-use crate::client::error_of;
 use crate::meta::Meta;
 use crate::pending::paths;
 use crate::presence::Presence;
@@ -155,7 +154,8 @@ pub fn unsent<C: Containers>(
     let mut found = Vec::new();
     for file in files {
         let row = read.and_then(|read| Presence::load(read, file).ok().flatten());
-        let there = containers.list_of(file.0).map_err(error_of)?;
+        // Why they cannot be read, `unlogged` tells.
+        let there = containers.list_of(file.0).unwrap_or_default();
         let generation = row.as_ref().map(|row| row.generation);
         let generation = said.generations.get(&file).copied().or(generation);
         let key = there.iter().find(|key| Some(key.generation) == generation);

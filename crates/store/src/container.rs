@@ -1,7 +1,7 @@
 //! Containers: one ordinary local file for each cached file, whole or sparse.
 //! The kernel may read and write it directly, so it is a plain file and nothing else.
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 
 mod directory;
 mod fan;
@@ -48,6 +48,14 @@ pub trait Containers: Send + Sync + 'static {
     /// The same without a look at each.
     fn keys(&self) -> Result<Vec<Key>> {
         Ok(self.list()?.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// The same of all that can be read, and why others cannot.
+    fn readable_keys(&self) -> (Vec<Key>, Vec<StoreError>) {
+        match self.keys() {
+            Ok(keys) => (keys, Vec::new()),
+            Err(error) => (Vec::new(), vec![error]),
+        }
     }
 
     /// Those of one file.

@@ -300,6 +300,26 @@ fn what_is_in_the_place_of_a_directory_is_named_with_what_to_do() {
 }
 
 #[test]
+fn of_containers_all_is_found_but_what_lies_where_something_else_is() {
+    for kind in ["an ordinary file", "dangling link", "link"] {
+        let folder = tempfile::tempdir().unwrap();
+        let containers = DirectoryContainers::open(&folder.path().join("cache")).unwrap();
+        containers.open(ONE, true).unwrap().unwrap().write(0, b"there").unwrap();
+        let other = folder.path().join("cache/08");
+        match kind {
+            "an ordinary file" => fs::write(&other, "mine").unwrap(),
+            kind => put(folder.path(), &other, kind),
+        }
+        let (keys, mut unreadable) = containers.readable_keys();
+        assert_eq!((keys, unreadable.len()), (vec![ONE], 1), "{kind}");
+        is_strange(Err::<(), _>(unreadable.remove(0)), &other, kind);
+        let containers = DirectoryContainers::look(&other).unwrap();
+        let (keys, unreadable) = containers.readable_keys();
+        assert!(keys.is_empty() && unreadable.len() == 1, "{kind}: {unreadable:?}");
+    }
+}
+
+#[test]
 fn another_database_in_the_place_of_the_index_is_put_aside_whole() {
     for forgets in [false, true] {
         let folder = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ pub struct Salvage {
 impl Salvage {
     pub fn run(self) -> Result<()> {
         let shown = self.state.display();
-        if !self.state.is_dir() || state::is_new(&self.state) {
+        if !store::is_directory(&self.state)? || state::is_new(&self.state) {
             return Err(fail(Exit::NotFound, format!("{shown} is not the state of a mount")));
         }
         let _lock = locked(&self.state)?;
@@ -62,7 +62,10 @@ impl Salvage {
             },
         };
         let mut report = Report::default();
-        let log = salvage(&self.state.join("log"))?;
+        let log = salvage(&self.state.join("log")).unwrap_or_else(|error| {
+            report.line(format_args!("of the log nothing can be read: {error}"));
+            Salvaged::default()
+        });
         let missing = log.missing(*applied.as_ref().unwrap_or(&0));
         let is_whole = log.is_there && log.damage.is_empty() && missing.is_empty();
         let logged = LogRead { records: &log.records, is_whole };
@@ -84,7 +87,7 @@ impl Salvage {
         log: LogRead<'_>,
         report: &mut Report,
     ) -> Result<()> {
-        let containers = DirectoryContainers::open(&self.state.join("cache"))?;
+        let containers = DirectoryContainers::look(&self.state.join("cache"))?;
         let records: Vec<Vec<u8>> = log.records.iter().map(|(_, record)| record.clone()).collect();
         let logged = client::unsent(read, &records, &containers)?.files;
         // What is surely not sent first: there may not be room for all.
@@ -98,7 +101,12 @@ impl Salvage {
             report.altered += u64::from(copied.is_ok() && compared == Compared::Altered);
             report.copied(file.path.as_ref(), file.file, copied);
         }
-        for file in &client::unlogged(read, log, &logged, &containers)? {
+        let left_over = client::unlogged(read, log, &logged, &containers)?;
+        for error in &left_over.unreadable {
+            report.unreadable += 1;
+            report.line(error);
+        }
+        for file in &left_over.files {
             // A log that is whole tells of every update that is pending.
             report.log_is_damaged |= matches!(file.told, Told::Stored(_));
             report.copied(file.path.as_ref(), file.file, self.copy_unlogged(&containers, file));
@@ -199,6 +207,8 @@ struct Report {
     copied: u64,
     lost: u64,
     altered: u64,
+    /// Places of the cache.
+    unreadable: u64,
     log_is_damaged: bool,
     tables_are_damaged: bool,
 }
@@ -262,6 +272,12 @@ impl Report {
         if self.altered > 0 {
             let altered = units::count(self.altered, "file");
             said.push(format!("of {altered} what is left is not what was written"));
+        }
+        if self.unreadable > 0 {
+            let places = units::count(self.unreadable, "place");
+            said.push(format!(
+                "{places} of the cache could not be read, and there may be more in it"
+            ));
         }
         if said.is_empty() { Ok(()) } else { Err(fail(Exit::Damaged, said.join("; "))) }
     }

@@ -13,4 +13,5 @@ mod help;
 mod keys;
 mod mounting;
 mod program;
+mod salvaging;
 mod serving;

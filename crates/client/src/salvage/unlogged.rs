@@ -4,7 +4,6 @@
 //! Never: changes anything; takes a row that cannot be read for one that says nothing is pending.
 
 use super::{Said, Unsent, cancelled};
-use crate::client::error_of;
 use crate::meta::Meta;
 use crate::pending::paths;
 use crate::plan::describe_container;
@@ -51,6 +50,13 @@ pub struct Unlogged {
     pub is_part: Option<bool>,
 }
 
+/// What may be pending, the surest first, and what of the cache cannot be read.
+#[derive(Debug)]
+pub struct LeftOver {
+    pub files: Vec<Unlogged>,
+    pub unreadable: Vec<StoreError>,
+}
+
 /// What was read of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRead<'a> {
@@ -82,11 +88,11 @@ pub fn unlogged<C: Containers>(
     log: LogRead<'_>,
     logged: &[Unsent],
     containers: &C,
-) -> Result<Vec<Unlogged>, Error> {
+) -> Result<LeftOver, Error> {
     let judge = Judge::new(read, log);
     let taken: BTreeSet<Key> = logged.iter().filter_map(|file| file.key).collect();
     let files: BTreeSet<FileId> = logged.iter().map(|file| file.file).collect();
-    let mut there = containers.keys().map_err(error_of)?;
+    let (mut there, unreadable) = containers.readable_keys();
     there.sort_unstable();
     let mut all = Vec::new();
     for key in &there {
@@ -118,7 +124,7 @@ pub fn unlogged<C: Containers>(
         found.path = paths.get(&found.file).cloned();
     }
     all.sort_by_key(|found| (found.told, found.key));
-    Ok(all)
+    Ok(LeftOver { files: all, unreadable })
 }
 
 /// Tells what the server has from what it may not have.
@@ -299,7 +305,7 @@ mod tests {
             let records: Vec<_> = self.records.iter().map(|(_, record)| record.clone()).collect();
             let read = with_tables.then_some(&*read);
             let logged = super::super::unsent(read, &records, &self.containers).unwrap();
-            let found = unlogged(read, log, &logged.files, &self.containers).unwrap();
+            let found = unlogged(read, log, &logged.files, &self.containers).unwrap().files;
             found.iter().map(|found| (found.file.0, found.told)).collect()
         }
     }
@@ -386,7 +392,7 @@ mod tests {
         assert_eq!(state.found(true, true), [(21, Told::Written)]);
         let read = state.tables.read().unwrap();
         let log = LogRead { records: &state.records, is_whole: true };
-        let found = unlogged(Some(&*read), log, &[], &state.containers).unwrap();
+        let found = unlogged(Some(&*read), log, &[], &state.containers).unwrap().files;
         let path = |told| found.iter().find(|found| found.told == told).unwrap().path.clone();
         assert_eq!(path(Told::Written).as_deref(), Some("b"));
         assert_eq!(path(Told::Stored(5)), None);
@@ -399,7 +405,7 @@ mod tests {
         state.containers.remove(Key { file: 20, generation: 0 }).unwrap();
         let read = state.tables.read().unwrap();
         let log = LogRead { records: &[], is_whole: false };
-        let found = unlogged(Some(&*read), log, &[], &state.containers).unwrap();
+        let found = unlogged(Some(&*read), log, &[], &state.containers).unwrap().files;
         assert!(matches!(&found[..], [Unlogged { is_there: false, told: Told::Stored(5), .. }]));
     }
 }

@@ -2,7 +2,7 @@
 //! Holds: after `sync` the file is found again with its contents; a failed write is an error.
 //! Layout: docs/FORMATS.md, "Containers".
 
-use super::fan::{Place, directory_of, is_missing, look_at, make_room_for};
+use super::fan::{Place, directory_of, is_fan, is_missing, look_at, make_room_for, parse_name};
 use super::mapped::lacking;
 use super::pieces::pieces;
 use super::places::{self, Places};
@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
+
+mod readable;
 
 /// Zeros written at a time where the file system cannot punch holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -47,9 +49,7 @@ impl DirectoryContainers {
     /// Makes the directory if it is missing.
     pub fn open(directory: &Path) -> Result<DirectoryContainers> {
         files::make_directory(directory)?;
-        let (directory, home) = (directory.to_path_buf(), parent_of(directory)?);
-        let opened = SystemTime::now();
-        Ok(DirectoryContainers { directory, home, places: Places::default(), opened })
+        DirectoryContainers::look(directory)
     }
 
     fn path(&self, key: Key) -> PathBuf {
@@ -153,6 +153,10 @@ impl Containers for DirectoryContainers {
         Ok(found)
     }
 
+    fn readable_keys(&self) -> (Vec<Key>, Vec<StoreError>) {
+        self.readable()
+    }
+
     fn list_of(&self, file: u64) -> Result<Vec<Key>> {
         let path = self.path(Key { file, generation: 0 });
         let fan = path.parent().expect("path puts each file into a directory");
@@ -170,16 +174,6 @@ impl Containers for DirectoryContainers {
             .map_err(|source| files::failed(&self.directory, source))?;
         rustix::fs::syncfs(&directory).map_err(|errno| files::failed(&self.directory, errno.into()))
     }
-}
-
-fn is_fan(name: &str) -> bool {
-    name.len() == 2 && u8::from_str_radix(name, 16).is_ok()
-}
-
-fn parse_name(name: &str) -> Option<Key> {
-    let (file, generation) = name.split_once('.')?;
-    let file = u64::from_str_radix(file, 16).ok()?;
-    Some(Key { file, generation: generation.parse().ok()? })
 }
 
 /// Of a disk's room, contents leave one byte in so many, and not more than this, to the tables

@@ -1,5 +1,6 @@
 //! Where containers lie: what bears the name of one, or of a directory of them.
 
+use super::Key;
 use crate::error::Result;
 use crate::files;
 use crate::ordinary::{self, Strange};
@@ -63,4 +64,15 @@ pub fn make_room_for(path: &Path) -> Result<()> {
         Err(error) if Strange::of(&error).is_some() => aside(path),
         _ => Ok(()),
     }
+}
+
+/// Whether one of the 256 directories may have the name.
+pub fn is_fan(name: &str) -> bool {
+    name.len() == 2 && u8::from_str_radix(name, 16).is_ok()
+}
+
+pub fn parse_name(name: &str) -> Option<Key> {
+    let (file, generation) = name.split_once('.')?;
+    let file = u64::from_str_radix(file, 16).ok()?;
+    Some(Key { file, generation: generation.parse().ok()? })
 }
