@@ -335,7 +335,7 @@ fn another_database_in_the_place_of_the_index_is_put_aside_whole() {
             let settings = Settings { log: Some(&log), ..Settings::default() };
             let tables = Database::open_as(&index, settings).unwrap();
             let mut write = tables.write().unwrap();
-            write.put("of another", b"key", value).unwrap();
+            write.put("whole-nodes", b"key", value).unwrap();
             write.commit(Durability::Now).unwrap();
         };
         put(b"value");
@@ -345,7 +345,7 @@ fn another_database_in_the_place_of_the_index_is_put_aside_whole() {
         let packs = Packs::open(&chunks).unwrap();
         assert_eq!(packs.get(b"name").unwrap().as_deref(), Some(&b"a blob"[..]));
         let tables = Database::open(&chunks.join("index.redb.aside-1")).unwrap();
-        let row = tables.read().unwrap().get("of another", b"key").unwrap();
+        let row = tables.read().unwrap().get("whole-nodes", b"key").unwrap();
         assert_eq!(row.as_deref(), Some(&b"value"[..]));
     }
 }

@@ -31,6 +31,8 @@ const ADVICE: &str = "it is made again from the packs when farfs is started next
 
 const BLOBS: &str = "blobs";
 const PACKS: &str = "packs";
+/// How the names of tables begin that a server or a mount keeps.
+const ANOTHERS: [&str; 5] = ["origin-", "whole-", "client-", "partial-", "tree-"];
 
 const DOES_NOT_FIT: &str = "it does not fit the packs";
 const DOES_NOT_ADD_UP: &str = "rows of the index are missing, too many, or lead elsewhere";
@@ -409,8 +411,10 @@ fn let_go(path: &Path) -> Result<()> {
     }
 }
 
+/// What else a later version keeps in an index is no sign of another database.
 fn is_index(tables: &BTreeSet<String>) -> bool {
-    tables.iter().all(|table| [BLOBS, PACKS].contains(&table.as_str()))
+    let is_anothers = |table: &String| ANOTHERS.iter().any(|begin| table.starts_with(begin));
+    !tables.iter().any(is_anothers)
 }
 
 fn load(directory: &Path, path: &Path, over: Option<Arc<Overlay>>) -> Result<Index> {
