@@ -14,6 +14,8 @@ use sim::perform::Programs;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
+/// Longer than a call waits for a link.
+const LONG: Duration = Duration::from_secs(120);
 
 async fn make(client: &SimClient, name: &str) {
     let create = Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 };
@@ -54,13 +56,19 @@ fn names_that_are_known_are_listed_and_the_end_says_that_others_are_lacking() {
         Programs::default().perform_all(&here, [list]).await;
         make(&there, "d").await;
         room.clock.sleep(SOON).await;
-        here.set_mode(WantedMode::Fixed(Mode::Disconnected));
-        room.clock.sleep(SOON).await;
-        let (mut names, is_all) = listed(&here);
-        names.sort();
-        assert_eq!((names.join(""), is_all), ("abc".into(), false));
-        here.set_mode(mode);
-        room.clock.sleep(SOON).await;
+        for is_cut in [false, true] {
+            match is_cut {
+                true => room.network.cut(bob.line, Duration::ZERO),
+                false => here.set_mode(WantedMode::Fixed(Mode::Disconnected)),
+            }
+            room.clock.sleep(LONG).await;
+            let (mut names, is_all) = listed(&here);
+            names.sort();
+            assert_eq!((names.join(""), is_all), ("abc".into(), false), "cut {is_cut}");
+            here.set_mode(mode);
+            room.network.restore(bob.line);
+            room.clock.sleep(LONG).await;
+        }
         let list = Operation::List { path: Path::new(""), page: 10 };
         Programs::default().perform_all(&here, [list]).await;
         assert!(listed(&here).1);

@@ -202,9 +202,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if entries.is_empty() { self.is_all(&order) } else { Ok(()) }
     }
 
+    /// Whoever can be asked soon is waited for.
     fn may_ask(&self) -> bool {
+        let now = self.inner.world.clock.moment();
         let connection = self.connection();
-        crate::mode::fetches(connection.mode) && connection.attached
+        let is_away = |down| down >= self.inner.settings.answer_within;
+        crate::mode::fetches(connection.mode) && !connection.down_for(now).is_some_and(is_away)
     }
 
     fn order_of(&self, directory: FileId, anew: bool) -> Step<Arc<Order>> {
