@@ -133,11 +133,15 @@ fn a_directory_that_may_not_be_used_is_named() {
     fs::write(&file, "not a directory").unwrap();
     let text = file.display().to_string();
     let on_file = run(&mut world.farfs(&["serve", "--data", &text, "--listen", "127.0.0.1:0"]));
-    says(on_file, 1, &[&text]);
+    says(on_file, 6, &[&text, "not a directory"]);
     let key = &server.key;
     let place = world.folder("mount").display().to_string();
     let url = format!("farfs://{}/main?key={key}", server.address);
-    says(run(&mut world.farfs(&["mount", &url, &place, "--state", &text])), 1, &[&text]);
+    says(
+        run(&mut world.farfs(&["mount", &url, &place, "--state", &text])),
+        6,
+        &[&text, "not a directory"],
+    );
 }
 
 #[test]

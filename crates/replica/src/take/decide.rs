@@ -353,6 +353,10 @@ impl Stored {
         if before.kind != Kind::File {
             return Ok(Decision::Refuse(Objection::NoEntry, None));
         }
+        if desk.strict && self.contents.size == 0 {
+            // It was emptied, as on a local disk, where that would be nowhere to be seen.
+            return Ok(Decision::Take(Effects::default()));
+        }
         let left = nearest(&view, directory)?;
         let found = Some(before.contents_stamp);
         if left != directory || view.entry(directory, &name)?.is_some() {

@@ -3,7 +3,7 @@
 use crate::party::{
     Device, Party, make_of, mode_of, name, rename_of, rename_over, store_of, unlink_of,
 };
-use model::{Change, FileId, Kind, Seq, Stamp};
+use model::{Change, Contents, FileId, Kind, Seq, Stamp, Time};
 use protocol::{Objection, Verdict};
 
 const ROOT: FileId = FileId::ROOT;
@@ -117,6 +117,21 @@ async fn a_store_brings_back_a_file_that_was_removed() {
     let expects = bob.stamp();
     store(&mut bob, file, expects, "bob's 2").await;
     assert_eq!(party.tree(), "a: bob's 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_emptied_comes_back_only_where_nobody_waited() {
+    for waited in [true, false] {
+        let party = Party::new();
+        let (mut ada, mut bob, file, base) = two_with(&party, "a", "base").await;
+        ada.replay(unlink_of(ROOT, "a", file)).await;
+        let mtime = Time::default();
+        let emptied = Change::Store { file, expects: base, contents: Contents::EMPTY, mtime };
+        let verdict = if waited { bob.strict(emptied).await } else { bob.replay(emptied).await };
+        assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+        assert_eq!(party.tree(), if waited { "" } else { "a: " });
+        assert_eq!(party.conflicts().len(), usize::from(!waited));
+    }
 }
 
 #[tokio::test(start_paused = true)]
