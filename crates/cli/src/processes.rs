@@ -19,6 +19,11 @@ pub fn raise_open_files() {
 /// after files by the hundred thousand that is most of the memory of a client or a server.
 #[cfg(target_env = "gnu")]
 const HEAPS: i32 = 2;
+/// What is as large is given back to the system when it is not needed any more, as what a log with updates by
+/// the hundred thousand is looked through with. Unless this is said, the C library takes it into a heap from the second
+/// time on.
+#[cfg(target_env = "gnu")]
+const APART_BYTES: i32 = 8 << 20;
 
 /// To be called before there are threads.
 pub fn share_heaps() {
@@ -27,6 +32,7 @@ pub fn share_heaps() {
     // SAFETY: mallopt takes two numbers, keeps no pointer, and no other thread runs yet.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, HEAPS);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES);
     }
 }
 

@@ -104,7 +104,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What is pending, the first of it.
     fn first_of_log(&self) -> Result<Vec<Update>, Error> {
-        let (mut pending, mut from) = (Vec::new(), 0);
+        let room = self.core().log.pending_len().min(LOOKED_AT_MAX);
+        let (mut pending, mut from) = (Vec::with_capacity(room), 0);
         while pending.len() < LOOKED_AT_MAX {
             let page = self.core().log.pending_from(from, PAGE_UPDATES)?;
             let Some(last) = page.last() else { break };

@@ -46,6 +46,7 @@ pub fn moot(pending: &[Update], may: impl Fn(u64) -> bool) -> Moot {
         cancelled: BTreeSet::new(),
         rewritten: BTreeMap::new(),
         files: BTreeMap::new(),
+        names: BTreeSet::new(),
         uses: BTreeMap::new(),
         last_at: BTreeMap::new(),
         removed: BTreeMap::new(),
@@ -71,8 +72,8 @@ struct File {
     odd: bool,
     /// Updates about it that are left, by their places in the log.
     updates: Vec<usize>,
-    /// Its names, if it was made by one of them.
-    names: BTreeSet<Place>,
+    /// How many of the names that these updates gave it are left.
+    names: usize,
     /// What it took the names of by renames.
     over: Vec<(Place, Doomed)>,
 }
@@ -83,6 +84,9 @@ struct Log<'a> {
     cancelled: BTreeSet<usize>,
     rewritten: BTreeMap<usize, Update>,
     files: BTreeMap<FileId, File>,
+    /// Names that these updates gave files and have not taken away. In one set: one for each file
+    /// takes several times as much memory.
+    names: BTreeSet<(FileId, Place)>,
     /// How many updates that are left name a directory as the place of a name.
     uses: BTreeMap<FileId, usize>,
     /// Which update touched a name last.
@@ -101,6 +105,18 @@ impl Log<'_> {
         self.files.entry(file).or_default()
     }
 
+    fn give_name(&mut self, file: FileId, place: Place) {
+        if self.names.insert((file, place)) {
+            self.file(file).names += 1;
+        }
+    }
+
+    fn take_name(&mut self, file: FileId, place: Place) {
+        if self.names.remove(&(file, place)) {
+            self.file(file).names -= 1;
+        }
+    }
+
     fn look(&mut self, at: usize) {
         for (directory, _) in places(&self.pending[at]) {
             *self.uses.entry(directory).or_default() += 1;
@@ -110,12 +126,11 @@ impl Log<'_> {
                 let made = self.file(file);
                 made.made = Some(kind);
                 made.updates.push(at);
-                made.names.insert((parent, name));
+                self.give_name(file, (parent, name));
             }
             Change::Link { parent, name, file } => {
-                let linked = self.file(file);
-                linked.updates.push(at);
-                linked.names.insert((parent, name));
+                self.file(file).updates.push(at);
+                self.give_name(file, (parent, name));
             }
             Change::Unlink { parent, name, file, .. } => self.unlink(at, file, &(parent, name)),
             Change::Rename { exchange: true, file, over, .. } => self.odd(at, file, over),
@@ -155,9 +170,8 @@ impl Log<'_> {
 
     fn unlink(&mut self, at: usize, file: FileId, place: &Place) {
         self.removed.insert(file, at);
-        let gone = self.file(file);
-        gone.updates.push(at);
-        gone.names.remove(place);
+        self.file(file).updates.push(at);
+        self.take_name(file, place.clone());
         let Some(before) = self.gone(file, place, at) else { return };
         self.cancel_all(file, at);
         match before {
@@ -177,8 +191,7 @@ impl Log<'_> {
         let mut over = over;
         if let Some((replaced, _)) = over {
             self.removed.insert(replaced, at);
-            let gone = self.file(replaced);
-            gone.names.remove(&to);
+            self.take_name(replaced, to.clone());
             // Renamed over another name of itself, nothing would be done.
             let is_itself = |before: &Option<Doomed>| before.is_some_and(|(it, _)| it == file);
             match self.gone(replaced, &to, at).filter(|before| !is_itself(before)) {
@@ -206,8 +219,8 @@ impl Log<'_> {
         let moved = self.file(file);
         // The name that it took may be another's by the time that it goes.
         moved.odd |= moved.over.iter().any(|(taken, _)| *taken == from);
-        moved.names.remove(&from);
-        moved.names.insert(to);
+        self.take_name(file, from);
+        self.give_name(file, to);
         self.last_rename = Some(at);
     }
 
@@ -218,7 +231,7 @@ impl Log<'_> {
         let may = |at: &usize| self.may[*at];
         let is_free = gone.made.is_some()
             && !gone.odd
-            && gone.names.is_empty()
+            && gone.names == 0
             && self.may[at]
             && gone.updates.iter().all(may)
             && self.uses.get(&file).is_none_or(|uses| *uses == 0);
