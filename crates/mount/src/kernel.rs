@@ -4,7 +4,8 @@
 //! or waits for a page that such a request is filling. So threads of their own do it, and who
 //! asks waits for them only so long.
 //! Holds: whatever is asked is carried out, or it is logged that it was not; what concerns one
-//! file is carried out in order, and holds up what concerns others only if many are held.
+//! file is carried out in order, and holds up what concerns others only if many are held; and who asks
+//! about many files then waits once, and not for each of them.
 //! Never: runs on a thread that answers requests.
 
 use crate::absent::Absent;
@@ -101,6 +102,9 @@ struct Queue {
     /// Files with jobs that no thread is at.
     ready: VecDeque<FileId>,
     jobs: usize,
+    /// Threads that are at a job, and since when all of them are.
+    at_work: usize,
+    all_at_work: Option<Instant>,
     /// The mount is gone: there is nothing left to forget.
     closed: bool,
 }
@@ -273,7 +277,8 @@ impl Forgetter {
             _ => PATIENCE_MAX,
         };
         let mut queue = self.shared.queue();
-        // Nothing is carried out of a line whose head is held, so there is no sense in waiting.
+        // Nothing is carried out of a line whose head is held, nor of any while all threads are, so there
+        // is no sense in waiting. Who asks about one file after the other may be whom they wait for.
         let waited = queue.held_for(file);
         if !queue.add(Job { forget, done }) {
             return false;
@@ -310,9 +315,10 @@ impl Forgetter {
 }
 
 impl Queue {
-    /// How long a thread has been at this file.
+    /// How long a thread has been at this file, or all of them at others.
     fn held_for(&self, file: FileId) -> Duration {
-        let since = self.lines.get(&file).and_then(|line| line.at_work);
+        let of_file = self.lines.get(&file).and_then(|line| line.at_work);
+        let since = [of_file, self.all_at_work].into_iter().flatten().min();
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
@@ -340,13 +346,21 @@ impl Queue {
         let file = self.ready.pop_front()?;
         let line = self.lines.get_mut(&file)?;
         let job = line.jobs.pop_front()?;
-        line.at_work = Some(Instant::now());
+        let now = Instant::now();
+        line.at_work = Some(now);
         self.jobs -= 1;
+        self.at_work += 1;
+        if self.at_work >= THREADS {
+            self.all_at_work = Some(now);
+        }
         Some(job)
     }
 
     /// The job that was taken of this file is done.
     fn finish(&mut self, file: FileId) {
+        // After the mount there is none that was taken.
+        self.at_work = self.at_work.saturating_sub(1);
+        self.all_at_work = None;
         let Some(line) = self.lines.get_mut(&file) else { return };
         line.at_work = None;
         if line.jobs.is_empty() {
@@ -564,6 +578,39 @@ mod tests {
             (0..101).map(|_| carried_out.recv_timeout(10 * PATIENCE).unwrap()).collect();
         assert_eq!(late[0], Forget::Entry(FileId(9), name("a")));
         assert_eq!(late[100], Forget::Entry(FileId(9), name("99")));
+    }
+
+    /// As when a session begins anew while programs wait for it in as many files: until all is forgotten it
+    /// has not begun, and nobody is answered.
+    #[test]
+    fn where_all_threads_are_held_who_asks_about_many_files_waits_once() {
+        const MANY: u64 = 100;
+        /// Waits with the first files until it is let go.
+        struct Held(Mutex<Receiver<()>>, Mutex<Sender<Forget>>);
+        impl Carry for Held {
+            fn carry_out(&self, forget: &Forget) -> io::Result<()> {
+                if forget.of().0 < THREADS as u64 {
+                    let _ = self.0.lock().unwrap().recv();
+                }
+                self.1.lock().unwrap().send(forget.clone()).map_err(io::Error::other)
+            }
+        }
+        let (let_go, held) = channel();
+        let (seen, carried_out) = channel();
+        let carrier = Held(Mutex::new(held), Mutex::new(seen));
+        let (told, waits) = (Told::default(), Waits::default());
+        let forgetter = Forgetter::carried_out_by(carrier, told, waits).unwrap();
+        let _request = forgetter.waits.begin([Some(FileId(0)), None], None);
+        let start = Instant::now();
+        for file in 0..MANY {
+            assert!(!forgetter.forget_node(FileId(file), true));
+        }
+        let waited = start.elapsed();
+        assert!(waited < (THREADS as u32 + 2) * PATIENCE, "{waited:?}");
+        drop(let_go);
+        let late = (0..MANY).map(|_| carried_out.recv_timeout(10 * PATIENCE).unwrap());
+        assert_eq!(late.count() as u64, MANY, "all are forgotten in the end");
+        assert!(forgetter.forget_node(FileId(MANY), true), "it is waited for again");
     }
 
     #[test]
