@@ -1,25 +1,31 @@
 //! The control socket of a running server or mount: one question and one answer per connection,
 //! each a line of JSON.
-//! Holds: only the owner of the directory can connect; a question is bounded in length and time.
+//! Holds: only the owner of the directory can connect; a question is bounded in length and time, and so is
+//! the wait for its answer, whoever listens there.
 //! Never: knows what is asked.
 
 use crate::exit::{self, Exit, OrExit, fail};
 use anyhow::{Context, Error, Result};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::fs::{File, Permissions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
 const NAME: &str = "control.sock";
 const QUESTION_BYTES_MAX: u64 = 64 << 10;
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// What is read of an answer at once.
+const PART_BYTES: usize = 16 << 10;
 /// Connections served at once.
 const ASKERS_MAX: usize = 16;
 /// How long an asker may take to say its line, and to take the answer.
@@ -33,12 +39,45 @@ enum Answer<A> {
 }
 
 /// A socket's path may have 107 bytes, a directory's more: so the directory is opened, and the
-/// socket reached through it.
+/// socket reached through it. What stands in the place of a directory is not waited for.
 fn through(directory: &Path) -> Result<(File, PathBuf)> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK);
     let opened =
-        File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+        options.open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd()));
     Ok((opened, path))
+}
+
+/// Who listens and takes nobody in, as a process that was stopped, lets no more than so many wait: the
+/// next one is not kept waiting for good.
+fn connect(path: &Path, within: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(within))?;
+    retry_on_intr(|| rustix::net::connect(&socket, &SocketAddrUnix::new(path)?))?;
+    Ok(socket.into())
+}
+
+/// The line that is said until then, however little of it comes at a time.
+fn hear(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut line, mut part) = (Vec::new(), vec![0; PART_BYTES]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = match stream.read(&mut part) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        let end = part[..count].iter().position(|byte| *byte == b'\n');
+        line.extend_from_slice(&part[..end.unwrap_or(count)]);
+        if count == 0 || end.is_some() || line.len() > ANSWER_BYTES_MAX {
+            return Ok(line);
+        }
+    }
 }
 
 /// Nothing came in time.
@@ -52,34 +91,32 @@ pub fn ask<Q: Serialize, A: DeserializeOwned>(
     question: &Q,
     within: Duration,
 ) -> Result<Option<A>> {
+    let until = Instant::now() + within;
+    let silent = || format!("the farfs process of {} does not answer", directory.display());
+    let no_answer = |error: io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(Silent),
+        _ => Error::new(error),
+    };
     let (_opened, path) = through(directory)?;
-    let mut stream = match UnixStream::connect(path) {
+    let mut stream = match connect(&path, within) {
         Ok(stream) => stream,
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(fail(
                 Exit::Failure,
                 format!("{} belongs to another user; ask as that user", directory.display()),
             ));
         }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            return Err(no_answer(error)).or_exit(Exit::Failure, silent());
+        }
         Err(_) => return Ok(None),
     };
-    stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
-    let silent = || format!("the farfs process of {} does not answer", directory.display());
-    let no_answer = |error: std::io::Error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(Silent),
-        _ => Error::new(error),
-    };
     let mut line = serde_json::to_vec(question)?;
     line.push(b'\n');
     stream.write_all(&line).map_err(no_answer).or_exit(Exit::Failure, silent())?;
-    let mut answer = String::new();
-    BufReader::new(stream)
-        .take(ANSWER_BYTES_MAX)
-        .read_line(&mut answer)
-        .map_err(no_answer)
-        .or_exit(Exit::Failure, silent())?;
-    match serde_json::from_str(&answer).or_exit(Exit::Failure, silent())? {
+    let answer = hear(&mut stream, until).map_err(no_answer).or_exit(Exit::Failure, silent())?;
+    match serde_json::from_slice(&answer).or_exit(Exit::Failure, silent())? {
         Answer::Done(answer) => Ok(Some(answer)),
         Answer::Failed { message, exit } => Err(fail(Exit::from_code(exit), message)),
     }
@@ -210,5 +247,56 @@ mod tests {
         assert_eq!(exit::code(&foreign.unwrap_err()), Exit::Usage);
         drop(served);
         assert_eq!(ask::<_, u32>(&directory, &1_u32, SOON).unwrap(), None);
+    }
+
+    /// What comes of asking there for 300 ms, if that ends at all.
+    #[track_caller]
+    fn asked(directory: &Path) -> Result<Option<u32>> {
+        let (sender, asked) = std::sync::mpsc::channel();
+        let directory = directory.to_path_buf();
+        let within = Duration::from_millis(300);
+        std::thread::spawn(move || sender.send(ask::<_, u32>(&directory, &1_u32, within)));
+        asked.recv_timeout(SOON).expect("nobody is waited for without an end")
+    }
+
+    fn is_silence(asked: &Result<Option<u32>>) -> bool {
+        asked.as_ref().is_err_and(|error| error.chain().any(|cause| cause.is::<Silent>()))
+    }
+
+    #[test]
+    fn who_listens_and_takes_nobody_in_is_not_waited_for_however_many_wait_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = connect(&path, Duration::from_millis(10)) {
+            waiting.push(stream);
+        }
+        assert!(waiting.len() > 1);
+        let asked = asked(directory.path());
+        assert!(is_silence(&asked), "{asked:?}");
+    }
+
+    #[test]
+    fn who_answers_byte_by_byte_is_not_waited_for_for_longer() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(directory.path().join(NAME)).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let asked = asked(directory.path());
+        assert!(is_silence(&asked), "{asked:?}");
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_directory_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(asked(&pipe).is_err());
     }
 }
