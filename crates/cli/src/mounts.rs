@@ -4,19 +4,17 @@
 //! Never: touches a mounted file system, which might wait for the link.
 
 use crate::exit::{Exit, OrExit, fail};
-use crate::lock::{self, Lock};
 use crate::processes;
 use anyhow::{Context, Result};
 use model::{FileId, Name};
 use serde::{Deserialize, Serialize};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// The longest that another may take to clear a mount away.
-const CLEARING: Duration = Duration::from_secs(10);
+mod noted;
+
+pub use noted::{clearing, register};
 
 /// What the daemon writes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,127 +40,6 @@ impl Entry {
     }
 }
 
-/// Registered while it lives.
-pub struct Registered(PathBuf);
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Of the caller: /run/farfs, $XDG_RUNTIME_DIR/farfs, or a directory of the user's below /tmp.
-fn runtime_directory() -> PathBuf {
-    let uid = rustix::process::getuid();
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        _ if uid.is_root() => "/run/farfs".into(),
-        Some(directory) if !directory.is_empty() => Path::new(&directory).join("farfs"),
-        _ => below_tmp(uid.as_raw()).into(),
-    }
-}
-
-fn below_tmp(uid: u32) -> String {
-    format!("/tmp/farfs-{uid}")
-}
-
-/// Whether it is a directory of that user's, and no link to another.
-fn is_of(directory: &Path, uid: u32) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::symlink_metadata(directory).is_ok_and(|it| it.is_dir() && it.uid() == uid)
-}
-
-/// Where mounts are looked for: one's own; root sees those of all.
-fn directories() -> Vec<PathBuf> {
-    let mut directories = vec![runtime_directory(), "/run/farfs".into()];
-    if rustix::process::getuid().is_root() {
-        let users = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
-        directories.extend(users.map(|user| user.path().join("farfs")));
-        // Of those who mounted something there is a directory, if they had no other place.
-        let mut owners: Vec<u32> = farfs_in_kernel().filter_map(|mounted| mounted.owner).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        let below_tmp = owners.into_iter().map(|uid| (uid, PathBuf::from(below_tmp(uid))));
-        directories.extend(below_tmp.filter(|(uid, at)| is_of(at, *uid)).map(|(_, at)| at));
-    }
-    directories.dedup();
-    directories
-}
-
-pub fn register(
-    mountpoint: &Path,
-    state_directory: &Path,
-    device: Option<&str>,
-) -> Result<Registered> {
-    let pid = std::process::id();
-    let entry = Entry {
-        mountpoint: mountpoint.into(),
-        state_directory: state_directory.into(),
-        pid,
-        started: processes::started(pid).context("/proc does not show this process")?,
-        device: device.map(str::to_owned),
-    };
-    let directory = made_runtime_directory()?;
-    let is_stale = |entry: &Entry| !entry.live() && !entry.is_left() && !is_in_kernel(entry);
-    for stale in entries_of(&directory).into_iter().filter(|(_, entry)| is_stale(entry)) {
-        let _ = std::fs::remove_file(stale.0);
-    }
-    let path = directory.join(format!("{pid}.json"));
-    let fresh = directory.join(format!("{pid}.new"));
-    std::fs::write(&fresh, serde_json::to_vec(&entry)?)
-        .and_then(|()| std::fs::rename(&fresh, &path))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Registered(path))
-}
-
-fn made_runtime_directory() -> Result<PathBuf> {
-    let directory = runtime_directory();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(&directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(directory)
-}
-
-/// While it is held no other farfs process of this user clears away the mount of a dead one: what is seen to be
-/// dead stays the one that is unmounted. None: another takes too long, or there is no place for it.
-pub fn clearing() -> Option<Lock> {
-    let directory = made_runtime_directory().ok().filter(|directory| trusted(directory))?;
-    let until = Instant::now() + CLEARING;
-    loop {
-        if let Some(lock) = lock::try_lock(&directory).ok()? {
-            return Some(lock);
-        }
-        if Instant::now() >= until {
-            return None;
-        }
-        std::thread::sleep(CLEARING / 1000);
-    }
-}
-
-/// A directory below /tmp may be anybody's: an ordinary user believes nobody else but root.
-fn trusted(directory: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let own = rustix::process::getuid();
-    let owner = std::fs::metadata(directory).map(|metadata| metadata.uid());
-    owner.is_ok_and(|owner| own.is_root() || owner == 0 || owner == own.as_raw())
-}
-
-fn entries_of(directory: &Path) -> Vec<(PathBuf, Entry)> {
-    if !trusted(directory) {
-        return Vec::new();
-    }
-    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    files
-        .map(|file| file.path())
-        .filter(|path| path.extension() == Some(OsStr::new("json")))
-        .filter_map(|path| {
-            let entry = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-            Some((path, entry))
-        })
-        .collect()
-}
-
 /// All live mounts, by mount point.
 pub fn live() -> Vec<Entry> {
     entries(Entry::live)
@@ -180,12 +57,7 @@ pub fn left() -> Vec<Entry> {
 }
 
 fn entries(wanted: fn(&Entry) -> bool) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = directories()
-        .iter()
-        .flat_map(|directory| entries_of(directory))
-        .map(|(_, entry)| entry)
-        .filter(wanted)
-        .collect();
+    let mut entries: Vec<Entry> = noted::entries().into_iter().filter(wanted).collect();
     entries.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
     entries.dedup();
     entries
