@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, exit, guard, keeping, show};
-use crate::{metrics, mounts, past, places, state, stores, threads};
+use crate::{metrics, mounts, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop};
 use link::{Identity, RemoteConfig};
@@ -72,6 +72,7 @@ pub fn run(
     let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
     let state = State::open(&plan.state)?;
     log(&state.directory)?;
+    private::look(&state.directory, &state.tables());
     let known = state.recognise(plan.known.clone(), plan.consent)?;
     state.device_key_is_there(false, plan.consent)?;
     processes::raise_open_files();

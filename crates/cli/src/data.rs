@@ -6,6 +6,7 @@
 use crate::config::text_of;
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::{Lock, in_use, try_lock};
+use crate::private;
 use crate::reserve::{self, Reserve};
 use crate::units::Size;
 use anyhow::{Context, Result};
@@ -102,12 +103,14 @@ impl Data {
             .create(directory)
             .map_err(|source| store::no_directory(directory, source))
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        private::keep();
         let Some(lock) = try_lock(directory)? else { return Ok(None) };
         let identity = identity(directory, lost)?;
         store::make_directory(&directory.join(CHUNKS))?;
         let reserve = Reserve::of(directory);
         // On a disk without a byte left also what only reads and removes begins with this.
         let (origin, _) = reserve.with_room(|| origin(directory, words.clone(), Writes::Kept))?;
+        private::look(directory, &directory.join(TABLES));
         let (directory, unwritable) = (directory.into(), None);
         Ok(Some(Data { directory, identity, origin, reserve, unwritable, _lock: lock }))
     }

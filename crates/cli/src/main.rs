@@ -32,6 +32,7 @@ mod past;
 mod pending;
 mod places;
 mod plan;
+mod private;
 mod processes;
 mod progress;
 mod questions;

@@ -9,6 +9,7 @@ use crate::exit::{self, Exit, fail};
 use crate::lock::{Lock, lock, try_lock};
 use crate::mounts;
 use crate::plan::Consent;
+use crate::private;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -74,6 +75,7 @@ impl State {
             .create(directory)
             .map_err(|source| store::no_directory(directory, source))
             .with_context(|| format!("cannot make the state directory {}", directory.display()))?;
+        private::keep();
         if let Some(lock) = try_lock(directory)? {
             return Ok(State { directory: directory.into(), lock });
         }
@@ -359,6 +361,21 @@ mod tests {
     fn wanted(host: &str, key: &str) -> Known {
         let url = format!("farfs://{host}:1/main?key={key}");
         Known::new(url, key.into(), "main".into(), "/mnt".into())
+    }
+
+    #[test]
+    fn what_a_mount_keeps_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let others = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), others).unwrap();
+        let state = State::open(directory.path()).unwrap();
+        std::fs::create_dir(state.cache()).unwrap();
+        std::fs::write(state.tables(), "").unwrap();
+        for made in [state.cache(), state.tables()] {
+            let mode = made.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", made.display());
+        }
     }
 
     #[test]

@@ -28,6 +28,30 @@ fn a_server_is_made_from_nothing_and_stopped_cleanly_by_a_signal() {
     assert_eq!(data.metadata().unwrap().permissions().mode() & 0o077, 0);
 }
 
+/// Whoever made the directory, as one on a disk of its own, and let others look into it.
+#[test]
+fn what_a_server_keeps_is_nobody_elses_to_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("made");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(Server::start(&data).stop(Signal::TERM), Some(0));
+    let mut left = vec![data.clone()];
+    let mut looked_at = 0;
+    while let Some(place) = left.pop() {
+        for found in std::fs::read_dir(&place).unwrap().map(Result::unwrap) {
+            let metadata = found.metadata().unwrap();
+            let mode = metadata.permissions().mode() & 0o7777;
+            assert_eq!(mode & 0o077, 0, "{} has the mode {mode:o}", found.path().display());
+            looked_at += 1;
+            if metadata.is_dir() {
+                left.push(found.path());
+            }
+        }
+    }
+    assert!(looked_at > 4, "there are tables, a log, packs and a key");
+}
+
 #[test]
 fn an_invitation_names_the_server_as_it_serves_also_while_it_does_not_run() {
     let directory = tempfile::tempdir().unwrap();
