@@ -16,6 +16,7 @@ mod callers;
 mod carry;
 mod classes;
 mod controller;
+mod entered;
 mod error;
 mod frame;
 mod hello;

@@ -16,6 +16,8 @@ pub struct Limits {
     pub handshake: Duration,
     /// Sessions that a listener carries at once.
     pub sessions_max: usize,
+    /// Of one device, which is one mount, or a few of them where its state was copied.
+    pub sessions_of_device_max: usize,
     /// Callers that a listener greets at once.
     pub handshakes_max: usize,
 }
@@ -28,6 +30,7 @@ impl Default for Limits {
             retry_most: Duration::from_secs(15),
             handshake: Duration::from_secs(60),
             sessions_max: 4096,
+            sessions_of_device_max: 64,
             handshakes_max: 256,
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::callers::{Callers, Knock};
 use crate::carry::{NotReceived, Outgoing, Wire};
+use crate::entered::{Entered, Entry};
 use crate::frame::{self, FRAME_BYTES_MAX, Sealed, Squeeze};
 use crate::hello::{Downward, HELLO_BYTES_MAX, Hello, Upward};
 use crate::limits::REQUESTS_MAX;
@@ -18,10 +19,8 @@ use protocol::{Caller, Class, Refusal, Request, Response, Service, Session, Turn
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use world::World;
@@ -45,16 +44,7 @@ struct Shared<S> {
     limits: Limits,
     versions: Versions,
     callers: Callers,
-    sessions: Mutex<HashMap<u64, Entry>>,
-    next_session: AtomicU64,
-}
-
-/// A session that lives, and which mount of which device it serves.
-#[derive(Debug)]
-struct Entry {
-    device: Vec<u8>,
-    instance: u64,
-    connection: Connection,
+    sessions: Arc<Entered>,
 }
 
 impl<S: Service> Listener<S> {
@@ -94,8 +84,7 @@ impl<S: Service> Listener<S> {
             limits,
             versions,
             callers: Callers::default(),
-            sessions: Mutex::default(),
-            next_session: AtomicU64::new(0),
+            sessions: Arc::default(),
         });
         Ok(Listener { endpoint, shared })
     }
@@ -108,7 +97,7 @@ impl<S: Service> Listener<S> {
 
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
-        self.shared.sessions().len()
+        self.shared.sessions.count()
     }
 
     /// Takes in callers until the listener is closed.
@@ -135,25 +124,6 @@ impl<S: Service> Listener<S> {
         self.endpoint.close(code::SHUTDOWN, b"the server has been stopped");
         let clock = &self.shared.world.clock;
         let _ = clock.within(CLOSE_WAIT_MAX, self.endpoint.wait_idle()).await;
-    }
-}
-
-impl<S> Shared<S> {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the session in, in place of an earlier one of the same mount.
-    fn enter(&self, entry: Entry) -> u64 {
-        let number = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let mut sessions = self.sessions();
-        for earlier in sessions.values() {
-            if earlier.device == entry.device && earlier.instance == entry.instance {
-                earlier.connection.close(code::REPLACED, b"a newer session takes its place");
-            }
-        }
-        sessions.insert(number, entry);
-        number
     }
 }
 
@@ -224,7 +194,7 @@ impl<S: Service> Greeting<S> {
         let below = Below { outbox: teller.outbox.clone(), owed: teller.owed.clone() };
         // Whoever has been told of no session is told of its end all the same.
         let closing = Closing(below.outbox.clone());
-        let admitted = if shared.sessions().len() >= shared.limits.sessions_max {
+        let admitted = if shared.sessions.count() >= shared.limits.sessions_max {
             Err(TurnedAway::Busy("it has too many sessions".to_owned()))
         } else {
             shared.service.admit(caller, teller).await
@@ -248,14 +218,15 @@ impl<S: Service> Greeting<S> {
         let connection = wire.connection.clone();
         let peer = connection.remote_address();
         let instance = hello.instance;
-        let number = shared.enter(Entry { device, instance, connection: connection.clone() });
+        let entry = Entry { device, instance, connection: connection.clone() };
+        let place = shared.sessions.enter(entry, shared.limits.sessions_of_device_max);
         tracing::info!(%peer, device = %name, version, "session begun");
         let shared = self.shared.clone();
         // The greeting is over: others may be greeted.
         drop(self);
         below.run(&shared, &wire, Arc::new(session), say, hear).await;
         drop(closing);
-        shared.sessions().remove(&number);
+        drop(place);
         let reason = connection.close_reason().map(|reason| reason.to_string());
         tracing::info!(%peer, device = %name, reason, "session ended");
     }

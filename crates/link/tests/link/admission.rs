@@ -229,3 +229,57 @@ async fn more_sessions_than_allowed_are_turned_away_for_now() {
     listener.close().await;
     within(serving).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_device_that_begins_many_sessions_leaves_room_for_others() {
+    let memory = Memory::inviting();
+    memory.invitations.lock().unwrap().insert("welcome-2".to_owned());
+    let limits = link::Limits { sessions_max: 4, sessions_of_device_max: 2, ..limits() };
+    let identity = Identity::generate().unwrap();
+    let listener = link::Listener::bind_with(
+        ([127, 0, 0, 1], 0).into(),
+        &identity,
+        memory.clone(),
+        world::World::real(),
+        limits,
+        Versions::OURS,
+    );
+    let listener = Arc::new(listener.unwrap());
+    let serving = tokio::spawn({
+        let listener = listener.clone();
+        async move { listener.serve().await }
+    });
+    let address = link::Address {
+        host: "localhost".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+        volume: "notes".to_owned(),
+        key: identity.fingerprint(),
+        invitation: Some(INVITATION.to_owned()),
+    };
+    let connect = |device: &Identity, invitation: &str| {
+        let (name, world) = ("laptop".to_owned(), world::World::real());
+        let mut config = RemoteConfig::new(address.clone(), device.clone(), name, world);
+        config.limits = limits;
+        config.invitation = Some(invitation.to_owned());
+        Remote::connect(config).unwrap()
+    };
+    let greedy = Identity::generate().unwrap();
+    let first = connect(&greedy, INVITATION);
+    up(&first).await;
+    let second = connect(&greedy, INVITATION);
+    up(&second).await;
+    let third = connect(&greedy, INVITATION);
+    up(&third).await;
+    // The oldest has made room.
+    assert!(matches!(event(&first).await, Event::Down(_)));
+    drop(first);
+    let more: Vec<_> = (0..4).map(|_| connect(&greedy, INVITATION)).collect();
+    let modest = connect(&Identity::generate().unwrap(), "welcome-2");
+    up(&modest).await;
+    assert!(matches!(ask(&modest, Request::Measure).await, Response::Measured(_)));
+    drop((second, third, more));
+    crate::service::until(|| listener.sessions() == 1).await;
+    assert!(matches!(ask(&modest, Request::Measure).await, Response::Measured(_)));
+    listener.close().await;
+    within(serving).await.unwrap();
+}
