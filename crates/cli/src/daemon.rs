@@ -69,8 +69,10 @@ pub fn run(
     ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
     threads::are_there("a mount")?;
-    let (is_made, is_new) = (!plan.state.exists(), state::is_new(&plan.state));
+    let is_made = !plan.state.exists();
     let state = State::open(&plan.state)?;
+    // Who had it until now may have made what is in it, and have something pending.
+    let is_new = state::is_new(&plan.state);
     log(&state.directory)?;
     private::look(&state.directory, &state.tables());
     let known = state.recognise(plan.known.clone(), plan.consent)?;

@@ -103,6 +103,34 @@ impl Drop for ReadOnly {
     }
 }
 
+/// It was made while this mount waited for it, by another one that has ended since.
+#[test]
+fn what_was_made_in_a_state_directory_while_it_was_waited_for_is_not_taken_back() {
+    let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let lock = std::fs::File::create(state.path().join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let waits = std::thread::spawn({
+        let place = text(mountpoint.path()).to_owned();
+        let (url, state) = (url(), text(state.path()).to_owned());
+        move || farfs(&["mount", &url, &place, "--state", &state, "--foreground"])
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let known = format!(
+        "format = 1\nurl = '{}'\nkey = '{KEY}'\nvolume = 'main'\nmountpoint = '/mnt'\n",
+        url()
+    );
+    std::fs::write(state.path().join("server.toml"), known).unwrap();
+    for made in ["device.pem", "tables.redb"] {
+        std::fs::write(state.path().join(made), "what cannot be used").unwrap();
+    }
+    drop(lock);
+    let said = waits.join().unwrap();
+    assert_ne!(said.code, Some(0), "{said:#?}");
+    for kept in ["server.toml", "device.pem", "tables.redb"] {
+        assert!(state.path().join(kept).exists(), "{kept} is gone: {said:#?}");
+    }
+}
+
 #[test]
 fn without_a_network_and_with_nothing_cached_the_mount_fails_in_time() {
     let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
