@@ -1,5 +1,5 @@
 //! A mount, from the first request to the last.
-//! Holds: ends when the mount is gone, and never because of one request.
+//! Holds: ends when the mount is gone, and never because of one request, nor does any of its threads.
 
 use crate::answer::Reply;
 use crate::asked::{Asked, Bad, HEAD_BYTES, read};
@@ -13,6 +13,7 @@ use crate::words::{Errno, InitFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::Cell;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -205,7 +206,9 @@ impl<F: Filesystem> Shared<F> {
                 Err(error) => return Err(error),
             };
             match read(&buffer[..count]) {
-                Ok((request, asked)) => dispatch(&self.fs, device, &request, asked),
+                Ok((request, asked)) => {
+                    going_on(|| dispatch(&self.fs, device, &request, asked));
+                }
                 Err(Bad::Short(request)) => {
                     let opcode = request.opcode;
                     tracing::warn!(opcode, count, "the kernel's request cannot be read");
@@ -239,6 +242,14 @@ impl<F: Filesystem> Shared<F> {
     }
 }
 
+/// Does what one request asks for. If that breaks down, this thread goes on with the next one: there are few,
+/// and without any all programs in the mount would wait for good.
+fn going_on(work: impl FnOnce()) {
+    if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!("a request broke down: it was answered with EIO, and others go on");
+    }
+}
+
 fn look(device: &Device, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     let begun = Instant::now();
     loop {
@@ -250,6 +261,34 @@ fn look(device: &Device, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         }
         if begun.elapsed() > LOOKS_FOR {
             return Ok(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_request_that_breaks_down_is_answered_and_its_thread_goes_on_with_the_next() {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let device = Arc::new(Device::of(ours));
+        let thread = std::thread::spawn(move || {
+            going_on(|| {
+                let _reply = Reply::to(&device, 7);
+                panic!("as a bug would");
+            });
+            going_on(|| Reply::to(&device, 8).ok(&[]));
+        });
+        assert!(thread.join().is_ok());
+        for (unique, error) in [(7_u64, -libc::EIO), (8, 0)] {
+            let mut answer = [0; 16];
+            assert_eq!(rustix::io::read(&theirs, &mut answer).unwrap(), 16);
+            assert_eq!(answer[4..8], error.to_ne_bytes());
+            assert_eq!(answer[8..16], unique.to_ne_bytes());
         }
     }
 }
