@@ -9,7 +9,7 @@ use crate::processes;
 use crate::questions::{Question, Reply};
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, exit, guard, keeping, show};
+use crate::{control, driver, exit, guard, keeping, show};
 use crate::{metrics, mounts, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Settings, Stop};
@@ -121,11 +121,14 @@ async fn mounted(
         has_address(&known).await?;
     }
     let shared = open(plan, state, &known)?;
-    let driver = tokio::spawn({
+    let mut driver = tokio::spawn({
         let volume = shared.volume.clone();
         async move { volume.run().await }
     });
-    let served = serve(plan, state, known, &shared, signals, ready).await;
+    let served = tokio::select! {
+        served = serve(plan, state, known, &shared, signals, ready) => served,
+        broken = driver::broken_down(&mut driver) => Err(broken),
+    };
     let patience = match served {
         Ok(()) => *shared.patience.lock().unwrap_or_else(PoisonError::into_inner),
         Err(_) => Duration::ZERO,

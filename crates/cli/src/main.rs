@@ -17,6 +17,7 @@ mod connection;
 mod control;
 mod daemon;
 mod data;
+mod driver;
 mod exit;
 mod guard;
 mod keeping;
