@@ -154,8 +154,8 @@ impl Keeper {
         let inner = self.inner.clone();
         let mut write = Noting::begin(&*inner.tables, self.volume.id)?;
         let was_read_only = self.tree.is_read_only();
-        // A name that the tables tell of must be on the disk.
-        let done = work(self, &mut write, hand).and_then(|()| hand.sync());
+        // What the tables tell of must be on the disk.
+        let done = work(self, &mut write, hand).and_then(|()| hand.sync(&self.tree));
         // Where nothing could be changed, nothing was.
         let done = done.and_then(|()| if was_read_only { Ok(()) } else { is_kept(&self.tree) });
         if let Err((error, files)) = write.end(done) {

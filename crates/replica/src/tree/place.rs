@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use store::Write;
-use store::tree::{Directory, How, Sort};
+use store::tree::{Directory, How, Sort, Tree, TreeFile};
 use volume::whole::Whole;
 
 /// Names that have to be put out first are followed so far, for each takes of the stack; what is
@@ -27,19 +27,51 @@ pub(super) const DEPTH_MAX: usize = 64;
 pub(super) struct Hand {
     pub ready: BTreeMap<FileId, Ready>,
     pub opened: BTreeMap<FileId, Rc<Directory>>,
+    /// What got other attributes where it is.
+    pub dressed: Vec<Dressed>,
+}
+
+pub(super) struct Dressed {
+    pub above: Rc<Directory>,
+    pub name: Name,
+    pub ino: u64,
+    pub kind: Kind,
 }
 
 impl Hand {
     pub fn new(ready: BTreeMap<FileId, Ready>) -> Hand {
-        Hand { ready, opened: BTreeMap::new() }
+        Hand { ready, opened: BTreeMap::new(), dressed: Vec::new() }
     }
 
-    /// The directories that were worked in are safe from a power cut.
-    pub fn sync(&self) -> Result<()> {
+    /// What was done is safe from a power cut: names with the directories that were worked in, and
+    /// attributes with what has them, of which the sync of a directory says nothing.
+    pub fn sync(&self, tree: &Tree) -> Result<()> {
         for opened in self.opened.values() {
             opened.sync()?;
         }
+        let mut files = Vec::with_capacity(self.dressed.len());
+        for dressed in &self.dressed {
+            match dressed.open() {
+                Some(file) => files.push(file),
+                None => return Ok(tree.sync()?),
+            }
+        }
+        for synced in TreeFile::sync_each(&files) {
+            synced?;
+        }
         Ok(())
+    }
+}
+
+impl Dressed {
+    /// None: it cannot be opened, or not without doing something else, or it is elsewhere by now.
+    fn open(&self) -> Option<TreeFile> {
+        if !matches!(self.kind, Kind::File | Kind::Directory) {
+            return None;
+        }
+        let file = self.above.open(self.name.as_bytes()).ok()?;
+        let is_it = file.stat().is_ok_and(|stat| stat.ino == self.ino);
+        is_it.then_some(file)
     }
 }
 

@@ -5,7 +5,7 @@ use super::barred::Way;
 use super::commit::At;
 use super::keeper::Keeper;
 use super::outlet::LINKS_MAX;
-use super::place::Hand;
+use super::place::{Dressed, Hand};
 use super::rows::{self, Known, STAGE};
 use super::stage::stage_name;
 use crate::error::Result;
@@ -47,7 +47,11 @@ impl Keeper {
         let Some(opened) = opened else { return Ok(false) };
         let dressed = match &at {
             Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
-            Some(at) => self.dress(&opened, &at.1, &node, Some(&known)),
+            Some((_, name)) => {
+                let (above, kind) = (opened.clone(), known.kind);
+                hand.dressed.push(Dressed { above, name: name.clone(), ino: known.ino, kind });
+                self.dress(&opened, name, &node, Some(&known))
+            }
             None => self.dress_root(&opened, &node),
         };
         let mut now = match dressed {

@@ -29,6 +29,7 @@ mod tree_faults;
 mod tree_large;
 mod tree_links;
 mod tree_lists;
+mod tree_odd;
 mod tree_outgoing;
 mod tree_recovery;
 mod tree_saves;

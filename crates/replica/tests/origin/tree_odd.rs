@@ -1,0 +1,42 @@
+//! Trees that are out of the ordinary: on other file systems than ext4.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the other programs of the server are played by the test"
+)]
+
+use crate::ground::{Ground, Place, settles};
+use crate::tree::find;
+use model::{AttributeChange, Change, View};
+use protocol::Verdict;
+use replica::Limits;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use store::faulty::Failure;
+use volume::whole::Whole;
+
+/// On XFS and Btrfs the sync of a directory leaves out what its files got.
+#[tokio::test(start_paused = true)]
+async fn attributes_are_on_the_disk_before_the_tables_tell_of_them() {
+    for name in ["file", "directory"] {
+        let mut ground = Ground::new(Limits::simulated(), Place::Apart).await;
+        fs::write(ground.path("file"), "text").unwrap();
+        fs::create_dir(ground.path("directory")).unwrap();
+        assert!(settles(&mut ground).await);
+        let (_, file, _) = find(&ground.party, name).unwrap();
+        let expects = {
+            let read = ground.party.tables.read().unwrap();
+            let volume = ground.party.origin.volumes().unwrap()[0].id;
+            Whole::now(&*read, volume).node(file).unwrap().unwrap().attributes_stamp
+        };
+        let set = AttributeChange { mode: Some(0o700), ..Default::default() };
+        let verdict = ground.ada.replay(Change::SetAttributes { file, expects, set }).await;
+        assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+        // The change, and the sync of the directory above.
+        ground.tree_disk.fail_after(2, Failure::Nothing);
+        assert!(ground.keeper.round().is_err(), "{name} is waited for");
+        assert!(ground.tree_disk.has_failed());
+        assert!(settles(&mut ground).await);
+        assert_eq!(fs::metadata(ground.path(name)).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new());
+    }
+}
