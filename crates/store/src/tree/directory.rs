@@ -8,7 +8,8 @@ use crate::error::{Result, StoreError};
 use crate::faulty::Faults;
 use crate::files;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps,
+    Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -89,8 +90,17 @@ impl Directory {
         match stat::look(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
+            Err(_) if self.is_mounted_over(name) => Ok(Some(Stat::of_mounted())),
             Err(errno) => Err(self.failed(name, errno)),
         }
+    }
+
+    /// Another file system is there, which is not asked.
+    fn is_mounted_over(&self, name: &[u8]) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+        let opened = rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), beneath);
+        matches!(opened, Err(Errno::XDEV))
     }
 
     pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>> {
@@ -317,6 +327,35 @@ mod tests {
         assert_eq!(root.names().unwrap(), [b"way".to_vec()]);
         assert_eq!(root.stat(b"way").unwrap().unwrap().sort, Sort::Symlink);
         assert!(root.open(b"way").is_err());
+    }
+
+    /// A file system of a user's own, which says nothing to root, and one whose process has died.
+    #[test]
+    fn what_is_mounted_and_says_nothing_is_another_disk() {
+        for user in [12_345, 0] {
+            let folder = tempfile::tempdir().unwrap();
+            let there = folder.path().join("mounted");
+            std::fs::create_dir(&there).unwrap();
+            let Ok(fuse) = std::fs::File::open("/dev/fuse") else { return };
+            let options =
+                format!("fd={},rootmode=40000,user_id={user},group_id=0", fuse.as_raw_fd());
+            let options = std::ffi::CString::new(options).unwrap();
+            let flags = rustix::mount::MountFlags::NODEV | rustix::mount::MountFlags::NOSUID;
+            if rustix::mount::mount("farfs-test", &there, "fuse", flags, &*options).is_err() {
+                return; // It takes leave to mount.
+            }
+            // Whose last descriptor is closed has died.
+            let _alive = (user != 0).then_some(fuse);
+            let tree = Tree::open(folder.path()).unwrap();
+            let root = tree.directory(b"").unwrap().unwrap();
+            let refused = std::fs::symlink_metadata(&there).is_err();
+            let seen = root.stat(b"mounted");
+            rustix::mount::unmount(&there, rustix::mount::UnmountFlags::DETACH).unwrap();
+            assert!(refused, "of user {user}");
+            let seen = seen.unwrap().unwrap();
+            assert_eq!(seen.sort, Sort::Directory);
+            assert_ne!(seen.device, root.own_stat().unwrap().device);
+        }
     }
 
     #[test]

@@ -36,6 +36,26 @@ pub struct Stat {
     pub ctime: Instant,
 }
 
+impl Stat {
+    /// The root of another file system, which does not say how it looks.
+    pub(super) fn of_mounted() -> Stat {
+        Stat {
+            ino: 0,
+            born: None,
+            device: u64::MAX,
+            sort: Sort::Directory,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            links: 1,
+            rdev: 0,
+            mtime: (0, 0),
+            ctime: (0, 0),
+        }
+    }
+}
+
 /// Errors: as the kernel gives them.
 pub(super) fn look(at: impl AsFd, name: &[u8], flags: AtFlags) -> Result<Stat, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
