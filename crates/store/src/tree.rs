@@ -21,6 +21,9 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+/// Bytes of a path that Linux takes, without the one that ends it.
+const PATH_BYTES_MAX: usize = 4095;
+
 /// A tree, by its root.
 #[derive(Debug)]
 pub struct Tree {
@@ -74,13 +77,18 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let path: &[u8] = if path.is_empty() { b"." } else { path };
-        match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), beneath) {
-            Ok(fd) => Ok(Some(Directory::new(fd, shown, self.faults.clone()))),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => {
-                Ok(None)
-            }
-            Err(errno) => Err(failed(&shown, errno.into())),
+        let mut opened: Option<OwnedFd> = None;
+        for part in parts(path) {
+            let from = opened.as_ref().unwrap_or(&self.root);
+            opened = match rustix::fs::openat2(from, part, flags, Mode::empty(), beneath) {
+                Ok(fd) => Some(fd),
+                Err(
+                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG,
+                ) => return Ok(None),
+                Err(errno) => return Err(failed(&shown, errno.into())),
+            };
         }
+        Ok(opened.map(|fd| Directory::new(fd, shown, self.faults.clone())))
     }
 
     /// Bytes that the disk of the root has free.
@@ -103,6 +111,19 @@ impl Tree {
         let sync = || rustix::fs::syncfs(&self.root);
         self.faults.syncs(|| sync().map_err(|errno| failed(&self.path, errno.into())))
     }
+}
+
+/// A path in pieces that one call each takes, one below the other.
+fn parts(path: &[u8]) -> Vec<&[u8]> {
+    let (mut parts, mut rest) = (Vec::new(), path);
+    while let Some(head) = rest.get(..=PATH_BYTES_MAX)
+        && let Some(slash) = head.iter().rposition(|byte| *byte == b'/')
+    {
+        parts.push(&rest[..slash]);
+        rest = &rest[slash + 1..];
+    }
+    parts.push(rest);
+    parts
 }
 
 /// A path or a name as people read it.

@@ -1,11 +1,11 @@
-//! Trees that are out of the ordinary: on other file systems than ext4.
+//! Trees that are out of the ordinary: on other file systems than ext4, with paths longer than a call takes.
 #![allow(
     clippy::disallowed_methods,
     reason = "the other programs of the server are played by the test"
 )]
 
 use crate::ground::{Ground, Place, settles};
-use crate::tree::find;
+use crate::tree::{Yard, find};
 use model::{AttributeChange, Change, View};
 use protocol::Verdict;
 use replica::Limits;
@@ -39,4 +39,24 @@ async fn attributes_are_on_the_disk_before_the_tables_tell_of_them() {
         assert_eq!(fs::metadata(ground.path(name)).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(ground.party.conflicts(), Vec::<String>::new());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_longer_than_a_call_takes_is_one_like_any_other() {
+    let mut yard = Yard::new();
+    let name = "n".repeat(250);
+    fs::create_dir(yard.path("deep")).unwrap();
+    fs::write(yard.path("deep/file"), "text").unwrap();
+    // One more above it, again and again: no path of these is long.
+    let mut path = "file".to_owned();
+    for number in 0..20 {
+        let (above, below) = (format!("above{number}"), yard.path("deep"));
+        fs::create_dir(yard.path(&above)).unwrap();
+        fs::rename(below, yard.path(&above).join(&name)).unwrap();
+        fs::rename(yard.path(&above), yard.path("deep")).unwrap();
+        path = format!("{name}/{path}");
+    }
+    yard.settle();
+    let path = format!("deep/{path}");
+    assert!(path.len() > 4096 && yard.find(&path).is_some());
 }
