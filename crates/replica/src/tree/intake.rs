@@ -262,6 +262,10 @@ impl Keeper {
                 self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + AGAIN);
                 Ok(None)
             }
+            Err(ReplicaError::Store(error)) if is_leased(&error) => {
+                self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + AGAIN);
+                Ok(None)
+            }
             Err(ReplicaError::Store(error)) if is_of_the_file(&error) => {
                 self.skip(&error);
                 Ok(None)
@@ -423,7 +427,7 @@ pub(super) fn xattr_changes(
     gone.chain(set.map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }
 
-/// Those of the tree. None: the server may not read them.
+/// Those of the tree. None: the server may not read them, or cannot.
 pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result<Option<Xattrs>> {
     if !matches!(stat.sort, store::tree::Sort::File | store::tree::Sort::Directory) {
         return Ok(Some(None));
@@ -432,6 +436,8 @@ pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result
         Ok(found) => found,
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => return Ok(Some(None)),
         Err(error) if error.kind() == Some(ErrorKind::PermissionDenied) => return Ok(None),
+        // More names than a call gives.
+        Err(error) if error.kind() == Some(ErrorKind::ArgumentListTooLong) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let own: BTreeMap<ByteVec, ByteVec> =
@@ -443,6 +449,12 @@ pub(super) fn own_xattrs(opened: &Directory, name: &[u8], stat: &Stat) -> Result
 pub(super) fn has_xattrs_of(known: &Known, own: Option<&BTreeMap<ByteVec, ByteVec>>) -> bool {
     let known = known.xattrs.iter().flatten().filter(|(name, _)| has_xattrs_like(name));
     known.eq(own.into_iter().flatten())
+}
+
+/// Somebody has a lease on the file, and has been asked to give it up. Linux takes it from him after
+/// 45 s.
+pub(super) fn is_leased(error: &StoreError) -> bool {
+    error.kind() == Some(ErrorKind::WouldBlock)
 }
 
 /// An error that concerns one file, not the disk.

@@ -14,7 +14,7 @@
 use super::commit::At;
 use super::contents::Keeping;
 use super::dirt::Since;
-use super::intake::{AGAIN, Held, UNSTEADY_AFTER, is_mapped, is_of_the_file};
+use super::intake::{AGAIN, Held, UNSTEADY_AFTER, is_leased, is_mapped, is_of_the_file};
 use super::keeper::Keeper;
 use super::rows::Known;
 use crate::error::{ReplicaError, Result};
@@ -179,6 +179,10 @@ impl Keeper {
                 let keeping = Keeping::new(&self.inner, &self.volume, before.size);
                 let names = BTreeMap::from([(at.clone(), since)]);
                 self.large.reading = Some(Reading { names, file, before, keeping, stubborn });
+                Ok(())
+            }
+            Err(ReplicaError::Store(error)) if is_leased(&error) => {
+                self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + AGAIN);
                 Ok(())
             }
             Err(ReplicaError::Store(error)) if is_of_the_file(&error) => {

@@ -1,18 +1,25 @@
-//! Trees that are out of the ordinary: on other file systems than ext4, with paths longer than a call takes.
+//! Trees that are out of the ordinary: on other file systems than ext4, with paths longer than a call
+//! takes, with files that somebody has for himself.
 #![allow(
     clippy::disallowed_methods,
     reason = "the other programs of the server are played by the test"
 )]
 
 use crate::ground::{Ground, Place, settles};
+use crate::party::Party;
 use crate::tree::{Yard, find};
 use model::{AttributeChange, Change, View};
 use protocol::Verdict;
 use replica::Limits;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 use store::faulty::Failure;
 use volume::whole::Whole;
+
+/// After so long what could not be opened has been tried again.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// On XFS and Btrfs the sync of a directory leaves out what its files got.
 #[tokio::test(start_paused = true)]
@@ -59,4 +66,32 @@ async fn a_path_that_is_longer_than_a_call_takes_is_one_like_any_other() {
     yard.settle();
     let path = format!("deep/{path}");
     assert!(path.len() > 4096 && yard.find(&path).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_on_which_somebody_has_a_lease_holds_up_nothing() {
+    for tree_piece_bytes in [4, 1000] {
+        let party = Party::with(Limits { tree_piece_bytes, ..Limits::simulated() });
+        let mut yard = Yard::of(party, tempfile::tempdir().unwrap());
+        yard.write("a", "leased");
+        yard.write("b", "b");
+        let held = fs::File::open(yard.path("a")).unwrap();
+        if lease(&held, libc::F_WRLCK) != 0 {
+            return; // Not every file system has leases.
+        }
+        yard.keeper.round().unwrap();
+        assert!(yard.find("b").is_some() && yard.find("a").is_none());
+        assert_eq!(lease(&held, libc::F_UNLCK), 0);
+        tokio::time::advance(AGAIN).await;
+        assert_eq!(yard.agreed(), "a: leased\nb: b");
+    }
+}
+
+#[allow(unsafe_code, reason = "no library offers the leases of fcntl(2)")]
+fn lease(held: &fs::File, kind: libc::c_int) -> libc::c_int {
+    // SAFETY: with these commands fcntl(2) takes numbers alone.
+    unsafe {
+        libc::fcntl(held.as_raw_fd(), 10, libc::SIGURG);
+        libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, kind)
+    }
 }
