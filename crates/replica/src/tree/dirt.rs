@@ -7,6 +7,8 @@ use world::Moment;
 
 /// A file system's clock moves in steps; what changes twice within one looks the same.
 const STEP: Duration = Duration::from_millis(50);
+/// Where it tells whole seconds, or, as FAT, every other.
+const STEP_OF_SECONDS: Duration = Duration::from_millis(2050);
 /// A file that nobody is known to have closed counts as whole after so long without a change.
 const QUIET: Duration = Duration::from_secs(2);
 /// A file that is written to without end is taken in so often.
@@ -82,11 +84,18 @@ pub(super) fn rest(ctime: Time, now: Time, whole: bool, noted_for: Duration) -> 
     // A clock that was set back says nothing.
     let Ok(age) = u64::try_from(nanos(now) - nanos(ctime)) else { return None };
     let age = Duration::from_nanos(age);
-    let wanted = if whole || noted_for >= WRITING_MAX { STEP } else { QUIET };
+    let step = if tells_seconds(ctime) { STEP_OF_SECONDS } else { STEP };
+    let wanted = if whole || noted_for >= WRITING_MAX { step } else { QUIET.max(step) };
     if age >= wanted || (noted_for >= WRITING_MAX + QUIET) {
         return None;
     }
     Some(wanted - age)
+}
+
+/// A time of a file system that tells whole seconds, for all that can be seen: ext4 with inodes of
+/// 128 bytes, FAT.
+fn tells_seconds(time: Time) -> bool {
+    time.nanos == 0
 }
 
 #[cfg(test)]
@@ -115,6 +124,14 @@ mod tests {
     fn a_file_that_is_always_written_to_is_taken_in_in_the_end() {
         assert_eq!(rest(ago(60), NOW, false, WRITING_MAX), None);
         assert_eq!(rest(ago(1), NOW, false, WRITING_MAX + QUIET), None);
+    }
+
+    #[test]
+    fn where_times_are_whole_seconds_a_closed_file_rests_until_a_change_would_be_seen() {
+        let rests = |secs| rest(Time { secs, nanos: 0 }, NOW, true, Duration::ZERO);
+        assert!(rests(1000).is_some_and(|left| left > Duration::from_secs(2)));
+        assert!(rests(998).is_some_and(|left| left <= STEP));
+        assert_eq!(rests(997), None);
     }
 
     #[test]
