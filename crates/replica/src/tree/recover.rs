@@ -310,7 +310,7 @@ impl Keeper {
         if here {
             return Ok(());
         }
-        if let Some((file, known)) = known.as_ref().filter(|_| is_alone(stat))
+        if let Some((file, known)) = known.as_ref()
             && self.goes_on_from(*file, known, name, stat)?
         {
             return Ok(());
@@ -351,8 +351,8 @@ impl Keeper {
         Ok(!before.names.is_empty())
     }
 
-    /// A file that the volume still has, and the tree has here alone: it is parked. False: the volume
-    /// has it no more.
+    /// A file that the volume still has, and the tree has here alone, whatever other names it has
+    /// outside: it is parked. False: it is not so.
     fn goes_on_from(
         &mut self,
         file: FileId,
@@ -371,7 +371,9 @@ impl Keeper {
             let Some(there) = self.directory_in(&*write, at.0)? else { continue };
             let Some(stat) = there.stat(at.1.as_bytes())? else { continue };
             // A newer version was put there, and this is the one before.
-            if rows::staged(&*write, id, &stat)?.is_some_and(|staged| staged.file == file) {
+            let is_newer =
+                rows::staged(&*write, id, &stat)?.is_some_and(|staged| staged.file == file);
+            if is_newer || known.is(&stat) {
                 return Ok(false);
             }
         }
@@ -408,11 +410,6 @@ fn is_between(known: &Known, node: &Node, stat: &Stat, xattrs: Option<&Attribute
         && has_mode
         && names
             .all(|name| [value(before, name), value(after, name)].contains(&value(xattrs, name)))
-}
-
-/// No other name leads to it.
-fn is_alone(stat: &Stat) -> bool {
-    stat.sort == Sort::Directory || stat.links == 1
 }
 
 fn key(volume: VolumeId) -> [u8; 4] {

@@ -1,14 +1,14 @@
 //! Trees that are out of the ordinary: on other file systems than ext4, with paths longer than a call
-//! takes, with files that somebody has for himself.
+//! takes, with files that somebody has for himself or that have names outside.
 #![allow(
     clippy::disallowed_methods,
     reason = "the other programs of the server are played by the test"
 )]
 
-use crate::ground::{Ground, Place, settles};
-use crate::party::Party;
-use crate::tree::{Yard, find};
-use model::{AttributeChange, Change, View};
+use crate::ground::{Ground, Place, last, settles};
+use crate::party::{Party, rename_over};
+use crate::tree::{Yard, find, tree_of};
+use model::{AttributeChange, Change, FileId, View};
 use protocol::Verdict;
 use replica::Limits;
 use std::fs;
@@ -18,8 +18,48 @@ use std::time::Duration;
 use store::faulty::Failure;
 use volume::whole::Whole;
 
+/// More writes than one of the updates here takes.
+const WRITES_MAX: u64 = 200;
 /// After so long what could not be opened has been tried again.
 const AGAIN: Duration = Duration::from_millis(200);
+
+fn id(party: &Party, path: &str) -> Option<FileId> {
+    find(party, path).map(|(_, file, _)| file)
+}
+
+async fn rename(ground: &mut Ground, (from, to): (&str, &str)) {
+    let (above, file, _) = find(&ground.party, from).unwrap();
+    let over = id(&ground.party, to);
+    let change = rename_over((above, last(from)), (above, last(to)), file, over);
+    let verdict = ground.ada.replay(change).await;
+    assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_its_way_and_has_a_name_outside_goes_on_after_a_crash() {
+    for writes in 0..WRITES_MAX {
+        let outside = tempfile::tempdir().unwrap();
+        let mut ground = Ground::new(Limits::simulated(), Place::Beside).await;
+        fs::write(ground.path("a"), "text").unwrap();
+        fs::hard_link(ground.path("a"), outside.path().join("there")).unwrap();
+        assert!(settles(&mut ground).await);
+        let a = id(&ground.party, "a");
+        rename(&mut ground, ("a", "b")).await;
+        ground.disk.crash_after(writes);
+        let is_done = settles(&mut ground).await;
+        ground.disk.kill();
+        let mut ground = ground.restarted().await;
+        assert!(settles(&mut ground).await);
+        let (tree, volume) = (tree_of(ground.folder.path()), ground.party.tree());
+        assert_eq!((&tree[..], &volume[..]), ("b: text", "b: text"), "{writes}");
+        assert_eq!(id(&ground.party, "b"), a, "{writes}");
+        assert_eq!(ground.party.conflicts(), Vec::<String>::new(), "{writes}");
+        if is_done {
+            return;
+        }
+    }
+    panic!("it takes more than {WRITES_MAX} writes");
+}
 
 /// On XFS and Btrfs the sync of a directory leaves out what its files got.
 #[tokio::test(start_paused = true)]
