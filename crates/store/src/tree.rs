@@ -5,11 +5,13 @@
 
 mod directory;
 mod file;
+mod handle;
 mod stat;
 mod watch;
 
-pub use directory::{Directory, How, has_xattrs_like};
+pub use directory::{Directory, How};
 pub use file::TreeFile;
+pub use handle::{Handle, has_xattrs_like};
 pub use stat::{Instant, Sort, Stat};
 pub use watch::{Event, Waker, Watch};
 

@@ -13,7 +13,7 @@ use crate::take::kept_name;
 use model::{ACL_ACCESS, FileId, Kind, Name, Node, View};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use store::tree::{Directory, How, Stat, TreeFile};
+use store::tree::{Directory, Handle, How, Stat, TreeFile};
 use store::{Durability, Read, StoreError};
 use tracing::{info, warn};
 use volume::whole::Whole;
@@ -170,24 +170,29 @@ impl Keeper {
         before: Option<&Known>,
     ) -> Result<Known> {
         let bytes = name.as_bytes();
-        let now = self.stat_known(there, name, before)?;
+        // Who may rename in the directory must not get them set on something else.
+        let file = there.handle(bytes)?;
+        let now = file.stat()?;
+        if before.is_some_and(|before| !before.is(&now)) {
+            return Err(self.vanished(name));
+        }
         let mut owner = (now.uid, now.gid);
         if owner != (node.uid, node.gid) {
-            let done = there.set_owner(bytes, node.uid, node.gid);
+            let done = file.set_owner(node.uid, node.gid);
             if self.can_be_set("owner", done)? {
                 owner = (node.uid, node.gid);
             }
         }
         let (mut xattrs, mut is_listed) = (None, true);
         if matches!(node.kind, Kind::File | Kind::Directory) {
-            is_listed = self.dress_xattrs(there, bytes, node, &now)?;
+            is_listed = self.dress_xattrs((there, &file), bytes, node, &now)?;
             xattrs = super::intake::own_xattrs(there, bytes, &now)?.flatten();
         }
         // Changing the owner takes the set-user-id bits away, so the mode comes after it.
         let mode = if is_listed { node.mode } else { mode_without_list(node) };
         let now = self.stat_known(there, name, before)?;
         if node.kind != Kind::Symlink && now.mode != mode {
-            there.set_mode(bytes, mode)?;
+            file.set_mode(mode)?;
         }
         let mode = if node.kind == Kind::Symlink { now.mode } else { mode };
         let stat = self.stat_known(there, name, before)?;
@@ -195,7 +200,7 @@ impl Keeper {
         let mtime = (node.mtime.secs, node.mtime.nanos);
         let is_timed = node.kind == Kind::File && !was_written && stat.mtime != mtime;
         if is_timed {
-            there.set_mtime(bytes, mtime)?;
+            file.set_mtime(mtime)?;
         }
         let stat = self.stat_known(there, name, before)?;
         let is_written = before.is_some_and(|before| {
@@ -220,7 +225,7 @@ impl Keeper {
     /// False: the tree does not take the list that says who may do what.
     fn dress_xattrs(
         &mut self,
-        there: &Directory,
+        (there, file): (&Directory, &Handle),
         name: &[u8],
         node: &Node,
         now: &Stat,
@@ -229,7 +234,7 @@ impl Keeper {
         let mut is_listed = true;
         for (key, value) in super::intake::xattr_changes(before.as_ref(), node.xattrs.as_ref()) {
             let value = value.as_ref().map(|value| &value[..]);
-            if !self.can_be_set("extended attributes", there.set_xattr(name, &key, value))? {
+            if !self.can_be_set("extended attributes", file.set_xattr(&key, value))? {
                 is_listed &= key.as_slice() != ACL_ACCESS || value.is_none();
             }
         }

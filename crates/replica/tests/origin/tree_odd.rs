@@ -8,23 +8,33 @@
 use crate::ground::{Ground, Place, last, settles};
 use crate::party::{Party, rename_over};
 use crate::tree::{Yard, find, tree_of};
-use model::{AttributeChange, Change, FileId, View};
+use model::{AttributeChange, Change, FileId, Stamp, Time, View};
 use protocol::Verdict;
 use replica::Limits;
+use rustix::fs::CWD;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use store::faulty::Failure;
 use volume::whole::Whole;
 
 /// More writes than one of the updates here takes.
 const WRITES_MAX: u64 = 200;
+/// More calls on a tree than what is set here takes.
+const CALLS: u64 = 60;
 /// After so long what could not be opened has been tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 fn id(party: &Party, path: &str) -> Option<FileId> {
     find(party, path).map(|(_, file, _)| file)
+}
+
+fn attributes_stamp(ground: &Ground, path: &str) -> Stamp {
+    let read = ground.party.tables.read().unwrap();
+    let volume = ground.party.origin.volumes().unwrap()[0].id;
+    let file = id(&ground.party, path).unwrap();
+    Whole::now(&*read, volume).node(file).unwrap().unwrap().attributes_stamp
 }
 
 async fn rename(ground: &mut Ground, (from, to): (&str, &str)) {
@@ -69,12 +79,8 @@ async fn attributes_are_on_the_disk_before_the_tables_tell_of_them() {
         fs::write(ground.path("file"), "text").unwrap();
         fs::create_dir(ground.path("directory")).unwrap();
         assert!(settles(&mut ground).await);
-        let (_, file, _) = find(&ground.party, name).unwrap();
-        let expects = {
-            let read = ground.party.tables.read().unwrap();
-            let volume = ground.party.origin.volumes().unwrap()[0].id;
-            Whole::now(&*read, volume).node(file).unwrap().unwrap().attributes_stamp
-        };
+        let file = id(&ground.party, name).unwrap();
+        let expects = attributes_stamp(&ground, name);
         let set = AttributeChange { mode: Some(0o700), ..Default::default() };
         let verdict = ground.ada.replay(Change::SetAttributes { file, expects, set }).await;
         assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
@@ -133,5 +139,35 @@ fn lease(held: &fs::File, kind: libc::c_int) -> libc::c_int {
     unsafe {
         libc::fcntl(held.as_raw_fd(), 10, libc::SIGURG);
         libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, kind)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_to_a_name_meanwhile_does_not_get_what_is_set_there() {
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    for calls in 0..CALLS {
+        let mut ground = Ground::new(Limits::simulated(), Place::Beside).await;
+        for name in ["hers", "another's"] {
+            fs::write(ground.path(name), name).unwrap();
+            fs::File::open(ground.path(name)).unwrap().set_modified(long_ago).unwrap();
+        }
+        assert!(settles(&mut ground).await);
+        let expects = attributes_stamp(&ground, "hers");
+        let file = id(&ground.party, "hers").unwrap();
+        let mtime = Some(Time { secs: 2000, nanos: 0 });
+        let set = AttributeChange { mtime, ..Default::default() };
+        let verdict = ground.ada.replay(Change::SetAttributes { file, expects, set }).await;
+        assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+        let [one, other] = ["hers", "another's"].map(|name| ground.path(name));
+        ground.disk.meanwhile(calls, move || {
+            let exchange = rustix::fs::RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(CWD, &one, CWD, &other, exchange).unwrap();
+        });
+        assert!(settles(&mut ground).await);
+        // If the exchange came at all.
+        let is_others = |name: &&str| fs::read(ground.path(name)).unwrap() == b"another's";
+        let name = ["hers", "another's"].into_iter().find(is_others).unwrap();
+        let modified = fs::metadata(ground.path(name)).unwrap().modified().unwrap();
+        assert_eq!(modified, long_ago, "after {calls} calls");
     }
 }

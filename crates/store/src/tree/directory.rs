@@ -2,28 +2,16 @@
 //! Holds: it stays the same directory wherever it is moved.
 
 use super::file::TreeFile;
+use super::handle::{DEFAULT_LIST, Handle, XATTR_BYTES_MAX, Xattrs};
 use super::shown;
-use super::stat::{self, Instant, Sort, Stat};
+use super::stat::{self, Sort, Stat};
 use crate::error::{Result, StoreError};
 use crate::faulty::Faults;
 use crate::files;
-use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps,
-    Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-
-/// Extended attributes of this kind belong to users.
-const XATTR_PREFIX: &[u8] = b"user.";
-/// Who may do what with a file, beside its permission bits.
-const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-/// What is made in a directory gets this one.
-const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-/// Bytes of all names, and of one value, that Linux allows.
-const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// What a rename does with what bears the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +22,6 @@ pub enum How {
     Replace,
     /// It gets the old name.
     Exchange,
-}
-
-pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// Whether a tree has extended attributes of this name: the others are the machine's own affair.
-pub fn has_xattrs_like(name: &[u8]) -> bool {
-    name.starts_with(XATTR_PREFIX) || name == ACCESS_LIST || name == DEFAULT_LIST
 }
 
 #[derive(Debug)]
@@ -185,18 +166,6 @@ impl Directory {
         self.change(name, 0, || rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR))
     }
 
-    pub fn set_mode(&self, name: &[u8], mode: u16) -> Result<()> {
-        let file = self.handle(name)?;
-        let mode = Mode::from_raw_mode(mode.into());
-        self.change(name, 0, || rustix::fs::chmod(place(&file), mode))
-    }
-
-    pub fn set_owner(&self, name: &[u8], uid: u32, gid: u32) -> Result<()> {
-        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        self.change(name, 0, || rustix::fs::chownat(&self.fd, name, uid, gid, flags))
-    }
-
     /// Owner and mode of the directory itself.
     pub fn set_own(&self, uid: u32, gid: u32, mode: u16) -> Result<()> {
         let now = self.own_stat()?;
@@ -206,16 +175,6 @@ impl Directory {
         }
         let mode = Mode::from_raw_mode(mode.into());
         self.change(b"", 0, || rustix::fs::fchmod(&self.fd, mode))
-    }
-
-    /// The time of the last access stays as it is.
-    pub fn set_mtime(&self, name: &[u8], (secs, nanos): Instant) -> Result<()> {
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-            last_modification: Timespec { tv_sec: secs, tv_nsec: nanos.into() },
-        };
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        self.change(name, 0, || rustix::fs::utimensat(&self.fd, name, &times, flags))
     }
 
     /// The access list that is handed down to what is made here.
@@ -228,63 +187,27 @@ impl Directory {
         }
     }
 
-    /// Those that users may set, and the lists of who may do what. None where the file system, or
-    /// the kind of file, has none.
+    /// As of the file that bears the name now.
     pub fn xattrs(&self, name: &[u8]) -> Result<Xattrs> {
-        let file = self.handle(name)?;
-        let place = place(&file);
-        let mut list = vec![0; XATTR_BYTES_MAX];
-        let length = match rustix::fs::listxattr(&*place, &mut list[..]) {
-            Ok(length) => length,
-            Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => return Ok(Xattrs::new()),
-            Err(errno) => return Err(self.failed(name, errno)),
-        };
-        let mut found = Xattrs::new();
-        let mut value = Vec::new();
-        for key in list[..length].split(|byte| *byte == 0) {
-            if !has_xattrs_like(key) {
-                continue;
-            }
-            value.resize(XATTR_BYTES_MAX, 0);
-            match rustix::fs::getxattr(&*place, key, &mut value[..]) {
-                Ok(length) => {
-                    found.insert(key.to_vec(), value[..length].to_vec());
-                }
-                // It went since the list was made.
-                Err(Errno::NODATA) => {}
-                Err(errno) => return Err(self.failed(name, errno)),
-            }
-        }
-        Ok(found)
+        self.handle(name)?.xattrs()
     }
 
-    /// Sets one; without a value, removes it. Those that the tree does not have are left alone.
+    /// As of the file that bears the name now.
     pub fn set_xattr(&self, name: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if !has_xattrs_like(key) {
-            return Ok(());
-        }
-        let file = self.handle(name)?;
-        let place = place(&file);
-        let set = || match value {
-            Some(value) => rustix::fs::setxattr(&*place, key, value, XattrFlags::empty()),
-            None => rustix::fs::removexattr(&*place, key),
-        };
-        let bytes = value.map_or(0, |value| key.len() + value.len());
-        self.change(name, bytes, || match set() {
-            Err(Errno::NODATA) => Ok(()),
-            done => done,
-        })
+        self.handle(name)?.set_xattr(key, value)
     }
 
     pub fn sync(&self) -> Result<()> {
         self.faults.syncs(|| rustix::fs::fsync(&self.fd).map_err(|errno| self.failed(b"", errno)))
     }
 
-    /// The file itself, whatever it is and whoever may read it.
-    fn handle(&self, name: &[u8]) -> Result<OwnedFd> {
+    /// The file that bears the name now, whatever it is and whoever may read it.
+    pub fn handle(&self, name: &[u8]) -> Result<Handle> {
+        self.faults.meanwhile();
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.fd, name, flags, Mode::empty())
-            .map_err(|errno| self.failed(name, errno))
+        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        let fd = opened.map_err(|errno| self.failed(name, errno))?;
+        Ok(Handle::new(fd, self.path.join(shown(name)), self.faults.clone()))
     }
 
     /// Changes what bears a name; it takes so many bytes of the disk.
@@ -303,15 +226,11 @@ impl Directory {
     }
 }
 
-/// A path by which the calls that take only paths find an open file.
-pub(super) fn place(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_link_on_the_way_is_not_followed() {
@@ -381,8 +300,9 @@ mod tests {
         let root = tree.directory(b"").unwrap().unwrap();
         root.create(&[0xff, b'x']).unwrap();
         let name = &[0xff, b'x'][..];
-        root.set_mode(name, 0o640).unwrap();
-        root.set_mtime(name, (-5, 7)).unwrap();
+        let file = root.handle(name).unwrap();
+        file.set_mode(0o640).unwrap();
+        file.set_mtime((-5, 7)).unwrap();
         let stat = root.stat(name).unwrap().unwrap();
         assert_eq!((stat.mode, stat.mtime), (0o640, (-5, 7)));
         if root.set_xattr(name, b"user.k", Some(b"v")).is_ok() {
@@ -390,6 +310,40 @@ mod tests {
             root.set_xattr(name, b"user.k", None).unwrap();
             assert!(root.xattrs(name).unwrap().is_empty());
         }
+    }
+
+    #[test]
+    fn what_comes_to_the_name_of_a_file_does_not_get_its_attributes() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        for (name, mode) in [(b"a", 0o600), (b"b", 0o400)] {
+            root.create(name).unwrap();
+            root.handle(name).unwrap().set_mode(mode).unwrap();
+        }
+        let (file, a) = (root.handle(b"a").unwrap(), root.stat(b"a").unwrap().unwrap());
+        root.rename_from(b"a", &root, b"b", How::Exchange).unwrap();
+        file.set_mode(0o666).unwrap();
+        file.set_mtime((1, 2)).unwrap();
+        file.set_owner(a.uid, a.gid).unwrap();
+        assert_eq!(file.stat().unwrap(), root.stat(b"b").unwrap().unwrap());
+        let modes = [b"a", b"b"].map(|name| root.stat(name).unwrap().unwrap().mode);
+        assert_eq!(modes, [0o400, 0o666]);
+    }
+
+    #[test]
+    fn of_a_link_the_owner_can_be_set_and_not_of_where_it_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let root = tree.directory(b"").unwrap().unwrap();
+        root.create(b"a").unwrap();
+        root.make_symlink(b"link", b"a").unwrap();
+        let before = root.stat(b"a").unwrap().unwrap();
+        let link = root.handle(b"link").unwrap();
+        link.set_owner(before.uid, before.gid).unwrap();
+        assert!(link.set_mode(0o777).is_err());
+        assert_eq!(link.stat().unwrap().sort, Sort::Symlink);
+        assert_eq!(root.stat(b"a").unwrap().unwrap(), before);
     }
 
     #[test]

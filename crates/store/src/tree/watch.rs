@@ -2,7 +2,8 @@
 //! Holds: what was done before `events` is called is among what it gives, in the order in which
 //! it was done, unless it says that something was lost.
 
-use super::directory::{Directory, place};
+use super::directory::Directory;
+use super::handle::place;
 use crate::error::{Result, StoreError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
