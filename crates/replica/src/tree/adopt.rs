@@ -24,6 +24,8 @@ use volume::whole::{Committer, VolumeId, Whole, Writer};
 
 /// Chance in a mark.
 const MARK_BYTES: usize = 16;
+/// What is made ready is nobody else's affair.
+const STAGE_MODE: u16 = 0o700;
 
 impl Origin {
     /// The volumes that are kept in step with a tree, where it was last, and how it is.
@@ -189,7 +191,7 @@ impl Origin {
     /// Makes the directory where files are made ready, with a mark in it.
     fn mark(&self, tree: &Tree, root: &Directory) -> Result<Vec<u8>> {
         if root.stat(STAGE_NAME)?.is_none() {
-            root.make_directory(STAGE_NAME, 0o700)?;
+            root.make_directory(STAGE_NAME, STAGE_MODE)?;
         }
         let Some(stage) = tree.directory(STAGE_NAME)? else {
             return Err(bad(tree, "its .farfs-tree is no directory".into()));
@@ -202,6 +204,12 @@ impl Origin {
         let mark = hex(&chance).into_bytes();
         clear(&stage, MARK_NAME)?;
         let file = stage.create(MARK_NAME)?;
+        // Whoever has made the directory before must not reach what is made ready in it.
+        let own = file.stat()?;
+        if let Err(error) = stage.set_own(own.uid, own.gid, STAGE_MODE) {
+            let what = format!("its .farfs-tree is another user's ({error}); remove it");
+            return Err(bad(tree, what));
+        }
         file.write(0, &mark)?;
         file.sync()?;
         stage.sync()?;

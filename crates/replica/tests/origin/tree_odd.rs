@@ -14,7 +14,7 @@ use replica::Limits;
 use rustix::fs::CWD;
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, SystemTime};
 use store::faulty::Failure;
 use volume::whole::Whole;
@@ -170,4 +170,18 @@ async fn what_comes_to_a_name_meanwhile_does_not_get_what_is_set_there() {
         let modified = fs::metadata(ground.path(name)).unwrap().modified().unwrap();
         assert_eq!(modified, long_ago, "after {calls} calls");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_made_ready_is_nobody_s_who_has_made_the_place_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = folder.path().join(".farfs-tree");
+    fs::create_dir(&stage).unwrap();
+    fs::set_permissions(&stage, fs::Permissions::from_mode(0o777)).unwrap();
+    let own = fs::metadata(folder.path()).unwrap().uid();
+    // It takes root.
+    let _ = std::os::unix::fs::chown(&stage, Some(own + 1000), None);
+    let yard = Yard::over(folder);
+    let stage = fs::metadata(yard.path(".farfs-tree")).unwrap();
+    assert_eq!((stage.mode() & 0o7777, stage.uid()), (0o700, own));
 }
