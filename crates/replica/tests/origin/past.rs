@@ -143,6 +143,32 @@ async fn a_snapshot_holds_what_it_shows_until_it_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_holds_what_was_removed_and_came_back_and_was_stored_again() {
+    let party = forgetful();
+    let mut ada = party.join("ada").await;
+    let (file, first) = ada.write_new(ROOT, "a", "first").await;
+    let one = snapshot(&ada, "one").await;
+    let mut bob = party.join("bob").await;
+    ada.replay(unlink_of(ROOT, "a", file)).await;
+    // Bob has not heard of that.
+    let back = bob.replay(rename_of((ROOT, "a"), (ROOT, "b"), file)).await;
+    assert!(matches!(back, Verdict::Taken(_)), "{back:?}");
+    assert_eq!(party.tree(), "b: first");
+    let store = bob.storing(file, first, "second").await;
+    bob.replay(store).await;
+    assert_eq!(party.tree(), "b: second");
+    let settle = Past::Settle { number: 1, token: None };
+    assert_eq!(ask(&bob, settle).await, Found::Settled(1), "nor does the conflict hold it");
+    tidy(&party).await;
+    let ada = party.rejoin(&ada).await;
+    assert_eq!(past_text(&ada, file, &one).await, "first");
+    check(&party).await;
+    assert!(matches!(forget(&ada, "one").await, Found::Snapshot(_)));
+    tidy(&party).await;
+    assert_eq!(party.blobs.list(&[], 10).unwrap().len(), 1, "nothing holds it any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_asked_for_twice_and_made_once_and_others_hear_of_it() {
     let party = Party::new();
     let ada = party.join("ada").await;

@@ -193,11 +193,19 @@ impl<'a> Committer<'a> {
         self.write.put(table::NODES, &key, &encode(&record))?;
         let Some(node) = node.filter(|node| node.kind == Kind::File) else { return Ok(()) };
         if before.is_none_or(|before| before.contents_stamp != node.contents_stamp) {
-            let record = ContentsRecord { contents: node.contents, since: seq };
-            let key = keys::contents(self.volume, file, node.contents_stamp);
-            self.write.put(table::CONTENTS, &key, &encode(&record))?;
+            self.put_contents(seq, file, node)?;
         }
         Ok(())
+    }
+
+    /// What a file had before it was removed, and has again, it has had since then: a snapshot of
+    /// that time shows it.
+    fn put_contents(&mut self, seq: Seq, file: FileId, node: &Node) -> Result<()> {
+        let there = self.view().contents(file, node.contents_stamp)?;
+        let since = there.map_or(seq, |(_, since)| since);
+        let record = ContentsRecord { contents: node.contents, since };
+        let key = keys::contents(self.volume, file, node.contents_stamp);
+        Ok(self.write.put(table::CONTENTS, &key, &encode(&record))?)
     }
 
     fn name_that_goes(&self, file: FileId, effects: &Effects) -> Result<Option<(FileId, Name)>> {
