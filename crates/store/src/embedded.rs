@@ -318,6 +318,8 @@ impl Database {
         *flushes += 1;
         let number = log::encode_number(*flushes);
         let log = self.log.as_ref().filter(|_| durability == Durability::Now);
+        // The end of one that could not be synced may be gone with the power, and is never asked for.
+        let word = if log.is_some_and(Log::is_spoilt) { Word::NotNeeded } else { word };
         let applied = log.map(Log::last);
         let held = flush.held_bytes();
         let written = self.guarded(|| {
@@ -344,8 +346,7 @@ impl Database {
         state.undurable = durability == Durability::Later;
         state.undurable_bytes = if state.undurable { state.undurable_bytes + bytes } else { 0 };
         state.unlogged = false;
-        let is_kept = log.is_some_and(|log| !log.is_spoilt());
-        state.log_is_noted = is_kept && word == Word::Noted;
+        state.log_is_noted = log.is_some() && word == Word::Noted;
         let shown = Level { young: Young::default(), base: Some(base) };
         *self.level.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
         if let (Some(log), Some(applied)) = (log, applied)

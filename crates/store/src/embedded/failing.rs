@@ -181,6 +181,32 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_could_not_be_synced_is_not_asked_for_at_the_next_start() {
+        let directory = tempdir().unwrap();
+        let tables = opened(directory.path(), Way::Behind);
+        put(&tables, b"noted", Durability::Now).unwrap();
+        put(&tables, b"logged", Durability::Now).unwrap();
+        tables.log.as_ref().unwrap().fail_syncs();
+        for key in [b"same", b"next"] {
+            put(&tables, key, Durability::Now).unwrap();
+        }
+        let left = copied(directory.path());
+        // The power was cut: what was not synced is half there.
+        let entries = std::fs::read_dir(left.path().join("log")).unwrap();
+        let segments = entries.map(|entry| entry.unwrap().path());
+        let segment = segments.filter(|path| path.extension().is_some_and(|e| e == "journal"));
+        let file = std::fs::File::options().write(true).open(segment.max().unwrap()).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+        for _ in 0..2 {
+            let again = opened(left.path(), Way::Behind);
+            let rows = again.read().unwrap().scan("rows", &[], &[0xff], 9).unwrap();
+            assert_eq!(rows.len(), 4);
+            put(&again, b"logged", Durability::Now).unwrap();
+            put(&again, b"logged", Durability::Now).unwrap();
+        }
+    }
+
+    #[test]
     fn after_a_failure_what_lies_there_instead_is_not_opened() {
         let harms: [fn(&Path); 3] = [
             |path| std::fs::remove_file(path).unwrap(),

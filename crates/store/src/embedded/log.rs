@@ -88,6 +88,12 @@ impl Log {
         self.journal.sync().inspect_err(|_| self.spoilt.store(true, Ordering::Release))
     }
 
+    /// From now on no sync succeeds.
+    #[cfg(test)]
+    pub fn fail_syncs(&self) {
+        self.journal.fail_syncs();
+    }
+
     pub fn is_spoilt(&self) -> bool {
         self.spoilt.load(Ordering::Acquire)
     }

@@ -124,6 +124,11 @@ impl FileJournal {
         Ok(AsItIs { records: read_from(&segments, 0, usize::MAX)?, next, torn })
     }
 
+    #[cfg(test)]
+    pub fn fail_syncs(&self) {
+        self.group.note_failure();
+    }
+
     /// Begins a segment. What the old ones hold is synced before, so only the newest can be torn.
     fn begin_segment(&self, state: &mut State) -> Result<()> {
         self.look_at_newest(state)?;
