@@ -257,7 +257,8 @@ impl OriginSession {
             move |inner: &Inner, volume: &Volume| answer::attach(inner, volume, device, &attach);
         let attached = self.run("attach a client", work).await?;
         let place = attached.place;
-        let task = deliver(self.volume.clone(), place.clone(), self.teller.clone());
+        let to = (place.clone(), device);
+        let task = deliver(self.volume.clone(), to, self.teller.clone());
         let listening =
             Listening { place: place.clone(), delivery: tokio::spawn(task).abort_handle() };
         if let Some(before) = locked(&self.attached).replace(listening) {

@@ -1,6 +1,7 @@
 //! Delivers a session's notices, one after another.
 
 use super::{Next, Place};
+use crate::catalog::DeviceId;
 use crate::volumes::Volume;
 use protocol::{Downstream, Notice};
 use std::future::Future;
@@ -23,11 +24,20 @@ impl<D: Downstream> Teller for D {
     }
 }
 
-/// Runs until the session is over.
-pub(crate) async fn deliver(volume: Arc<Volume>, place: Place, teller: Arc<dyn Teller>) {
+/// Runs until the session is over, or its device has been removed.
+pub(crate) async fn deliver(
+    volume: Arc<Volume>,
+    (place, device): (Place, DeviceId),
+    teller: Arc<dyn Teller>,
+) {
     loop {
         let (next, wake) = {
             let mut holders = volume.holders();
+            if volume.has_turned_out(device) {
+                // Nobody waits for it either.
+                holders.give_up(&place);
+                return;
+            }
             let Some(holder) = holders.at(&place) else { return };
             let wake = holder.wake.clone();
             (holders.next(&place), wake)

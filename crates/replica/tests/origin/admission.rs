@@ -103,6 +103,24 @@ async fn a_removed_device_is_shut_out_at_once_and_can_be_invited_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removed_device_is_told_of_nothing_more_and_nobody_waits_for_it() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let eve = party.join("eve").await;
+    eve.list(FileId::ROOT).await;
+    let (_, make) = ada.making(FileId::ROOT, "before", Kind::File);
+    ada.strict(make).await;
+    party.origin.remove_device("eve").unwrap();
+    eve.ears.hang();
+    let clock = &party.world.clock;
+    let start = clock.moment();
+    let (_, make) = ada.making(FileId::ROOT, "after", Kind::File);
+    ada.strict(make).await;
+    assert_eq!(clock.moment().since(start), std::time::Duration::ZERO);
+    assert_eq!(eve.heard(), ["before"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_was_not_attached_is_told_so() {
     let party = Party::new();
     let token = party.origin.invite(VOLUME, Access::ReadWrite, None).unwrap();
