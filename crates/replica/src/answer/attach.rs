@@ -132,6 +132,9 @@ pub(crate) fn renew(
             continue;
         }
         let Some(holder) = holders.at(place) else { break };
+        if shown.as_ref().is_some_and(|shown| holder.lacks(shown)) {
+            continue;
+        }
         let now = inner.world.clock.moment();
         if matches!(tail, Tail::TooFar(_)) {
             holder.shown = Shown::nothing();

@@ -193,6 +193,12 @@ impl Holder {
         self.wake.notify_one();
     }
 
+    /// Whether a tail of what a client was shown may leave out what it has to be told: it was shown
+    /// more meanwhile, and while it is behind nothing of that comes in another way.
+    pub fn lacks(&self, of: &Shown) -> bool {
+        self.behind && self.shown != *of
+    }
+
     /// A tail brings all that the client was not told, up to `upto`. What is pending goes out all
     /// the same: somebody may wait for its acknowledgement.
     pub fn renew(&mut self, seen: Seq, (tail, upto): (&Tail, Seq), lease_end: Moment) {
@@ -324,5 +330,34 @@ impl Holder {
             *acknowledged = upto.max(*acknowledged);
             further
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use world::World;
+
+    #[tokio::test]
+    async fn a_tail_lacks_what_was_shown_since_it_was_decided_on_only_where_nothing_else_tells_of_it()
+     {
+        let now = World::simulated(0, 1).clock.moment();
+        let mut holder = Holder::new(Shown::nothing(), now + Duration::from_secs(60));
+        holder.begin(1, Seq::START, Seq::START);
+        let (file, touched) =
+            (FileId(7), Touched { nodes: [FileId(7)].into(), ..Touched::default() });
+        let state = NodeState { file, seq: Seq(3), node: None };
+        let showing = Showing::of(States { nodes: vec![state], ..States::default() });
+        let decided_on = holder.shown.clone();
+        holder.shown.add([file], 9);
+        assert!(holder.note(&touched, &showing) && !holder.lacks(&decided_on));
+        assert!(
+            matches!(holder.next(Seq(3)), Next::Notice(notice) if notice.states.nodes.len() == 1)
+        );
+        // With too much to tell, the next tail is to bring it.
+        holder.fall_behind();
+        assert!(holder.note(&touched, &showing) && holder.lacks(&decided_on));
+        assert!(!holder.lacks(&holder.shown.clone()));
     }
 }
