@@ -22,7 +22,7 @@ use crate::shown::Hidden;
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
-use model::{Change, Effects, FileId, Stamp, Update};
+use model::{Change, Effects, FileId, Seq, Stamp, Update};
 use protocol::{Access, NodeState, Objection, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -161,8 +161,7 @@ pub(crate) struct Core {
     pub refusals: BTreeMap<u64, Objection>,
     pub waiters: Waiters,
     pub seeking: Seeking,
-    /// The replica above has judged the updates up to this number, though that could not be
-    /// written down here.
+    /// The replica above has judged up to this number, though that could not be written down here.
     pub judged: u64,
     /// Why what is pending was not taken when it was last sent, in words for the user.
     pub setback: Option<String>,
@@ -171,8 +170,7 @@ pub(crate) struct Core {
     pub hidden: Hidden,
     /// The tables could not be told that updates were taken back, for want of room.
     pub behind: bool,
-    /// What bears no higher number may leave before the log is synced: the tables say so on the
-    /// disk.
+    /// What bears no higher number may leave before the log is synced: the tables on the disk say so.
     pub may_leave: Bound,
     /// The user waits for what was pending up to this number: it does not stay for its age.
     pub hurried: u64,
@@ -184,6 +182,8 @@ pub(crate) struct Core {
     /// What is done here and counts against a quota.
     pub charges: crate::quota::Charges,
     pub totals: Option<crate::quota::Told>,
+    /// The epoch began with the word that more was missed up to here than could be told.
+    pub epoch_since: Seq,
     /// Something has changed since the last checkpoint.
     pub unsaved: bool,
 }
@@ -216,6 +216,7 @@ impl Core {
             ahead: BTreeSet::new(),
             charges: crate::quota::Charges::default(),
             totals: None,
+            epoch_since: Seq::START,
             unsaved: true,
         }
     }

@@ -5,11 +5,36 @@
 use crate::client::{Client, Core, error_of};
 use crate::meta::Meta;
 use crate::types::Error;
-use protocol::Upstream;
+use protocol::{States, Upstream};
 use std::sync::atomic::Ordering;
 use store::{Containers, Durability};
 
+/// How the replica above came to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// What the epoch began with, or what was asked for since.
+    Asked,
+    Unasked,
+}
+
+impl Told {
+    /// The epoch in which it counts. What is told unasked and is no newer than what the epoch began
+    /// with was on its way by then: it may have changed, and nobody tells of that.
+    pub fn epoch(self, core: &Core, states: &States) -> u32 {
+        let nodes = states.nodes.iter().map(|state| state.seq);
+        let oldest = nodes.chain(states.entries.iter().map(|state| state.seq)).min();
+        let is_older = oldest.is_some_and(|seq| seq <= core.epoch_since);
+        let is_late = self == Told::Unasked && is_older;
+        core.meta.epoch.saturating_sub(u32::from(is_late))
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// The epoch in which that counts which is asked for now, however late its answer comes.
+    pub(crate) fn asking(&self) -> u32 {
+        self.inner.epoch.load(Ordering::Acquire)
+    }
+
     /// Nothing that was learnt before counts. The number is in the tables before any row that bears
     /// it; the rest of what a checkpoint keeps waits for that.
     pub(crate) fn begin_epoch(&self, core: &mut Core) -> Result<(), Error> {

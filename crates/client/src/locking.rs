@@ -352,13 +352,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             wished: wished.clone(),
             aim: wish.map_or(LockAim::Try, |wish| wish.aim),
         };
+        let asked = self.asking();
         let Locked { outcome, states } =
             match self.ask(Class::Interactive, Request::Lock(locking)).await? {
                 Response::Locked(locked) => locked,
                 other => return Err(unexpected("lock", &other)),
             };
         if !states.is_empty() {
-            self.take_shown(&states)?;
+            self.take_shown((&states, asked))?;
             self.go_on_with_current(file, wish.map(|wish| wish.call.handle))?;
         }
         if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
@@ -414,11 +415,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn take_shown(&self, states: &States) -> Result<(), Error> {
+    fn take_shown(&self, shown: (&States, u32)) -> Result<(), Error> {
         let changed = {
             let _pressed = self.pressed();
             let mut core = self.core();
-            self.take_in(&mut core, states, None, false)?
+            self.take_in(&mut core, shown, None, false)?
         };
         self.forget(&changed);
         Ok(())

@@ -186,11 +186,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         entries: Vec<(FileId, Name)>,
     ) -> Result<(), Error> {
         let request = Request::Inspect { nodes, entries };
+        let asked = self.asking();
         match self.ask(class, request).await? {
             Response::Inspected(states) => {
                 let changed = {
                     let mut core = self.core();
-                    self.take_in(&mut core, &states, None, true)?
+                    self.take_in(&mut core, (&states, asked), None, true)?
                 };
                 self.forget(&changed);
                 Ok(())
@@ -207,6 +208,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         class: Class,
     ) -> Result<(), Error> {
         let mut after: Option<Name> = None;
+        // All pages are of one epoch, or it counts as one that is not all known.
+        let asked = self.asking();
         for _ in 0..PAGES_MAX {
             let entries_max = self.entries_to_list();
             let request = Request::List {
@@ -229,7 +232,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(Error::Failed("the server listed another directory".into()));
             };
             let (complete, last) = (first.complete, first.entries.last().cloned());
-            self.take_listing(&listing, after.as_ref())?;
+            self.take_listing((&listing, asked), after.as_ref())?;
             if complete {
                 return Ok(());
             }
@@ -283,7 +286,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Err(Error::Objection(protocol::Objection::NoEntry))
     }
 
-    fn take_listing(&self, listing: &protocol::Listing, after: Option<&Name>) -> Result<(), Error> {
+    fn take_listing(
+        &self,
+        (listing, epoch): (&protocol::Listing, u32),
+        after: Option<&Name>,
+    ) -> Result<(), Error> {
         let changed = {
             let mut core = self.core();
             let taking = {
@@ -292,7 +299,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let shows = |state: &&NodeState| !taking.hold.nodes.contains(&state.file);
             self.expect(listing.nodes.iter().filter(shows))?;
-            let epoch = core.meta.epoch;
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let mut changed =
                 partial::take_listing_but(&mut *write, listing, after, epoch, &taking.hold)

@@ -5,6 +5,7 @@
 
 use crate::asking::unexpected;
 use crate::client::Client;
+use crate::epoch::Told;
 use crate::meta::Taken;
 use crate::mode;
 use crate::set_back::FOREIGN_AGAIN_AFTER;
@@ -298,16 +299,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Tail::Changes(mut notice) => {
                 notice.states.nodes.extend(said.nodes);
                 notice.states.entries.extend(said.entries);
-                self.take_states(&notice, true, taken)
+                self.take_states((&notice, Told::Asked), true, taken)
             }
             Tail::TooFar(seq) => {
                 {
                     let mut core = self.core();
-                    core.meta.seen = seq;
+                    (core.meta.seen, core.epoch_since) = (seq, seq);
                     self.begin_epoch(&mut core)?;
                 }
                 let notice = Notice { upto: seq, states: said, ..Notice::default() };
-                self.take_states(&notice, true, taken)?;
+                self.take_states((&notice, Told::Asked), true, taken)?;
                 self.forget_all();
                 Ok(())
             }
@@ -339,12 +340,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let connection = self.connection();
             connection.attached && !connection.tail_due
         };
-        self.take_states(notice, advance, None)
+        self.take_states((notice, Told::Unasked), advance, None)
     }
 
     fn take_states(
         &self,
-        notice: &Notice,
+        (notice, told): (&Notice, Told),
         advance: bool,
         taken: Option<Taken>,
     ) -> Result<(), Error> {
@@ -356,7 +357,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Vec::new()
             } else {
                 self.note_hands(&notice.states.entries)?;
-                self.take_in(&mut core, &notice.states, taken.clone(), true)?
+                let epoch = told.epoch(&core, &notice.states);
+                self.take_in(&mut core, (&notice.states, epoch), taken.clone(), true)?
             };
             if let Some(taken) = taken {
                 core.meta.set_taken(taken);

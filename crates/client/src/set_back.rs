@@ -83,7 +83,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             partial::set_back(&mut *write, at).map_err(of_missing)?;
             write.commit(Durability::Later).map_err(error_of)?;
-            core.meta.seen = at;
+            (core.meta.seen, core.epoch_since) = (at, at);
             self.begin_epoch(&mut core)?;
         }
         self.forget_all();

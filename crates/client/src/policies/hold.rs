@@ -4,6 +4,7 @@
 
 use super::{Counts, STALE, STALE_MAX, Stale, encode, suffices};
 use crate::client::{Client, Core, error_of};
+use crate::epoch::Told;
 use crate::failures::of_missing;
 use crate::known::Going;
 use crate::needs::files_of;
@@ -283,16 +284,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         states: &States,
     ) -> Result<(Vec<Changed>, Taking), Error> {
         let taking = self.taking(&*write, &Said::states(states), false)?;
-        let changed = take_states(write, states, core.meta.epoch).map_err(of_missing)?;
+        let epoch = Told::Unasked.epoch(core, states);
+        let changed = take_states(write, states, epoch).map_err(of_missing)?;
         self.note_taking(write, &taking)?;
         Ok((changed, taking))
     }
 
-    /// Takes in what the replica above says, all of which is known to be current.
+    /// Takes in what the replica above says, all of which is known to be current in an epoch.
     pub(crate) fn take_in(
         &self,
         core: &mut Core,
-        states: &States,
+        (states, epoch): (&States, u32),
         taken: Option<crate::meta::Taken>,
         holds: bool,
     ) -> Result<Vec<Changed>, Error> {
@@ -301,7 +303,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.taking(&*read, &Said::states(states), holds)?
         };
         self.expect(states.nodes.iter().filter(|state| !taking.hold.nodes.contains(&state.file)))?;
-        let epoch = core.meta.epoch;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let mut changed =
             take_states_but(&mut *write, states, epoch, &taking.hold).map_err(of_missing)?;
