@@ -213,13 +213,7 @@ impl Packs {
 
     /// The old pack is synced before, so only the newest can be torn.
     fn begin_pack(&self, appender: &mut Appender) -> Result<()> {
-        let file = appender.file.as_ref().ok_or_else(|| self.only_read())?;
-        if let Err(source) = file.sync_data() {
-            self.group.note_failure();
-            return Err(files::failed(&appender.path, source));
-        }
-        self.group.note(appender.appended);
-        self.index.flush(Durability::Now)?;
+        self.flush_index(appender)?;
         let pack = appender.pack.checked_add(1).ok_or_else(|| {
             files::damaged(&appender.path, 0, "no pack can come after it; take it out of the way")
         })?;
@@ -238,6 +232,17 @@ impl Packs {
             unsynced: 0,
         };
         Ok(())
+    }
+
+    /// What the index says on the disk of the newest pack is there after a power cut.
+    fn flush_index(&self, appender: &Appender) -> Result<()> {
+        let file = appender.file.as_ref().ok_or_else(|| self.only_read())?;
+        if let Err(source) = file.sync_data() {
+            self.group.note_failure();
+            return Err(files::failed(&appender.path, source));
+        }
+        self.group.note(appender.appended);
+        self.index.flush(Durability::Now)
     }
 
     fn sync_newest(&self) -> Result<()> {

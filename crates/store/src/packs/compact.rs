@@ -7,7 +7,6 @@ use super::record::{self, HEADER_BYTES, Head, Kind, Spot};
 use super::{Packs, pack_lengths, pack_path, place_of};
 use crate::error::Result;
 use crate::files::{self, locked};
-use crate::table::Durability;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -93,10 +92,10 @@ impl Packs {
             length = end;
         }
         {
-            let _appender = locked(&self.appender);
+            let appender = locked(&self.appender);
             // Before the file goes: an index that still led there would have to be made again.
             self.index.retire_pack(pack);
-            self.index.flush(Durability::Now)?;
+            self.flush_index(&appender)?;
             self.close(pack);
             files::remove(&pack_path(&self.directory, pack))?;
             self.index.forget_pack(pack);
@@ -107,9 +106,9 @@ impl Packs {
 
     /// The index knows it first: what it said to be beyond the end would make it another one.
     fn cut_pack(&self, pack: u32, path: &Path, end: u64) -> Result<()> {
-        let _appender = locked(&self.appender);
+        let appender = locked(&self.appender);
         self.index.cut_pack(pack, end);
-        self.index.flush(Durability::Now)?;
+        self.flush_index(&appender)?;
         files::open(path, false)?.set_len(end).map_err(|source| files::failed(path, source))
     }
 
@@ -167,6 +166,7 @@ fn last_piece(
 mod tests {
     use super::*;
     use crate::blob::Blobs;
+    use crate::table::Durability;
 
     #[test]
     fn a_piece_ends_where_no_more_may_be_copied_and_has_one_record_at_least() {
@@ -286,6 +286,27 @@ mod tests {
         let packs = Packs::open_with_packs(halfway.directory.path(), 20_000).unwrap();
         assert_eq!(packs.get(&name).unwrap(), None);
         assert_eq!(packs.list(&[], 1000).unwrap().len(), 99);
+    }
+
+    #[test]
+    fn what_came_last_is_synced_before_the_index_that_knows_of_it() {
+        let halfway = Halfway::new();
+        let (packs, name) = (&halfway.packs, 19_u32.to_be_bytes());
+        let place = packs.index.get(&name).unwrap().unwrap();
+        packs.let_go(&[&name]).unwrap();
+        packs.sync().unwrap();
+        let put = |name: &[u8]| {
+            packs.put(name, b"just now").unwrap();
+            let last = locked(&packs.appender).appended;
+            assert!(packs.group.synced() < last);
+            last
+        };
+        let last = put(b"before the end of a pack goes");
+        packs.cut_pack(1, &pack_path(&packs.directory, 1), place.offset).unwrap();
+        assert!(packs.group.synced() >= last, "else it counts as lost after a power cut");
+        let last = put(b"before a pack goes");
+        packs.flush_index(&locked(&packs.appender)).unwrap();
+        assert!(packs.group.synced() >= last);
     }
 
     #[test]
