@@ -370,15 +370,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         Self::forget_charge(&mut core, grip.file, grip.generation);
         let mut files = self.files();
-        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let contents = crate::files::sized(grip.container.length().map_err(failed)?);
-        open.presence = match &open.presence {
-            here if here.ground.is_some() => here.stored(here.version, contents),
-            here => whole(here.generation, (here.version, contents), here.used),
-        };
-        open.front = None;
+        let presence = files.store_nowhere(grip.file, grip.generation, contents);
+        let presence = presence.ok_or(Error::BadHandle)?;
         let mut write = self.inner.tables.write().map_err(failed)?;
-        open.presence.save(&mut *write, grip.file).map_err(failed)?;
+        presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
     }
 
@@ -403,7 +399,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 /// A version of which all is in its container.
-fn whole(generation: u32, (version, contents): (Stamp, Contents), used: i64) -> Presence {
+pub(crate) fn whole(
+    generation: u32,
+    (version, contents): (Stamp, Contents),
+    used: i64,
+) -> Presence {
     let mut presence = Presence::new(generation, version, contents, used);
     presence.add_all();
     presence

@@ -38,7 +38,7 @@ pub(crate) use unseen::{Closing, Unseen, may_have_been_lent};
 
 use crate::onward::Coming;
 use crate::part::Shelf;
-use crate::presence::Presence;
+use crate::presence::{Dirty, Presence};
 use crate::room::Touched;
 use crate::types::{Error, Handle, OpenFlags};
 use model::{Contents, FileId, Node, Stamp, Time};
@@ -109,6 +109,8 @@ pub(crate) struct OpenFile<K> {
     pub changed: Option<Time>,
     /// The node as it was when the last name went.
     pub unlinked: Option<Node>,
+    /// What was written to it since is stored nowhere; if it gets a name again, that is made up for.
+    pub nowhere: Option<Dirty>,
     /// It never had a name: nothing but this machine's memory and its container knows of it.
     pub unborn: bool,
     /// What gave it its name, or was to.
@@ -182,6 +184,7 @@ impl<K> OpenFile<K> {
             mtime: None,
             changed: None,
             unlinked: None,
+            nowhere: None,
             unborn: false,
             birth: None,
             written: false,

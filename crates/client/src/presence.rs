@@ -15,6 +15,9 @@ const FORMAT_GROUND: u8 = 2;
 /// Of rows whose ground is in another file, where format 2 would not look for it.
 const FORMAT_OF_ANOTHER: u8 = 3;
 
+/// Of what is nobody's version: the origin numbers no update so.
+pub(crate) const NO_VERSION: Stamp = Stamp { replica: model::ReplicaId(0), number: 0 };
+
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Presence {

@@ -11,12 +11,12 @@ use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
 use crate::part::{Added, PartRow, redo_part};
 use crate::plan::describe_container;
-use crate::presence::{Dirty, Presence};
+use crate::presence::{Dirty, NO_VERSION, Presence};
 use crate::shown::Gone;
 use crate::times_set::note_time_set;
 use crate::trash::GENERATION_MIN;
 use chunks::{ChunksError, Growing, Secret};
-use model::{Change, Contents, FileId, Stamp, Update, View};
+use model::{Change, Contents, FileId, Update, View};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use store::container::Key;
@@ -51,8 +51,6 @@ struct Again {
     removed: BTreeSet<FileId>,
 }
 
-/// The origin numbers no update so.
-const NO_VERSION: Stamp = Stamp { replica: model::ReplicaId(0), number: 0 };
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
 

@@ -7,7 +7,7 @@
 
 use crate::client::{Client, Core};
 use crate::files::Files;
-use crate::presence::Presence;
+use crate::presence::{NO_VERSION, Presence};
 use crate::ranks::{self, Rank, Ranked};
 use chunks::index::Place;
 use minicbor::{Decode, Encode};
@@ -233,7 +233,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         presence: &Presence,
     ) -> Result<bool, StoreError> {
-        if presence.dirty.is_some() {
+        if presence.dirty.is_some() || presence.version == NO_VERSION {
             return Ok(false);
         }
         let from = Key { file: file.0, generation: presence.generation };

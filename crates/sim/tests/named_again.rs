@@ -1,5 +1,5 @@
 //! A file that is removed here while a program has it open, and that comes back: another device has stored a
-//! version of it meanwhile, or the removal is not taken.
+//! version of it meanwhile, or given it another name, or the removal is not taken.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{OpenFlags, RenameFlag, WantedMode};
@@ -20,6 +20,7 @@ const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, 
 const FIRST: u64 = 1;
 const OTHERS: u64 = 2;
 const OURS: u64 = 3;
+const AGAIN: u64 = 4;
 /// The slot of what was open when it was removed, and of what was opened later.
 const BEFORE: usize = 0;
 const AFTER: usize = 1;
@@ -145,4 +146,42 @@ fn what_is_written_to_a_file_whose_removal_was_not_taken_is_stored() {
         assert_eq!(holding(&scene.tree().await, OURS), 1);
         scene.room.network.close();
     });
+}
+
+/// What is written to it while it has no name is synced, and it comes back by another name, with what it
+/// held before: while it is still `open`, or when it was closed.
+async fn comes_back_as_it_was(seed: u64, is_open: bool, again: bool) {
+    let (scene, [there, here]) = Scene::new(seed, Mode::Partial).await;
+    let (mut others, mut ours) = (Programs::default(), Programs::default());
+    scene.room.network.cut(scene.machines[1].line, Duration::ZERO);
+    scene.room.clock.sleep(SOON).await;
+    all(&mut ours, &here, &[open(BEFORE), Operation::Unlink { path: path() }]).await;
+    all(&mut ours, &here, &[write(BEFORE, OURS), Operation::Sync { slot: BEFORE }]).await;
+    let rename = Operation::Rename { from: path(), to: Path::new("g"), flag: RenameFlag::Replace };
+    all(&mut others, &there, &[rename]).await;
+    if !is_open {
+        all(&mut ours, &here, &[close(BEFORE)]).await;
+    }
+    scene.room.network.restore(scene.machines[1].line);
+    scene.room.clock.sleep(2 * SOON).await;
+    if again {
+        all(&mut ours, &here, &[write(BEFORE, AGAIN)]).await;
+    }
+    if is_open {
+        all(&mut ours, &here, &[close(BEFORE)]).await;
+    }
+    let written = if again { AGAIN } else { OURS };
+    let expected = if is_open { written } else { FIRST };
+    let tree = scene.tree().await;
+    assert_eq!(holding(&tree, expected), 1, "open {is_open}, again {again}");
+    let found = ours.perform(&here, &Operation::Fetch { path: Path::new("g") }).await;
+    assert_eq!(found, Outcome::Bytes(stretch(expected, LENGTH)), "open {is_open}, again {again}");
+    scene.room.network.close();
+}
+
+#[test]
+fn what_was_written_to_a_file_without_a_name_is_not_taken_for_what_it_held_before() {
+    for (seed, (is_open, again)) in (11..).zip([(true, false), (true, true), (false, false)]) {
+        sim::run::paused(comes_back_as_it_was(seed, is_open, again));
+    }
 }

@@ -170,7 +170,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if open.unlinked.is_some() {
             // It has no name to come back under: nothing of it is kept.
-            open.presence.dirty = Some(Dirty::new(open.presence.version, uid));
+            let before = open.nowhere.map_or(open.presence.version, |before| before.expects);
+            open.presence.dirty = Some(Dirty::new(before, uid));
             return Ok(None);
         }
         self.has_room()?;

@@ -2,13 +2,14 @@
 
 use super::{Files, OpenFile};
 use crate::client::{Client, Core, failed, log_failed};
+use crate::contents::whole;
 use crate::mode;
-use crate::presence::Presence;
+use crate::presence::{NO_VERSION, Presence};
 use crate::types::Step;
-use model::{Change, Effects, FileId, Node};
+use model::{Change, Contents, Effects, FileId, Node};
 use protocol::Upstream;
 use std::collections::BTreeSet;
-use store::{Containers, Durability, StoreError, Write};
+use store::{Container, Containers, Durability, StoreError, Write};
 use update_log::{Cancel, Record, What};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -108,11 +109,35 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-impl<K> Files<K> {
-    /// The last name of a file is there again.
+impl<K: Container> Files<K> {
+    /// The last name of a file is there again. What was written to it without one is to be stored.
     pub fn named_again(&mut self, file: FileId) {
         let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
-        versions.filter(|(_, open)| !open.unborn).for_each(|(_, open)| open.unlinked = None);
+        for (_, open) in versions.filter(|(_, open)| !open.unborn) {
+            open.unlinked = None;
+            open.presence.dirty = open.presence.dirty.or(open.nowhere);
+            open.nowhere = None;
+        }
+    }
+
+    /// What was written to a file without a name is stored nowhere. The container is no version from
+    /// here on: the file may come back as what it held before. Gives what the container is.
+    pub fn store_nowhere(
+        &mut self,
+        file: FileId,
+        generation: u32,
+        contents: Contents,
+    ) -> Option<&Presence> {
+        // What the kernel has of it is what it holds.
+        self.shown_is_stored(file, generation, NO_VERSION);
+        let open = self.open.get_mut(&(file, generation))?;
+        open.nowhere = open.nowhere.or(open.presence.dirty);
+        open.presence = match &open.presence {
+            here if here.ground.is_some() => here.stored(NO_VERSION, contents),
+            here => whole(here.generation, (NO_VERSION, contents), here.used),
+        };
+        open.front = None;
+        Some(&open.presence)
     }
 
     /// Of these, or of all, files that have had a name and are open without one.
