@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use store::container::Key;
 use store::{Container, Containers, Durability, Read, StoreError, Write};
 use update_log::{Record, UpdateLog};
-use volume::partial::{self, Missing, Tree};
+use volume::partial::{Missing, Tree};
 
 const DAMAGE: &str = "client-damage";
 const FORMAT: u8 = 1;
@@ -301,19 +301,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (generation, dirty) = (rest.presence.generation, Dirty::new(expects, update.uid));
         let mut files = self.files();
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        // Noted before the store is taken back: between the two, a crash loses neither.
-        core.log.note(&opened_record(file, dirty, &rest.presence)).map_err(of_log)?;
-        core.log.overtake(update.stamp.number).map_err(of_log)?;
-        // Until the tables know of it.
-        let was_behind = std::mem::replace(&mut core.behind, true);
-        let last = core.log.of_file(file).next().map(|(number, _)| number);
-        partial::patch_cancelled_store(&mut *write, file, expects, last)
+        let number = update.stamp.number;
+        // Before anything is taken back all that this comes to is ready, but for the commit.
+        core.show_without(&mut *write, file, (number, expects))
             .map_err(|missing| Error::Failed(missing.to_string()))?;
         let mut presence = rest.presence.clone();
         presence.dirty = Some(dirty);
         presence.save(&mut *write, file).map_err(error_of)?;
-        write.commit(Durability::Later).map_err(error_of)?;
-        core.behind = was_behind;
+        // Noted before the store is taken back: between the two, a crash loses neither.
+        core.log.note(&opened_record(file, dirty, &rest.presence)).map_err(of_log)?;
+        core.log.overtake(number).map_err(of_log)?;
+        // Until the tables know of it.
+        let was_behind = std::mem::replace(&mut core.behind, true);
         core.unsaved = true;
         match files.get_mut(file, generation) {
             Some(open) => open.presence = presence,
@@ -324,6 +323,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // How it was cut is not what it holds.
             (open.since, open.front, open.images) = (None, None, None);
         }
+        write.commit(Durability::Later).map_err(error_of)?;
+        core.behind = was_behind;
         let key = Key { file: file.0, generation };
         self.charge_again(core, key, expects, &rest.presence.contents);
         Ok(())

@@ -264,7 +264,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Takes in the verdicts. Whoever waits for them is told, whatever becomes of the rest.
     pub(crate) fn settle(&self, sending: &Sending, submitted: &Submitted) -> Result<(), Setback> {
         let _pressed = self.pressed();
-        let (mut stale, mut grounds, mut outcome) = (Vec::<Changed>::new(), Vec::new(), Ok(()));
+        let (mut stale, mut outcome) = (Vec::<Changed>::new(), Ok(()));
+        let mut said = Said::default();
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -274,33 +275,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (changed, taking) = self.take_said(core, &mut *write, &submitted.states)?;
             stale.extend(taking.changed());
             note_lacking(core, &mut *write, &sending.updates[judged.len()..], &submitted.missing)?;
-            let mut turned_down = Vec::new();
-            let (mut retired, settled) = (Vec::new(), core.meta.settled);
-            for (update, verdict) in &judged {
-                let number = update.stamp.number;
-                retired.extend(retire(core, update, sending.ahead));
-                core.refusals.remove(&number);
-                partial::forget_local(&mut *write, number, &Touched::by(update))
-                    .map_err(|error| Error::Failed(error.to_string()))?;
-                if let Some(plan) = core.plans.get(number) {
-                    for name in plan.names() {
-                        note_home(&mut *write, name).map_err(error_of)?;
-                    }
-                }
-                grounds.extend(rested(&mut *write, update, verdict)?);
-                if !matches!(verdict, Verdict::Taken(_)) {
-                    self.report(update, verdict);
-                    turned_down.push((*update).clone());
-                }
-                if let (Verdict::Refused(objection), true) = (verdict, sending.strict) {
-                    core.refusals.insert(number, *objection);
-                }
-            }
-            let going = self.going_said(&*write, submitted, &turned_down, &taking)?;
+            let settled = core.meta.settled;
             let learnt = files_of(&submitted.states);
-            if let Err(error) = self.commit_learnt(core, write, learnt, None, going) {
+            let noted = said
+                .note(core, &mut *write, &judged, sending.ahead)
+                .and_then(|()| self.going_said(&*write, submitted, &said.turned_down, &taking))
+                .and_then(|going| self.commit_learnt(core, write, learnt, None, going));
+            if let Err(error) = noted {
                 // Nothing of it is known here yet: they are sent again, and judged the same.
-                core.log.put_back(retired);
+                core.log.put_back(said.retired);
                 core.judged = core.judged.max(core.meta.settled);
                 core.meta.settled = settled;
                 return Err(error.into());
@@ -315,13 +298,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let rest: Vec<u64> =
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();
             core.log.returned(&rest);
-            if !turned_down.is_empty() {
-                outcome = self.rebuild(core, &turned_down);
-                stale.extend(turned_down.iter().flat_map(stale_by));
+            if !said.turned_down.is_empty() {
+                outcome = self.rebuild(core, &said.turned_down);
+                stale.extend(said.turned_down.iter().flat_map(stale_by));
                 stale.extend(changed);
             }
         }
-        for (file, version) in grounds {
+        for (file, version) in said.grounds {
             outcome = outcome.and(self.was_taken(file, version));
         }
         self.forget(&stale);
@@ -333,11 +316,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(outcome?)
     }
 
-    /// Nobody needs the plans of what has been judged.
+    /// Nobody needs the plans of what has been judged, and whoever waits is told.
     fn note_judged(&self, core: &mut Core, judged: &[(&Update, &Verdict)], sending: &Sending) {
-        for (update, _) in judged {
-            core.plans.remove(update.stamp.number);
-            core.plans.ways.remove(update.stamp.number);
+        for (update, verdict) in judged {
+            let number = update.stamp.number;
+            core.plans.remove(number);
+            core.plans.ways.remove(number);
+            core.refusals.remove(&number);
+            if !matches!(verdict, Verdict::Taken(_)) {
+                self.report(update, verdict);
+            }
+            if let (Verdict::Refused(objection), true) = (verdict, sending.strict) {
+                core.refusals.insert(number, *objection);
+            }
         }
         let ahead = u64::from(sending.ahead) * judged.len() as u64;
         self.inner.counters.ahead.fetch_add(ahead, Ordering::Relaxed);
@@ -364,6 +355,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// many, so that nobody waits without end.
     pub(crate) fn note_progress(&self) {
         self.inner.progress.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What verdicts come to, before it is committed.
+#[derive(Default)]
+struct Said {
+    retired: Vec<Update>,
+    turned_down: Vec<Update>,
+    /// Files and versions that rested on a ground.
+    grounds: Vec<(FileId, Stamp)>,
+}
+
+impl Said {
+    /// If this fails, or the commit after it, what was retired so far is to be put back.
+    fn note(
+        &mut self,
+        core: &mut Core,
+        write: &mut dyn Write,
+        judged: &[(&Update, &Verdict)],
+        ahead: bool,
+    ) -> Result<(), Error> {
+        for (update, verdict) in judged {
+            let number = update.stamp.number;
+            self.retired.extend(retire(core, update, ahead));
+            partial::forget_local(write, number, &Touched::by(update))
+                .map_err(|error| Error::Failed(error.to_string()))?;
+            if let Some(plan) = core.plans.get(number) {
+                for name in plan.names() {
+                    note_home(write, name).map_err(error_of)?;
+                }
+            }
+            self.grounds.extend(rested(write, update, verdict)?);
+            if !matches!(verdict, Verdict::Taken(_)) {
+                self.turned_down.push((*update).clone());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ pub mod check;
 pub mod contents;
 pub mod crowd;
 mod exact;
+pub mod failing;
 mod fault;
 pub mod machine;
 pub mod network;

@@ -1,6 +1,7 @@
 //! The machines of a simulation: one with an origin, and one for each client. A machine is a disk
 //! that can fail, and a process on it that dies with the disk and starts again from what is left.
 
+use crate::failing::{FailingReads, ReadFault};
 use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
 use crate::tally::Counting;
 use crate::trace::Trace;
@@ -217,6 +218,8 @@ pub struct ClientMachine {
     pub early_bytes_min: Option<u64>,
     /// Its cache is read through so often, and nothing may be wrong in it.
     pub reads_through: Option<Duration>,
+    /// A read of its tables that fails.
+    pub read_fault: ReadFault,
     process: Option<Process>,
 }
 
@@ -264,6 +267,7 @@ impl ClientMachine {
             accepts_set_back: false,
             early_bytes_min: None,
             reads_through: None,
+            read_fault: ReadFault::default(),
             process: None,
         }
     }
@@ -298,7 +302,10 @@ impl ClientMachine {
         let upstream =
             SimUpstream::connect(&self.room.network, self.line, self.caller.clone(), alive);
         let stores = Stores {
-            tables: Arc::new(self.disk.tables("client")),
+            tables: Arc::new(FailingReads {
+                tables: self.disk.tables("client"),
+                fault: self.read_fault.clone(),
+            }),
             journal: Arc::new(self.disk.journal("log")),
             containers: self.disk.containers("files"),
             reserve: Arc::new(self.disk.reserve()),

@@ -7,14 +7,14 @@ use super::bytes::need;
 use super::{Files, Grip, Images, Since};
 use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
-use crate::presence::{Dirty, Presence};
+use crate::presence::{Dirty, Ground, Presence};
 use crate::room::taken;
 use crate::types::{Error, Handle, Need, Step, Stop};
 use model::{FileId, Stamp};
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
-use store::{Container, Containers, Durability, Read};
-use volume::partial;
+use store::{Container, Containers, Durability, Read, Write};
+use volume::partial::{self, Missing};
 
 /// What a change touches of a container that is a stored version so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,10 +180,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let before = open.presence.clone();
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut expects = open.presence.version;
-        // What is here of one that is all to go is not all that there was until it is cut.
-        let is_bare = before.ranges.is_empty() && before.ground.is_none();
-        let none_is_needed = before.is_whole() || (all && is_bare);
-        let ground = (!none_is_needed).then(|| before.ground_to_write_upon());
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
         let overtaken = pending_in(&core, &*write, grip, expects)?;
@@ -193,9 +189,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some(number) = overtaken {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
-        // Noted before the store is taken back: between the two, a crash loses neither.
         let dirty = Dirty::new(expects, uid);
+        let ground = ground_under(&before, all);
         let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
+        // Before anything is taken back all that this comes to is ready, but for the commit.
+        if let Some(number) = overtaken {
+            core.show_without(&mut *write, grip.file, (number, expects))
+                .map_err(crate::client::stop)?;
+        }
+        opened.save(&mut *write, grip.file).map_err(failed)?;
+        let bytes = taken(&open.container).map_err(failed)?;
+        // Noted before the store is taken back: between the two, a crash loses neither.
         core.log.note(&opened_record(grip.file, dirty, &opened)).map_err(log_failed)?;
         let was_behind = core.behind;
         if let Some(number) = overtaken {
@@ -203,19 +207,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Until the tables know of it.
             core.behind = true;
             open.images = core.take_images(number);
-            let last = core.log.of_file(grip.file).next().map(|(number, _)| number);
-            partial::patch_cancelled_store(&mut *write, grip.file, expects, last)
-                .map_err(crate::client::stop)?;
         }
         core.unsaved = true;
-        self.inner.room.sub(taken(&open.container).map_err(failed)?);
+        self.inner.room.sub(bytes);
         open.presence = opened;
         open.overtook = overtaken.is_some();
         if open.since.is_none() && open.presence.ground.is_none() && !all {
             open.since =
                 Since::reopened(&open.presence.contents, self.inner.settings.again_bytes_min);
         }
-        open.presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         core.behind = was_behind;
         if overtaken.is_some() {
@@ -251,6 +251,18 @@ impl Core {
         images.map(Arc::unwrap_or_clone)
     }
 
+    /// What is to show of a file when this store of it, which expects that version, is taken back.
+    pub(crate) fn show_without(
+        &self,
+        write: &mut dyn Write,
+        file: FileId,
+        (number, expects): (u64, Stamp),
+    ) -> Result<(), Missing> {
+        let mut left = self.log.of_file(file).map(|(other, _)| other);
+        let last = left.find(|other| *other != number);
+        partial::patch_cancelled_store(write, file, expects, last)
+    }
+
     /// The pending store of a file that the next one takes the place of, if that is written upon
     /// `version`. It need not be pending: after a kill the verdict of what went ahead may come before
     /// those, awaited once more, of what had been taken before it.
@@ -259,6 +271,14 @@ impl Core {
         let is_it = self.meta.replica.is_some_and(|own| Stamp::new(own, number) == version);
         (is_it || !self.meta.is_taken(number)).then_some(number)
     }
+}
+
+/// What is lacking lies under what is about to be written. What is here of a version that is `all` to
+/// go is not all that there was until it is cut.
+fn ground_under(before: &Presence, all: bool) -> Option<Ground> {
+    let is_bare = before.ranges.is_empty() && before.ground.is_none();
+    let none_is_needed = before.is_whole() || (all && is_bare);
+    (!none_is_needed).then(|| before.ground_to_write_upon())
 }
 
 /// The store of a file that is pending, whose place is taken by who writes to this container,
