@@ -20,8 +20,8 @@ use model::{Change, ChunkName, FileId, Stamp, Update};
 use protocol::{Delta, PAYLOAD_BYTES_MAX, Upstream};
 use puts::Supply;
 use std::collections::BTreeSet;
-use store::Containers;
 use store::container::Key;
+use store::{Containers, StoreError};
 
 /// How data chunks are sent: as deltas, each for some of them, or by themselves.
 struct Coded {
@@ -87,7 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let container = self.inner.containers.open(key, false).map_err(error_of)?;
         let Some(container) = container else { return Ok(false) };
         if is_this {
-            has_length(&container, contents.size).map_err(error_of)?;
+            self.cut_what_was_appended(update, key, &container, contents.size).map_err(error_of)?;
         }
         let described = self.describe_here(key, &container, None);
         let described = described.map_err(of_chunks)?;
@@ -99,6 +99,31 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let plan = Plan::new(*file, key.generation, &described, kin, most);
         self.core().plans.insert(update.stamp.number, plan);
         Ok(true)
+    }
+
+    /// What was appended to a container before the power went, and is not in the log, is cut off. Whoever
+    /// has opened it has seen to that, and may be appending to it now, or have stored what he appended.
+    fn cut_what_was_appended(
+        &self,
+        update: &Update,
+        key: Key,
+        container: &C::Container,
+        size: u64,
+    ) -> Result<(), StoreError> {
+        let file = FileId(key.file);
+        // Nobody opens it meanwhile.
+        let files = self.files();
+        if files.get(file, key.generation).is_some() {
+            return Ok(());
+        }
+        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        let is_it = |row: &Presence| {
+            (row.generation, row.version) == (key.generation, update.stamp) && row.dirty.is_none()
+        };
+        match row.is_some_and(|row| is_it(&row)) {
+            true => has_length(container, size).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// What of a store goes along unasked: all chunks that the origin may lack, as a delta if that

@@ -1,19 +1,22 @@
 //! A read of a client's tables that fails once, whichever it is: what was acknowledged is not lost by it,
-//! nor does anything show for good that is not so.
+//! nor does anything show for good that is not so. And a file that is written to just as it is looked up
+//! how to send it.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{OpenFlags, WantedMode};
+use client::{Caller, OpenFlags, WantedMode};
+use model::{FileId, Name};
 use protocol::Mode;
 use replica::Limits;
 use sim::check;
 use sim::contents::stretch;
-use sim::machine::{ClientMachine, OriginMachine, Room, SimClient};
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use sim::tree::Tree;
 use std::time::Duration;
 
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const LENGTH: usize = 3_000;
 const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
 const SOON: Duration = Duration::from_secs(7);
@@ -152,4 +155,40 @@ fn what_is_pending_is_not_lost_where_it_is_written_to_again_and_a_read_fails() {
 #[test]
 fn what_was_judged_does_not_show_for_good_where_a_read_failed_then() {
     whichever_fails(When::Sent);
+}
+
+#[test]
+fn what_is_appended_to_a_file_just_as_it_is_sent_after_a_restart_is_not_cut_off() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let [_, mut bob] = machines(&room, &origin);
+        let (here, mut ours) = (bob.start().await.unwrap(), Programs::default());
+        all(&mut ours, &here, &[create("f"), CLOSE]).await;
+        check::settled(&room, std::slice::from_ref(&bob), true).await.unwrap();
+        room.network.cut(bob.line, Duration::ZERO);
+        room.clock.sleep(SOON).await;
+        all(&mut ours, &here, &[open("f"), write(FIRST), CLOSE]).await;
+        bob.stop(End::Killed, Duration::ZERO);
+        let here = bob.start().await.unwrap();
+        let name = Name::new("f").unwrap();
+        let file = here.lookup(FileId::ROOT, &name).unwrap().unwrap().file;
+        let handle = here.open_file(CALLER, file, WRITES).unwrap().value.handle;
+        let (client, more) = (here.clone(), stretch(SECOND, LENGTH));
+        bob.read_fault.meanwhile("client-presence", move || {
+            client.write(handle, LENGTH as u64, &more).unwrap();
+        });
+        room.network.restore(bob.line);
+        room.clock.sleep(SOON).await;
+        assert!(bob.read_fault.has_been_done(), "it was looked up");
+        here.flush(CALLER, handle).unwrap();
+        here.release(handle);
+        let machines = [bob];
+        check::settled(&room, &machines, true).await.unwrap();
+        let found = held(&check::origin_tree(&origin).await.unwrap(), "f").unwrap();
+        let written = [stretch(FIRST, LENGTH), stretch(SECOND, LENGTH)].concat();
+        assert_eq!(found.len(), written.len());
+        assert!(found == written);
+        room.network.close();
+    });
 }
