@@ -126,7 +126,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Vec<Changed>, Error> {
         let before = core.log.amend(&moot.cancelled, moot.rewritten.clone())?;
         core.unsaved = true;
-        let last = Last::of(pending, moot);
+        // Some may have been judged since they were read.
+        let last = Last::of(pending, moot, |number| core.log.is_pending(number));
         let outcome = || -> Result<BTreeSet<FileId>, Error> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let mut shown_anew = BTreeSet::new();
@@ -186,10 +187,10 @@ struct Last {
 }
 
 impl Last {
-    fn of(pending: &[Update], moot: &Moot) -> Last {
+    fn of(pending: &[Update], moot: &Moot, is_pending: impl Fn(u64) -> bool) -> Last {
         let mut last = Last::default();
         let mut rewritten = moot.rewritten.iter().peekable();
-        for update in pending {
+        for update in pending.iter().filter(|update| is_pending(update.stamp.number)) {
             let number = update.stamp.number;
             let update = match rewritten.next_if(|other| other.stamp.number == number) {
                 Some(rewritten) => rewritten,
@@ -201,5 +202,40 @@ impl Last {
             last.entries.extend(touched.entries.into_iter().map(|entry| (entry, number)));
         }
         last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Kind, ReplicaId, Stamp, Time};
+
+    fn make(number: u64, name: &str) -> Update {
+        let (replica, at) = (ReplicaId(3), Time { secs: 1, nanos: 0 });
+        let change = Change::Make {
+            parent: FileId::ROOT,
+            name: Name::new(name).expect("a name"),
+            file: FileId::new(replica, number).expect("a file"),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            target: None,
+            rdev: None,
+            born: None,
+        };
+        Update { stamp: Stamp::new(replica, number), uid: 0, at, change }
+    }
+
+    #[test]
+    fn what_was_judged_since_it_was_read_is_not_what_shows_now() {
+        let pending = [make(5, "a"), make(6, "b"), make(7, "c")];
+        let moot = Moot { cancelled: vec![7], ..Moot::default() };
+        let last = |judged: &[u64]| {
+            let last = Last::of(&pending, &moot, |number| !judged.contains(&number));
+            last.nodes.get(&FileId::ROOT).copied()
+        };
+        assert_eq!(last(&[]), Some(6));
+        assert_eq!(last(&[5, 6]), None, "what the replica above says shows again");
     }
 }
