@@ -263,8 +263,12 @@ impl UpdateLog {
             // The journal keeps everything for as long as it is pending.
             let position = self.places.before(number);
             self.count(&update, position);
-            self.near.insert(number, Near { update, position });
             self.submitted.insert(number);
+            // What is near has no gaps: one that went ahead of others may stand among what is not.
+            match self.far_from.is_some_and(|far| number >= far) {
+                true => drop(self.rewritten.insert(number, update)),
+                false => drop(self.near.insert(number, Near { update, position })),
+            }
         }
     }
 

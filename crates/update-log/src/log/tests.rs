@@ -207,6 +207,24 @@ fn what_is_put_back_is_on_its_way_again_and_the_journal_keeps_it() {
 }
 
 #[test]
+fn what_went_ahead_and_is_put_back_is_in_its_place() {
+    let (mut log, _) = open(&Arc::new(MemoryJournal::default()), 0, 0);
+    for number in 1..=5 {
+        log.append(update(number, store(number))).expect("memory does not fail");
+    }
+    let other = update(4, remove_xattr(4));
+    log.amend(&[], vec![other.clone()]).expect("memory does not fail");
+    let retired: Vec<Update> = retire(&mut log, 4).into_iter().collect();
+    assert_eq!((retired.len(), numbers(&log)), (1, vec![1, 2, 3, 5]));
+    log.put_back(retired);
+    assert_eq!(numbers(&log), vec![1, 2, 3, 4, 5]);
+    assert_eq!(log.get(4).expect("memory does not fail"), Some(other));
+    let batch = log.batch(2).expect("memory does not fail").updates;
+    let sent: Vec<u64> = batch.iter().map(|update| update.stamp.number).collect();
+    assert_eq!(sent, vec![1, 2], "nothing that is pending is passed over");
+}
+
+#[test]
 fn what_a_program_has_made_sure_of_is_known_after_a_restart() {
     let journal = Arc::new(MemoryJournal::default());
     let (mut log, _) = open(&journal, 0, 0);
