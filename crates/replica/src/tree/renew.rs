@@ -48,9 +48,17 @@ impl Keeper {
         let dressed = match &at {
             Some(at) if !self.is_agreed(&opened, at, Some(&known))? => return Ok(false),
             Some((_, name)) => {
-                let (above, kind) = (opened.clone(), known.kind);
-                hand.dressed.push(Dressed { above, name: name.clone(), ino: known.ino, kind });
-                self.dress(&opened, name, &node, Some(&known))
+                let dressed = self.dress(&opened, name, &node, Some(&known));
+                // A link has no attributes to be set but its owner, and cannot be synced by itself.
+                let is_as_before = known.kind == Kind::Symlink
+                    && dressed
+                        .as_ref()
+                        .is_ok_and(|now| now.ctime.is_some() && now.ctime == known.ctime);
+                if !is_as_before {
+                    let (above, kind) = (opened.clone(), known.kind);
+                    hand.dressed.push(Dressed { above, name: name.clone(), ino: known.ino, kind });
+                }
+                dressed
             }
             None => self.dress_root(&opened, &node),
         };
