@@ -19,13 +19,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use store::tree::{Directory, How, Tree, Watch};
 use store::{Durability, StoreError};
-use tracing::info;
+use tracing::{info, warn};
 use volume::whole::{Committer, VolumeId, Whole, Writer};
 
 /// Chance in a mark.
 const MARK_BYTES: usize = 16;
 /// What is made ready is nobody else's affair.
 const STAGE_MODE: u16 = 0o700;
+/// A file that tells whose the files are that this process makes.
+const OWN_NAME: &[u8] = b"own";
 
 impl Origin {
     /// The volumes that are kept in step with a tree, where it was last, and how it is.
@@ -125,6 +127,15 @@ impl Origin {
                 ),
             ));
         }
+        if let Some(stage) = tree.directory(STAGE_NAME)?.filter(|_| !tree.is_read_only()) {
+            match take_over(tree, &stage) {
+                // The disk may be full: it is looked at again at the next start.
+                Err(ReplicaError::Store(error)) => {
+                    warn!(volume = volume.name, %error, "whose .farfs-tree is could not be looked at");
+                }
+                taken_over => taken_over?,
+            }
+        }
         let path = tree.path().as_os_str().as_bytes();
         if path == &row.path[..] {
             return Ok(row);
@@ -202,20 +213,30 @@ impl Origin {
         let mut chance = [0; MARK_BYTES];
         self.0.world.entropy.fill(&mut chance);
         let mark = hex(&chance).into_bytes();
+        // Until it is the server's alone somebody could take a mark out of it, and put it into his own.
+        take_over(tree, &stage)?;
         clear(&stage, MARK_NAME)?;
         let file = stage.create(MARK_NAME)?;
-        // Whoever has made the directory before must not reach what is made ready in it.
-        let own = file.stat()?;
-        if let Err(error) = stage.set_own(own.uid, own.gid, STAGE_MODE) {
-            let what = format!("its .farfs-tree is another user's ({error}); remove it");
-            return Err(bad(tree, what));
-        }
         file.write(0, &mark)?;
         file.sync()?;
         stage.sync()?;
         root.sync()?;
         Ok(mark)
     }
+}
+
+/// Whoever has made the place where files are made ready must not reach what is made ready in it.
+fn take_over(tree: &Tree, stage: &Directory) -> Result<()> {
+    clear(stage, OWN_NAME)?;
+    let own = stage.create(OWN_NAME)?.stat()?;
+    clear(stage, OWN_NAME)?;
+    let now = stage.own_stat()?;
+    if (now.uid, now.gid, now.mode) == (own.uid, own.gid, STAGE_MODE) {
+        return Ok(());
+    }
+    stage.set_own(own.uid, own.gid, STAGE_MODE).map_err(|error| {
+        bad(tree, format!("its .farfs-tree is another user's ({error}); remove it"))
+    })
 }
 
 fn keeps_xattrs(tree: &Tree) -> bool {

@@ -181,7 +181,14 @@ async fn what_is_made_ready_is_nobody_s_who_has_made_the_place_before() {
     let own = fs::metadata(folder.path()).unwrap().uid();
     // It takes root.
     let _ = std::os::unix::fs::chown(&stage, Some(own + 1000), None);
-    let yard = Yard::over(folder);
-    let stage = fs::metadata(yard.path(".farfs-tree")).unwrap();
-    assert_eq!((stage.mode() & 0o7777, stage.uid()), (0o700, own));
+    let mut yard = Yard::over(folder);
+    // And where it was taken into use before that was seen to.
+    for _ in 0..2 {
+        let stage = yard.path(".farfs-tree");
+        let now = fs::metadata(&stage).unwrap();
+        assert_eq!((now.mode() & 0o7777, now.uid()), (0o700, own));
+        fs::set_permissions(&stage, fs::Permissions::from_mode(0o777)).unwrap();
+        let _ = std::os::unix::fs::chown(&stage, Some(own + 1000), None);
+        yard = yard.killed();
+    }
 }
