@@ -24,6 +24,10 @@ const HEAPS: i32 = 2;
 /// time on.
 #[cfg(target_env = "gnu")]
 const APART_BYTES: i32 = 8 << 20;
+/// So much a heap keeps at its end for the next who needs it. The C library would go by this itself if it
+/// were not told the other, and gives back each larger buffer now unless it is said.
+#[cfg(target_env = "gnu")]
+const KEPT_BYTES: i32 = 2 * APART_BYTES;
 
 /// To be called before there are threads.
 pub fn share_heaps() {
@@ -33,6 +37,7 @@ pub fn share_heaps() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, HEAPS);
         libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
     }
 }
 
