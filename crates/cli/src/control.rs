@@ -267,7 +267,11 @@ mod tests {
     fn who_listens_and_takes_nobody_in_is_not_waited_for_however_many_wait_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
-        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let (family, sort) = (AddressFamily::UNIX, SocketType::STREAM);
+        let flags = SocketFlags::CLOEXEC;
+        let listens = rustix::net::socket_with(family, sort, flags, None).unwrap();
+        rustix::net::bind(&listens, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listens, 2).unwrap();
         let mut waiting = Vec::new();
         while let Ok(stream) = connect(&path, Duration::from_millis(10)) {
             waiting.push(stream);

@@ -21,7 +21,7 @@ pub fn look(directory: &Path, tables: &Path) {
         tracing::warn!(
             %path,
             "other users of this machine may read what is kept here, whatever the modes of the files in \
-             the volume say: run `chmod -R go= {path}`"
+             the volume say: take the leave from them with `chmod -R go=`, of what farfs has made in it"
         );
     }
 }
