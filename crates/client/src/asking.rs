@@ -39,14 +39,42 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let asked = self.inner.upstream.ask(class, request);
         match self.inner.world.clock.within(within, asked).await {
             None => Err(Error::TimedOut(within)),
-            Some(Err(Unreachable::Lost | Unreachable::NoLink)) => {
+            Some(answer) => self.answered(session, answer),
+        }
+    }
+
+    /// Asks in this session alone, and waits for the answer as long as it lasts.
+    pub(crate) async fn ask_in_session(
+        &self,
+        session: u64,
+        class: Class,
+        request: Request,
+    ) -> Result<Response, Error> {
+        let goes_on = {
+            let connection = self.connection();
+            connection.attached && connection.sessions == session
+        };
+        if !goes_on {
+            return Err(Error::Retry);
+        }
+        let answer = self.inner.upstream.ask(class, request).await;
+        self.answered(session, answer)
+    }
+
+    fn answered(
+        &self,
+        session: u64,
+        answer: Result<Response, Unreachable>,
+    ) -> Result<Response, Error> {
+        match answer {
+            Err(Unreachable::Lost | Unreachable::NoLink) => {
                 // Its event is still to come: who asks again now would be told the same at once.
                 let mut connection = self.connection();
                 connection.attached &= connection.sessions != session;
                 Err(Error::Retry)
             }
-            Some(Err(error)) => Err(Error::Unreachable(error.to_string())),
-            Some(Ok(response)) => {
+            Err(error) => Err(Error::Unreachable(error.to_string())),
+            Ok(response) => {
                 self.connection().answered_at = self.inner.world.clock.moment();
                 match response {
                     Response::Refused(Refusal::NotAttached) => {

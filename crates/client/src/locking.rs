@@ -4,6 +4,7 @@
 //! above is asked one thing at a time.
 
 mod lost;
+mod questions;
 
 use crate::asking::unexpected;
 use crate::client::Client;
@@ -14,9 +15,7 @@ use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Caller, Done, Error, Handle, Need, Step};
 use model::{FileId, Lock, LockKind, Name, View};
-use protocol::{
-    Class, Held, LockAim, LockOutcome, Locked, Locking, Notice, Request, Response, States, Upstream,
-};
+use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -324,11 +323,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Tells the replica above what is held of a file, and wishes for more.
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
-        let _one_at_a_time = asking.lock().await;
+        let one_at_a_time = asking.lock_owned().await;
         if !self.connection().lease_holds(self.inner.world.clock.outer_moment()) {
             self.satisfy(Need::Lease).await?;
         }
         self.stores_have_arrived(file).await;
+        // What is told as held is told in the session in which it was.
+        self.attached().await?;
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
         // Whoever asked before may have got it.
         if let Some(wish) = wanted {
@@ -339,25 +340,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         let (held, lapses) = self.locks_as_they_count().ask(file);
-        let wished: Vec<Lock> = {
-            let locks = self.locks();
-            let asked = wish.iter().map(|wish| match wish.aim {
-                LockAim::Look => wish.call.lock,
-                LockAim::Try | LockAim::Wait => locks.to_ask_for(wish.call),
-            });
-            asked.collect()
-        };
+        let wished = self.wished(wish);
         let locking = Locking {
             held: Held { file, locks: held.to_vec() },
             wished: wished.clone(),
             aim: wish.map_or(LockAim::Try, |wish| wish.aim),
         };
         let asked = self.asking();
-        let Locked { outcome, states } =
-            match self.ask(Class::Interactive, Request::Lock(locking)).await? {
-                Response::Locked(locked) => locked,
-                other => return Err(unexpected("lock", &other)),
-            };
+        let (answer, _one_at_a_time) = self.ask_to_the_end(locking, one_at_a_time).await?;
+        let Locked { outcome, states } = match answer? {
+            Response::Locked(locked) => locked,
+            other => return Err(unexpected("lock", &other)),
+        };
         if !states.is_empty() {
             self.take_shown((&states, asked))?;
             self.go_on_with_current(file, wish.map(|wish| wish.call.handle))?;
@@ -367,6 +361,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let mut locks = self.locks();
         if locks.lapses() != lapses {
+            locks.doubt(file);
+            self.inner.locks_wanted.notify_one();
             return Ok(Came::Overtaken);
         }
         let given = if wanted.is_some() { &wished[..] } else { &[] };
@@ -455,6 +451,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     pub(crate) async fn run_locks(&self) {
+        let _questions = self.questions_end();
         while !self.is_stopping() {
             tokio::select! {
                 biased;

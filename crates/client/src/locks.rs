@@ -5,6 +5,7 @@
 //! From: fcntl(2), flock(2); Gray and Cheriton (1989).
 
 mod lost;
+mod questions;
 mod released;
 
 pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
@@ -15,6 +16,7 @@ use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use world::Moment;
 
 /// Files of which all is leased and nothing held: another one more, and the first is given back.
@@ -99,6 +101,8 @@ pub(crate) struct Table {
     any_overtaken: bool,
     /// Of these the kernel may still have what was read or written through such a handle.
     lost_files: BTreeSet<FileId>,
+    /// Those that are under way.
+    questions: JoinSet<()>,
 }
 
 #[derive(Debug)]

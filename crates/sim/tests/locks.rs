@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Tried,
+    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Stop, Tried,
     WantedMode, complete,
 };
 use model::{FileId, Kind, Lock, LockKind, Name};
@@ -294,30 +294,46 @@ fn locks_outlive_a_short_outage_and_a_restart_of_the_origin() {
 /// What is held, as those who hold it believe, and since when a client has had no link.
 #[derive(Default)]
 struct Held {
-    locks: BTreeMap<(usize, u64), Lock>,
+    locks: BTreeMap<(usize, u64), Through>,
     cut: BTreeMap<usize, Moment>,
     granted: u64,
     refused: u64,
 }
 
+/// A lock, and through what it is held.
+struct Through {
+    client: SimClient,
+    handle: Handle,
+    lock: Lock,
+}
+
+impl Through {
+    /// Whether whoever has it is told so with the next call.
+    fn is_lost(&self) -> bool {
+        matches!(self.client.read(self.handle, 0, 1), Err(Stop::Error(Error::LockLost)))
+    }
+}
+
 impl Held {
     /// A lock was given. Who is in the way has been without a link for so long that it does not
-    /// count on its own any more.
-    fn given(&mut self, who: (usize, u64), lock: Lock, now: Moment) {
+    /// count on its own any more, or the server was started anew and it has lost it.
+    fn given(&mut self, who: (usize, u64), given: Through, now: Moment) {
+        let lock = given.lock;
         self.granted += 1;
         let in_the_way: Vec<_> = self
             .locks
             .iter()
-            .filter(|(other, held)| **other != who && held.excludes(&lock))
-            .map(|(other, held)| (*other, *held))
+            .filter(|(other, held)| **other != who && held.lock.excludes(&lock))
+            .map(|(other, held)| (*other, held.lock))
             .collect();
         for (other, held) in in_the_way {
             let cut = self.cut.get(&other.0);
             let over = other.0 != who.0 && cut.is_some_and(|since| now.since(*since) >= BELIEVED);
+            let over = over || self.locks.get(&other).is_some_and(Through::is_lost);
             assert!(over, "{who:?} got {lock:?}, and {other:?} has {held:?}");
             self.locks.remove(&other);
         }
-        self.locks.insert(who, lock);
+        self.locks.insert(who, given);
     }
 }
 
@@ -340,7 +356,10 @@ async fn lock_at_random(program: Program, rounds: usize) {
         let call = stretch(file, handle, who.1, chance.below(2) == 0, bytes);
         let locked = client.lock(&call, chance.below(2) == 0).await;
         match locked {
-            Ok(()) => held.borrow_mut().given(who, call.lock, clock.moment()),
+            Ok(()) => {
+                let given = Through { client: client.clone(), handle, lock: call.lock };
+                held.borrow_mut().given(who, given, clock.moment());
+            }
             Err(Error::LockLost) => {
                 held.borrow_mut().locks.remove(&who);
                 client.release(handle);
@@ -524,5 +543,43 @@ fn a_call_of_locks_takes_no_longer_than_its_bound_when_the_server_is_silent() {
             scene.room.network.restore(ada.line);
             scene.pass(SECOND * 60).await;
         }
+    });
+}
+
+/// Long on its way.
+const FAR: Conditions = Conditions { delay: Duration::from_secs(2), ..Conditions::NEAR };
+const SOON: Duration = Duration::from_millis(10);
+
+#[test]
+fn what_nobody_waits_for_any_more_is_answered_before_another_thing_is_asked() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let (network, clock) = (scene.room.network.clone(), scene.room.clock.clone());
+        let held = stretch(file, hers, 1, true, (0, 9));
+        let wanted = stretch(file, his, 2, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (20, 29)), false).await.unwrap();
+
+        // A signal ends the wait while it is told that the lock is given up.
+        network.set_conditions(ada.line, FAR);
+        adas.unlock(&held, &[LockKind::Record]).unwrap();
+        assert!(clock.within(SOON, adas.tell_of_lock(file)).await.is_none());
+        network.set_conditions(ada.line, Conditions::NEAR);
+        adas.lock(&held, false).await.unwrap();
+        scene.pass(SECOND * 3).await;
+        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        unlock(&adas, &held).await.unwrap();
+        bobs.lock(&wanted, false).await.unwrap();
+        unlock(&bobs, &wanted).await.unwrap();
+
+        // And while it is asked for: what nobody took is given back.
+        network.set_conditions(ada.line, FAR);
+        assert!(clock.within(SOON, adas.lock(&held, true)).await.is_none());
+        network.set_conditions(ada.line, Conditions::NEAR);
+        scene.pass(SECOND * 10).await;
+        bobs.lock(&wanted, false).await.unwrap();
     });
 }

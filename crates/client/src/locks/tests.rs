@@ -64,6 +64,19 @@ fn what_is_given_up_is_told_and_must_be_asked_for_again() {
 }
 
 #[test]
+fn what_was_asked_while_the_session_changed_is_told_anew_before_anything_is_given() {
+    let mut table = Table::default();
+    let one = call(1, true, 0, 9);
+    assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
+    table.doubt(FILE);
+    assert!(owed(&mut table) && table.try_lock(&one, LEASED) == Tried::Lacking);
+    let held = table.begin(FILE);
+    assert_eq!(held.to_vec(), [one.lock]);
+    table.answered(FILE, held, &[], LockOutcome::Given);
+    assert!(!owed(&mut table) && table.try_lock(&one, LEASED) == Tried::Done);
+}
+
+#[test]
 fn a_descriptor_that_is_closed_gives_up_what_was_locked_through_it_alone() {
     let mut table = Table::default();
     let one = call(1, true, 0, 9);
