@@ -141,11 +141,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             changed.as_mut().enable();
             waiting.end();
             match self.try_lock(call)? {
-                Tried::Done => {
-                    // A weaker lock in place of a stronger one.
-                    self.tell_of_lock(call.file).await;
-                    return Ok(());
-                }
+                // If it is a weaker one in place of a stronger, others are told soon: who is
+                // interrupted would not know that it has it.
+                Tried::Done => return Ok(()),
                 Tried::TooMany => return Err(Error::TooManyLocks),
                 Tried::InTheWay(owners)
                     if clock.moment().since(start) < self.released_within(call.file, &owners) =>

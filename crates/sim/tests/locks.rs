@@ -583,3 +583,23 @@ fn what_nobody_waits_for_any_more_is_answered_before_another_thing_is_asked() {
         bobs.lock(&wanted, false).await.unwrap();
     });
 }
+
+#[test]
+fn who_has_got_a_lock_does_not_wait_until_others_know_what_it_gave_up() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        adas.lock(&stretch(file, hers, 1, true, (0, 9)), false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (20, 29)), false).await.unwrap();
+        scene.room.network.set_conditions(ada.line, FAR);
+        // A signal that comes meanwhile would say that it has not got it.
+        let weaker = stretch(file, hers, 1, false, (0, 9));
+        let locked = scene.room.clock.within(SOON, adas.lock(&weaker, true)).await;
+        assert!(matches!(locked, Some(Ok(()))), "{locked:?}");
+        scene.room.network.set_conditions(ada.line, Conditions::NEAR);
+        scene.pass(SECOND * 6).await;
+        bobs.lock(&stretch(file, his, 2, false, (0, 9)), false).await.unwrap();
+    });
+}
