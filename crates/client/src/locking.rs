@@ -379,8 +379,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         };
-        if matches!(came, Came::Overtaken) {
-            // More may be leased than is held.
+        if matches!(came, Came::Overtaken) || matches!(outcome, LockOutcome::GivenWhole) {
+            // More may be leased than is held, or of another file more than is of use.
             self.inner.locks_wanted.notify_one();
         }
         Ok(came)

@@ -403,14 +403,13 @@ impl Table {
     }
 
     fn bound_idle(&mut self, but: FileId) {
-        let idle = |file: &OfFile| matches!(file.leased, Leased::Whole) && file.is_idle();
+        let idle = |file: &OfFile| {
+            matches!(file.leased, Leased::Whole) && !file.recalled && file.is_idle()
+        };
         let others = self.files.iter_mut().filter(|(file, of_file)| **file != but && idle(of_file));
         let mut others: Vec<_> = others.map(|(_, of_file)| of_file).collect();
-        if others.len() >= IDLE_MAX
-            && let Some(first) = others.first_mut()
-        {
-            first.recalled = true;
-        }
+        let over = (others.len() + 1).saturating_sub(IDLE_MAX);
+        others.iter_mut().take(over).for_each(|of_file| of_file.recalled = true);
     }
 
     /// A notice has come: who waits asks again, and what is leased whole is given account of.

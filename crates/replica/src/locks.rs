@@ -31,12 +31,15 @@ const WAITING_MAX: usize = 256;
 const WAITS_WITHIN: Duration = Duration::from_secs(5);
 /// So long nobody else gets what one who waited was told is free.
 const TURN: Duration = Duration::from_secs(1);
+/// How often it is looked for files of clients that are gone, where there is no room for another.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The locks of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     files: BTreeMap<FileId, OfFile>,
     away: Away,
+    swept: Option<Moment>,
 }
 
 #[derive(Debug, Default)]
@@ -88,9 +91,10 @@ impl Book {
         };
         let file = asked.held.file;
         let is_new = !self.files.contains_key(&file);
+        let mut swept = if is_new { self.sweep(around) } else { News::new() };
         let room = held.len() + wished.len() <= LOCKS_TOLD_MAX && self.files.len() < FILES_MAX;
         if (is_new && !room) || held.len() + wished.len() > LOCKS_TOLD_MAX {
-            return Ok((LockOutcome::TooMany, News::new()));
+            return Ok((LockOutcome::TooMany, swept));
         }
         let of_file = self.files.entry(file).or_default();
         let mut told = of_file.forget_gone(file, around, &mut self.away);
@@ -118,7 +122,24 @@ impl Book {
         if of_file.is_empty() {
             self.files.remove(&file);
         }
-        Ok((outcome, news(told, file, who)))
+        swept.extend(news(told, file, who));
+        Ok((outcome, swept))
+    }
+
+    /// Where there is no room for another file: forgets clients whose lease has ended, of all files.
+    fn sweep(&mut self, around: &Around<'_>) -> News {
+        let due = self.swept.is_none_or(|at| around.now.since(at) >= SWEEP_EVERY);
+        let mut all = News::new();
+        if self.files.len() < FILES_MAX || !due {
+            return all;
+        }
+        self.swept = Some(around.now);
+        for (file, of_file) in &mut self.files {
+            let told = of_file.forget_gone(*file, around, &mut self.away);
+            all.extend(told.into_iter().map(|who| (who, *file)));
+        }
+        self.files.retain(|_, of_file| !of_file.is_empty());
+        all
     }
 
     /// A client has come, again or for the first time: what it held before counts no more, and of

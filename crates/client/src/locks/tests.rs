@@ -138,6 +138,17 @@ fn of_files_that_nobody_locks_any_more_only_some_stay_leased() {
 }
 
 #[test]
+fn all_that_is_too_much_is_given_back_though_nothing_could_be_told_for_a_while() {
+    let mut table = Table::default();
+    for number in 0..3 * IDLE_MAX as u64 {
+        let file = FileId(100 + number);
+        let held = table.begin(file);
+        table.answered(file, held, &[call(1, true, 0, 9).lock], LockOutcome::GivenWhole);
+    }
+    assert_eq!(table.owed(true).len(), 2 * IDLE_MAX);
+}
+
+#[test]
 fn what_is_held_may_be_about_to_go_for_a_moment_after_a_descriptor_is_closed() {
     let (mut table, clock) = (Table::default(), world::Clock::simulated(0));
     let start = clock.moment();

@@ -149,6 +149,25 @@ fn after_a_start_those_are_first_who_held_something_before() {
 }
 
 #[test]
+fn what_clients_held_that_are_gone_makes_room_for_what_others_lock() {
+    let mut desk = Desk::new();
+    let of = |number: u64| {
+        let asked = asking(&[], &[stretch(true, 0, 9)], LockAim::Try);
+        Locking { held: Held { file: FileId(100 + number), locks: Vec::new() }, ..asked }
+    };
+    for number in 0..FILES_MAX as u64 {
+        assert_eq!(desk.ask(A, &of(number)).0, LockOutcome::GivenWhole);
+    }
+    let another = of(FILES_MAX as u64);
+    desk.check(B, &another, (LockOutcome::TooMany, &[]));
+    desk.gone.insert(A);
+    desk.check(B, &another, (LockOutcome::TooMany, &[]));
+    desk.now = desk.now + SWEEP_EVERY;
+    desk.check(B, &another, (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.book.files.len(), 1);
+}
+
+#[test]
 fn who_looks_holds_nothing_and_nonsense_is_refused() {
     let mut desk = Desk::new();
     let all = stretch(true, 0, 9);
