@@ -288,6 +288,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
         }
+        if locks.leaves_too_many(call, kinds, self.lock_scope()) {
+            return Err(Error::TooManyLocks);
+        }
         if locks.unlock(call, kinds) {
             self.gave_up(&locks, call.file);
         }

@@ -7,6 +7,7 @@
 mod lost;
 mod questions;
 mod released;
+mod split;
 
 pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
 

@@ -149,6 +149,25 @@ fn all_that_is_too_much_is_given_back_though_nothing_could_be_told_for_a_while()
 }
 
 #[test]
+fn what_is_left_of_a_lock_can_be_told_however_much_is_given_up_amid_it() {
+    let mut table = Table::default();
+    let all = call(1, true, 0, LAST);
+    assert_eq!(asked(&mut table, &all, LockOutcome::GivenWhole), Tried::Done);
+    let kinds = [LockKind::Record];
+    let byte = |number: u64| call(1, true, 2 * number + 1, 2 * number + 1);
+    let mut given_up = 0;
+    while given_up < 2000 && !table.leaves_too_many(&byte(given_up), &kinds, LEASED) {
+        assert!(table.unlock(&byte(given_up), &kinds));
+        given_up += 1;
+    }
+    assert_eq!(table.begin(FILE).len(), HELD_MAX);
+    assert!(!table.leaves_too_many(&byte(given_up), &kinds, Scope::Here));
+    // What leaves no more stretches than there are can be given up as ever.
+    assert!(!table.leaves_too_many(&call(1, true, 0, 0), &kinds, LEASED));
+    assert!(!table.leaves_too_many(&all, &kinds, LEASED));
+}
+
+#[test]
 fn what_is_held_may_be_about_to_go_for_a_moment_after_a_descriptor_is_closed() {
     let (mut table, clock) = (Table::default(), world::Clock::simulated(0));
     let start = clock.moment();
