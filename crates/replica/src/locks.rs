@@ -170,8 +170,9 @@ impl Book {
             if others || self.away.has_missed(who, claim.file, &locks, lasted) {
                 lost.push(claim.file);
             } else {
-                let exclusive = locks.iter().any(|lock| lock.exclusive);
-                self.away.note_given(claim.file, who, exclusive, around.now);
+                for lock in locks.iter() {
+                    self.away.note_given(claim.file, who, lock, around.now);
+                }
                 claimed.insert(claim.file, locks);
             }
         }

@@ -2,7 +2,7 @@
 //! unless somebody else was given meanwhile what excludes them, and may have given it up since.
 //! Holds: what is not known counts as given.
 
-use model::{FileId, Locks, ReplicaId};
+use model::{FileId, Lock, Locks, ReplicaId};
 use protocol::{LockAim, LockOutcome, Locking};
 use std::collections::{BTreeMap, BTreeSet};
 use world::Moment;
@@ -36,36 +36,75 @@ struct Given {
     shared: Last,
 }
 
-/// The last two who were given something: one of them is not the one who asks.
+/// First and last byte.
+type Span = (u64, u64);
+
+/// What a client may lock without asking.
+const ALL: Span = (0, u64::MAX);
+
+/// The last two who were given something, so that one of them is not the one who asks, and all others
+/// together. A span may have bytes between that nobody was given.
 #[derive(Debug, Default)]
-struct Last([Option<(ReplicaId, Moment)>; 2]);
+struct Last {
+    two: [Option<(ReplicaId, Moment, Span)>; 2],
+    others: Option<(Moment, Span)>,
+}
 
 impl Last {
-    fn note(&mut self, who: ReplicaId, now: Moment) {
-        if self.0[0].is_some_and(|(last, _)| last != who) {
-            self.0[1] = self.0[0];
+    fn note(&mut self, who: ReplicaId, now: Moment, span: Span) {
+        let [first, second] = self.two;
+        let before = [first, second].into_iter().flatten().find(|(its, ..)| *its == who);
+        let span = before.map_or(span, |(_, _, before)| around(before, span));
+        if first.is_none_or(|(its, ..)| its == who) {
+            self.two[0] = Some((who, now, span));
+            return;
         }
-        self.0[0] = Some((who, now));
+        if let Some((_, at, its)) = second.filter(|(its, ..)| *its != who) {
+            let span = self.others.map_or(its, |(_, others)| around(others, its));
+            self.others = Some((self.others.map_or(at, |(then, _)| then.max(at)), span));
+        }
+        self.two = [Some((who, now, span)), first];
     }
 
-    fn but(&self, who: ReplicaId) -> Option<Moment> {
-        self.0.iter().flatten().find(|(last, _)| *last != who).map(|(_, at)| *at)
+    /// When somebody else was given something of this stretch last.
+    fn but(&self, who: ReplicaId, stretch: Span) -> Option<Moment> {
+        let two = self.two.iter().flatten().filter(|(its, ..)| *its != who);
+        let known = two.map(|(_, at, span)| (*at, *span)).chain(self.others);
+        known.filter(|(_, span)| do_meet(*span, stretch)).map(|(at, _)| at).max()
     }
+}
+
+/// The least that has both.
+fn around(one: Span, other: Span) -> Span {
+    (one.0.min(other.0), one.1.max(other.1))
+}
+
+fn do_meet(one: Span, other: Span) -> bool {
+    one.0 <= other.1 && other.0 <= one.1
+}
+
+fn span(lock: &Lock) -> Span {
+    (lock.first, lock.last)
 }
 
 impl Given {
     fn last(&self) -> Option<Moment> {
-        let lasts = [&self.exclusive, &self.shared].map(|last| last.0[0].map(|(_, at)| at));
+        let lasts = [&self.exclusive, &self.shared].map(|last| last.two[0].map(|(_, at, _)| at));
         lasts.into_iter().flatten().max()
     }
 }
 
 impl Away {
-    /// A client was given a lock. What it may do without asking counts as `exclusive`.
-    pub fn note_given(&mut self, file: FileId, who: ReplicaId, exclusive: bool, now: Moment) {
+    /// A client was given a lock.
+    pub fn note_given(&mut self, file: FileId, who: ReplicaId, lock: &Lock, now: Moment) {
+        self.note(file, who, (lock.exclusive, span(lock)), now);
+    }
+
+    /// What it may do without asking counts as `exclusive`.
+    fn note(&mut self, file: FileId, who: ReplicaId, (exclusive, span): (bool, Span), now: Moment) {
         let given = self.given.entry(file).or_default();
         let last = if exclusive { &mut given.exclusive } else { &mut given.shared };
-        last.note(who, now);
+        last.note(who, now, span);
         if self.given.len() > GIVEN_MAX {
             self.forget_older_half();
         }
@@ -82,10 +121,10 @@ impl Away {
         let file = asked.held.file;
         match outcome {
             // What it locks from now on, it does not ask for.
-            LockOutcome::GivenWhole => self.note_given(file, who, true, now),
+            LockOutcome::GivenWhole => self.note(file, who, (true, ALL), now),
             LockOutcome::Given if asked.aim != LockAim::Look => {
                 for wished in &asked.wished {
-                    self.note_given(file, who, wished.exclusive, now);
+                    self.note_given(file, who, wished, now);
                 }
             }
             _ => {}
@@ -124,13 +163,12 @@ impl Away {
         if self.told.contains(&(who, file)) {
             return true;
         }
-        let exclusive = locks.iter().any(|lock| lock.exclusive);
-        let of_file = self.given.get(&file);
-        let of_others = of_file.map(|given| {
-            let shared = given.shared.but(who).filter(|_| exclusive);
-            given.exclusive.but(who).max(shared)
-        });
-        let last = of_others.flatten().max(self.forgotten);
+        let of_others = |lock: &Lock| {
+            let given = self.given.get(&file)?;
+            let shared = given.shared.but(who, span(lock)).filter(|_| lock.exclusive);
+            given.exclusive.but(who, span(lock)).max(shared)
+        };
+        let last = locks.iter().filter_map(of_others).max().max(self.forgotten);
         if !self.known.contains(&who) {
             return !lasted || last.is_some();
         }
@@ -169,7 +207,7 @@ impl Away {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Lock, LockKind};
+    use model::LockKind;
     use std::time::Duration;
 
     const A: ReplicaId = ReplicaId(1);
@@ -177,10 +215,22 @@ mod tests {
     const C: ReplicaId = ReplicaId(3);
     const FILE: FileId = FileId(7);
 
+    fn stretch(exclusive: bool, first: u64, last: u64) -> Lock {
+        Lock { kind: LockKind::Record, exclusive, first, last }
+    }
+
+    fn one(exclusive: bool) -> Lock {
+        stretch(exclusive, 0, 9)
+    }
+
+    fn these(locks: &[Lock]) -> Locks {
+        let mut all = Locks::default();
+        locks.iter().for_each(|lock| all.put(*lock));
+        all
+    }
+
     fn locks(exclusive: bool) -> Locks {
-        let mut locks = Locks::default();
-        locks.put(Lock { kind: LockKind::Record, exclusive, first: 0, last: 9 });
-        locks
+        these(&[one(exclusive)])
     }
 
     fn at(secs: u64) -> Moment {
@@ -196,14 +246,14 @@ mod tests {
         let mut away = known();
         let start = at(0);
         let now = |secs| start + Duration::from_secs(secs);
-        away.note_given(FILE, B, true, now(1));
+        away.note_given(FILE, B, &one(true), now(1));
         assert!(!away.has_missed(A, FILE, &locks(true), true));
         away.note_dropped(FILE, A, now(2));
         assert!(!away.has_missed(A, FILE, &locks(true), true), "it was given before");
-        away.note_given(FILE, A, true, now(3));
+        away.note_given(FILE, A, &one(true), now(3));
         assert!(!away.has_missed(A, FILE, &locks(true), true), "to itself");
-        away.note_given(FILE, C, false, now(4));
-        away.note_given(FILE, A, false, now(5));
+        away.note_given(FILE, C, &one(false), now(4));
+        away.note_given(FILE, A, &one(false), now(5));
         assert!(away.has_missed(A, FILE, &locks(true), true));
         assert!(!away.has_missed(A, FILE, &locks(false), true), "both shared it");
         assert!(!away.has_missed(A, FILE, &Locks::default(), true));
@@ -218,7 +268,7 @@ mod tests {
         let mut away = Away::default();
         assert!(!away.has_missed(A, FILE, &locks(true), true));
         assert!(away.has_missed(A, FILE, &locks(true), false), "who had it before is not known");
-        away.note_given(FILE, B, true, at(0));
+        away.note_given(FILE, B, &one(true), at(0));
         assert!(away.has_missed(A, FILE, &locks(true), true));
         away.has_come(A, &[FILE]);
         assert!(away.has_missed(A, FILE, &locks(true), true), "it may not have heard");
@@ -234,7 +284,7 @@ mod tests {
         let now = |millis| start + Duration::from_millis(millis);
         away.note_dropped(FILE, A, now(0));
         for number in 0..=GIVEN_MAX as u64 {
-            away.note_given(FileId(100 + number), B, true, now(1 + number));
+            away.note_given(FileId(100 + number), B, &one(true), now(1 + number));
         }
         assert!(away.given.len() <= GIVEN_MAX);
         assert!(away.has_missed(A, FILE, &locks(true), true));
@@ -247,5 +297,29 @@ mod tests {
         assert!(!away.has_missed(A, FileId(99), &locks(true), true));
         away.has_come(C, &[]);
         assert!(away.dropped.is_empty());
+    }
+
+    #[test]
+    fn who_had_another_stretch_of_the_file_loses_nothing_by_what_others_were_given() {
+        let mut away = Away::default();
+        away.note_given(FILE, B, &stretch(true, 20, 29), at(0));
+        assert!(!away.has_missed(A, FILE, &locks(true), true));
+        let both = these(&[one(true), stretch(false, 29, 40)]);
+        assert!(away.has_missed(A, FILE, &both, true));
+        away.note_given(FILE, C, &stretch(true, 40, 49), at(1));
+        assert!(!away.has_missed(A, FILE, &locks(true), true));
+        assert!(away.has_missed(A, FILE, &these(&[stretch(true, 45, 45)]), true));
+    }
+
+    #[test]
+    fn what_was_given_counts_however_many_were_given_something_else_since() {
+        let mut away = Away::default();
+        away.note_given(FILE, ReplicaId(9), &one(true), at(0));
+        for (number, who) in [B, C, ReplicaId(4), B].into_iter().enumerate() {
+            let first = 100 + 10 * number as u64;
+            away.note_given(FILE, who, &stretch(true, first, first + 9), at(1 + number as u64));
+        }
+        assert!(away.has_missed(A, FILE, &locks(true), true));
+        assert!(!away.has_missed(A, FILE, &these(&[stretch(true, 200, 209)]), true));
     }
 }
