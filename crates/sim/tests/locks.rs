@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Stop, Tried,
+    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Tried,
     WantedMode, complete,
 };
 use model::{FileId, Kind, Lock, LockKind, Name};
