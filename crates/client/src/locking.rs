@@ -331,6 +331,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.stores_have_arrived(file).await;
         // What is told as held is told in the session in which it was.
         self.attached().await?;
+        let session = self.connection().sessions;
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
         // Whoever asked before may have got it.
         if let Some(wish) = wanted {
@@ -348,7 +349,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             aim: wish.map_or(LockAim::Try, |wish| wish.aim),
         };
         let asked = self.asking();
-        let (answer, _one_at_a_time) = self.ask_to_the_end(locking, one_at_a_time).await?;
+        let (answer, _one_at_a_time) =
+            self.ask_to_the_end((locking, lapses), session, one_at_a_time).await?;
         let Locked { outcome, states } = match answer? {
             Response::Locked(locked) => locked,
             other => return Err(unexpected("lock", &other)),

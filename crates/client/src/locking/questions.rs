@@ -24,17 +24,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         asked.collect()
     }
 
-    /// Asks in the session that there is now; who waits no more leaves the question to itself.
+    /// Asks in a session; who waits no more leaves the question to itself.
     pub(super) async fn ask_to_the_end(
         &self,
-        locking: Locking,
+        (locking, lapses): (Locking, u64),
+        session: u64,
         one_at_a_time: OwnedMutexGuard<()>,
     ) -> Result<Answered, Error> {
         let (sender, answered) = oneshot::channel();
-        let (client, session) = (self.clone(), self.connection().sessions);
+        let (client, file) = (self.clone(), locking.held.file);
         let asking = async move {
             let request = Request::Lock(locking);
             let answer = client.ask_in_session(session, Class::Interactive, request).await;
+            {
+                // It may have arrived in a later session than it was made for, whoever still waits.
+                let mut locks = client.locks();
+                if locks.lapses() != lapses {
+                    locks.doubt(file);
+                }
+            }
             if let Err(unheard) = sender.send((answer, one_at_a_time)) {
                 drop(unheard);
                 // What it was answered is not known here, and so it is told anew what is held.
