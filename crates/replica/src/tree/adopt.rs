@@ -26,8 +26,8 @@ use volume::whole::{Committer, VolumeId, Whole, Writer};
 const MARK_BYTES: usize = 16;
 /// What is made ready is nobody else's affair.
 const STAGE_MODE: u16 = 0o700;
-/// A file that tells whose the files are that this process makes.
-const OWN_NAME: &[u8] = b"own";
+/// Begins the name of a file that tells whose the files are that this process makes; a crash leaves it to be cleared.
+const OWN_NAME: &[u8] = b"tmp-own-";
 
 impl Origin {
     /// The volumes that are kept in step with a tree, where it was last, and how it is.
@@ -128,7 +128,7 @@ impl Origin {
             ));
         }
         if let Some(stage) = tree.directory(STAGE_NAME)?.filter(|_| !tree.is_read_only()) {
-            match take_over(tree, &stage) {
+            match take_over(tree, &stage, &self.chance()) {
                 // The disk may be full: it is looked at again at the next start.
                 Err(ReplicaError::Store(error)) => {
                     warn!(volume = volume.name, %error, "whose .farfs-tree is could not be looked at");
@@ -199,6 +199,12 @@ impl Origin {
         Ok(root.names()?.len() == 1)
     }
 
+    fn chance(&self) -> [u8; MARK_BYTES] {
+        let mut chance = [0; MARK_BYTES];
+        self.0.world.entropy.fill(&mut chance);
+        chance
+    }
+
     /// Makes the directory where files are made ready, with a mark in it.
     fn mark(&self, tree: &Tree, root: &Directory) -> Result<Vec<u8>> {
         if root.stat(STAGE_NAME)?.is_none() {
@@ -210,11 +216,9 @@ impl Origin {
         if !can_exchange(&stage)? {
             return Err(bad(tree, "its file system cannot exchange two files".into()));
         }
-        let mut chance = [0; MARK_BYTES];
-        self.0.world.entropy.fill(&mut chance);
-        let mark = hex(&chance).into_bytes();
+        let mark = hex(&self.chance()).into_bytes();
         // Until it is the server's alone somebody could take a mark out of it, and put it into his own.
-        take_over(tree, &stage)?;
+        take_over(tree, &stage, &self.chance())?;
         clear(&stage, MARK_NAME)?;
         let file = stage.create(MARK_NAME)?;
         file.write(0, &mark)?;
@@ -226,10 +230,12 @@ impl Origin {
 }
 
 /// Whoever has made the place where files are made ready must not reach what is made ready in it.
-fn take_over(tree: &Tree, stage: &Directory) -> Result<()> {
-    clear(stage, OWN_NAME)?;
-    let own = stage.create(OWN_NAME)?.stat()?;
-    clear(stage, OWN_NAME)?;
+fn take_over(tree: &Tree, stage: &Directory, chance: &[u8]) -> Result<()> {
+    // Nobody can have made it before.
+    let name = [OWN_NAME, hex(chance).as_bytes()].concat();
+    let own = stage.create(&name)?.stat();
+    stage.unlink(&name)?;
+    let own = own?;
     let now = stage.own_stat()?;
     if (now.uid, now.gid, now.mode) == (own.uid, own.gid, STAGE_MODE) {
         return Ok(());
