@@ -172,6 +172,18 @@ impl Live {
         silent.map_or(Unreachable::Lost, Unreachable::Silent)
     }
 
+    /// Hears the answer to the hello. A server that dies before it answers, and has confirmed the hello, is
+    /// found out as later in the session. None: nothing is heard of it.
+    pub(crate) async fn hears_welcome(&self, first: &mut First) -> Option<Result<bool, NoSession>> {
+        let _owing = self.owed.begin();
+        let watched = |look: Look| self.looked(look);
+        let (connection, owed) = (&self.wire.connection, &self.owed);
+        tokio::select! {
+            answer = first.welcomed(&self.wire) => Some(answer),
+            _ = silence::watch(connection, owed, &self.clock, &self.limits, watched) => None,
+        }
+    }
+
     /// The server has let us in.
     pub(crate) fn welcomed(&self, regulates: bool) {
         self.regulates.store(regulates, Ordering::Relaxed);

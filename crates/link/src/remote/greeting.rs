@@ -54,7 +54,7 @@ impl Shared {
     ) -> Result<(), NoSession> {
         // The handshake has measured the link.
         let patience = retry.patience().max(live.wire.connection.rtt() * HANDSHAKE_ROUND_TRIPS);
-        let answer = self.within(patience, first.welcomed(&live.wire)).await;
+        let answer = self.within(patience, live.hears_welcome(first)).await.flatten();
         live.welcomed(answer.unwrap_or_else(|| {
             Err(NoSession::Passing("the server does not answer the hello".to_owned()))
         })?);

@@ -11,6 +11,7 @@ use protocol::{
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::Notify;
 use world::World;
 
 pub fn put(bytes: Vec<u8>) -> Request {
@@ -215,6 +216,28 @@ async fn a_link_that_dies_is_given_up_when_somebody_waits_and_found_again() {
     assert!(matches!(ask(&remote, Request::Measure).await, Response::Measured(_)));
     // The server has put the new session in the place of the old one.
     until(|| memory.sessions.load(Ordering::SeqCst) == 1).await;
+    server.stop().await;
+}
+
+/// A server that dies between confirming the hello and answering it; a hello has 9 s to be answered.
+#[tokio::test]
+async fn a_link_that_dies_before_the_hello_is_answered_is_given_up_as_later() {
+    let memory = Memory::inviting();
+    let never = Arc::new(Notify::new());
+    *memory.admits.lock().unwrap() = Some(never.clone());
+    let server = Server::start(&memory);
+    let relay = Relay::to(server.socket()).await;
+    let mut config = server.config(Identity::generate().unwrap());
+    config.address.port = relay.address.port();
+    config.limits.silence = Duration::from_secs(1);
+    let remote = Remote::connect(config).unwrap();
+    // One here, one in the service, and one that waits.
+    until(|| Arc::strong_count(&never) == 3).await;
+    *memory.admits.lock().unwrap() = None;
+    relay.cut(true);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    relay.cut(false);
+    tokio::time::timeout(Duration::from_secs(7), up(&remote)).await.expect("it tries anew");
     server.stop().await;
 }
 
