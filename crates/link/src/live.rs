@@ -15,6 +15,7 @@ use protocol::{
 };
 use quinn::{RecvStream, WriteError};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -55,16 +56,18 @@ pub(crate) async fn greet(wire: &Wire, hello: Hello) -> Result<First, NoSession>
     Ok(First { say, hear, offered })
 }
 
-impl First {
-    /// Hears the answer to the hello: whether the server keeps to the rules that it is given.
-    pub(crate) async fn welcomed(&mut self, wire: &Wire) -> Result<bool, NoSession> {
-        let answer = match wire.hear(&mut self.hear, FRAME_BYTES_MAX).await {
-            Ok(Some(frame)) => read_downward(&frame).map_err(|error| lost(&error))?,
-            Ok(None) => return Err(lost(&"the server ended the stream")),
-            Err(error) => return Err(lost(&error)),
-        };
-        welcome(answer, self.offered)
-    }
+/// Hears the answer to the hello: whether the server keeps to the rules that it is given.
+async fn welcomed(
+    wire: &Wire,
+    hear: &mut RecvStream,
+    offered: Versions,
+) -> Result<bool, NoSession> {
+    let answer = match wire.hear(hear, FRAME_BYTES_MAX).await {
+        Ok(Some(frame)) => read_downward(&frame).map_err(|error| lost(&error))?,
+        Ok(None) => return Err(lost(&"the server ended the stream")),
+        Err(error) => return Err(lost(&error)),
+    };
+    welcome(answer, offered)
 }
 
 fn lost(what: &dyn std::fmt::Display) -> NoSession {
@@ -176,11 +179,34 @@ impl Live {
     /// found out as later in the session. None: nothing is heard of it.
     pub(crate) async fn hears_welcome(&self, first: &mut First) -> Option<Result<bool, NoSession>> {
         let _owing = self.owed.begin();
-        let watched = |look: Look| self.looked(look);
-        let (connection, owed) = (&self.wire.connection, &self.owed);
-        tokio::select! {
-            answer = first.welcomed(&self.wire) => Some(answer),
-            _ = silence::watch(connection, owed, &self.clock, &self.limits, watched) => None,
+        let quiet = Notify::new();
+        let watched = |look: Look| match look {
+            Look::Probe => quiet.notify_one(),
+            other => self.looked(other),
+        };
+        let First { say, hear, offered } = first;
+        let mut silent = pin!(silence::watch(
+            &self.wire.connection,
+            &self.owed,
+            &self.clock,
+            &self.limits,
+            watched
+        ));
+        let mut answered = pin!(welcomed(&self.wire, hear, *offered));
+        loop {
+            tokio::select! {
+                answer = &mut answered => return Some(answer),
+                _ = &mut silent => return None,
+                () = quiet.notified() => {
+                    self.follow_route();
+                    // It is not broken off half-way: what follows the hello would be read as its rest.
+                    let probe = frame::seal(Class::Interactive, &Upward::Probe, Squeeze::No)
+                        .expect("a probe is short");
+                    if let Err(error) = self.wire.say(say, &probe.frame).await {
+                        return Some(Err(lost(&error)));
+                    }
+                }
+            }
         }
     }
 

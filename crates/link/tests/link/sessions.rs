@@ -241,6 +241,26 @@ async fn a_link_that_dies_before_the_hello_is_answered_is_given_up_as_later() {
     server.stop().await;
 }
 
+/// Longer than a link may be silent, and shorter than a hello may take to be answered.
+#[tokio::test]
+async fn a_living_server_that_is_slow_to_let_in_is_waited_for() {
+    let memory = Memory::inviting();
+    let slowly = Arc::new(Notify::new());
+    *memory.admits.lock().unwrap() = Some(slowly.clone());
+    let server = Server::start(&memory);
+    let mut config = server.config(Identity::generate().unwrap());
+    config.limits.silence = Duration::from_millis(500);
+    let remote = Remote::connect(config).unwrap();
+    // One here, one in the service, and one that waits.
+    until(|| Arc::strong_count(&slowly) == 3).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(Arc::strong_count(&slowly), 3, "nobody has tried anew");
+    slowly.notify_one();
+    up(&remote).await;
+    assert_eq!(memory.callers.lock().unwrap().len(), 1);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_nudge_finds_out_that_the_link_has_died() {
     let server = Server::start(&Memory::inviting());
