@@ -40,6 +40,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use world::World;
 
 mod greeting;
+mod keeping;
 
 use greeting::Session;
 
@@ -140,7 +141,7 @@ impl Remote {
             hurried: Notify::new(),
             closed: watch::channel(false).0,
         });
-        tokio::spawn(shared.clone().keep_connected(sender));
+        tokio::spawn(shared.clone().keep_on(sender));
         Ok(Remote { shared, events: tokio::sync::Mutex::new(receiver) })
     }
 
@@ -255,20 +256,6 @@ impl Shared {
 
     fn down(&self, why: Unreachable, trouble: Option<String>) {
         *self.lock() = Standing::Down(why, trouble);
-    }
-
-    async fn keep_connected(self: Arc<Shared>, events: mpsc::Sender<Event>) {
-        let mut closed = self.closed.subscribe();
-        tokio::select! {
-            _ = closed.wait_for(|closed| *closed) => {}
-            () = self.keep_trying(&events) => {}
-        }
-        // What is still on its way is lost with this: the session first, then the socket.
-        if let Standing::Up(live) = self.standing() {
-            live.wire.connection.close(code::DONE, b"");
-            self.counters.ended(&live.wire.connection);
-        }
-        self.down(Unreachable::NoLink, None);
     }
 
     /// Ends only when nobody fetches events any more.
@@ -527,16 +514,11 @@ mod tests {
         shared::<Remote>();
     }
 
-    #[tokio::test]
-    async fn a_session_moves_when_the_route_to_the_server_changes() {
+    /// A server on loopback, and who may talk to it.
+    fn served() -> (Arc<Listener<Open>>, RemoteConfig) {
         let (identity, world) = (Identity::generate().unwrap(), World::real());
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         let listener = Listener::bind(anywhere, &identity, Arc::new(Open), world.clone()).unwrap();
-        let listener = Arc::new(listener);
-        let serving = tokio::spawn({
-            let listener = listener.clone();
-            async move { listener.serve().await }
-        });
         let address = Address {
             host: Ipv4Addr::LOCALHOST.to_string(),
             port: listener.local_addr().unwrap().port(),
@@ -545,7 +527,16 @@ mod tests {
             invitation: None,
         };
         let device = Identity::generate().unwrap();
-        let config = RemoteConfig::new(address, device, "laptop".to_owned(), world);
+        (Arc::new(listener), RemoteConfig::new(address, device, "laptop".to_owned(), world))
+    }
+
+    #[tokio::test]
+    async fn a_session_moves_when_the_route_to_the_server_changes() {
+        let (listener, config) = served();
+        let serving = tokio::spawn({
+            let listener = listener.clone();
+            async move { listener.serve().await }
+        });
         let remote = Remote::connect(config).unwrap();
         assert!(matches!(remote.event().await, Some(Event::Up)));
         let Standing::Up(live) = remote.shared.standing() else { panic!("it is up") };
