@@ -140,6 +140,12 @@ impl Downstream for Teller {
         let measured = measured(state.connection.as_ref()?);
         protocol::likely_rate(measured.rate, measured.round_trip_least)
     }
+
+    fn is_there(&self) -> bool {
+        let state = self.outbox.state();
+        let has_ended = state.connection.as_ref().is_some_and(|it| it.close_reason().is_some());
+        !state.closed && !has_ended
+    }
 }
 
 #[cfg(test)]

@@ -155,6 +155,11 @@ pub trait Downstream: Send + Sync + 'static {
     fn rate(&self) -> Option<u64> {
         None
     }
+
+    /// The session lives, as far as that is known: what it asks may be answered when it has ended.
+    fn is_there(&self) -> bool {
+        true
+    }
 }
 
 /// Who wants a session. The link has proved that it holds `device`'s private key.

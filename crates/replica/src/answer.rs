@@ -10,7 +10,7 @@ mod lease;
 mod list;
 mod locking;
 
-pub(crate) use attach::{attach, leave, renew};
+pub(crate) use attach::{Asking, attach, leave, renew};
 pub(crate) use contents::{Offered, ReadWanted, RecipeWanted, Sent, read, recipe};
 pub(crate) use gather::{GatherWanted, gather};
 pub(crate) use lease::strike_off;

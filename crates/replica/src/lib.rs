@@ -16,6 +16,7 @@ mod error;
 mod examine;
 mod limits;
 mod locks;
+mod newcomers;
 mod origin;
 mod parts;
 mod past;

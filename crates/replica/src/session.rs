@@ -1,6 +1,6 @@
 //! One caller's session at an origin.
 
-use crate::answer::{self, GatherWanted, Offered, ReadWanted, RecipeWanted, Sent, Wanted};
+use crate::answer::{self, Asking, GatherWanted, Offered, ReadWanted, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Coming, Company, Place, Teller, deliver};
 use crate::catalog::Admitted;
 use crate::deltas::put_deltas;
@@ -253,8 +253,11 @@ impl OriginSession {
         let (coming, told) = Coming::begin(&self.volume, attach.replica);
         self.await_company(&told).await;
         let device = self.caller.device;
-        let work =
-            move |inner: &Inner, volume: &Volume| answer::attach(inner, volume, device, &attach);
+        let teller = self.teller.clone();
+        let work = move |inner: &Inner, volume: &Volume| {
+            let is_there = || teller.is_there();
+            answer::attach(inner, volume, &Asking { device, attach: &attach, is_there: &is_there })
+        };
         let attached = self.run("attach a client", work).await?;
         let place = attached.place;
         let to = (place.clone(), device);

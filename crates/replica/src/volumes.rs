@@ -3,6 +3,7 @@
 use crate::callbacks::{Grace, Holders};
 use crate::catalog::{DeviceId, VolumeRow};
 use crate::locks::Book;
+use crate::newcomers::Newcomers;
 use crate::take::{Queue, Unsettled};
 use crate::tree::Door;
 use crate::wanted::Wanted;
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use volume::whole::VolumeId;
-use world::Clock;
+use world::{Clock, Moment};
 
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -40,6 +41,7 @@ pub(crate) struct Volume {
     quota: Mutex<Quota>,
     /// Devices that were removed while they had sessions.
     turned_out: Mutex<BTreeSet<DeviceId>>,
+    newcomers: Mutex<Newcomers>,
 }
 
 impl Volume {
@@ -61,6 +63,7 @@ impl Volume {
             unsettled: Unsettled::default(),
             quota: Mutex::new(row.quota.clone().unwrap_or_default()),
             turned_out: Mutex::new(BTreeSet::new()),
+            newcomers: Mutex::default(),
         }
     }
 
@@ -112,6 +115,11 @@ impl Volume {
 
     pub fn let_in(&self, device: DeviceId) {
         locked(&self.turned_out).remove(&device);
+    }
+
+    /// Whether one more client of the device may begin.
+    pub fn admits_newcomer(&self, device: DeviceId, now: Moment) -> bool {
+        locked(&self.newcomers).admit(device, now)
     }
 
     pub fn has_turned_out(&self, device: DeviceId) -> bool {

@@ -34,6 +34,14 @@ pub(crate) struct Attached {
     pub locks_lost: Vec<FileId>,
 }
 
+/// Who wants to be attached.
+pub(crate) struct Asking<'a> {
+    pub device: DeviceId,
+    pub attach: &'a Attach,
+    /// The session that asks lives.
+    pub is_there: &'a dyn Fn() -> bool,
+}
+
 /// Whom updates come from.
 struct Identity<'a> {
     expected: Expected<'a>,
@@ -58,12 +66,15 @@ impl Drop for Expected<'_> {
 pub(crate) fn attach(
     inner: &Inner,
     volume: &Volume,
-    device: DeviceId,
-    attach: &Attach,
+    asking: &Asking<'_>,
 ) -> Result<Result<Attached, Refusal>> {
+    let Asking { device, attach, .. } = *asking;
     // Whoever has no place cannot remove anything either.
-    let Identity { expected, writer, ahead } =
-        inner.reserved.used(|| identify(inner, volume, device, attach))?;
+    let identified = inner.reserved.used(|| identify(inner, volume, asking))?;
+    let Identity { expected, writer, ahead } = match identified {
+        Ok(identity) => identity,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     let replica = expected.place.replica;
     if attach.replica.is_some_and(|asked| asked != replica) {
         // The client keeps its cache, and holds it under the new id from now on.
@@ -151,11 +162,14 @@ pub(crate) fn renew(
 fn identify<'a>(
     inner: &Inner,
     volume: &'a Volume,
-    device: DeviceId,
-    attach: &Attach,
-) -> Result<Identity<'a>> {
+    &Asking { device, attach, is_there }: &Asking<'_>,
+) -> Result<Result<Identity<'a>, Refusal>> {
     // What it is told is taken is on the disk.
     let _turn = volume.turn();
+    // What waited until its session had ended must not end the one that took its place.
+    if !is_there() {
+        return Ok(Err(Refusal::NotAttached));
+    }
     settle_missed(inner, volume)?;
     let mut write = inner.tables.write()?;
     let mut committer = Committer::begin(&mut *write, volume.id)?;
@@ -173,6 +187,10 @@ fn identify<'a>(
     let is_confirmed = confirmed.is_some();
     let (replica, mut writer, ahead) = match confirmed {
         Some(confirmed) => confirmed,
+        None if !volume.admits_newcomer(device, inner.world.clock.moment()) => {
+            let what = "this device has begun too many clients anew; try again in a minute";
+            return Ok(Err(Refusal::Failed(what.into())));
+        }
         None => (committer.fresh_replica()?, Writer::new(&device.0), Vec::new()),
     };
     let place = volume.holders().expect(replica);
@@ -192,7 +210,7 @@ fn identify<'a>(
         drop(write);
         note_lease(inner, volume, replica)?;
     }
-    Ok(Identity { expected, writer, ahead })
+    Ok(Ok(Identity { expected, writer, ahead }))
 }
 
 /// Another life than the one that attached last has gone on from where this one was: what either

@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(crate) trait Teller: Send + Sync {
     fn tell(&self, notice: Notice) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
     fn rate(&self) -> Option<u64>;
+    fn is_there(&self) -> bool;
 }
 
 impl<D: Downstream> Teller for D {
@@ -21,6 +22,10 @@ impl<D: Downstream> Teller for D {
 
     fn rate(&self) -> Option<u64> {
         Downstream::rate(self)
+    }
+
+    fn is_there(&self) -> bool {
+        Downstream::is_there(self)
     }
 }
 

@@ -196,3 +196,47 @@ async fn a_walk_gets_the_directories_that_it_comes_to_next_with_the_one_it_is_at
     assert_eq!(listed, [a, b.0], "there was room for two entries");
     assert!(listing.directories.iter().all(|listed| listed.complete));
 }
+
+/// A device that lies needs no more than a session to ask for one client after another.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_begins_ever_more_clients_takes_no_places_from_others() {
+    let party = Party::new();
+    let ada = party.join_as("ada", protocol::Access::ReadOnly).await;
+    let bob = party.join("bob").await;
+    let anew = || {
+        let attach = Attach { replica: None, made: 0, seen: Seq::START, locks: None, life: None };
+        Request::Attach(attach)
+    };
+    let mut begun = 0;
+    for _ in 0..300 {
+        match ada.ask(anew()).await {
+            Response::Attached(_) => begun += 1,
+            Response::Refused(Refusal::Failed(why)) => assert!(why.contains("too many"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(begun, 127, "and the one with which it joined");
+    assert!(matches!(bob.ask(anew()).await, Response::Attached(_)));
+    let again = party.rejoin(&ada).await;
+    assert_eq!(again.replica, ada.replica, "what it has it keeps");
+}
+
+/// An attach may wait, for somebody who had the volume for itself, for longer than its session lives.
+#[tokio::test(start_paused = true)]
+async fn an_attach_of_a_session_that_has_ended_does_not_end_the_one_in_its_place() {
+    let party = Party::new();
+    let before = party.join("ada").await;
+    let mut now = party.rejoin(&before).await;
+    before.ears.go();
+    let attach = Attach {
+        replica: Some(before.replica),
+        made: before.made,
+        seen: Seq::START,
+        locks: None,
+        life: None,
+    };
+    let late = before.ask(Request::Attach(attach)).await;
+    assert_eq!(late, Response::Refused(Refusal::NotAttached));
+    now.write_new(FileId::ROOT, "a", "goes on").await;
+    assert_eq!(party.tree(), "a: goes on");
+}

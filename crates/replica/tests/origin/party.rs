@@ -11,7 +11,7 @@ use protocol::{
     TurnedAway, Verdict,
 };
 use replica::{Limits, Origin, OriginSession};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::memory::{MemoryBlobs, MemoryTables};
@@ -207,6 +207,8 @@ pub struct Ears {
     /// What was said of having the volume for oneself.
     pub alone: Arc<Mutex<Vec<bool>>>,
     mode: Arc<AtomicU8>,
+    /// The link of the session has ended.
+    gone: Arc<AtomicBool>,
     goes_on: Arc<tokio::sync::Notify>,
 }
 
@@ -214,6 +216,11 @@ impl Ears {
     /// From now on notices arrive and are never taken in.
     pub fn hang(&self) {
         self.mode.store(HANGS, Ordering::SeqCst);
+    }
+
+    /// The link has ended; what was asked over it may still be answered.
+    pub fn go(&self) {
+        self.gone.store(true, Ordering::SeqCst);
     }
 
     /// All that has arrived is taken in, and what comes.
@@ -234,6 +241,10 @@ impl Downstream for Ears {
             self.goes_on.notified().await;
         }
         true
+    }
+
+    fn is_there(&self) -> bool {
+        !self.gone.load(Ordering::SeqCst)
     }
 }
 
