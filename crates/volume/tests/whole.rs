@@ -85,14 +85,16 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let (file, name) = (0..FILES, 0..NAMES.len());
+    // Much is in the root, so that there is something to be done.
+    let parent = prop_oneof![2 => Just(0), 1 => file.clone()];
     prop_oneof![
-        3 => (file.clone(), name.clone(), file.clone(), any::<bool>()).prop_map(
+        3 => (parent.clone(), name.clone(), file.clone(), any::<bool>()).prop_map(
             |(parent, name, file, directory)| Step::Make { parent, name, file, directory }
         ),
-        1 => (file.clone(), name.clone(), file.clone())
+        2 => (parent.clone(), name.clone(), file.clone())
             .prop_map(|(parent, name, file)| Step::Link { parent, name, file }),
-        2 => (file.clone(), name.clone()).prop_map(|(parent, name)| Step::Unlink { parent, name }),
-        3 => (file.clone(), name.clone(), file.clone(), name, prop::bool::weighted(0.2)).prop_map(
+        2 => (parent.clone(), name.clone()).prop_map(|(parent, name)| Step::Unlink { parent, name }),
+        3 => (parent.clone(), name.clone(), parent, name, prop::bool::weighted(0.2)).prop_map(
             |(from, from_name, to, to_name, exchange)| {
                 Step::Rename { from, from_name, to, to_name, exchange }
             }
@@ -276,7 +278,8 @@ fn play(tables: &MemoryTables, steps: &[Step]) -> Vec<Naive> {
     for (number, step) in (1..).zip(steps) {
         let mut naive = history.last().unwrap().clone();
         let update = update(step, number, &naive);
-        let Ok(effects) = judge(&update, &naive).unwrap() else { continue };
+        let judged = judge(&update, &naive).unwrap();
+        let Some(effects) = judged.ok().or_else(|| back(&update, &history)) else { continue };
         committer.apply(&update, &effects).unwrap();
         naive.apply(&effects);
         history.push(naive);
@@ -284,6 +287,23 @@ fn play(tables: &MemoryTables, steps: &[Step]) -> Vec<Naive> {
     committer.finish().unwrap();
     write.commit(Durability::Now).unwrap();
     history
+}
+
+/// A file that was removed comes back, as it was, by a name that somebody gives it who has not heard
+/// of that.
+fn back(update: &Update, history: &[Naive]) -> Option<Effects> {
+    let Change::Link { parent, name, file } = &update.change else { return None };
+    let now = history.last().unwrap();
+    let is_directory = |node: &Node| node.kind == Kind::Directory;
+    let given =
+        if now.nodes.get(parent).is_some_and(is_directory) { *parent } else { FileId::ROOT };
+    let may = !now.nodes.contains_key(file) && !now.entries.contains_key(&(given, name.clone()));
+    let was = history.iter().rev().find_map(|then| then.nodes.get(file));
+    let node = was.filter(|node| may && node.kind == Kind::File)?;
+    let mut effects = Effects::default();
+    effects.nodes.insert(*file, Some(Node { links: 1, ctime: update.at, ..node.clone() }));
+    effects.entries.insert((given, name.clone()), Some(*file));
+    Some(effects)
 }
 
 fn prune_all(tables: &MemoryTables, holds: &Holds, rows_max: usize) -> u64 {
@@ -343,6 +363,15 @@ proptest! {
             for seq in (contents_floor..=last).chain(holds.pins.iter().map(|pin| pin.0)) {
                 prop_assert!(has_contents(&now, &history[seq as usize]), "as of {}", seq);
             }
+            let needed: BTreeSet<_> = (contents_floor..=last)
+                .chain(holds.pins.iter().map(|pin| pin.0))
+                .flat_map(|seq| &history[seq as usize].nodes)
+                .filter(|(_, node)| node.kind == Kind::File)
+                .map(|(file, node)| (*file, node.contents_stamp))
+                .collect();
+            let (from, to) = VOLUME.range();
+            let left = read.scan("whole-contents", &from, &to, 10_000).unwrap().len();
+            prop_assert_eq!(left, needed.len(), "no other contents stay");
             for seq in 0..last {
                 let tail = now.touched_after(Seq(seq), 1000, 1000, |_| true).unwrap();
                 prop_assert_eq!(tail.is_some(), seq >= holds.log_floor.0, "from {}", seq);

@@ -5,6 +5,7 @@
 mod admission;
 mod attaching;
 mod callbacks;
+mod came_back;
 mod checking;
 mod collecting;
 mod company;

@@ -216,23 +216,40 @@ fn contents_unneeded(
         if since > holds.contents_floor || holds.contents.contains(&(file, stamp)) {
             continue;
         }
-        // Anything current after the floor and stored before it was current at the floor.
+        // What was replaced is not current again; what was removed may be.
         let pins = holds.pins.range(since..holds.contents_floor).copied();
-        let held = pins.chain([holds.contents_floor]);
-        let mut is_needed = false;
-        for seq in held {
-            let then = Whole::as_of(read, volume, seq).node_version(file)?;
-            // What was replaced is not current again; what was removed may be.
-            if let Some(node) = then.and_then(|version| version.node) {
-                is_needed = node.contents_stamp == stamp;
+        let mut then = None;
+        for seq in pins.chain([holds.contents_floor]) {
+            then = Whole::as_of(read, volume, seq).node_version(file)?.and_then(|then| then.node);
+            if then.is_some() {
                 break;
             }
         }
-        if !is_needed {
+        let then = match then {
+            None => first_after(read, volume, file, holds.contents_floor)?,
+            then => then,
+        };
+        if then.is_none_or(|node| node.contents_stamp != stamp) {
             unneeded.push(key.clone());
         }
     }
     Ok(unneeded)
+}
+
+/// How a file that was removed at a position came back, if it did.
+fn first_after(read: &dyn Read, volume: VolumeId, file: FileId, seq: Seq) -> Result<Option<Node>> {
+    let mut from = keys::file_at(volume, file, seq.next());
+    let to = keys::after_file(volume, file);
+    loop {
+        let Some((key, value)) = read.scan(table::NODES, &from, &to, 1)?.into_iter().next() else {
+            return Ok(None);
+        };
+        let place = || format!("a version of node {file} of {volume}");
+        if let Some(node) = decode::<NodeRecord>(place, &value)?.node {
+            return Ok(Some(node));
+        }
+        from = [&key[..], &[0]].concat();
+    }
 }
 
 fn without_seq(key: &[u8]) -> &[u8] {
