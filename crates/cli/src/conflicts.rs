@@ -16,7 +16,7 @@ mod ways;
 
 pub use listed::{Listed, line, shown};
 pub use merging::{Mergers, Merging, difference};
-pub use settling::{keep_both, keep_mine, keep_theirs, merge, not_merged};
+pub use settling::{Outcome, keep_both, keep_mine, keep_theirs, merge, not_merged};
 pub use undoing::{Which, undo};
 
 use crate::commands::wait;
@@ -29,8 +29,10 @@ use anyhow::{Context, Result};
 use model::{Name, ReplicaId, Stamp};
 use protocol::past::{CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Found, Past};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ways::{There, Way};
@@ -90,6 +92,20 @@ impl Place {
         all(&self.asked)
     }
 
+    /// One that is to be seen to, as it is when all that was done here is at the server.
+    pub fn find_sent(&self, number: u64) -> Result<ConflictInfo> {
+        // First, as without a link nothing is waited for.
+        self.find(number)?;
+        wait::until_sent(&self.mount, SENT_WITHIN)?;
+        self.find(number)
+    }
+
+    pub fn all_sent(&self) -> Result<Vec<ConflictInfo>> {
+        self.all()?;
+        wait::until_sent(&self.mount, SENT_WITHIN)?;
+        self.all()
+    }
+
     pub fn find(&self, number: u64) -> Result<ConflictInfo> {
         let after = number.saturating_sub(1);
         match self.asked.ask(&Past::Conflicts { after, conflicts_max: 1 })? {
@@ -110,7 +126,7 @@ impl Place {
         conflict: &ConflictInfo,
         seen: Option<Stamp>,
         work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let number = conflict.number;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
         let token = token();
@@ -134,7 +150,7 @@ impl Place {
             )
         })?;
         match self.asked.ask(&Past::Settle { number, token: Some(token) })? {
-            Found::Settled(_) => Ok(()),
+            Found::Settled(_) => Ok(Outcome::Done),
             Found::Not(why) => Err(past::not(&why)),
             _ => Err(past::unexpected()),
         }
@@ -175,24 +191,30 @@ impl Place {
 
     /// What has the name, and what lies beside it.
     fn there(&self, conflict: &ConflictInfo) -> (There, There) {
-        let there = |names: &Option<Vec<Name>>| {
-            let looked = names.as_deref().map(|names| fs::symlink_metadata(self.path(names)));
-            match looked {
-                None | Some(Err(_)) => There::Nothing,
-                Some(Ok(meta)) if meta.is_file() => There::File,
-                Some(Ok(meta)) if meta.is_dir() => There::Directory,
-                Some(Ok(_)) => There::Other,
-            }
+        let looked = |names: &Option<Vec<Name>>| match names {
+            None => Err(ErrorKind::NotFound.into()),
+            Some(names) => fs::symlink_metadata(self.path(names)),
         };
-        (there(&conflict.path), there(&conflict.aside))
+        let (theirs, mine) = (looked(&conflict.path), looked(&conflict.aside));
+        let there = |looked: &io::Result<Metadata>| match looked {
+            Err(error) if error.kind() == ErrorKind::NotFound => There::Nothing,
+            Ok(meta) if meta.is_file() => There::File,
+            Ok(meta) if meta.is_dir() => There::Directory,
+            // Nor may what cannot be looked at be taken for gone.
+            _ => There::Other,
+        };
+        match (&theirs, &mine) {
+            (Ok(one), Ok(other)) if is_one(one, other) => (there(&theirs), There::TheSame),
+            _ => (there(&theirs), there(&mine)),
+        }
     }
 
-    /// An error if it cannot be seen to in this way.
-    fn may(&self, conflict: &ConflictInfo, way: Way) -> Result<()> {
+    /// An error if it cannot be seen to in this way; and why nothing is left to do, if that is so.
+    fn is_done(&self, conflict: &ConflictInfo, way: Way) -> Result<Option<String>> {
         let (theirs, mine) = self.there(conflict);
         match ways::refusal(way, conflict, theirs, mine) {
             Some(why) => Err(fail(Exit::Failure, why)),
-            None => Ok(()),
+            None => Ok(ways::is_done(way, conflict, theirs, mine)),
         }
     }
 
@@ -228,6 +250,11 @@ impl Place {
             }
         }
     }
+}
+
+/// Whether two names lead to one file.
+fn is_one(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 fn path_of(names: &[Name]) -> String {

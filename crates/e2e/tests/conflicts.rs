@@ -403,6 +403,80 @@ fn script(directory: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
+/// The conflict is listed still, and what lay beside has the name.
+#[test]
+fn what_was_moved_over_the_name_by_hand_is_removed_by_nothing() {
+    for way in ["merge", "keep-mine", "keep-both"] {
+        let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+        let aside = scene.listed()[0]["aside"].as_str().unwrap().to_owned();
+        let text = fs::read_to_string(scene.ada.path(&aside)).unwrap();
+        fs::rename(scene.ada.path(&aside), scene.ada.path("notes/plan.txt")).unwrap();
+        run(&mut scene.ada.farfs("wait", &[])).succeeds();
+        let place = scene.place();
+        let told = match way {
+            "merge" => {
+                let refused = scene.does("keep-theirs", &[]);
+                assert_eq!(refused.code, Some(1));
+                assert!(refused.err.contains("farfs restore"), "{}", refused.err);
+                let all = ["merge", "--all", "--in", &place];
+                run(&mut scene.conflicts(&all)).succeeds()
+            }
+            way => scene.does(way, &[]).succeeds(),
+        };
+        assert_eq!(told.contains("has the name by now"), way != "keep-both", "{told}");
+        scene.settled(&text);
+    }
+}
+
+#[test]
+fn where_both_names_lead_to_one_file_none_of_them_is_removed() {
+    let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+    let file = scene.ada.path("notes/plan.txt");
+    fs::remove_file(&file).unwrap();
+    fs::hard_link(&aside, &file).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    for way in ["merge", "keep-theirs", "diff"] {
+        let refused = scene.does(way, &[]);
+        assert_eq!(refused.code, Some(1), "{way}");
+        assert!(refused.err.contains("lead to one file"), "{}", refused.err);
+    }
+    let all = run(&mut scene.conflicts(&["merge", "--all", "--in", &scene.place()]));
+    assert!(all.out.starts_with("1  skipped: "), "{}", all.out);
+    assert!([&file, &aside].iter().all(|path| fs::read_to_string(path).unwrap() == text));
+    scene.does("keep-mine", &[]).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+/// As after a command whose last word was lost: nothing of what the other has is removed.
+#[test]
+fn where_what_lay_beside_was_removed_by_hand_the_other_stays() {
+    let (one, four) = ("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let in_place = |text: &'static str| move |file: &Path| fs::write(file, text).unwrap();
+    for way in ["keep-theirs", "merge", "keep-mine"] {
+        for scene in [
+            Scene::of(in_place(one), in_place(four)),
+            Scene::of(save_by_rename(one), in_place(four)),
+            Scene::of(in_place(one), save_by_rename(four)),
+        ] {
+            let aside = scene.listed()[0]["aside"].as_str().unwrap().to_owned();
+            fs::remove_file(scene.ada.path(&aside)).unwrap();
+            let told = scene.does(way, &[]);
+            let (text, code) = match way {
+                "keep-mine" => (told.err, Some(1)),
+                _ => (told.out, Some(0)),
+            };
+            assert_eq!(told.code, code, "{text}");
+            assert!(text.contains("nothing lies beside the name any more"), "{text}");
+            if way == "keep-mine" {
+                scene.does("keep-both", &[]).succeeds();
+            }
+            scene.settled(one);
+        }
+    }
+}
+
 #[test]
 fn of_two_modes_one_is_chosen_and_the_choice_is_taken_back() {
     let scene = Scene::new("by ada\n", BASE);

@@ -1,7 +1,7 @@
 //! `farfs conflicts`.
 
 use crate::config;
-use crate::conflicts::{self, Listed, Merging, Place, Which};
+use crate::conflicts::{self, Listed, Merging, Outcome, Place, Which};
 use crate::data::MAIN_VOLUME;
 use crate::exit::{self, Exit, fail};
 use crate::mounts::Entry;
@@ -158,14 +158,21 @@ impl Merge {
             mergers: config::mergers(&config::read()?),
         };
         let Some(number) = self.number else { return merge_all(&place, &merging) };
-        conflicts::merge(&place, &place.find(number)?, &merging)
+        tell(conflicts::merge(&place, &place.find_sent(number)?, &merging)?)
+    }
+}
+
+fn tell(outcome: Outcome) -> Result<()> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::WasDone(why) => output::text(&format!("{why}\n")),
     }
 }
 
 /// One that cannot be merged does not hold up the others.
 fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
     let (mut merged, mut left) = (0, 0);
-    for conflict in place.all()? {
+    for conflict in place.all_sent()? {
         let number = conflict.number;
         if let Some(why) = conflicts::not_merged(place, &conflict, merging) {
             left += 1;
@@ -173,10 +180,11 @@ fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
             continue;
         }
         match conflicts::merge(place, &conflict, merging) {
-            Ok(()) => {
+            Ok(Outcome::Done) => {
                 merged += 1;
                 output::text(&format!("{number}  merged\n"))?;
             }
+            Ok(Outcome::WasDone(why)) => output::text(&format!("{number}  not merged: {why}\n"))?,
             Err(error) => {
                 left += 1;
                 output::text(&format!("{number}  not merged: {error:#}\n"))?;
@@ -216,16 +224,16 @@ impl Conflicts {
             }
             Some(Action::Merge(merge)) => merge.run(),
             Some(Action::KeepMine(keep)) => {
-                let (place, conflict) = keep.one.find()?;
-                conflicts::keep_mine(&place, &conflict, keep.force)
+                let (place, conflict) = keep.one.find_sent()?;
+                tell(conflicts::keep_mine(&place, &conflict, keep.force)?)
             }
             Some(Action::KeepTheirs(keep)) => {
-                let (place, conflict) = keep.one.find()?;
-                conflicts::keep_theirs(&place, &conflict, keep.force)
+                let (place, conflict) = keep.one.find_sent()?;
+                tell(conflicts::keep_theirs(&place, &conflict, keep.force)?)
             }
             Some(Action::KeepBoth(one)) => {
-                let (place, conflict) = one.find()?;
-                conflicts::keep_both(&place, &conflict)
+                let (place, conflict) = one.find_sent()?;
+                tell(conflicts::keep_both(&place, &conflict)?)
             }
             Some(Action::Undo(undo)) => undo.run(),
         }
@@ -266,7 +274,14 @@ impl List {
 }
 
 impl One {
-    fn find(&self) -> Result<(Place, protocol::past::ConflictInfo)> {
+    /// To be seen to.
+    fn find_sent(&self) -> Result<(Place, ConflictInfo)> {
+        let place = Place::of(self.mountpoint.as_deref())?;
+        let conflict = place.find_sent(self.number)?;
+        Ok((place, conflict))
+    }
+
+    fn find(&self) -> Result<(Place, ConflictInfo)> {
         let place = Place::of(self.mountpoint.as_deref())?;
         let conflict = place.find(self.number)?;
         Ok((place, conflict))

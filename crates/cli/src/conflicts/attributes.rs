@@ -1,6 +1,6 @@
 //! Conflicts about attributes: what each of the two set, and setting one of both.
 
-use super::Place;
+use super::{Outcome, Place};
 use crate::exit::{Exit, fail};
 use crate::owner::user_name;
 use anyhow::{Context, Result};
@@ -76,7 +76,7 @@ pub fn table(settings: &[Setting]) -> String {
 }
 
 /// Sets what one side has set. `force`: also where it was changed since.
-pub fn keep(place: &Place, conflict: &ConflictInfo, side: Side, force: bool) -> Result<()> {
+pub fn keep(place: &Place, conflict: &ConflictInfo, side: Side, force: bool) -> Result<Outcome> {
     let (path, settings) = about(place, conflict)?;
     place.settled_by(conflict, None, || {
         for setting in settings {

@@ -160,6 +160,11 @@ fn labelled(conflict: &ConflictInfo, bearer: &str, beside: &str, base: &str) -> 
         Kind::NotDone => {
             format!("  theirs  {bearer}\n  mine    not done (of {device})\n")
         }
+        Kind::HasTheName => {
+            format!(
+                "  theirs  among the versions\n  mine    {bearer} (of {device})\n  base    {base}\n"
+            )
+        }
         Kind::Attributes | Kind::NoDirectory | Kind::NothingBeside | Kind::Beside => {
             format!("  theirs  {bearer}\n  mine    {beside} (of {device})\n  base    {base}\n")
         }
@@ -231,6 +236,8 @@ pub(super) mod tests {
             let expected = format!("  theirs  {theirs}\n  mine    {mine} (of laptop)\n");
             assert!(text.starts_with(&expected), "{text}");
         }
+        let text = told(Clash::Contents, conflict().path);
+        assert!(text.starts_with("  theirs  among the versions\n  mine    NAME (of laptop)\n"));
         assert_eq!(told(Clash::Merged, beside), "  both    NAME\n");
         assert_eq!(told(Clash::Overrun, None), "  mine    NAME (of laptop)\n");
     }

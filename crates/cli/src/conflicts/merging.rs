@@ -273,7 +273,7 @@ pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
     if let Some(settings) = &conflict.settings {
         return Ok(attributes::table(settings));
     }
-    place.may(conflict, Way::Diff)?;
+    place.is_done(conflict, Way::Diff)?;
     let (theirs, mine) = place.sides(conflict)?;
     let (from, to) = (text(&theirs)?, text(&mine)?);
     let shown = |path: &Path| path.display().to_string();

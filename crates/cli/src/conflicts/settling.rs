@@ -1,8 +1,9 @@
 //! Keeping one side, both, or both as one.
+//! Holds: what is removed is not what has the name, under whatever name it lies beside.
 
 use super::attributes::{self, Side};
 use super::ways::{Way, one_side};
-use super::{Merging, Place, path_of, version_of};
+use super::{Merging, Place, is_one, path_of, version_of};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use protocol::past::{Clash, ConflictInfo};
@@ -10,9 +11,25 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// Nothing was left to do, and why, for people.
+    WasDone(String),
+}
+
+/// Nothing was left to do: it is listed no more.
+fn was_done(place: &Place, conflict: &ConflictInfo, why: String) -> Result<Outcome> {
+    place.settled_by(conflict, None, || Ok(()))?;
+    Ok(Outcome::WasDone(why))
+}
+
 /// `force`: of attributes, also if they were set otherwise since.
-pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
-    place.may(conflict, Way::KeepTheirs)?;
+pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<Outcome> {
+    if let Some(why) = place.is_done(conflict, Way::KeepTheirs)? {
+        return was_done(place, conflict, why);
+    }
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Theirs, force);
     }
@@ -23,16 +40,21 @@ pub fn keep_theirs(place: &Place, conflict: &ConflictInfo, force: bool) -> Resul
         // It was not done, or is as the other one had it: that stays.
         return place.settled_by(conflict, None, || Ok(()));
     }
-    let (_, mine) = place.sides(conflict)?;
-    place.settled_by(conflict, None, || match fs::symlink_metadata(&mine)?.is_dir() {
-        true => remove_empty(&mine),
-        false => remove(&mine),
+    let (theirs, mine) = place.sides(conflict)?;
+    place.settled_by(conflict, None, || {
+        are_two(conflict, &theirs, &mine)?;
+        match fs::symlink_metadata(&mine)?.is_dir() {
+            true => remove_empty(&mine),
+            false => remove(&mine),
+        }
     })
 }
 
 /// `force`: also if what has the name was changed since the conflict.
-pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<()> {
-    place.may(conflict, Way::KeepMine)?;
+pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<Outcome> {
+    if let Some(why) = place.is_done(conflict, Way::KeepMine)? {
+        return was_done(place, conflict, why);
+    }
     if conflict.settings.is_some() {
         return attributes::keep(place, conflict, Side::Mine, force);
     }
@@ -60,7 +82,12 @@ pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<
 }
 
 /// The contents stay, or the removal is done after all; `force`: also if they were changed since.
-fn keep_of_one(place: &Place, conflict: &ConflictInfo, stays: bool, force: bool) -> Result<()> {
+fn keep_of_one(
+    place: &Place,
+    conflict: &ConflictInfo,
+    stays: bool,
+    force: bool,
+) -> Result<Outcome> {
     if stays {
         return place.settled_by(conflict, None, || Ok(()));
     }
@@ -81,21 +108,23 @@ fn keep_of_one(place: &Place, conflict: &ConflictInfo, stays: bool, force: bool)
     })
 }
 
-pub fn keep_both(place: &Place, conflict: &ConflictInfo) -> Result<()> {
+pub fn keep_both(place: &Place, conflict: &ConflictInfo) -> Result<Outcome> {
     place.settled_by(conflict, None, || Ok(()))
 }
 
 /// Why there is nothing to merge in a conflict, or nothing to merge it upon. None: it may be tried.
 pub fn not_merged(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Option<String> {
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
-    place.may(conflict, merging.way(conflict, &path)).err().map(|why| why.to_string())
+    place.is_done(conflict, merging.way(conflict, &path)).err().map(|why| why.to_string())
 }
 
 /// The merged contents take the name, and what lies beside it goes.
-pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Result<()> {
+pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Result<Outcome> {
     let number = conflict.number;
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
-    place.may(conflict, merging.way(conflict, &path))?;
+    if let Some(why) = place.is_done(conflict, merging.way(conflict, &path))? {
+        return was_done(place, conflict, why);
+    }
     let (theirs, mine) = place.sides(conflict)?;
     let read =
         |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
@@ -107,6 +136,7 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
     };
     let merged = merging.merged(conflict, &path, base, (&theirs, &mine))?;
     place.settled_by(conflict, seen, || {
+        are_two(conflict, &theirs, &mine)?;
         if (read(&theirs)?, read(&mine)?) != before {
             let what =
                 format!("conflict {number}: a side was changed while it was merged; merge again");
@@ -123,11 +153,29 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
     })
 }
 
+/// An error if both names lead to one file, of which somebody has made the one or the other since.
+fn are_two(conflict: &ConflictInfo, theirs: &Path, mine: &Path) -> Result<()> {
+    let looked = |path: &Path| fs::symlink_metadata(path).with_context(|| cannot("look at", path));
+    if !is_one(&looked(theirs)?, &looked(mine)?) {
+        return Ok(());
+    }
+    let (number, theirs, mine) = (conflict.number, theirs.display(), mine.display());
+    let what = format!(
+        "conflict {number}: {theirs} and {mine} are one file by now: nothing was done; `farfs \
+         conflicts show {number}` says what can be done"
+    );
+    Err(fail(Exit::Failure, what))
+}
+
+fn cannot(what: &str, path: &Path) -> String {
+    format!("cannot {what} {}", path.display())
+}
+
 fn remove_empty(path: &Path) -> Result<()> {
     let what = || format!("cannot remove {}: move or remove what is in it first", path.display());
     fs::remove_dir(path).with_context(what)
 }
 
 fn remove(path: &Path) -> Result<()> {
-    fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+    fs::remove_file(path).with_context(|| cannot("remove", path))
 }

@@ -1,6 +1,6 @@
 //! How a conflict can be seen to: which ways there are, by what met what and by what bears the names now.
-//! Holds: what is offered can be done, and what is not offered is refused in words, before anything is
-//! claimed.
+//! Holds: what is offered can be done; what is not is refused in words before anything is claimed, or
+//! nothing is left of it to do; what has the name is nowhere taken for what lies beside.
 //! Never: looks at a disk.
 
 use super::attributes::Side;
@@ -26,7 +26,22 @@ pub enum There {
     Directory,
     /// A link, a device: nothing with contents of its own.
     Other,
+    /// Of what lies beside: the very thing that has the name.
+    TheSame,
 }
+
+/// Whether it can be seen to in a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    May,
+    /// Nothing is left to do, and why.
+    IsDone(&'static str),
+    Not(&'static str),
+}
+
+const NOTHING_BESIDE: &str = "nothing lies beside the name any more";
+const HAS_THE_NAME: &str = "what lay beside has the name by now";
+const ONE_FILE: &str = "both names lead to one file";
 
 /// What a conflict is between, as far as it matters for seeing to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +58,8 @@ pub enum Kind {
     NoDirectory,
     /// Nothing lies beside the name any more.
     NothingBeside,
+    /// What lay beside has the name by now, and nothing else lies there.
+    HasTheName,
     /// One has the name, and the other lies beside.
     Beside,
 }
@@ -78,6 +95,7 @@ pub fn kind(conflict: &ConflictInfo) -> Kind {
         (Clash::Removed, _, None) => Kind::Removal(Side::Mine),
         (Clash::Directory, _, None) => Kind::NoDirectory,
         (Clash::Contents | Clash::Name, _, None) => Kind::NothingBeside,
+        (_, path, aside) if path == aside => Kind::HasTheName,
         (Clash::Contents | Clash::Name, _, Some(_)) => Kind::Beside,
         (Clash::Directory | Clash::Replaced | Clash::Removed, _, Some(_)) => Kind::Beside,
     }
@@ -93,54 +111,85 @@ pub fn one_side(conflict: &ConflictInfo) -> Option<Side> {
 
 /// The ways there are. `theirs`, `mine`: what has the name, and what lies beside it.
 pub fn ways(conflict: &ConflictInfo, theirs: There, mine: There) -> Vec<Way> {
-    let may = |way: &Way| why_not(*way, conflict, theirs, mine).is_none();
+    let may = |way: &Way| answer(*way, conflict, theirs, mine) == Answer::May;
     ALL.into_iter().filter(may).collect()
 }
 
-/// Why it cannot be seen to in this way. None: it can.
-fn why_not(way: Way, conflict: &ConflictInfo, theirs: There, mine: There) -> Option<&'static str> {
-    match (kind(conflict), way) {
-        (_, Way::KeepBoth) => None,
+fn answer(way: Way, conflict: &ConflictInfo, theirs: There, mine: There) -> Answer {
+    let why = match (kind(conflict), way) {
+        (_, Way::KeepBoth) => return Answer::May,
         (Kind::Attributes, Way::Merge | Way::MergeByProgram) => {
-            Some("it is about attributes, of which one value holds")
+            "it is about attributes, of which one value holds"
         }
-        (Kind::Attributes, _) => None,
-        (Kind::Removal(_), Way::KeepMine | Way::KeepTheirs) => None,
+        (Kind::Attributes, _) => return Answer::May,
+        (Kind::Removal(_), Way::KeepMine | Way::KeepTheirs) => return Answer::May,
         (Kind::Removal(_), _) => {
-            Some("one side has removed the file, so there is one version of it and no other")
+            "one side has removed the file, so there is one version of it and no other"
         }
-        (Kind::One, _) => Some("there is one thing, and no choice between two"),
-        (Kind::NotDone, Way::KeepTheirs) => None,
-        (Kind::NotDone, _) => Some("the second change is not done, so there is nothing of it"),
-        (Kind::NoDirectory, _) => Some("the directory of the name is gone"),
-        (Kind::NothingBeside, _) => Some("nothing lies beside the name any more"),
-        (Kind::Beside, way) => why_not_of_two(way, conflict.base_since.is_some(), theirs, mine),
+        (Kind::One, _) => "there is one thing, and no choice between two",
+        (Kind::NotDone, Way::KeepTheirs) => return Answer::May,
+        (Kind::NotDone, _) => "the second change is not done, so there is nothing of it",
+        (Kind::NoDirectory, _) => "the directory of the name is gone",
+        (Kind::HasTheName, way) => return answer_of_one(way, HAS_THE_NAME, theirs),
+        (Kind::NothingBeside, way) => return answer_of_rest(way, theirs),
+        (Kind::Beside, way) => {
+            return answer_of_two(way, conflict.base_since.is_some(), theirs, mine);
+        }
+    };
+    Answer::Not(why)
+}
+
+/// What lay beside is what has the name.
+fn answer_of_one(way: Way, why: &'static str, theirs: There) -> Answer {
+    match way {
+        _ if theirs == There::Nothing => Answer::Not("nothing has the name any more"),
+        Way::KeepMine => Answer::IsDone(why),
+        Way::Merge | Way::MergeByProgram if why == HAS_THE_NAME => Answer::IsDone(why),
+        Way::KeepTheirs if why == HAS_THE_NAME => Answer::Not(
+            "what lay beside has the name by now, and what had it is among the versions (`farfs \
+             history` lists them, and `farfs restore` brings one back)",
+        ),
+        _ => Answer::Not(why),
+    }
+}
+
+/// What lay beside is gone.
+fn answer_of_rest(way: Way, theirs: There) -> Answer {
+    match way {
+        Way::KeepTheirs | Way::Merge | Way::MergeByProgram if theirs != There::Nothing => {
+            Answer::IsDone(NOTHING_BESIDE)
+        }
+        _ => Answer::Not(NOTHING_BESIDE),
     }
 }
 
 /// The same where one has the name and the other lies beside.
-fn why_not_of_two(way: Way, has_base: bool, theirs: There, mine: There) -> Option<&'static str> {
-    if mine == There::Nothing {
-        return Some("nothing lies beside the name any more");
+fn answer_of_two(way: Way, has_base: bool, theirs: There, mine: There) -> Answer {
+    match mine {
+        There::Nothing => return answer_of_rest(way, theirs),
+        There::TheSame => return answer_of_one(way, ONE_FILE, theirs),
+        There::File | There::Directory | There::Other => {}
     }
     if way == Way::KeepMine {
         let exchanged = theirs == There::Directory || mine == There::Directory;
-        return (exchanged && theirs != There::Nothing)
-            .then_some("one of the two is a directory: move one of them by hand");
+        return match exchanged && theirs != There::Nothing {
+            true => Answer::Not("one of the two is a directory: move one of them by hand"),
+            false => Answer::May,
+        };
     }
     if theirs == There::Nothing {
-        return Some("nothing has the name any more");
+        return Answer::Not("nothing has the name any more");
     }
     let files = theirs == There::File && mine == There::File;
     match way {
         Way::Diff | Way::Merge | Way::MergeByProgram if !files => {
-            Some("the two are not both files with contents")
+            Answer::Not("the two are not both files with contents")
         }
-        Way::Merge if !has_base => {
-            Some("what both began from is not known or not kept, so that only a program can merge")
-        }
-        Way::MergeByProgram if has_base => Some("it is merged like any other"),
-        _ => None,
+        Way::Merge if !has_base => Answer::Not(
+            "what both began from is not known or not kept, so that only a program can merge",
+        ),
+        Way::MergeByProgram if has_base => Answer::Not("it is merged like any other"),
+        _ => Answer::May,
     }
 }
 
@@ -150,18 +199,25 @@ pub fn offer(conflict: &ConflictInfo, ways: &[Way]) -> String {
     format!("farfs conflicts {}", ways.join(", "))
 }
 
-/// An error for people if it cannot be seen to in this way. None: it can.
+/// An error for people if it cannot be seen to in this way. None: it can, or nothing is left to do.
 pub fn refusal(way: Way, conflict: &ConflictInfo, theirs: There, mine: There) -> Option<String> {
-    let why = why_not(way, conflict, theirs, mine)?;
+    let Answer::Not(why) = answer(way, conflict, theirs, mine) else { return None };
     let ways = offer(conflict, &ways(conflict, theirs, mine));
     Some(format!("conflict {}: no {}: {why}; to see to it: {ways}", conflict.number, way.command()))
+}
+
+/// Why nothing is left to do in this way but to take it off the list, for people.
+pub fn is_done(way: Way, conflict: &ConflictInfo, theirs: There, mine: There) -> Option<String> {
+    let Answer::IsDone(why) = answer(way, conflict, theirs, mine) else { return None };
+    let number = conflict.number;
+    Some(format!("conflict {number}: {why}, so nothing was left to do: it is listed no more"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conflicts::listed::tests::conflict;
-    use There::{Directory, File, Nothing, Other};
+    use There::{Directory, File, Nothing, Other, TheSame};
     use protocol::past::{Attribute, Setting, Value};
 
     /// A clash, whether something lies beside, and whether the base is kept.
@@ -185,7 +241,9 @@ mod tests {
         assert_eq!(shown.join(", "), expected, "{case}");
         for way in ALL {
             let refused = refusal(way, told, theirs, mine);
-            assert_eq!(refused.is_none(), ways.contains(&way), "{case}, {way:?}");
+            let is_done = is_done(way, told, theirs, mine).is_some();
+            assert_eq!(refused.is_none(), ways.contains(&way) || is_done, "{case}, {way:?}");
+            assert!(!is_done || !ways.contains(&way), "{case}, {way:?}");
             if let Some(text) = refused {
                 assert!(text.ends_with(&offer(told, &ways)), "{case}: {text}");
             }
@@ -246,5 +304,41 @@ mod tests {
         }
         let gone = ConflictInfo { path: None, ..of(Clash::Directory, true, false) };
         check(&gone, Nothing, File, "keep-both 4");
+    }
+
+    /// The ways in which nothing is left to do.
+    fn done(told: &ConflictInfo, theirs: There, mine: There) -> Vec<Way> {
+        ALL.into_iter().filter(|way| is_done(*way, told, theirs, mine).is_some()).collect()
+    }
+
+    #[test]
+    fn what_lay_beside_and_has_the_name_by_now_is_seen_to_and_no_other_side_is_kept() {
+        for clash in [Clash::Contents, Clash::Name, Clash::Removed, Clash::Replaced] {
+            for has_base in [true, false] {
+                let beside = of(clash, true, has_base);
+                let told = ConflictInfo { aside: beside.path.clone(), ..beside.clone() };
+                check(&told, File, TheSame, "keep-both 4");
+                let all = [Way::Merge, Way::MergeByProgram, Way::KeepMine];
+                assert_eq!(done(&told, File, TheSame), all);
+                let refused = refusal(Way::KeepTheirs, &told, File, TheSame).unwrap();
+                assert!(refused.contains("`farfs restore`"), "{refused}");
+                assert!(done(&told, Nothing, Nothing).is_empty(), "somebody has moved it just now");
+                // Another name of the same file, which somebody has made.
+                check(&beside, File, TheSame, "keep-both 4");
+                assert_eq!(done(&beside, File, TheSame), [Way::KeepMine]);
+            }
+        }
+    }
+
+    #[test]
+    fn where_what_lay_beside_is_gone_the_other_is_kept() {
+        let ways = [Way::Merge, Way::MergeByProgram, Way::KeepTheirs];
+        assert_eq!(done(&of(Clash::Contents, false, true), File, Nothing), ways);
+        for clash in [Clash::Contents, Clash::Removed, Clash::Replaced] {
+            let told = of(clash, true, true);
+            assert_eq!(done(&told, File, Nothing), ways);
+            assert!(done(&told, Nothing, Nothing).is_empty());
+            assert!(done(&told, File, File).is_empty());
+        }
     }
 }

@@ -5,7 +5,9 @@ use super::history::looks;
 use crate::deltas::bytes_of;
 use crate::error::Result;
 use crate::origin::Inner;
-use crate::take::{self, Claimed, Conflict, Settled, conflicts_after, settled_after, settled_of};
+use crate::take::{
+    self, Claimed, Clash, Conflict, Settled, conflicts_after, settled_after, settled_of,
+};
 use crate::volumes::Volume;
 use model::{ACL_ACCESS, FileId, Kind, Name, Node, Seq, Stamp, Time, View};
 use protocol::Range;
@@ -252,7 +254,7 @@ fn values_bytes(conflict: &Conflict) -> usize {
 fn info(view: &Whole<'_>, number: u64, conflict: Conflict, now: Time) -> Result<ConflictInfo> {
     let path = path_of(view, &conflict)?;
     let aside = match &conflict.aside {
-        Some((file, directory, name)) => aside_of(view, *file, *directory, name)?,
+        Some(aside) => aside_of(view, conflict.clash, aside)?,
         None => None,
     };
     let kept = base_of(view, &conflict)?;
@@ -309,20 +311,21 @@ fn names_of(view: &Whole<'_>, file: FileId) -> Result<Option<Vec<Name>>> {
     Ok(Some(names))
 }
 
-/// Where what came second is by now: under any name of its, or, where it has none any more, what was
-/// put in its place.
+/// Where what came second is by now: what bears the name that it was given, which may have been put
+/// there since; else, under any name of its, that itself.
 fn aside_of(
     view: &Whole<'_>,
-    file: FileId,
-    directory: FileId,
-    name: &Name,
+    clash: Clash,
+    (file, directory, name): &(FileId, FileId, Name),
 ) -> Result<Option<Vec<Name>>> {
-    if let Some(names) = names_of(view, file)? {
-        return Ok(Some(names));
+    if view.entry(*directory, name)?.is_some() {
+        return beside(view, *directory, name);
     }
-    match view.entry(directory, name)? {
-        Some(_) => beside(view, directory, name),
-        None => Ok(None),
+    match (names_of(view, *file)?, clash) {
+        (Some(names), _) => Ok(Some(names)),
+        // With nothing beside it would be told as if what has the name had met a removal.
+        (None, Clash::Removed | Clash::Replaced) => beside(view, *directory, name),
+        (None, _) => Ok(None),
     }
 }
 

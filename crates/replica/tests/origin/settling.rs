@@ -1,9 +1,9 @@
 //! Who sees to a conflict: claimed before anything is changed, and taken back afterwards.
 
-use crate::party::{Device, Party, rename_over, unlink_of};
+use crate::party::{Device, Party, name, rename_over, unlink_of};
 use model::{Change, FileId, Kind, Stamp};
 use protocol::past::{
-    CLAIM_SECS, Claim, ConflictInfo, Found, NotFound, Past, Restore, SettledInfo, Then,
+    CLAIM_SECS, Claim, Clash, ConflictInfo, Found, NotFound, Past, Restore, SettledInfo, Then,
 };
 use protocol::{Request, Response};
 use std::time::Duration;
@@ -193,4 +193,56 @@ async fn the_base_is_read_by_who_may_read_the_file_and_by_nobody_else() {
     assert_eq!(ask(&scene.ada, base(7)).await, Found::Not(NotFound::NotYours("b".into())));
     scene.ada.replay(unlink_of(ROOT, "b", file)).await;
     assert_eq!(ask(&scene.ada, base(1000)).await, read(b"secret"), "as long as it is listed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_beside_is_told_by_the_name_that_it_was_given_and_else_by_where_it_is() {
+    let mut scene = Scene::new().await;
+    let before = scene.listed().await.remove(0);
+    let (mine, aside) = scene.aside().await;
+    // With another name, by which alone it might be told.
+    let link = Change::Link { parent: ROOT, name: name("0"), file: mine };
+    scene.ada.replay(link).await;
+    assert_eq!(scene.listed().await[0].aside, before.aside);
+    scene.ada.replay(unlink_of(ROOT, "0", mine)).await;
+    // Each has the other's place: two lie there still.
+    let mut swap = rename_over((ROOT, &aside), (ROOT, "a"), mine, Some(scene.file));
+    if let Change::Rename { exchange, .. } = &mut swap {
+        *exchange = true;
+    }
+    for _ in 0..2 {
+        scene.ada.replay(swap.clone()).await;
+        let told = scene.listed().await.remove(0);
+        assert_eq!((&told.path, &told.aside), (&before.path, &before.aside));
+        if let Change::Rename { file, over, .. } = &mut swap {
+            (*file, *over) = (scene.file, Some(mine));
+        }
+    }
+    // Moved over the name by hand it has that, and nothing lies beside.
+    scene.ada.replay(rename_over((ROOT, &aside), (ROOT, "a"), mine, Some(scene.file))).await;
+    let told = scene.listed().await.remove(0);
+    assert_eq!((&told.path, &told.aside), (&before.path, &before.path));
+    scene.ada.replay(unlink_of(ROOT, "a", mine)).await;
+    assert_eq!(scene.listed().await[0].aside, None);
+}
+
+/// It is no removal that the contents met.
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_into_what_another_replaced_is_told_by_its_name_though_it_is_gone() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, base) = ada.write_new(ROOT, "a", "base").await;
+    let mut bob = party.join("bob").await;
+    let (other, _) = ada.write_new(ROOT, "t", "ada's").await;
+    ada.replay(rename_over((ROOT, "t"), (ROOT, "a"), other, Some(file))).await;
+    let store = bob.storing(file, base, "bob's").await;
+    bob.replay(store).await;
+    let scene = Scene { party, ada, bob, file };
+    let told = scene.listed().await.remove(0);
+    assert_eq!(told.clash, Clash::Removed);
+    let (mine, aside) = scene.aside().await;
+    let Scene { mut ada, bob, party, .. } = scene;
+    ada.replay(unlink_of(ROOT, &aside, mine)).await;
+    let scene = Scene { party, ada, bob, file };
+    assert_eq!(scene.listed().await.remove(0).aside, told.aside);
 }
