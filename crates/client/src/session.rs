@@ -394,19 +394,24 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.take_tail(tail, None)?;
                 self.take_allowance(&mut self.core(), allowance);
                 self.asked_for(wanted, false);
+                // What was leased before is leased no more when the lease counts again, and not a
+                // moment later: others may have had it.
+                let mut locks = self.locks();
                 let mut connection = self.connection();
                 connection.tail_due = false;
                 connection.conflicts_listed = conflicts;
                 let now = self.inner.world.clock.outer_moment();
                 let lapsed = lease_before.is_none_or(|until| until <= now);
+                if lapsed {
+                    locks.lapsed();
+                }
                 // A session that was lost meanwhile has taken its lease with it.
                 if connection.attached && connection.lease_until == lease_before {
                     connection.lease_until = Some(sent + connection.lease);
                 }
-                drop(connection);
+                drop((connection, locks));
                 self.note_current();
                 if lapsed {
-                    self.locks().lapsed();
                     self.inner.locks_wanted.notify_one();
                 }
                 Ok(())

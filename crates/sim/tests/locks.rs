@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Allocate, Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Setting, Tried,
+    Allocate, Caller, Error, Handle, LockCall, Making, Need, OpenFlags, Owner, Setting, Tried,
     WantedMode, complete,
 };
 use model::{FileId, Kind, Lock, LockKind, Name};
@@ -13,6 +13,8 @@ use sim::network::Conditions;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use world::{Entropy, Moment};
 
@@ -582,5 +584,46 @@ fn who_has_got_a_lock_does_not_wait_until_others_know_what_it_gave_up() {
         scene.room.network.set_conditions(ada.line, Conditions::NEAR);
         scene.pass(SECOND * 6).await;
         bobs.lock(&stretch(file, his, 2, false, (0, 9)), false).await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_given_by_an_old_lease_when_it_counts_again_after_a_rest() {
+    const THREADS: usize = 2;
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let wanted = stretch(file, hers, 1, true, (0, 9));
+        let held = stretch(file, his, 2, true, (0, 9));
+        for round in 0..20 {
+            adas.lock(&wanted, false).await.unwrap();
+            unlock(&adas, &wanted).await.unwrap();
+            scene.pass(SECOND * 90).await;
+            bobs.lock(&held, false).await.unwrap();
+            // As the threads of the mount do, while it learns that its lease lasts.
+            let over = Arc::new(AtomicBool::new(false));
+            let begin = || {
+                let (runtime, over) = (tokio::runtime::Handle::current(), over.clone());
+                let adas = adas.clone();
+                std::thread::spawn(move || {
+                    let _clock = runtime.enter();
+                    let mut given = false;
+                    while !given && !over.load(Ordering::Relaxed) {
+                        given = matches!(adas.try_lock(&wanted), Ok(Tried::Done));
+                    }
+                    given
+                })
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| begin()).collect();
+            let renewed = adas.satisfy(Need::Lease).await;
+            over.store(true, Ordering::Relaxed);
+            let given: Vec<bool> = threads.into_iter().map(|one| one.join().unwrap()).collect();
+            renewed.unwrap();
+            assert!(!given.contains(&true), "round {round}: two hold it");
+            assert!(matches!(adas.lock(&wanted, false).await, Err(Error::Locked)));
+            unlock(&bobs, &held).await.unwrap();
+        }
     });
 }
