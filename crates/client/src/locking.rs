@@ -5,6 +5,7 @@
 
 mod lost;
 mod questions;
+mod stored;
 
 use crate::asking::unexpected;
 use crate::client::Client;
@@ -13,7 +14,7 @@ use crate::locks::{
 };
 use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
-use crate::types::{Caller, Done, Error, Handle, Need, Step};
+use crate::types::{Error, Handle, Need};
 use model::{FileId, Lock, LockKind, Name, View};
 use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
 use std::collections::BTreeSet;
@@ -245,16 +246,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.locks().weakens(call)
     }
 
-    /// Before a lock is given up that others could not share, or shared with them: stores what was
-    /// written under it.
-    pub fn before_unlock(&self, caller: Caller, call: &LockCall) -> Step<Done<()>> {
-        let exclusive = self.locks().holds_exclusively(call.file, call.owner);
-        if exclusive && self.leases_locks() {
-            return self.store_written(caller, call.handle);
-        }
-        Ok(Done { value: (), wait: None })
-    }
-
     /// Whether others have to be told of what was given up of a file.
     pub fn has_locks_to_tell(&self, file: FileId) -> bool {
         let locks = self.locks();
@@ -389,29 +380,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.inner.locks_wanted.notify_one();
         }
         Ok(came)
-    }
-
-    /// What was stored under a lock is there before anybody is told that the lock is free.
-    async fn stores_have_arrived(&self, file: FileId) {
-        if !self.leases_locks() {
-            return;
-        }
-        let arrived = async {
-            loop {
-                let settled = self.inner.settled.notified();
-                tokio::pin!(settled);
-                settled.as_mut().enable();
-                if self.core().log.pending_store(file).is_none() {
-                    return;
-                }
-                settled.await;
-            }
-        };
-        // What takes longer is not waited for: then others wait as long as the lease lasts.
-        let within = self.inner.settings.answer_within;
-        if self.inner.world.clock.within(within, arrived).await.is_none() {
-            tracing::debug!(%file, "a lock is given up before what was stored has arrived");
-        }
     }
 
     fn take_shown(&self, shown: (&States, u32)) -> Result<(), Error> {

@@ -287,11 +287,10 @@ impl Table {
     /// The last descriptor of a handle is closed.
     pub fn released(&mut self, file: FileId, handle: Handle) -> bool {
         self.lost.remove(&handle);
-        let Some(of_file) = self.files.get_mut(&file) else { return false };
-        let mut over = Vec::new();
-        for (owner, by) in &mut of_file.by {
-            if by.handles.remove(&handle) && by.handles.is_empty() {
-                over.push(*owner);
+        let over = self.over_with(file, handle);
+        if let Some(of_file) = self.files.get_mut(&file) {
+            for by in of_file.by.values_mut() {
+                by.handles.remove(&handle);
             }
         }
         self.change(file, |held| over.iter().filter(|owner| held.remove(**owner)).count() > 0)

@@ -203,12 +203,13 @@ pub(crate) fn flush<U: Upstream, C: Containers>(
 ) {
     let (caller, handle, file) = (caller(open.request), open.handle, file(open.ino));
     let (client, again, call) = (driver.client().clone(), driver.clone(), open.call("flush"));
+    let owner = Owner(owner.0);
     driver.serve(
         call,
-        move |client| client.flush(caller, handle),
+        move |client| client.flush_by(caller, handle, owner),
         move |outcome| {
             // Closing one descriptor gives up all the records that the process has locked.
-            client.closed_by(file, handle, Owner(owner.0));
+            client.closed_by(file, handle, owner);
             if outcome.is_err() {
                 return answer_empty(reply, outcome);
             }

@@ -627,3 +627,76 @@ fn nothing_is_given_by_an_old_lease_when_it_counts_again_after_a_rest() {
         }
     });
 }
+
+/// ftruncate(2).
+async fn cut(client: &SimClient, file: FileId, handle: Handle) {
+    let cut = Setting { size: Some(0), ..Setting::default() };
+    let done = complete(client, |c| c.set_attributes(CALLER, file, Some(handle), &cut)).await;
+    assert_eq!(done.unwrap().wait, None, "it is stored with the close");
+}
+
+async fn contents(client: &SimClient, handle: Handle) -> Vec<u8> {
+    complete(client, |c| c.read(handle, 0, 64)).await.unwrap()
+}
+
+#[test]
+fn what_was_cut_under_a_lock_and_closed_is_seen_cut_by_who_gets_the_lock() {
+    for flock in [false, true] {
+        play(1, |scene| async move {
+            let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+            let (adas, bobs) = (client(&ada), client(&bob));
+            let file = make(&adas, "queue").await;
+            let kind = if flock { LockKind::Whole } else { LockKind::Record };
+            let call = |handle, owner, first| {
+                let call = stretch(file, handle, owner, true, (first, first + 9));
+                LockCall { lock: Lock { kind, ..call.lock }, ..call }
+            };
+            let beside = open(&adas, file).await;
+            complete(&adas, |c| c.write(beside, 0, b"to be done")).await.unwrap();
+            let done = complete(&adas, |c| c.flush(CALLER, beside)).await.unwrap();
+            adas.settled(done.wait.unwrap()).await.unwrap();
+
+            let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+            bobs.lock(&call(his, 2, 20), false).await.unwrap();
+            adas.lock(&call(hers, 1, 0), true).await.unwrap();
+            assert_eq!(contents(&adas, hers).await, b"to be done");
+            cut(&adas, file, hers).await;
+            // Locks of flock(2) are not the process's.
+            let process = Owner(if flock { 7 } else { 1 });
+            let done = complete(&adas, |c| c.flush_by(CALLER, hers, process)).await.unwrap();
+            if let Some(number) = done.wait {
+                adas.settled(number).await.unwrap();
+            }
+            adas.closed_by(file, hers, process);
+            if flock {
+                adas.release(hers);
+            }
+            adas.tell_of_lock(file).await;
+            bobs.lock(&call(his, 2, 0), false).await.unwrap();
+            assert_eq!(contents(&bobs, his).await, b"", "flock: {flock}");
+        });
+    }
+}
+
+#[test]
+fn what_was_only_cut_is_stored_with_the_last_close_where_nobody_locked_it_alone() {
+    play(1, |scene| async move {
+        let ada = scene.comes(0, CONNECTED).await;
+        let adas = client(&ada);
+        let file = make(&adas, "file").await;
+        let (hers, beside) = (open(&adas, file).await, open(&adas, file).await);
+        let shared = stretch(file, beside, 1, false, (0, 9));
+        adas.lock(&shared, false).await.unwrap();
+        complete(&adas, |c| c.write(hers, 0, b"old")).await.unwrap();
+        let done = complete(&adas, |c| c.flush(CALLER, hers)).await.unwrap();
+        adas.settled(done.wait.unwrap()).await.unwrap();
+        cut(&adas, file, hers).await;
+        let done = complete(&adas, |c| c.flush_by(CALLER, hers, Owner(1))).await.unwrap();
+        assert_eq!(done.wait, None);
+        adas.release(hers);
+        let bob = scene.comes(1, CONNECTED).await;
+        let bobs = client(&bob);
+        let his = open(&bobs, file).await;
+        assert_eq!(contents(&bobs, his).await, b"old");
+    });
+}

@@ -6,6 +6,7 @@
 use super::first::Extent;
 use super::{Altered, FILE_BYTES_MAX, Grip, Images, OpenFile};
 use crate::client::{Client, failed};
+use crate::locks::Owner;
 use crate::mode;
 use crate::ranks::{self, Rank};
 use crate::types::{Caller, Done, Error, Handle, Need, Step, Stop};
@@ -117,6 +118,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// to nothing do so with the last close: a shell that redirects closes a copy first, and
     /// nobody wants to see the file empty.
     pub fn flush(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
+        self.flush_one(caller, handle, None)
+    }
+
+    /// The same by one who may have locked records, and gives them up with this: whoever gets them
+    /// is to see that the contents were cut.
+    pub fn flush_by(&self, caller: Caller, handle: Handle, owner: Owner) -> Step<Done<()>> {
+        self.flush_one(caller, handle, Some(owner))
+    }
+
+    fn flush_one(&self, caller: Caller, handle: Handle, owner: Option<Owner>) -> Step<Done<()>> {
         if self.is_flushed_unseen(handle) {
             return Ok(Done { value: (), wait: None });
         }
@@ -126,7 +137,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(Done { value: (), wait: None });
         }
         let cut = self.files().get(grip.file, grip.generation).is_some_and(only_cut);
-        let wait = if cut { None } else { self.store_or_leave(&grip, caller.uid)? };
+        let counts = |owner| self.leased_alone(grip.file, owner);
+        let leave = cut && !owner.is_some_and(counts);
+        let wait = if leave { None } else { self.store_or_leave(&grip, caller.uid)? };
         self.sync_what_failed().map_err(failed)?;
         Ok(Done { value: (), wait })
     }

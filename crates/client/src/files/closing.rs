@@ -145,8 +145,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         // The kernel releases late. Who writes by then is not to have half of it stored, and
         // will store it all.
         let others = open.writing_handles - u32::from(flags.write && !was_unseen);
+        // Who gets what is locked through the handle is to see that the contents were cut.
+        let left = others > 0 && !(open.only_cut && self.gives_up_alone(grip.file, handle));
         match open.unlinked {
-            _ if !flags.write || others > 0 => Last::Nothing,
+            _ if !flags.write || left => Last::Nothing,
             // To cut all of it takes a while, and whoever closed it has gone on.
             None if open.unseen.is_some() => Last::StoredSoon,
             None if open.turned_down => Last::Nothing,

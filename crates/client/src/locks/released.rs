@@ -29,6 +29,20 @@ impl Table {
         owners.iter().all(|owner| of_file.by.get(owner).is_some_and(lately))
     }
 
+    /// Those who hold what they hold through a handle alone.
+    pub(super) fn over_with(&self, file: FileId, handle: Handle) -> Vec<Owner> {
+        let Some(of_file) = self.files.get(&file) else { return Vec::new() };
+        let alone = BTreeSet::from([handle]);
+        let over = of_file.by.iter().filter(|(_, by)| by.handles == alone);
+        over.map(|(owner, _)| *owner).collect()
+    }
+
+    /// Whether something that nobody else may hold is given up when a handle is closed.
+    pub fn releases_exclusive(&self, file: FileId, handle: Handle) -> bool {
+        let over = self.over_with(file, handle);
+        over.into_iter().any(|owner| self.holds_exclusively(file, owner))
+    }
+
     /// Through which these owners hold what they hold.
     pub fn handles_of(&self, file: FileId, owners: &BTreeSet<Owner>) -> Vec<Handle> {
         let Some(of_file) = self.files.get(&file) else { return Vec::new() };

@@ -1,0 +1,54 @@
+//! What was written under a lock is stored when it is given up.
+
+use crate::client::Client;
+use crate::locks::{LockCall, Owner};
+use crate::types::{Caller, Done, Handle, Step};
+use model::FileId;
+use protocol::Upstream;
+use store::Containers;
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Before a lock is given up that others could not share, or shared with them: stores what was
+    /// written under it.
+    pub fn before_unlock(&self, caller: Caller, call: &LockCall) -> Step<Done<()>> {
+        if self.leased_alone(call.file, call.owner) {
+            return self.store_written(caller, call.handle);
+        }
+        Ok(Done { value: (), wait: None })
+    }
+
+    /// Whether an owner holds something of a file that nobody else may hold, on any machine.
+    pub(crate) fn leased_alone(&self, file: FileId, owner: Owner) -> bool {
+        let exclusive = self.locks().holds_exclusively(file, owner);
+        exclusive && self.leases_locks()
+    }
+
+    /// The same of what is given up when a handle is closed.
+    pub(crate) fn gives_up_alone(&self, file: FileId, handle: Handle) -> bool {
+        let exclusive = self.locks().releases_exclusive(file, handle);
+        exclusive && self.leases_locks()
+    }
+
+    /// What was stored under a lock is there before anybody is told that the lock is free.
+    pub(super) async fn stores_have_arrived(&self, file: FileId) {
+        if !self.leases_locks() {
+            return;
+        }
+        let arrived = async {
+            loop {
+                let settled = self.inner.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                if self.core().log.pending_store(file).is_none() {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        // What takes longer is not waited for: then others wait as long as the lease lasts.
+        let within = self.inner.settings.answer_within;
+        if self.inner.world.clock.within(within, arrived).await.is_none() {
+            tracing::debug!(%file, "a lock is given up before what was stored has arrived");
+        }
+    }
+}
