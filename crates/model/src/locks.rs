@@ -5,11 +5,13 @@
 
 mod coarse;
 mod deadlock;
+mod united;
 
 pub use deadlock::Waits;
 
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+use united::united;
 
 /// Which locks exclude each other: those of flock(2) do not know of those of fcntl(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -67,13 +69,7 @@ impl Locks {
         if told.iter().any(|lock| lock.last < lock.first) {
             return None;
         }
-        let mut locks = Locks::default();
-        for exclusive in [false, true] {
-            told.iter()
-                .filter(|lock| lock.exclusive == exclusive)
-                .for_each(|lock| locks.put(*lock));
-        }
-        Some(locks)
+        Some(united(told.to_vec()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -140,13 +136,7 @@ impl Locks {
     /// What is held by one of two, or by both, as strongly as by the stronger.
     #[must_use]
     pub fn with(&self, others: &Locks) -> Locks {
-        let mut both = Locks::default();
-        for exclusive in [false, true] {
-            for lock in self.iter().chain(others.iter()).filter(|l| l.exclusive == exclusive) {
-                both.put(*lock);
-            }
-        }
-        both
+        united([&self.0[..], &others.0].concat())
     }
 
     /// What is held by both of two, and only as strongly as by the weaker.
@@ -267,7 +257,7 @@ impl<O: Ord + Copy> LockTable<O> {
 
     /// What all hold together.
     pub fn together(&self) -> Locks {
-        self.0.values().fold(Locks::default(), |all, locks| all.with(locks))
+        united(self.0.values().flat_map(|locks| locks.0.iter().copied()).collect())
     }
 
     fn change(&mut self, holder: O, change: impl FnOnce(&mut Locks)) -> bool {
