@@ -13,7 +13,7 @@ pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
 
 use crate::types::Handle;
 use model::{FileId, Lock, LockKind, LockTable, Locks, Waits};
-use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
+use protocol::{Held, LockOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -22,9 +22,6 @@ use world::Moment;
 
 /// Files of which all is leased and nothing held: another one more, and the first is given back.
 const IDLE_MAX: usize = 256;
-/// Stretches of a file that processes hold, where they are leased: all together they are told as
-/// twice as many at most.
-const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 2;
 /// The last byte that fcntl(2) can lock.
 const LAST: u64 = i64::MAX as u64;
 /// The byte that SQLite locks first in the file by which its processes share memory, in wal mode.
@@ -156,16 +153,6 @@ impl OfFile {
         }
     }
 
-    /// What is held here, as the replica above is told it.
-    fn together(&self) -> Locks {
-        let mut held = self.held.together();
-        let record = held.iter().find(|lock| lock.kind == LockKind::Record).copied();
-        if let (true, Some(record)) = (self.for_one, record) {
-            held.put(self.to_ask_for(record));
-        }
-        held
-    }
-
     /// What the replica above is asked for, to give a lock here.
     fn to_ask_for(&self, lock: Lock) -> Lock {
         if self.for_one && lock.kind == LockKind::Record {
@@ -247,7 +234,7 @@ impl Table {
             return Tried::InTheWay(owners);
         }
         if let Scope::Leased { lasts } = scope {
-            if of_file.held.len() >= HELD_MAX {
+            if of_file.is_full() {
                 return Tried::TooMany;
             }
             if !lasts || !of_file.covers(&call.lock) {
@@ -456,7 +443,7 @@ impl Table {
             let locks = of_file.together().to_vec();
             Held { file: *file, locks }
         });
-        claims.filter(|claim| claim.locks.len() <= LOCKS_TOLD_MAX).take(files_max).collect()
+        claims.take(files_max).collect()
     }
 
     /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not

@@ -1,3 +1,4 @@
+use super::split::HELD_MAX;
 use super::*;
 
 const FILE: FileId = FileId(7);
@@ -148,23 +149,58 @@ fn all_that_is_too_much_is_given_back_though_nothing_could_be_told_for_a_while()
     assert_eq!(table.owed(true).len(), 2 * IDLE_MAX);
 }
 
+/// Stretches of one owner that are given up amid a lock of all of the file.
+fn amid(number: u64) -> LockCall {
+    call(1, true, 10 * number + 1, 10 * number + 1 + number % 7)
+}
+
 #[test]
 fn what_is_left_of_a_lock_can_be_told_however_much_is_given_up_amid_it() {
+    const STRETCHES: u64 = 2000;
+    let kinds = [LockKind::Record];
     let mut table = Table::default();
     let all = call(1, true, 0, LAST);
     assert_eq!(asked(&mut table, &all, LockOutcome::GivenWhole), Tried::Done);
-    let kinds = [LockKind::Record];
-    let byte = |number: u64| call(1, true, 2 * number + 1, 2 * number + 1);
-    let mut given_up = 0;
-    while given_up < 2000 && !table.leaves_too_many(&byte(given_up), &kinds, LEASED) {
-        assert!(table.unlock(&byte(given_up), &kinds));
-        given_up += 1;
+    let give_up = |table: &mut Table, call: &LockCall| {
+        assert!(!table.leaves_too_many(call, &kinds, LEASED));
+        assert!(table.unlock(call, &kinds));
+    };
+    for number in 0..STRETCHES {
+        give_up(&mut table, &amid(number));
     }
-    assert_eq!(table.begin(FILE).len(), HELD_MAX);
-    assert!(!table.leaves_too_many(&byte(given_up), &kinds, Scope::Here));
-    // What leaves no more stretches than there are can be given up as ever.
-    assert!(!table.leaves_too_many(&call(1, true, 0, 0), &kinds, LEASED));
-    assert!(!table.leaves_too_many(&all, &kinds, LEASED));
+    table.told_of(&[FILE]);
+    let told = table.begin(FILE);
+    let held = |table: &Table| table.files[&FILE].held.together();
+    assert_eq!((told.len(), held(&table).len()), (HELD_MAX, STRETCHES as usize + 1));
+    assert!(told.cover_all(&held(&table)));
+    table.answered(FILE, told, &[], LockOutcome::Given);
+    assert!(!owed(&mut table), "all of it is told");
+
+    // Of what is leased beside what is held it can be locked again, if that is not too much.
+    assert_eq!(table.try_lock(&amid(0), LEASED), Tried::TooMany);
+    for number in STRETCHES..STRETCHES + 20 {
+        give_up(&mut table, &amid(number));
+    }
+    let told = table.begin(FILE);
+    assert_eq!(told.len(), HELD_MAX, "nothing that was given up here is asked for");
+    assert!(told.cover_all(&held(&table)));
+    table.answered(FILE, told, &[], LockOutcome::Given);
+    assert!(!owed(&mut table));
+    let rest = call(1, true, 0, 10 * STRETCHES);
+    give_up(&mut table, &rest);
+    assert_eq!(table.begin(FILE), held(&table), "of few stretches no more is told than is held");
+}
+
+#[test]
+fn what_is_claimed_anew_is_told_in_as_many_stretches_as_can_be() {
+    let mut table = Table::default();
+    for number in 0..600 {
+        assert_eq!(table.try_lock(&amid(number), Scope::Here), Tried::Done);
+    }
+    let claims = table.claims(9);
+    assert_eq!((claims.len(), claims[0].locks.len()), (1, HELD_MAX));
+    table.attached(&claims, &[]);
+    assert!(!owed(&mut table) && !table.is_unclaimed());
 }
 
 #[test]
