@@ -10,6 +10,7 @@ use crate::callbacks::Place;
 use crate::catalog::DeviceId;
 use crate::error::Result;
 use crate::take::{Batch, Submitter, take_alone};
+use crate::upkeep::Promise;
 use model::{Change, FileId, Kind, Name, ReplicaId, Seq, Stamp, Update, View};
 use protocol::{Access, Verdict};
 use std::collections::BTreeSet;
@@ -30,6 +31,8 @@ pub(super) struct Step {
     pub agree: Agree,
     /// The tree did not have what the volume has by now.
     pub unseen: bool,
+    /// The chunks that it names stay until it is committed.
+    pub _promise: Option<Promise>,
 }
 
 /// What is so in the tree.
@@ -70,12 +73,12 @@ pub(super) enum Agree {
 
 impl Step {
     pub fn new(change: Change, uid: u32, agree: Agree) -> Step {
-        Step { change: Some(change), uid, agree, unseen: false }
+        Step { change: Some(change), uid, ..Step::agree(agree) }
     }
 
     /// Both sides are the same already.
     pub fn agree(agree: Agree) -> Step {
-        Step { change: None, uid: 0, agree, unseen: false }
+        Step { change: None, uid: 0, agree, unseen: false, _promise: None }
     }
 }
 
@@ -126,6 +129,7 @@ impl Keeper {
             access: Access::ReadWrite,
         };
         let settled = before.made;
+        // The steps hold what counts.
         let promise = self.inner.upkeep.promises.current();
         let bad = BTreeSet::new();
         let batch =

@@ -20,16 +20,17 @@ const PIECES_MAX: usize = 4096;
 /// A piece that is there already takes as long as so many bytes that are written.
 const SAME_BYTES: u64 = 512;
 
-/// Keeps the chunks of a file that has so many bytes. Errors: `SizeChanged`.
+/// Keeps the chunks of a file that has so many bytes, which stay as long as the promise. Errors:
+/// `SizeChanged`.
 pub(super) fn keep(
     inner: &Arc<Inner>,
     volume: &Arc<Volume>,
     file: &TreeFile,
     size: u64,
-) -> Result<Contents> {
+) -> Result<(Contents, Promise)> {
     let mut keeping = Keeping::new(inner, volume, size);
     keeping.read_on(file, size)?;
-    Ok(keeping.finish()?.0)
+    keeping.finish()
 }
 
 /// A file of which so much is kept as was read.

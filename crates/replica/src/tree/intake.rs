@@ -9,6 +9,7 @@ use super::keeper::Keeper;
 use super::rows::{self, Known, kind, time};
 use super::scan::Look;
 use crate::error::{ReplicaError, Result};
+use crate::upkeep::Promise;
 use chunks::ChunksError;
 use minicbor::bytes::ByteVec;
 use model::{
@@ -39,6 +40,8 @@ pub(super) struct Held {
     pub contents: Contents,
     /// It did not change while it was read.
     pub steady: bool,
+    /// What it holds stays as long as this. None: there is nothing that could go.
+    pub promise: Option<Promise>,
 }
 
 impl Held {
@@ -212,7 +215,8 @@ impl Keeper {
                 steps.push(Step::agree(Agree::Is { at, file, known: Box::new(now) }));
                 self.behind.nodes.insert(file);
             } else {
-                steps.push(Step::new(change, uid, Agree::Is { at, file, known: Box::new(now) }));
+                let step = Step::new(change, uid, Agree::Is { at, file, known: Box::new(now) });
+                steps.push(Step { _promise: held.promise.clone(), ..step });
             }
         } else if is_other || !unchanged {
             steps.push(Step::agree(Agree::Is { at, file, known: Box::new(now) }));
@@ -229,24 +233,25 @@ impl Keeper {
         since: Since,
     ) -> Result<Option<Held>> {
         if stat.sort != store::tree::Sort::File {
-            return Ok(Some(Held { stat, contents: Contents::EMPTY, steady: true }));
+            let (contents, steady) = (Contents::EMPTY, true);
+            return Ok(Some(Held { stat, contents, steady, promise: None }));
         }
         if self.is_large(&stat) {
             return self.hold_large(opened, at, stat, since);
         }
         let clock = self.inner.world.clock.clone();
         let Some(noted_for) = self.rests(at, &stat, since) else { return Ok(None) };
-        let kept = || -> Result<(Stat, Contents, Stat)> {
+        let kept = || -> Result<(Stat, (Contents, Promise), Stat)> {
             let file = opened.open(at.1.as_bytes())?;
             if is_mapped(&stat, since, clock.time()) {
                 file.settle()?;
             }
             let before = file.stat()?;
-            let contents = contents::keep(&self.inner, &self.volume, &file, before.size)?;
-            Ok((before, contents, file.stat()?))
+            let kept = contents::keep(&self.inner, &self.volume, &file, before.size)?;
+            Ok((before, kept, file.stat()?))
         };
         match kept() {
-            Ok((before, contents, after)) => {
+            Ok((before, (contents, promise), after)) => {
                 let steady = before == after && before == stat;
                 if !steady && noted_for < UNSTEADY_AFTER {
                     self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + AGAIN);
@@ -256,7 +261,7 @@ impl Keeper {
                     // It will be looked at again when this has been taken in.
                     self.dirt.note(at.0, at.1.clone(), false, clock.moment());
                 }
-                Ok(Some(Held { stat: before, contents, steady }))
+                Ok(Some(Held { stat: before, contents, steady, promise: Some(promise) }))
             }
             Err(ReplicaError::Chunks(ChunksError::SizeChanged { .. })) => {
                 self.dirt.wait(at.0, at.1.clone(), since, clock.moment() + AGAIN);
@@ -360,7 +365,8 @@ fn made(
         steps.push(Step::new(make, stat.uid, Agree::Nothing));
         let expects = OF_MAKE;
         let store = Change::Store { file, expects, contents: held.contents, mtime: known.mtime };
-        steps.push(Step::new(store, stat.uid, agree));
+        let step = Step::new(store, stat.uid, agree);
+        steps.push(Step { _promise: held.promise.clone(), ..step });
     } else {
         steps.push(Step::new(make, stat.uid, agree));
     }

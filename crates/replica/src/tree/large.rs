@@ -55,7 +55,7 @@ struct Read {
     contents: Contents,
     stubborn: bool,
     /// Until an update names the chunks.
-    _promise: Promise,
+    promise: Promise,
 }
 
 /// What came of a piece.
@@ -145,7 +145,8 @@ impl Keeper {
         if !steady && !read.stubborn {
             return None;
         }
-        let held = Held { stat: read.before, contents: read.contents, steady };
+        let promise = Some(read.promise.clone());
+        let held = Held { stat: read.before, contents: read.contents, steady, promise };
         if !steady {
             // It will be looked at again when this has been taken in.
             self.dirt.note(at.0, at.1.clone(), false, self.inner.world.clock.moment());
@@ -238,7 +239,7 @@ impl Keeper {
         let due = self.inner.world.clock.moment();
         match ended {
             Ok(((contents, promise), after)) => {
-                let read = Read { before, after, contents, stubborn, _promise: promise };
+                let read = Read { before, after, contents, stubborn, promise };
                 self.large.read = Some(read);
                 for (at, since) in names {
                     self.dirt.wait(at.0, at.1, since, due);

@@ -36,5 +36,6 @@ mod tree_recovery;
 mod tree_saves;
 mod tree_storm;
 mod tree_tables;
+mod tree_tidying;
 mod wanted;
 mod within;
