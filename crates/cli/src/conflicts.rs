@@ -4,8 +4,8 @@
 //! itself; what is replaced or removed stays among the versions.
 //! From: DESIGN, "Conflicts".
 //!
-//! Killed before its last word, the conflict is listed still, whatever was done of it, and somebody
-//! else may see to it some minutes later.
+//! Killed before its last word, the conflict is listed still, whatever was done of it: the same device
+//! may do the same again at once, and somebody else see to it some minutes later.
 
 mod attributes;
 mod listed;
@@ -24,21 +24,28 @@ use crate::exit::{Exit, fail};
 use crate::mounts::{self, Entry};
 use crate::owner::Owner;
 use crate::past::{self, Asked};
+use crate::questions;
 use crate::units;
 use anyhow::{Context, Result};
 use model::{Name, ReplicaId, Stamp};
 use protocol::past::{CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Found, Past};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use ways::{There, Way};
 
 /// How long what was changed may take to the server before a conflict counts as seen to.
 const SENT_WITHIN: Duration = Duration::from_secs(60);
+/// How long another command at the same mount is waited for.
+const TURN_WITHIN: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Contents that are merged.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
@@ -128,8 +135,9 @@ impl Place {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Outcome> {
         let number = conflict.number;
+        let _turn = self.turn()?;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
-        let token = token();
+        let token = self.token(number)?;
         let claim = |holds| Past::Claim(Claim { number, token, holds, seen });
         match self.asked.ask(&claim(true))? {
             Found::Claimed(_) => {}
@@ -141,19 +149,45 @@ impl Place {
             let _ = self.asked.ask(&claim(false));
             return Err(error);
         }
-        wait::until_sent(&self.mount, SENT_WITHIN).with_context(|| {
-            format!(
-                "what was done about conflict {number} is not yet at the server, so it is still \
-                 listed: do the same again when there is a link; nobody else sees to it for the next {} \
-                 min",
-                CLAIM_SECS / 60
-            )
-        })?;
-        match self.asked.ask(&Past::Settle { number, token: Some(token) })? {
+        wait::until_sent(&self.mount, SENT_WITHIN)
+            .with_context(|| is_listed_still(number, "is not yet at the server"))?;
+        let settled = self.asked.ask(&Past::Settle { number, token: Some(token) });
+        match settled.with_context(|| is_listed_still(number, "is at the server"))? {
             Found::Settled(_) => Ok(Outcome::Done),
             Found::Not(why) => Err(past::not(&why)),
             _ => Err(past::unexpected()),
         }
+    }
+
+    /// Whoever is at this mount claims as one, so that the same can be done again; so of those one at
+    /// a time does anything.
+    fn turn(&self) -> Result<File> {
+        let directory = &self.mount.state_directory;
+        let cannot = || format!("cannot lock {}", directory.display());
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK);
+        let opened = options.open(directory).with_context(cannot)?;
+        let until = Instant::now() + TURN_WITHIN;
+        loop {
+            match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(opened),
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOOK_EVERY),
+                Err(Errno::WOULDBLOCK) => {
+                    let what = "another farfs command is seeing to a conflict of this mount; try \
+                                again when it has ended";
+                    return Err(fail(Exit::Busy, what));
+                }
+                Err(error) => return Err(error).with_context(cannot),
+            }
+        }
+    }
+
+    /// Another one for each device, and of one always the same: what it has claimed it may claim
+    /// again, when its last word was lost.
+    fn token(&self, number: u64) -> Result<u64> {
+        let replica = questions::status(&self.mount)?.replica;
+        let replica = replica.ok_or_else(|| fail(Exit::Unreachable, "no server was met yet"))?;
+        Ok(token(replica, number))
     }
 
     fn path(&self, names: &[Name]) -> PathBuf {
@@ -261,10 +295,17 @@ fn path_of(names: &[Name]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join("/")
 }
 
-/// Another one for everyone who asks.
-fn token() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
+fn token(replica: u32, number: u64) -> u64 {
+    u64::from(replica) << 32 | number & u64::from(u32::MAX)
+}
+
+/// What was done is `so`, and the last word was not said.
+fn is_listed_still(number: u64, so: &str) -> String {
+    let minutes = CLAIM_SECS / 60;
+    format!(
+        "what was done about conflict {number} {so}, and it is still listed: do the same again when \
+         there is a link; nobody else sees to it for the next {minutes} min"
+    )
 }
 
 /// The version of the contents that a file has, as the mount says it.
@@ -282,6 +323,14 @@ fn read_stamp(text: &str) -> Option<Stamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_device_claims_a_conflict_always_by_the_same_token_and_no_other_does() {
+        let tokens = [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(device, number)| token(device, number));
+        assert_eq!(token(1, 2), tokens[1]);
+        assert_eq!(BTreeSet::from(tokens).len(), tokens.len());
+    }
 
     #[test]
     fn a_version_reads_as_what_is_shown_of_it() {

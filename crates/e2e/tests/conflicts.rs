@@ -346,6 +346,58 @@ fn what_was_seen_to_is_taken_back() {
     scene.is_as_before(by_ada, by_bob);
 }
 
+/// Killed when it was done here and nobody else knew.
+#[test]
+fn what_did_not_come_to_its_last_word_is_done_again_by_the_same_command_and_taken_back() {
+    let (by_ada, by_bob) = ("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    for (way, left) in
+        [("keep-mine", by_bob), ("keep-theirs", by_ada), ("merge", "ONE\ntwo\nthree\nFOUR\n")]
+    {
+        let scene = Scene::new(by_ada, by_bob);
+        let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+        run(&mut scene.ada.farfs("pause", &[])).succeeds();
+        let place = scene.place();
+        let mut first = scene.conflicts(&[way, "1", "--in", &place]).spawn().unwrap();
+        eventually(SOON, "it is done here", || !aside.exists());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        run(&mut scene.ada.farfs("resume", &[])).succeeds();
+        let of_bob = scene.bob.mountpoint.display().to_string();
+        let refused = run(&mut scene.conflicts(&["keep-both", "1", "--in", &of_bob]));
+        assert!(refused.err.contains("is about to see to conflict 1"), "{}", refused.err);
+        let told = scene.does(way, &[]).succeeds();
+        assert!(told.contains("nothing was left to do"), "{told}");
+        scene.settled(left);
+        let undo = |which: &[&str]| {
+            let undo = [&["undo", "--in", &place][..], which].concat();
+            run(&mut scene.conflicts(&undo)).succeeds()
+        };
+        undo(&[]);
+        scene.is_as_before(by_ada, by_bob);
+        undo(&["1"]);
+        scene.is_as_before(by_ada, by_bob);
+    }
+}
+
+#[test]
+fn of_two_commands_at_one_mount_one_at_a_time_sees_to_a_conflict() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let directory = fs::File::open(&scene.ada.state).unwrap();
+    let exclusive = rustix::fs::FlockOperation::LockExclusive;
+    rustix::fs::flock(&directory, exclusive).unwrap();
+    let place = scene.place();
+    let mut commands = ["keep-mine", "keep-theirs"]
+        .map(|way| scene.conflicts(&[way, "1", "--in", &place]).spawn().unwrap());
+    std::thread::sleep(2 * SECOND);
+    assert!(commands.iter_mut().all(|command| command.try_wait().unwrap().is_none()));
+    assert_eq!(scene.listed()[0]["claimed_by"], Value::Null);
+    assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2);
+    drop(directory);
+    let ended = commands.map(|mut command| command.wait().unwrap().success());
+    assert!(ended[0] != ended[1], "one did it, and the other was told so: {ended:?}");
+    scene.settled(if ended[0] { "by bob\n" } else { "by ada\n" });
+}
+
 #[test]
 fn programs_of_the_configuration_file_merge_what_they_are_for() {
     let scene = Scene::new("by ada\n", "by bob\n");

@@ -205,7 +205,7 @@ impl Undo {
         let place = Place::of(self.mountpoint.or(path).as_deref())?;
         let which = Which::of(&place, self.what.as_deref())?;
         let number = conflicts::undo(&place, &which, self.force)?;
-        output::text(&format!("conflict {number} is listed again\n"))
+        output::text(&format!("conflict {number} is listed\n"))
     }
 }
 

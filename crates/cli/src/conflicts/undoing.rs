@@ -26,7 +26,11 @@ pub enum Which {
 /// has the name was changed since.
 pub fn undo(place: &Place, which: &Which, force: bool) -> Result<u64> {
     wait::until_sent(&place.mount, SENT_WITHIN)?;
-    let settled = chosen(all(place)?, which)?;
+    let settled = match (chosen(all(place)?, which), which) {
+        // It was taken back, and the answer was lost.
+        (Err(_), Which::Number(number)) if place.find(*number).is_ok() => return Ok(*number),
+        (chosen, _) => chosen?,
+    };
     let number = settled.conflict.number;
     if settled.conflict.settings.is_some() {
         attributes::put_back(place, &settled.conflict)?;

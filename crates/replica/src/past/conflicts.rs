@@ -159,7 +159,12 @@ pub(super) fn reopen(inner: &Inner, volume: &Volume, number: u64) -> Result<Foun
     let _turn = volume.turn();
     let mut write = inner.tables.write()?;
     let Some(settled) = settled_of(&*write, volume.id, number)? else {
-        return Ok(Found::Not(NotFound::NotSettled(number)));
+        // An answer was lost, and who asks again has what was wanted.
+        let is_listed = take::conflict_of(&*write, volume.id, number)?.is_some();
+        return Ok(match is_listed {
+            true => Found::Reopened(number),
+            false => Found::Not(NotFound::NotSettled(number)),
+        });
     };
     let mut conflict = settled.conflict;
     conflict.claim = None;
