@@ -166,13 +166,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 impl Core {
-    /// It has not left, nobody waits for it, and it shows.
-    fn may_cancel(&self, number: u64) -> bool {
+    /// Nor had it before a restart.
+    pub(crate) fn has_not_left(&self, number: u64) -> bool {
         self.log.is_pending(number)
             && !self.log.is_submitted(number)
-            && number > self.judged
             && number > self.unsure
             && !self.meta.is_taken(number)
+    }
+
+    /// It has not left, nobody waits for it, and it shows.
+    fn may_cancel(&self, number: u64) -> bool {
+        self.has_not_left(number)
+            && number > self.judged
             && self.meta.lost.is_none()
             && self.hidden.is_none()
             && !self.waiters.concern(number)

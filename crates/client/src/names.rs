@@ -222,7 +222,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |_, _| Ok(()),
         )?;
         if let Some((file, node)) = before {
-            self.after_removal(file, node, &done.value.1);
+            self.after_removal(file, node, &done.value.1, None);
         }
         Ok(Done { value: (), wait: done.wait })
     }
@@ -252,8 +252,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     (RenameFlag::Exchange, None) => return Err(Objection::NoEntry.into()),
                     (RenameFlag::Replace | RenameFlag::Whiteout, Some(over)) if over != file => {
                         let node = tree.node(over).map_err(crate::client::stop)?;
-                        replaced = node.map(|node| (over, node));
-                        if let Some((over, node)) = &replaced {
+                        replaced = node.map(|node| (over, node, file));
+                        if let Some((over, node, _)) = &replaced {
                             expects = seen_contents(ids, *over, node)?;
                         }
                     }
@@ -279,8 +279,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             },
             |_, _| Ok(()),
         )?;
-        if let Some((over, node)) = replaced {
-            self.after_removal(over, node, &done.value.1);
+        if let Some((over, node, by)) = replaced {
+            self.after_removal(over, node, &done.value.1, Some(by));
         }
         Ok(Done { value: (), wait: done.wait })
     }

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | all of a file that was made here, and its removal | nothing |
 //! | the same, where the file had taken the name of another by a rename | the removal of that other |
-//! | the same, where it goes because another is renamed over it | that rename, over what was there before |
+//! | the same, where it goes because another that was made here is renamed over it | that rename, over what was there before |
 //! | attributes of a file, and at once others | one update with both |
 //! | an extended attribute, and at once another value of it | the latter |
 //! | a rename of a file, and a rename of that | one rename, or none if it goes back |
@@ -68,6 +68,8 @@ pub fn moot(pending: &[Update], may: impl Fn(u64) -> bool) -> Moot {
 struct File {
     /// It was made by one of them: nobody else knows of it before that is taken.
     made: Option<Kind>,
+    /// What made it has not left either: nobody can have moved it or taken it away.
+    alone: bool,
     /// Something was done to it that no rule knows.
     odd: bool,
     /// Updates about it that are left, by their places in the log.
@@ -123,8 +125,10 @@ impl Log<'_> {
         }
         match self.pending[at].change.clone() {
             Change::Make { parent, name, file, kind, .. } => {
+                let alone = self.may[at];
                 let made = self.file(file);
                 made.made = Some(kind);
+                made.alone = alone;
                 made.updates.push(at);
                 self.give_name(file, (parent, name));
             }
@@ -194,14 +198,18 @@ impl Log<'_> {
             self.take_name(replaced, to.clone());
             // Renamed over another name of itself, nothing would be done.
             let is_itself = |before: &Option<Doomed>| before.is_some_and(|(it, _)| it == file);
-            match self.gone(replaced, &to, at).filter(|before| !is_itself(before)) {
+            let gone = self.gone(replaced, &to, at).filter(|before| !is_itself(before));
+            // A rename that others can keep from being done leaves what it was to replace.
+            let is_done = self.files.get(&file).is_some_and(|moved| moved.alone);
+            match gone.filter(|_| is_done) {
                 Some(before) => {
                     self.cancel_all(replaced, at);
                     self.rewrite_rename(at, &from, before);
                     over = before;
                 }
                 None => {
-                    // It has other names, or is not this log's alone: this rename is another file's.
+                    // It has other names, is not this log's alone, or may be left: this rename is
+                    // another file's.
                     let stays = self.file(replaced);
                     stays.updates.push(at);
                     stays.odd = true;

@@ -343,3 +343,58 @@ fn what_was_stored_in_a_file_that_others_have_moved_is_there_though_its_name_was
         scene.room.network.close();
     });
 }
+
+/// What nobody else has seen is renamed over by what another device has moved, or left where it is.
+async fn is_renamed_over(elsewhere: Option<Operation>, looked: bool) {
+    let case = format!("{elsewhere:?}, looked through: {looked}");
+    let mut scene = Scene::new(8).await;
+    let other = scene.machines[1].start().await.unwrap();
+    let line = scene.machines[0].line;
+    scene.room.network.cut(line, Duration::ZERO);
+    for operation in written("brief", 2) {
+        scene.does(&operation).await;
+    }
+    let (from, to) = (Path::new("object"), Path::new("brief"));
+    let flag = client::RenameFlag::Replace;
+    scene.does(&Operation::Rename { from, to, flag }).await;
+    if looked {
+        scene.room.clock.sleep(LOOKED).await;
+    }
+    let mut others = Programs::default();
+    if let Some(operation) = &elsewhere {
+        let outcome = others.perform(&other, operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{case}: {outcome}");
+    }
+    scene.room.clock.sleep(Duration::from_secs(1)).await;
+    scene.room.network.restore(line);
+    scene.client().set_mode(PARTIAL);
+    scene.settled().await;
+    let brief = if elsewhere.is_some() { 2 } else { 1 };
+    let moved = matches!(elsewhere, Some(Operation::Rename { .. }));
+    for (name, version) in [("brief", Some(brief)), ("kept", moved.then_some(1)), ("object", None)]
+    {
+        for client in [&other, &scene.client()] {
+            let fetch = Operation::Fetch { path: Path::new(name) };
+            let found = Programs::default().perform(client, &fetch).await;
+            match version {
+                Some(version) => {
+                    assert_eq!(found, Outcome::Bytes(stretch(version, LENGTH)), "{case}: {name}");
+                }
+                None => assert!(matches!(found, Outcome::Failed(_)), "{case}: {name}: {found}"),
+            }
+        }
+    }
+    assert_eq!(scene.conflicts(), usize::from(moved), "{case}");
+    scene.room.network.close();
+}
+
+#[test]
+fn what_was_to_be_replaced_by_what_is_moved_elsewhere_has_its_contents() {
+    let (from, to) = (Path::new("object"), Path::new("kept"));
+    let moves = Operation::Rename { from, to, flag: client::RenameFlag::Replace };
+    for looked in [false, true] {
+        for elsewhere in [Some(moves.clone()), None] {
+            sim::run::paused(is_renamed_over(elsewhere, looked));
+        }
+    }
+}

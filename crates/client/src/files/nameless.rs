@@ -13,18 +13,25 @@ use store::{Container, Containers, Durability, StoreError, Write};
 use update_log::{Cancel, Record, What};
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// A name has gone, perhaps the last: who has the file open keeps it. That it went is logged,
-    /// so what fails here costs room or bytes until a crash, and not the call.
-    pub(crate) fn after_removal(&self, file: FileId, node: Node, effects: &Effects) {
+    /// A name has gone, perhaps the last: who has the file open keeps it. It was removed, or taken by
+    /// another file. That it went is logged, so what fails here costs room or bytes until a crash, and
+    /// not the call.
+    pub(crate) fn after_removal(
+        &self,
+        file: FileId,
+        node: Node,
+        effects: &Effects,
+        taken_by: Option<FileId>,
+    ) {
         if effects.nodes.get(&file) != Some(&None) {
             return;
         }
-        if let Err(stop) = self.let_contents_go(file, &node) {
+        if let Err(stop) = self.let_contents_go(file, &node, taken_by) {
             tracing::warn!(%file, %stop, "a file was removed, and some of its contents are kept");
         }
     }
 
-    fn let_contents_go(&self, file: FileId, node: &Node) -> Step<()> {
+    fn let_contents_go(&self, file: FileId, node: &Node, taken_by: Option<FileId>) -> Step<()> {
         let may_be_undone = mode::waits_for_verdicts(self.connection().mode);
         let _pressed = self.pressed();
         let mut core = self.core();
@@ -35,8 +42,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
         core.charges.forget_written(file);
-        // Contents that nobody will see need not travel, once nobody can undo that the name went.
-        let goes = !may_be_undone && is_ours_alone(&core, file);
+        // Contents that nobody will see need not travel, once nobody can undo that the name went: what
+        // took it may have been moved or removed elsewhere, if others know it.
+        let is_done = taken_by.is_none_or(|by| is_ours_alone(&core, by));
+        let goes = !may_be_undone && is_done && is_ours_alone(&core, file);
         if let Some(number) = core.log.pending_store(file).filter(|_| goes) {
             let before = core.log.store_bytes();
             if core.log.cancel(number).map_err(log_failed)? == Cancel::Cancelled {
@@ -161,7 +170,7 @@ impl<K: Container> Files<K> {
 /// another name meanwhile, by which it outlives the one that went here.
 fn is_ours_alone(core: &Core, file: FileId) -> bool {
     let mut updates = core.log.of_file(file);
-    updates.any(|(number, what)| what == What::Makes && !core.log.is_submitted(number))
+    updates.any(|(number, what)| what == What::Makes && core.has_not_left(number))
 }
 
 /// What was written to the file's container needs no store any more. Nor is it the version that the

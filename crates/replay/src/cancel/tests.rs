@@ -64,6 +64,24 @@ fn of_saves_by_rename_the_last_is_left_and_what_it_replaces() {
 }
 
 #[test]
+fn what_is_replaced_by_what_others_may_move_is_kept() {
+    let (known, f, moved) = (FileId(99), file(1), file(2));
+    let replaced = |by| {
+        vec![
+            make(ROOT, 0, f, Kind::File),
+            store(f, stamp(1), 10),
+            rename((ROOT, 1), (ROOT, 0), by, Some(f)),
+        ]
+    };
+    let pending = log(replaced(known));
+    assert_eq!(left(&pending), pending);
+    // What was made here is nobody else's before that has left.
+    let pending = log([vec![make(ROOT, 1, moved, Kind::File)], replaced(moved)].concat());
+    assert_eq!(left(&pending).len(), 2);
+    assert_eq!(left_of(&pending, |number| number != 1), pending);
+}
+
+#[test]
 fn what_was_made_in_a_directory_and_moved_out_of_it_keeps_the_directory() {
     let (f, d) = (file(1), file(2));
     let pending = log(vec![
