@@ -131,8 +131,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Keeps the stored version that is about to be written over: the next one will be like it.
     fn keep_old(&self, grip: &Grip<C::Container>, before: &Presence, own: bool) -> Step<()> {
         let mut files = self.files();
+        // What is lent stays the container of who has it mapped, though nobody has it open any more.
+        let is_out = files.is_out(grip.file);
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
-        if !(own && open.handles == 1) {
+        if is_out || !own || open.handles > 1 {
             drop(files);
             return self.keep_before_change(grip.file, before).map_err(failed);
         }

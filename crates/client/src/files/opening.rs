@@ -136,10 +136,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 _ => Err(stop),
             };
         }
-        // What is lent stays the container of who has it.
-        let alone = !self.files().is_out(file);
         if flags.truncate
-            && let Err(stop) = self.resize(opened.handle, 0, caller.uid, alone)
+            && let Err(stop) = self.resize(opened.handle, 0, caller.uid, true)
         {
             self.release(opened.handle);
             return Err(stop);

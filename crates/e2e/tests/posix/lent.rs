@@ -6,6 +6,7 @@ use crate::unseen::lent;
 use crate::unseen::open_unseen;
 use e2e::contents::noise;
 use e2e::{Mount, World, eventually, run};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -103,6 +104,39 @@ fn who_writes_beside_who_reads_is_seen_by_him_and_stored_at_once() {
     drop((reader, mapped));
     eventually(SOON, "what is closed is given back", || lent(&mount) == 0);
     assert!(fs::read(&path).unwrap() == bytes[..5_000_000]);
+}
+
+/// Of what is only mapped nobody has a descriptor.
+#[test]
+fn what_is_cut_to_nothing_by_its_name_is_cut_for_whoever_has_it_mapped() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let by_path: fn(&Path) = |path| truncate(path, 0).unwrap();
+    let by_opening: fn(&Path) = |path| {
+        let flags = OFlags::RDONLY | OFlags::TRUNC;
+        drop(rustix::fs::open(path, flags, Mode::empty()).unwrap());
+    };
+    for (round, cut) in (2_u64..).zip([by_path, by_opening]) {
+        let name = format!("file {round}");
+        made(&mount, &name);
+        let path = mount.path(&name);
+        let reader = open_lent(&mount, &path);
+        let mapped = Mapping::shared_to_read(&reader, BYTES);
+        drop(reader);
+        cut(&path);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        let newer = noise(round, BYTES);
+        File::options().write(true).open(&path).unwrap().write_all(&newer).unwrap();
+        assert!(mapped.read(0, BYTES) == newer, "{round}");
+        let again = File::open(&path).unwrap();
+        assert!(is_all(&again, &newer), "{round}");
+        drop((mapped, again));
+        mount.wait();
+        eventually(SOON, "what is closed is given back", || lent(&mount) == 0);
+        assert!(fs::read(&path).unwrap() == newer, "{round}");
+    }
 }
 
 #[test]
