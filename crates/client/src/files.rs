@@ -34,7 +34,7 @@ pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::{Before, Since};
 use sizes::SizeTold;
-pub(crate) use unseen::{Closing, Unseen, may_have_been_lent};
+pub(crate) use unseen::{Closing, Unseen};
 
 use crate::onward::Coming;
 use crate::part::Shelf;

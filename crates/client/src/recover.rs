@@ -6,7 +6,7 @@
 use crate::client::{Client, ClientError, Core};
 use crate::damage::Torn;
 use crate::effects::effects_here;
-use crate::files::{forget_written, may_have_been_lent, sized};
+use crate::files::{forget_written, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
 use crate::part::{Added, PartRow, redo_part};
@@ -362,7 +362,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn take_from_the_kernel(&self, key: Key) -> Result<(), ClientError> {
         let containers = &self.inner.containers;
         let Some(container) = containers.open(key, false)? else { return Ok(()) };
-        if container.descriptor().is_none() || !may_have_been_lent(container.length()?) {
+        // Where that cannot be told, nothing is lent.
+        if container.is_alone().unwrap_or(true) {
             return Ok(());
         }
         // No version has this one; what a crash leaves of it is swept.
@@ -376,19 +377,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Ok(())
         });
         match copied {
-            // There is no room for it. Nearly always nobody has it open.
+            // There is no room for it.
             Err(StoreError::Full(_)) => {
                 tracing::warn!(
                     file = %FileId(key.file),
-                    "a large file that was being written to could not be copied for want of room: \
-                     end the programs that have it open since before the crash"
+                    "a file that was being written to could not be copied for want of room: end the \
+                     programs that have it open since before the crash"
                 );
                 containers.remove(beside)?;
                 Ok(())
             }
             // It stays where it is, and is seen to when it is to be stored.
             Err(error) if error.is_unreadable() => {
-                tracing::warn!(file = %FileId(key.file), %error, "a large file was not copied");
+                tracing::warn!(file = %FileId(key.file), %error, "a file that was being written to was not copied");
                 containers.remove(beside)?;
                 Ok(())
             }

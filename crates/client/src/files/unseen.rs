@@ -255,11 +255,6 @@ pub(super) fn takes_unseen(container: &impl Container, size: u64) -> bool {
     BYTES.contains(&size) && container.free_bytes().is_ok_and(|free| free >= needed)
 }
 
-/// Whether one that is now of so many bytes may have been: it may have grown.
-pub(crate) fn may_have_been_lent(size: u64) -> bool {
-    size >= *BYTES.start()
-}
-
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Whether the kernel may get a file to write to, for all that is not told by the file itself.
     /// What it writes is stored with the last close, so only where no call waits for verdicts; and

@@ -343,6 +343,27 @@ fn after_a_kill_what_the_kernel_wrote_is_stored_and_nobody_changes_it_any_more()
 }
 
 #[test]
+fn after_a_kill_what_was_cut_is_nobodys_to_change_either() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mut mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    let file = open_unseen(&mount, &path, &both());
+    // It is one of those now that the kernel would not have got.
+    file.set_len(1_000_000).unwrap();
+    bytes.truncate(1_000_000);
+    overwrite(&mut bytes, &file, 900_000, b"before the kill");
+    mount.kill();
+    mount.again();
+    let _ = file.write_all_at(b"after the kill", 900_000);
+    assert!(fs::read(&path).unwrap() == bytes);
+    drop(file);
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
+
+#[test]
 fn where_a_quota_counts_or_calls_wait_the_daemon_writes() {
     needs_passthrough!();
     let world = World::new();
