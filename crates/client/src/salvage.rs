@@ -11,6 +11,7 @@ pub use unlogged::{LeftOver, LogRead, Told, Unlogged, applied, unlogged};
 use crate::meta::Meta;
 use crate::pending::paths;
 use crate::presence::Presence;
+use crate::trash::GENERATION_MIN;
 use crate::types::Error;
 use compared::{Comparer, Stored};
 use model::{Change, FileId, Name};
@@ -57,12 +58,13 @@ struct Said {
 
 /// `is_settled`: whether the server has judged the update of this number.
 fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
-    let cancelled: BTreeSet<u64> = records.iter().filter_map(cancelled).collect();
-    let mut said = Said::default();
+    let cancelled: BTreeSet<u64> = records.iter().flat_map(cancelled).copied().collect();
+    let (mut said, mut made) = (Said::default(), BTreeMap::new());
     for record in records {
         match record {
             Record::Update(update) => {
                 let number = update.stamp.number;
+                made.extend(update.makes().map(|file| (number, file)));
                 said.name(&update.change);
                 let Change::Store { file, contents, .. } = update.change else { continue };
                 said.open.remove(&file);
@@ -85,16 +87,24 @@ fn said(records: &[Record], is_settled: impl Fn(u64) -> bool) -> Said {
                 said.parts.insert(*file);
             }
             Record::Closed { file } => drop(said.open.remove(file)),
+            // Nothing of what was written to these is wanted.
+            Record::Moot { cancelled, .. } => {
+                cancelled.iter().filter_map(|number| made.get(number)).for_each(|file| {
+                    said.open.remove(file);
+                });
+            }
             _ => {}
         }
     }
     said
 }
 
-fn cancelled(record: &Record) -> Option<u64> {
+/// Updates that a record takes back.
+fn cancelled(record: &Record) -> &[u64] {
     match record {
-        Record::Cancelled { number } => Some(*number),
-        _ => None,
+        Record::Cancelled { number } => std::slice::from_ref(number),
+        Record::Moot { cancelled, .. } => cancelled,
+        _ => &[],
     }
 }
 
@@ -155,7 +165,9 @@ pub fn unsent<C: Containers>(
     for file in files {
         let row = read.and_then(|read| Presence::load(read, file).ok().flatten());
         // Why they cannot be read, `unlogged` tells.
-        let there = containers.list_of(file.0).unwrap_or_default();
+        let mut there = containers.list_of(file.0).unwrap_or_default();
+        // What is in the trash was let go of.
+        there.retain(|key| key.generation < GENERATION_MIN);
         let generation = row.as_ref().map(|row| row.generation);
         let generation = said.generations.get(&file).copied().or(generation);
         let key = there.iter().find(|key| Some(key.generation) == generation);
@@ -211,6 +223,7 @@ fn holding<C: Containers>(
 mod tests {
     use super::*;
     use model::{Contents, Kind, ReplicaId, Stamp, Time, Update};
+    use store::memory::MemoryContainers;
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -263,6 +276,30 @@ mod tests {
         let stored = Stored { number: 2, contents: Contents::EMPTY };
         assert_eq!(said.files, BTreeMap::from([(FileId(7), stored)]));
         assert_eq!(said.names[&FileId(7)], (FileId(3), name("b")));
+    }
+
+    #[test]
+    fn what_was_made_and_removed_before_it_was_sent_is_not_unsent() {
+        let moot = Record::Moot { cancelled: vec![1, 2, 3, 5], rewritten: Vec::new() };
+        let (expects, uid) = (Stamp::default(), 0);
+        let opened = |file| Record::Opened { file: FileId(file), generation: 0, expects, uid };
+        let records = [make(1, 7, "a"), store(2, 7), make(3, 8, "b"), opened(8), make(4, 9, "c")];
+        let records = [&records[..], &[opened(9), store(5, 9), moot, opened(9)]].concat();
+        let said = said(&records, |_| false);
+        assert_eq!(said.files, BTreeMap::new());
+        assert_eq!(said.open, BTreeSet::from([FileId(9)]), "that one is still there");
+    }
+
+    #[test]
+    fn nothing_that_is_unsent_is_in_the_trash() {
+        let containers = MemoryContainers::default();
+        for (file, generation) in [(7, GENERATION_MIN), (8, 3), (8, GENERATION_MIN + 1)] {
+            containers.open(Key { file, generation }, true).unwrap();
+        }
+        let records: Vec<_> = [store(1, 7), store(2, 8)].iter().map(Record::encode).collect();
+        let found = unsent(None, &records, &containers).unwrap().files;
+        let found: Vec<_> = found.iter().map(|found| found.key).collect();
+        assert_eq!(found, [None, Some(Key { file: 8, generation: 3 })]);
     }
 
     #[test]

@@ -146,22 +146,28 @@ impl<'a> Judge<'a> {
         let read = read.filter(|_| meta.is_some());
         let meta = meta.unwrap_or_default();
         let (mut said, mut written) = (Said::default(), BTreeMap::new());
-        let (mut taken_back, mut log_is_whole) = (BTreeSet::new(), log.is_whole);
+        let (mut taken_back, mut made) = (BTreeSet::new(), BTreeMap::new());
+        let mut log_is_whole = log.is_whole;
         for (position, bytes) in log.records {
             let Ok(record) = Record::decode(bytes) else {
                 log_is_whole = false;
                 continue;
             };
-            taken_back.extend(cancelled(&record));
+            taken_back.extend(cancelled(&record).iter().copied());
             let is_behind = *position > meta.applied;
             match record {
                 Record::Update(update) => {
+                    made.extend(update.makes().map(|file| (update.stamp.number, file)));
                     said.name(&update.change);
                     if let (true, Change::Store { file, .. }) = (is_behind, update.change) {
                         written.insert(file, false);
                     }
                 }
                 Record::Closed { file } if is_behind => drop(written.insert(file, false)),
+                Record::Moot { cancelled, .. } if is_behind => {
+                    let made = cancelled.iter().filter_map(|number| made.get(number));
+                    written.extend(made.map(|file| (*file, false)));
+                }
                 Record::Opened { file, .. } | Record::OpenedPart { file, .. } if is_behind => {
                     written.insert(file, true);
                 }
@@ -245,7 +251,7 @@ impl<'a> Judge<'a> {
 mod tests {
     use super::*;
     use crate::presence::Dirty;
-    use model::{Contents, Name, ReplicaId, Stamp, Time, Update};
+    use model::{Contents, Kind, Name, ReplicaId, Stamp, Time, Update};
     use store::memory::{MemoryContainers, MemoryTables};
     use store::{Durability, Tables};
 
@@ -372,6 +378,41 @@ mod tests {
         assert_eq!(state.found(true, true), pending);
         let log = LogRead { records: &state.records, is_whole: true };
         assert_eq!(log.unreadable(), [13]);
+    }
+
+    #[test]
+    fn what_was_made_and_removed_before_it_was_sent_is_not_found_either() {
+        let mut state = State::new();
+        let (at, stamp) = (Time::default(), |number| Stamp::new(OURS, number));
+        state.has(20, stamp(7), false);
+        state.has(21, stamp(8), true);
+        let make = |file| Change::Make {
+            parent: FileId::ROOT,
+            name: Name::new("a").unwrap(),
+            file: FileId(file),
+            kind: Kind::File,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            target: None,
+            rdev: None,
+            born: None,
+        };
+        // What the tables have of the log already is in it as well.
+        for (number, file) in [(7, 20), (8, 21)] {
+            let update = Update { stamp: stamp(number), uid: 0, at, change: make(file) };
+            state.logs(number, &Record::Update(update));
+        }
+        let pending = vec![(20, Told::Stored(7)), (21, Told::Written)];
+        let found = |state: &State| {
+            let mut found = state.found(true, true);
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(&state), pending);
+        state.logs(11, &Record::Moot { cancelled: vec![7, 8], rewritten: Vec::new() });
+        assert_eq!(found(&state), []);
+        assert_eq!(state.found(false, true).len(), 2, "other records may be missing");
     }
 
     #[test]
