@@ -62,6 +62,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.settle_closed(None);
         let grip = self.grip_of(file, generation).ok_or(Error::BadHandle)?;
         let _still = ranks::write(Rank::Still, &grip.still);
+        if self.files().unborn(file).is_none() {
+            // Somebody else has given it one meanwhile.
+            return Ok(None);
+        }
         let described = match grip.container.length().map_err(failed)? {
             0 => None,
             _ => Some(self.describe_here(grip.key(), &grip.container, None).map_err(of_chunks)?),

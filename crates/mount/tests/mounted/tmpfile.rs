@@ -2,6 +2,8 @@
 
 use crate::needs_fuse;
 use crate::support::{Farm, Link, Machine, is_root};
+use client::Caller;
+use model::{FileId, Name};
 use mount::MountOptions;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags, fchmod, fgetxattr, fsetxattr,
@@ -13,6 +15,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -158,6 +161,40 @@ fn where_a_name_is_taken_another_may_be_given() {
     give(&file, &here.path("free")).unwrap();
     assert_eq!(fs::read_to_string(here.path("free")).unwrap(), "text");
     assert_eq!(fs::read_to_string(here.path("taken")).unwrap(), "mine");
+}
+
+/// The kernel lets one after the other through, as far as it knows that it is one file.
+#[test]
+fn two_who_give_a_file_a_name_at_once_give_it_two() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let here = farm.machine("here", MountOptions::default());
+    let there = farm.machine("there", MountOptions::default());
+    let mut file = nameless(&here.path(""), OFlags::empty());
+    let contents = many_bytes(16 << 20);
+    file.write_all(&contents).unwrap();
+    let id = FileId(file.metadata().unwrap().ino());
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (caller, begin) = (Caller { uid, gid }, Barrier::new(2));
+    let link = |name: &str| {
+        let name = Name::new(name).unwrap();
+        begin.wait();
+        here.block_on(client::complete(here.client(), |client| {
+            client.link(caller, id, FileId::ROOT, &name)
+        }))
+    };
+    std::thread::scope(|scope| {
+        let (one, other) = (scope.spawn(|| link("a")), scope.spawn(|| link("b")));
+        for given in [one.join().unwrap(), other.join().unwrap()] {
+            given.unwrap();
+        }
+    });
+    drop(file);
+    for machine in [&here, &there] {
+        assert_eq!(names(machine, ""), ["a", "b"]);
+        assert_eq!(fs::metadata(machine.path("a")).unwrap().nlink(), 2);
+        assert!(fs::read(machine.path("b")).unwrap() == contents);
+    }
 }
 
 /// The name is taken elsewhere while this machine's word is on its way.
