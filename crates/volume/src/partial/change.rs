@@ -293,7 +293,8 @@ fn take_directory(
             let Some(up) = row.up else { continue };
             let name = rows::entry_name(key)?;
             let is_listed = listed.entries.binary_search_by(|entry| entry.0.cmp(&name)).is_ok();
-            if up.seq <= as_of && up.file.is_some() && !is_listed {
+            let last = row.held.unwrap_or(up);
+            if last.seq <= as_of && up.file.is_some() && !is_listed {
                 (row.up, row.held) = (Some(UpEntry { seq: as_of, epoch, file: None }), None);
                 put_entry(write, key, &row)?;
                 changed.push(Changed::Entry(directory, name));

@@ -235,6 +235,34 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_from_before_what_is_held_takes_no_name_away_and_a_later_one_does() {
+        let tables = with_file();
+        let newer = states(5, &[(FILE, None), (OTHER, Some(2))], Some(OTHER));
+        within(&tables, |write| take_states_but(write, &newer, 1, &hold()).unwrap());
+        // It was removed, before the other came by its name.
+        let listed = Listed { directory: FileId::ROOT, entries: vec![], complete: true };
+        let listing =
+            |seq| Listing { as_of: Seq(seq), directories: vec![listed.clone()], nodes: vec![] };
+        let take = |seq| {
+            within(&tables, |write| {
+                take_listing_but(write, &listing(seq), None, 1, &Hold::default()).unwrap()
+            })
+        };
+        assert_eq!(take(3), []);
+        assert_eq!(shown(&tables, 1), (Some(1), Some(FILE)));
+        let entry = (FileId::ROOT, name());
+        assert_eq!(take(6), [Changed::Entry(entry.0, entry.1.clone())]);
+        assert_eq!(shown(&tables, 1), (Some(1), None));
+        within(&tables, |write| let_go(write, FILE, Some(&entry)).unwrap());
+        assert_eq!(shown(&tables, 1), (None, None));
+        let tables = with_file();
+        within(&tables, |write| take_states_but(write, &newer, 1, &hold()).unwrap());
+        within(&tables, |write| take_listing_but(write, &listing(3), None, 1, &hold()).unwrap());
+        within(&tables, |write| let_go(write, FILE, Some(&entry)).unwrap());
+        assert_eq!(shown(&tables, 1), (None, Some(OTHER)), "what was said last");
+    }
+
+    #[test]
     fn what_is_taken_in_without_being_held_takes_the_place_of_what_was() {
         let tables = with_file();
         let newer = states(2, &[(FILE, Some(2))], Some(OTHER));

@@ -45,23 +45,20 @@ pub fn files_beyond(read: &dyn Read, at: Seq, mut each: impl FnMut(FileId)) -> R
 pub fn set_back(write: &mut dyn Write, at: Seq) -> Result<(), Missing> {
     renew(write, NODES, |value| {
         let mut row = NodeRow::decode(value)?;
-        let Some(up) = row.up.as_mut().filter(|up| up.seq > Seq::START) else { return Ok(None) };
-        up.seq = Seq::START;
-        if let Some(held) = &mut row.held {
-            held.seq = Seq::START;
-        }
-        Ok(Some(row.encode()))
+        let said = row.up.iter_mut().chain(&mut row.held).map(|said| &mut said.seq);
+        Ok(to_the_start(said).then(|| row.encode()))
     })?;
     renew(write, ENTRIES, |value| {
         let mut row = EntryRow::decode(value)?;
-        let Some(up) = row.up.as_mut().filter(|up| up.seq > Seq::START) else { return Ok(None) };
-        up.seq = Seq::START;
-        if let Some(held) = &mut row.held {
-            held.seq = Seq::START;
-        }
-        Ok(Some(row.encode()))
+        let said = row.up.iter_mut().chain(&mut row.held).map(|said| &mut said.seq);
+        Ok(to_the_start(said).then(|| row.encode()))
     })?;
     Ok(write.put(TOLD, KEY, &at.0.to_be_bytes())?)
+}
+
+/// False: they are there already.
+fn to_the_start<'a>(said: impl Iterator<Item = &'a mut Seq>) -> bool {
+    said.map(|seq| std::mem::replace(seq, Seq::START)).max() > Some(Seq::START)
 }
 
 /// Puts rows anew, where there is something anew.
@@ -98,11 +95,11 @@ fn each_node(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Tree, take_states};
+    use super::super::{Hold, Tree, let_go, take_states, take_states_but};
     use super::*;
     use crate::partial::tests::node;
-    use model::View;
-    use protocol::{NodeState, States};
+    use model::{Name, Node, View};
+    use protocol::{EntryState, NodeState, States};
     use store::memory::MemoryTables;
     use store::{Durability, Tables};
 
@@ -123,6 +120,40 @@ mod tests {
         let read = tables.read().expect("memory does not fail");
         let node = Tree::new(&*read, epoch).node(FileId(file)).ok()?;
         node.map(|node| node.mode)
+    }
+
+    #[test]
+    fn what_is_said_after_a_second_set_back_takes_the_place_of_what_was_held_after_the_first() {
+        let tables = MemoryTables::default();
+        says(&tables, 7, 20, 0o600, 1);
+        let version = |number| Node {
+            contents_stamp: model::Stamp::new(model::ReplicaId(5), number),
+            ..node(0o644)
+        };
+        let states = |seq, number| States {
+            nodes: vec![NodeState { file: FileId(7), seq: Seq(seq), node: Some(version(number)) }],
+            entries: vec![EntryState {
+                directory: FileId::ROOT,
+                name: Name::new("name").expect("a name"),
+                seq: Seq(seq),
+                file: Some(FileId(number)),
+            }],
+        };
+        let take = |states: &States, hold: &Hold| {
+            within(&tables, |write| take_states_but(write, states, 1, hold)).expect("it is taken")
+        };
+        take(&states(21, 7), &Hold::default());
+        within(&tables, |write| set_back(write, Seq(12))).expect("it is set back");
+        let entry = (FileId::ROOT, Name::new("name").expect("a name"));
+        let hold = Hold { nodes: [FileId(7)].into(), entries: [entry.clone()].into() };
+        assert_eq!(take(&states(15, 8), &hold), [], "it is held");
+        within(&tables, |write| set_back(write, Seq(12))).expect("it is set back");
+        take(&states(13, 9), &hold);
+        within(&tables, |write| let_go(write, FileId(7), Some(&entry))).expect("it is let go");
+        let read = tables.read().expect("memory does not fail");
+        let tree = Tree::new(&*read, 0);
+        assert_eq!(tree.node(FileId(7)).expect("it is known"), Some(version(9)));
+        assert_eq!(tree.entry(entry.0, &entry.1).expect("it is known"), Some(FileId(9)));
     }
 
     #[test]
