@@ -10,7 +10,7 @@ use crate::parts::assembled_for;
 use crate::volumes::Volume;
 use chunks::delta::{Effort, is_packed};
 use chunks::payload::PAYLOAD_CHUNKS_MAX;
-use chunks::{ChunksError, Squeeze};
+use chunks::{ChunksError, Placed, Squeeze};
 use minicbor::bytes::ByteVec;
 use model::{ChunkName, Contents, FileId, Kind, Piece, Stamp, View};
 use protocol::{
@@ -98,7 +98,7 @@ fn fetch(
 fn begins_packed(
     inner: &Inner,
     volume: &Volume,
-    pieces: &[chunks::Placed],
+    pieces: &[Placed],
     range: Range,
 ) -> Result<Option<bool>> {
     let first = pieces.first().filter(|placed| range.offset == 0 && placed.offset == 0);
@@ -178,30 +178,46 @@ pub(super) fn pieces_of(
     contents: &Contents,
     ranges: &[Range],
 ) -> Result<Result<Vec<Piece>, Refusal>> {
-    let malformed = |what: String| Ok(Err(Refusal::Malformed(what)));
+    let pieces = together(ranges, |range, pieces_max| {
+        Ok(cover_some(inner, volume, contents, range, pieces_max)?.pieces)
+    })?;
+    Ok(pieces.map_err(|what| Refusal::Malformed(format!("{what} of {file}"))))
+}
+
+/// The pieces of stretches, as far as they fit in an answer. `cover` gives those of one, and so many
+/// at most. The error is what is wrong with the stretches.
+fn together(
+    ranges: &[Range],
+    mut cover: impl FnMut(Range, usize) -> Result<Vec<Placed>>,
+) -> Result<Result<Vec<Piece>, String>> {
     if ranges.len() > RANGES_MAX {
-        return malformed(format!("more than {RANGES_MAX} ranges"));
+        return Ok(Err(format!("more than {RANGES_MAX} ranges")));
     }
     let mut pieces = Vec::new();
     let mut bytes = 0u64;
     for range in ranges {
-        let cover = cover(inner, volume, contents, *range)?;
-        let from = cover.pieces.first().map(|placed| placed.offset);
-        let to = cover.pieces.last().map(chunks::Placed::end);
-        if from != Some(range.offset) || to != range.offset.checked_add(range.length) {
-            return malformed(format!(
-                "{} bytes from {} are not a whole number of chunks of {file}",
-                range.length, range.offset
-            ));
+        // Zeros are no bytes in the answer, and may be as many as whoever wrote the recipe likes.
+        let room = PAYLOAD_CHUNKS_MAX - pieces.len();
+        let found = cover(*range, room + 1)?;
+        if found.len() > room {
+            return Ok(Err(format!("more than {PAYLOAD_CHUNKS_MAX} pieces at once")));
         }
-        for placed in &cover.pieces {
+        let from = found.first().map(|placed| placed.offset);
+        let to = found.last().map(Placed::end);
+        if from != Some(range.offset) || to != range.offset.checked_add(range.length) {
+            return Ok(Err(format!(
+                "{} bytes from {} are not a whole number of chunks",
+                range.length, range.offset
+            )));
+        }
+        for placed in &found {
             if let Piece::Chunk { length, .. } = placed.piece {
                 bytes = bytes.saturating_add(length);
             }
             pieces.push(placed.piece);
         }
         if bytes > PAYLOAD_BYTES_MAX as u64 {
-            return malformed(format!("more than {PAYLOAD_BYTES_MAX} bytes at once"));
+            return Ok(Err(format!("more than {PAYLOAD_BYTES_MAX} bytes at once")));
         }
     }
     Ok(Ok(pieces))
@@ -235,7 +251,7 @@ pub(super) fn version_of(
 
 /// The pieces of a range, and the recipe chunks that were walked for it.
 pub(super) struct Covered {
-    pub pieces: Vec<chunks::Placed>,
+    pub pieces: Vec<Placed>,
     pub recipe: Vec<ByteVec>,
 }
 
@@ -245,13 +261,23 @@ pub(super) fn cover(
     contents: &Contents,
     range: Range,
 ) -> Result<Covered> {
+    cover_some(inner, volume, contents, range, PIECES_MAX)
+}
+
+fn cover_some(
+    inner: &Inner,
+    volume: &Volume,
+    contents: &Contents,
+    range: Range,
+    pieces_max: usize,
+) -> Result<Covered> {
     let mut recipe = Vec::new();
     let fetch = |name: &ChunkName| -> Result<Option<Vec<u8>>, StoreError> {
         let bytes = inner.sound(volume, name)?;
         recipe.extend(bytes.clone().map(ByteVec::from));
         Ok(bytes)
     };
-    let cover = chunks::cover(&volume.secret, contents, range, PIECES_MAX, fetch)?;
+    let cover = chunks::cover(&volume.secret, contents, range, pieces_max, fetch)?;
     match cover.missing.first() {
         Some(name) => Err(ReplicaError::Lost(volume.id, *name)),
         None => Ok(Covered { pieces: cover.pieces, recipe }),
@@ -292,5 +318,46 @@ pub(super) fn found(inner: &Inner, volume: &Volume, pieces: &[Piece]) -> Result<
     match lost {
         Some(name) => Err(ReplicaError::Lost(volume.id, name)),
         None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces of a range of a file of zeros, each of which is one byte.
+    fn zeros(range: Range, pieces_max: usize) -> Vec<Placed> {
+        let piece = Piece::Zeros { length: 1 };
+        let offsets = range.offset..range.offset + range.length;
+        offsets.take(pieces_max).map(|offset| Placed { offset, piece }).collect()
+    }
+
+    #[test]
+    fn the_pieces_of_all_stretches_fit_in_an_answer_whatever_they_are() {
+        let most = PAYLOAD_CHUNKS_MAX as u64;
+        let range = |length| Range { offset: 0, length };
+        for (ranges, fits) in [
+            (vec![range(most)], true),
+            (vec![range(most / 2); 2], true),
+            (vec![range(most), range(1)], false),
+            (vec![range(most + 1)], false),
+            (vec![range(30_000); RANGES_MAX], false),
+            (vec![range(2); RANGES_MAX], false),
+        ] {
+            let mut looked_at = 0;
+            let pieces = together(&ranges, |range, pieces_max| {
+                let found = zeros(range, pieces_max);
+                looked_at += found.len();
+                Ok(found)
+            });
+            let pieces = pieces.unwrap();
+            assert_eq!(pieces.is_ok(), fits, "{} ranges", ranges.len());
+            assert!(looked_at <= PAYLOAD_CHUNKS_MAX + 1, "{looked_at} pieces");
+        }
+        assert_eq!(
+            PAYLOAD_CHUNKS_MAX / chunks::transfer::BATCH_MAX,
+            4,
+            "who is honest asks for less"
+        );
     }
 }

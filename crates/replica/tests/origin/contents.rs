@@ -2,7 +2,10 @@
 
 use crate::party::{Device, Party, all_chunks, noise, store_of};
 use model::{ChunkName, Contents, FileId, Kind, Root, Stamp};
-use protocol::{Objection, PAYLOAD_BYTES_MAX, Payload, Range, Refusal, Request, Response, Verdict};
+use protocol::{
+    Objection, PAYLOAD_BYTES_MAX, Payload, Portion, Range, Refusal, Request, Response, Sought,
+    Verdict, Wish,
+};
 
 const LARGE: usize = 400_000;
 
@@ -275,4 +278,39 @@ async fn a_chunk_of_one_volume_is_missing_in_another() {
     let store = eve.update(store_of(file, eve.stamp(), contents));
     let submitted = eve.submit_all(false, vec![store], None).await.unwrap();
     assert_eq!(submitted.missing, [name] as [ChunkName; 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn zeros_without_end_are_not_read_at_once() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    // A recipe of 65,536 zeros, each by itself: two small chunks, and nothing wrong with them.
+    let many = 256;
+    let leaf = [&[1, 1][..], &[3; 256]].concat();
+    let one = [&[0x80, 0x04][..], &ada.secret().name(&leaf).0].concat();
+    let top = [&[1, 2][..], &one.repeat(256)].concat();
+    ada.put(&[&leaf, &top]).await;
+    let size = many * 256;
+    let root = Some(Root { name: ada.secret().name(&top), depth: 2 });
+    let (file, make) = ada.making(FileId::ROOT, "zeros", Kind::File);
+    ada.replay(make).await;
+    let store = store_of(file, ada.stamp(), Contents { size, root, holes: Some(size) });
+    assert!(matches!(ada.replay(store).await, Verdict::Taken(_)));
+    let version = ada.stamp();
+    let eve = party.join_as("eve", protocol::Access::ReadOnly).await;
+    let read = |length, times| {
+        let ranges = vec![Range { offset: 0, length }; times];
+        eve.ask(Request::Read { file, version, ranges, base: None, packed: None, inside: None })
+    };
+    assert!(matches!(read(many, 2).await, Response::Bytes(_)));
+    for (length, times) in [(30_000, 1), (10_000, 2), (30_000, 10_000)] {
+        let told = read(length, times).await;
+        assert!(matches!(told, Response::Refused(Refusal::Malformed(_))), "{length}: {told:?}");
+    }
+    let ranges = Some(vec![Range { offset: 0, length: 30_000 }; 10_000]);
+    let wish = Wish { file, version, base: None, ranges };
+    let (bytes_max, sought) = (PAYLOAD_BYTES_MAX as u64, Sought::Contents);
+    let gather = Request::Gather { files: vec![wish; 8], bytes_max, sought, held: None };
+    let Response::Gathered(gathered) = eve.ask(gather).await else { panic!("refused") };
+    assert_eq!(gathered.portions, vec![Portion::Nothing; 8]);
 }
