@@ -13,6 +13,7 @@ mod merging;
 mod settling;
 mod undoing;
 mod ways;
+mod work;
 
 pub use listed::{Listed, line, shown};
 pub use merging::{Mergers, Merging, difference};
@@ -33,7 +34,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -258,27 +259,37 @@ impl Place {
         path.ok_or_else(|| not_there(conflict, "the directory of the name is gone"))
     }
 
-    /// What both began from.
-    fn base(&self, conflict: &ConflictInfo) -> Result<Vec<u8>> {
+    /// Writes what both began from.
+    fn base(
+        &self,
+        conflict: &ConflictInfo,
+        to: &mut dyn Write,
+        bytes_max: Option<u64>,
+    ) -> Result<()> {
         let number = conflict.number;
-        let too_large = || {
-            let most = units::show_size(TEXT_BYTES_MAX);
-            fail(Exit::Failure, format!("conflict {number}: what is merged is at most {most}"))
+        let fits = |bytes: u64| match bytes_max {
+            Some(most) if bytes > most => {
+                let most = units::show_size(most);
+                let what = format!("conflict {number}: what is merged by lines is at most {most}");
+                Err(fail(Exit::Failure, what))
+            }
+            _ => Ok(()),
         };
         if conflict.base_since.is_none() {
             let what = format!("conflict {number}: what both began from is not kept");
             return Err(fail(Exit::NotFound, what));
         }
+        fits(conflict.base_looks.as_ref().map_or(0, |looks| looks.size))?;
         let Owner { uid, gid } = Owner::caller();
-        let mut base = Vec::new();
+        let mut offset = 0;
         loop {
-            let offset = base.len() as u64;
-            if offset > TEXT_BYTES_MAX {
-                return Err(too_large());
-            }
             match self.asked.ask(&Past::Base { number, offset, uid, gid })? {
-                Found::Base(bytes) if bytes.is_empty() => return Ok(base),
-                Found::Base(bytes) => base.extend_from_slice(&bytes),
+                Found::Base(bytes) if bytes.is_empty() => return Ok(()),
+                Found::Base(bytes) => {
+                    to.write_all(&bytes)?;
+                    offset += bytes.len() as u64;
+                    fits(offset)?;
+                }
                 Found::Not(why) => return Err(past::not(&why)),
                 _ => return Err(past::unexpected()),
             }

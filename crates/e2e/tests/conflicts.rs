@@ -346,6 +346,36 @@ fn what_was_seen_to_is_taken_back() {
     scene.is_as_before(by_ada, by_bob);
 }
 
+#[test]
+fn what_is_too_large_to_be_merged_by_lines_is_not_fetched_and_a_program_merges_it() {
+    let of = |first: u8| move |file: &Path| fs::write(file, long(first, 66 << 20)).unwrap();
+    let scene = Scene::of(of(1), of(2));
+    let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+    let cached = || {
+        let mut value = [0; 32];
+        let length = rustix::fs::getxattr(&aside, "user.farfs.cached", &mut value[..]).unwrap();
+        str::from_utf8(&value[..length]).unwrap().parse::<u64>().unwrap()
+    };
+    let all = run(&mut scene.conflicts(&["merge", "--all", "--in", &scene.place()]));
+    assert_eq!(all.code, Some(1));
+    assert!(all.out.contains("larger than what is compared"), "{}", all.out);
+    assert!(scene.does("diff", &[]).err.contains("larger than what is compared"));
+    assert!(cached() < 1 << 20, "{} were fetched", cached());
+    scene.does("merge", &["--tool", "cp %mine %out"]).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    assert!(fs::read(scene.ada.path("notes/plan.txt")).unwrap() == long(2, 66 << 20));
+}
+
+/// Bytes that are no text, and no two stretches of which are alike.
+fn long(first: u8, bytes: usize) -> Vec<u8> {
+    let mut last = u64::from(first);
+    let mut next = || {
+        last = last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        last.to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}
+
 /// Killed when it was done here and nobody else knew.
 #[test]
 fn what_did_not_come_to_its_last_word_is_done_again_by_the_same_command_and_taken_back() {

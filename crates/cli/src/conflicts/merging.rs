@@ -1,8 +1,9 @@
 //! Putting both sides together: by lines, or by a program.
 //! Holds: a program gets copies in a directory that is its user's alone, and ends in time; what it
-//! leaves undone changes nothing.
+//! leaves undone changes nothing; nothing is fetched to be compared by lines that is too large for that.
 
 use super::ways::Way;
+use super::work::Work;
 use super::{Place, TEXT_BYTES_MAX, attributes};
 use crate::exit::{Exit, OrExit, fail};
 use crate::units;
@@ -12,17 +13,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program of the configuration file may take, if nothing else is said.
 const TOOL_WITHIN: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Directories that are tried for one that nobody has made yet.
-const TRIES_MAX: u32 = 100;
 
 /// Programs that merge, by the names of the files that they are for.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -126,65 +124,72 @@ impl Merging {
     /// Both sides as one. `path`: within the volume.
     pub(super) fn merged(
         &self,
+        place: &Place,
         conflict: &ConflictInfo,
         path: &str,
-        base: Vec<u8>,
         (theirs, mine): (&Path, &Path),
-    ) -> Result<Vec<u8>> {
-        if let Some(tool) = &self.tool {
-            let words = Words::Line(tool.clone()).split();
-            return by_tool(&words, self.within, &base, theirs, mine);
+    ) -> Result<Work> {
+        let of_config = || self.mergers.for_path(path).filter(|_| !self.markers);
+        let (words, within) = match &self.tool {
+            Some(tool) => (Some(Words::Line(tool.clone()).split()), self.within),
+            None => (of_config(), Some(self.within.unwrap_or(TOOL_WITHIN))),
+        };
+        let Some(words) = words else {
+            let merged = self.by_lines(place, conflict, (theirs, mine))?;
+            let work = Work::of(theirs)?;
+            fs::write(work.merged(), merged)?;
+            return Ok(work);
+        };
+        let work = Work::of(theirs)?;
+        let mut base = fs::File::create(work.file("base"))?;
+        if conflict.base_since.is_some() {
+            place.base(conflict, &mut base, None)?;
         }
-        if let (false, Some(words)) = (self.markers, self.mergers.for_path(path)) {
-            let within = self.within.unwrap_or(TOOL_WITHIN);
-            return by_tool(&words, Some(within), &base, theirs, mine);
+        fs::copy(theirs, work.file("theirs"))?;
+        fs::copy(mine, work.file("mine"))?;
+        by_tool(&words, within, &work)?;
+        Ok(work)
+    }
+
+    fn by_lines(
+        &self,
+        place: &Place,
+        conflict: &ConflictInfo,
+        (theirs, mine): (&Path, &Path),
+    ) -> Result<String> {
+        for side in [theirs, mine] {
+            is_text_sized(side)?;
         }
+        let mut base = Vec::new();
+        place.base(conflict, &mut base, Some(TEXT_BYTES_MAX))?;
         let base = as_text(base, "what both began from")?;
-        let (mine, theirs) = (text(mine)?, text(theirs)?);
-        Ok(by_lines(&base, &mine, &theirs, self.markers, conflict.number)?.into_bytes())
+        by_lines(&base, &text(mine)?, &text(theirs)?, self.markers, conflict.number)
     }
 }
 
 /// Runs a program, without a shell, on copies. One that may take any time is asked at the terminal,
 /// if it wants to; any other has no terminal, and is killed with all that it has started.
-fn by_tool(
-    words: &[String],
-    within: Option<Duration>,
-    base: &[u8],
-    theirs: &Path,
-    mine: &Path,
-) -> Result<Vec<u8>> {
-    let directory = private_directory()?;
-    let merged = || -> Result<Vec<u8>> {
-        // Programs look at the end of a name.
-        let end = theirs.extension().map(|end| format!(".{}", end.to_string_lossy()));
-        let end = end.unwrap_or_default();
-        let file = |name: &str| directory.join(format!("{name}{end}"));
-        fs::write(file("base"), base)?;
-        fs::copy(theirs, file("theirs"))?;
-        fs::copy(mine, file("mine"))?;
-        let names = [("base", "base"), ("mine", "mine"), ("theirs", "theirs")];
-        let names = names.into_iter().chain([("out", "merged"), ("merged", "merged")]);
-        let fill = |word: &String| {
-            names.clone().fold(word.clone(), |word, (name, of)| {
-                let path = file(of).display().to_string();
-                word.replace(&format!("{{{name}}}"), &path).replace(&format!("%{name}"), &path)
-            })
-        };
-        let mut words = words.iter().map(fill);
-        let program = words.next().ok_or_else(|| fail(Exit::Usage, "no program is named"))?;
-        let status = run(Command::new(&program).args(words), &program, within)?;
-        if !status.success() {
-            let what = format!("{program} ended with {status}: nothing was done");
-            return Err(fail(Exit::Failure, what));
-        }
-        let written = fs::read(file("merged"));
-        let what = format!("{program} has not written the merged file: nothing was done");
-        written.or_exit(Exit::Failure, what)
-    }();
-    // What is left of it is in nobody's way.
-    let _ = fs::remove_dir_all(&directory);
-    merged
+fn by_tool(words: &[String], within: Option<Duration>, work: &Work) -> Result<()> {
+    let names = [("base", "base"), ("mine", "mine"), ("theirs", "theirs")];
+    let names = names.into_iter().chain([("out", "merged"), ("merged", "merged")]);
+    let fill = |word: &String| {
+        names.clone().fold(word.clone(), |word, (name, of)| {
+            let path = work.file(of).display().to_string();
+            word.replace(&format!("{{{name}}}"), &path).replace(&format!("%{name}"), &path)
+        })
+    };
+    let mut words = words.iter().map(fill);
+    let program = words.next().ok_or_else(|| fail(Exit::Usage, "no program is named"))?;
+    let status = run(Command::new(&program).args(words), &program, within)?;
+    if !status.success() {
+        let what = format!("{program} ended with {status}: nothing was done");
+        return Err(fail(Exit::Failure, what));
+    }
+    let what = format!("{program} has not written the merged file: nothing was done");
+    match fs::metadata(work.merged()).or_exit(Exit::Failure, &what)?.is_file() {
+        true => Ok(()),
+        false => Err(fail(Exit::Failure, what)),
+    }
 }
 
 fn run(command: &mut Command, program: &str, within: Option<Duration>) -> Result<ExitStatus> {
@@ -214,29 +219,8 @@ fn run(command: &mut Command, program: &str, within: Option<Duration>) -> Result
     })
 }
 
-/// What is copied there may be nobody else's to read.
-fn private_directory() -> Result<PathBuf> {
-    let name = |attempt: u32| {
-        let name = format!("farfs-merge-{}-{attempt}", std::process::id());
-        std::env::temp_dir().join(name)
-    };
-    let mut last = None;
-    for directory in (0..TRIES_MAX).map(name) {
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => return Ok(directory),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                last = Some((directory, error));
-            }
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot make {}", directory.display()));
-            }
-        }
-    }
-    let (directory, error) = last.context("no directory was tried")?;
-    Err(error).with_context(|| format!("cannot make {}", directory.display()))
-}
-
-fn text(path: &Path) -> Result<String> {
+/// An error if it is too large to be compared by lines, or no file.
+fn is_text_sized(path: &Path) -> Result<()> {
     let meta = fs::symlink_metadata(path).or_exit(Exit::NotFound, path.display().to_string())?;
     if !meta.is_file() {
         return Err(fail(Exit::Failure, format!("{} is no file", path.display())));
@@ -248,6 +232,11 @@ fn text(path: &Path) -> Result<String> {
             format!("{} is larger than what is compared by lines, {most}", path.display()),
         ));
     }
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<String> {
+    is_text_sized(path)?;
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     as_text(bytes, &path.display().to_string())
 }
@@ -275,6 +264,7 @@ pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
     }
     place.is_done(conflict, Way::Diff)?;
     let (theirs, mine) = place.sides(conflict)?;
+    is_text_sized(&mine)?;
     let (from, to) = (text(&theirs)?, text(&mine)?);
     let shown = |path: &Path| path.display().to_string();
     let mut options = diffy::DiffOptions::new();
@@ -318,9 +308,14 @@ mod tests {
         fs::write(&mine, "mine").unwrap();
         fs::write(&theirs, "theirs").unwrap();
         let minute = Some(Duration::from_secs(60));
-        let by = |line: &str, within| {
-            by_tool(&Words::Line(line.into()).split(), within, b"base", &theirs, &mine)
+        let by_words = |words: &[String], within| -> Result<Vec<u8>> {
+            let work = Work::of(&theirs)?;
+            fs::write(work.file("base"), "base")?;
+            fs::copy(&mine, work.file("mine"))?;
+            by_tool(words, within, &work)?;
+            Ok(fs::read(work.merged())?)
         };
+        let by = |line: &str, within| by_words(&Words::Line(line.into()).split(), within);
         for within in [None, minute] {
             assert_eq!(by("cp %mine %out", within).unwrap(), b"mine");
             assert_eq!(by("cp {base} {merged}", within).unwrap(), b"base");
@@ -329,7 +324,7 @@ mod tests {
             }
         }
         let named = ["sh", "-c", "echo $0 > {merged}", "{theirs}"].map(str::to_owned);
-        let path = by_tool(&named, minute, b"", &theirs, &mine).unwrap();
+        let path = by_words(&named, minute).unwrap();
         assert!(path.ends_with(b"/theirs.txt\n"), "it keeps the end of its name");
     }
 
@@ -342,7 +337,7 @@ mod tests {
         let script = format!("sleep 1000 & echo $! > {}; wait", note.display());
         let words = ["sh".into(), "-c".into(), script];
         let moment = Some(Duration::from_millis(300));
-        let error = by_tool(&words, moment, b"", &side, &side).unwrap_err();
+        let error = by_tool(&words, moment, &Work::of(&side).unwrap()).unwrap_err();
         assert!(error.to_string().contains("--tool-timeout"), "{error}");
         let pid = fs::read_to_string(&note).unwrap();
         let sleeps = || crate::processes::started(pid.trim().parse().unwrap()).is_some();

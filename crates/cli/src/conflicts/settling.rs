@@ -6,9 +6,11 @@ use super::ways::{Way, one_side};
 use super::{Merging, Place, is_one, path_of, version_of};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
+use model::Stamp;
 use protocol::past::{Clash, ConflictInfo};
 use std::fs;
-use std::io::Write;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What came of it.
@@ -126,31 +128,41 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
         return was_done(place, conflict, why);
     }
     let (theirs, mine) = place.sides(conflict)?;
-    let read =
-        |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let seen = version_of(&theirs);
-    let before = (read(&theirs)?, read(&mine)?);
-    let base = match conflict.base_since {
-        Some(_) => place.base(conflict)?,
-        None => Vec::new(),
-    };
-    let merged = merging.merged(conflict, &path, base, (&theirs, &mine))?;
-    place.settled_by(conflict, seen, || {
+    let before = (Looks::of(&theirs)?, Looks::of(&mine)?);
+    let work = merging.merged(place, conflict, &path, (&theirs, &mine))?;
+    place.settled_by(conflict, before.0.version, || {
         are_two(conflict, &theirs, &mine)?;
-        if (read(&theirs)?, read(&mine)?) != before {
+        if (Looks::of(&theirs)?, Looks::of(&mine)?) != before {
             let what =
                 format!("conflict {number}: a side was changed while it was merged; merge again");
             return Err(fail(Exit::Failure, what));
         }
         // The same file: with its owner, its attributes and its other names.
+        let mut merged = fs::File::open(work.merged())?;
         fs::OpenOptions::new()
             .write(true)
             .truncate(true)
             .open(&theirs)
-            .and_then(|mut file| file.write_all(&merged).and_then(|()| file.sync_all()))
-            .with_context(|| format!("cannot write {}", theirs.display()))?;
+            .and_then(|mut file| io::copy(&mut merged, &mut file).and_then(|_| file.sync_all()))
+            .with_context(|| cannot("write", &theirs))?;
         remove(&mine)
     })
+}
+
+/// By what it is told that contents were changed, whoever has not closed the file yet.
+#[derive(PartialEq, Eq)]
+struct Looks {
+    version: Option<Stamp>,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Looks {
+    fn of(path: &Path) -> Result<Looks> {
+        let meta = fs::symlink_metadata(path).with_context(|| cannot("look at", path))?;
+        let changed = (meta.mtime(), meta.mtime_nsec());
+        Ok(Looks { version: version_of(path), bytes: meta.len(), changed })
+    }
 }
 
 /// An error if both names lead to one file, of which somebody has made the one or the other since.
