@@ -10,7 +10,7 @@ mod get;
 mod row;
 mod upon;
 
-pub(crate) use row::{PartRow, forget_part, redo_part, renumber_part};
+pub(crate) use row::{PartRow, forget_part, part_anew, redo_part, remove_part};
 pub(crate) use upon::Added;
 
 use crate::client::{Client, error_of, failed, log_failed};

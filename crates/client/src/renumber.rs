@@ -8,7 +8,7 @@ mod anew;
 pub(crate) use anew::Anew;
 
 use crate::client::{Client, Core, error_of};
-use crate::part::renumber_part;
+use crate::part::{part_anew, remove_part};
 use crate::presence::Presence;
 use crate::shown::Gone;
 use crate::types::Error;
@@ -63,14 +63,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(anew)
     }
 
-    fn renumber_parts(&self, core: &Core, anew: &Anew) -> Result<(), Error> {
+    /// In the log as well: what that says of them is done once more after a crash.
+    fn renumber_parts(&self, core: &mut Core, anew: &Anew) -> Result<(), Error> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        core.log.each_from(0, |update| match (&update.change, anew.stamp(update.stamp)) {
-            (Change::Store { file, .. }, Some(to)) => {
-                renumber_part(&mut *write, *file, (update.stamp, to)).map_err(error_of)
+        let mut parts = Vec::new();
+        core.log.each_from(0, |update| {
+            if let (Change::Store { file, .. }, Some(to)) =
+                (&update.change, anew.stamp(update.stamp))
+            {
+                // A crash may have come before the log bore what an earlier try has named.
+                let bore =
+                    |number| anew.numbers().any(|(bore, now)| now == to && bore.number == number);
+                let part = part_anew(&*write, *file, bore, to.number).map_err(error_of)?;
+                parts.extend(part.map(|part| (anew.named(*file), part)));
             }
-            _ => Ok(()),
+            Ok::<(), Error>(())
         })?;
+        for (file, part) in parts {
+            let noted = core.log.note(&part.record(file));
+            noted.map_err(|error| Error::Failed(error.to_string()))?;
+            part.save(&mut *write, file).map_err(error_of)?;
+        }
         write.commit(Durability::Now).map_err(error_of)
     }
 
@@ -103,12 +116,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // The file's row is saved last.
                 rows.push(presence);
                 let id = anew.id(file);
-                let is_ours = |row: &Presence| anew.stamp(row.version).is_some();
+                let is_ours = |row: &Presence| {
+                    let expects = row.dirty.map(|dirty| dirty.expects);
+                    expects.into_iter().chain([row.version]).any(|it| anew.stamp(it).is_some())
+                };
                 if id.is_none() && !rows.iter().any(is_ours) {
                     continue;
                 }
                 for mut row in rows {
-                    row.version = anew.stamp(row.version).unwrap_or(row.version);
+                    let expects = row.dirty.as_mut().map(|dirty| &mut dirty.expects);
+                    for stamp in expects.into_iter().chain([&mut row.version]) {
+                        *stamp = anew.stamp(*stamp).unwrap_or(*stamp);
+                    }
                     if let Some(id) = id {
                         let from = Key { file: file.0, generation: row.generation };
                         let to = Key { file: id.0, ..from };
@@ -159,6 +178,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let file = FileId(key.file);
             Presence::remove(&mut *write, file).map_err(error_of)?;
             Presence::forget_all_displaced(&mut *write, file).map_err(error_of)?;
+            remove_part(&mut *write, file).map_err(error_of)?;
         }
         Anew::forget(&mut *write).map_err(error_of)?;
         write.commit(Durability::Now).map_err(error_of)?;

@@ -17,11 +17,16 @@ use std::time::Duration;
 
 const LENGTH: usize = 3_000;
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+const READS: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
 const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
 const SLOT: usize = 0;
 /// What is written into files that are made while nothing can be sent, and into the one that was there.
 const MADE: [u64; 4] = [11, 12, 13, 14];
 const OLDER: u64 = 20;
+/// What is written into one that is open meanwhile.
+const OPEN: u64 = 30;
+const IMAGE_LENGTH: usize = 600_000;
+const WRITTEN_AT: u64 = 100_000;
 /// Writes in which the names are changed.
 const MANY: u64 = 60;
 /// Long enough for an attach.
@@ -54,6 +59,11 @@ fn holding(tree: &Tree, version: u64) -> usize {
     let bytes = stretch(version, LENGTH);
     let holds = |leaf: &&Leaf| leaf.contents.as_ref().is_some_and(|held| **held == bytes);
     tree.0.values().filter(holds).count()
+}
+
+fn is_there(tree: &Tree, path: &str, bytes: &[u8]) -> bool {
+    let leaf = tree.0.get(&Path::new(path));
+    leaf.and_then(|leaf| leaf.contents.as_ref()).is_some_and(|held| held[..] == *bytes)
 }
 
 struct Scene {
@@ -102,7 +112,7 @@ impl Scene {
         Scene { room, origin, bob }
     }
 
-    async fn all_is_there(self, what: &str) {
+    async fn all_is_there(self, what: &str) -> Tree {
         let machines = [self.bob];
         check::settled(&self.room, &machines, true).await.unwrap();
         let tree = check::origin_tree(&self.origin).await.unwrap();
@@ -111,6 +121,7 @@ impl Scene {
         }
         assert!(machines[0].client().unwrap().status().damage.is_empty(), "{what}");
         self.room.network.close();
+        tree
     }
 }
 
@@ -153,4 +164,79 @@ fn a_disk_that_is_full_while_what_is_pending_is_renamed_loses_nothing() {
             scene.all_is_there(&format!("full after {bytes}")).await;
         });
     }
+}
+
+/// It lets go of a file that is open meanwhile, and may find no room to store what was written to it.
+#[test]
+fn what_could_not_be_stored_before_it_was_renamed_conflicts_with_nothing() {
+    for (seed, bytes) in (1..).zip((0..8_000).step_by(800)) {
+        sim::run::paused(async {
+            let mut scene = Scene::new(seed).await;
+            let client = scene.bob.client().unwrap().clone();
+            let [create, write, ..] = written("d/open", OPEN);
+            all(&mut Programs::default(), &client, &[create, write]).await;
+            scene.bob.disk.fill_after(bytes);
+            client.set_mode(PARTIAL);
+            scene.room.clock.sleep(WHILE).await;
+            scene.bob.disk.make_room();
+            scene.room.clock.sleep(WHILE).await;
+            drop(client);
+            scene.bob.stop(End::Killed, Duration::ZERO);
+            scene.bob.start().await.unwrap();
+            let what = format!("full after {bytes}");
+            let tree = scene.all_is_there(&what).await;
+            assert!(is_there(&tree, "/d/open", &stretch(OPEN, LENGTH)), "{what}");
+        });
+    }
+}
+
+/// Of which nothing was here, and what was written into one of the copies is not at the server.
+#[test]
+fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let mut ada = ClientMachine::invited(&room, &origin, 1, Conditions::NEAR, PARTIAL);
+        let client = ada.start().await.unwrap();
+        let [create, _, sync, close] = written("image", 1);
+        let write = Operation::Write { slot: SLOT, offset: 0, length: IMAGE_LENGTH, version: 1 };
+        all(&mut Programs::default(), &client, &[create, write, sync, close]).await;
+        check::settled(&room, std::slice::from_ref(&ada), true).await.unwrap();
+        let mut bob = ClientMachine::invited(&room, &origin, 0, Conditions::NEAR, PARTIAL);
+        bob.whole_bytes_max = Some(0);
+        let client = bob.start().await.unwrap();
+        client.pause(true).unwrap();
+        let mut programs = Programs::default();
+        let image = Operation::Open { path: Path::new("image"), slot: SLOT + 1, flags: READS };
+        let (from, length) = (SLOT + 1, IMAGE_LENGTH as u64);
+        let copy = Operation::Copy { from, from_offset: 0, to: SLOT, to_offset: 0, length };
+        let write = Operation::Write { slot: SLOT, offset: WRITTEN_AT, length: LENGTH, version: 2 };
+        all(&mut programs, &client, &[image]).await;
+        let [create, .., close] = written("bare", 1);
+        all(&mut programs, &client, &[create, copy.clone(), close]).await;
+        let [create, .., close] = written("changed", 1);
+        all(&mut programs, &client, &[create, copy, write, close]).await;
+        room.clock.sleep(WHILE).await;
+        drop(client);
+        bob.stop(End::Killed, Duration::ZERO);
+        let backup = bob.disk.restart();
+        bob.disk = bob.disk.restart();
+        // It goes on from the state that is a backup, and sends nothing.
+        bob.start().await.unwrap();
+        room.clock.sleep(WHILE).await;
+        bob.stop(End::Killed, Duration::ZERO);
+        bob.disk = backup;
+        let client = bob.start().await.unwrap();
+        client.pause(false).unwrap();
+        let machines = [ada, bob];
+        check::settled(&room, &machines, true).await.unwrap();
+        let tree = check::origin_tree(&origin).await.unwrap();
+        let mut bytes = stretch(1, IMAGE_LENGTH);
+        assert!(is_there(&tree, "/bare", &bytes));
+        bytes[WRITTEN_AT as usize..][..LENGTH].copy_from_slice(&stretch(2, LENGTH));
+        assert!(is_there(&tree, "/changed", &bytes));
+        assert!(client.status().damage.is_empty());
+        check::nothing_broke(&room, &machines).unwrap();
+        room.network.close();
+    });
 }

@@ -2,7 +2,7 @@
 
 use crate::presence::{Dirty, Ground, Presence};
 use minicbor::bytes::ByteVec;
-use model::{ChunkName, Contents, FileId, Stamp};
+use model::{ChunkName, Contents, FileId};
 use store::{Read, StoreError, Write};
 use update_log::Record;
 
@@ -71,17 +71,20 @@ pub(crate) fn forget_part(
     Ok(is_its)
 }
 
-/// A pending store bears another number from here on.
-pub(crate) fn renumber_part(
-    write: &mut dyn Write,
+/// That of a pending store which `bore` one of these numbers, and bears another from here on.
+pub(crate) fn part_anew(
+    read: &dyn Read,
     file: FileId,
-    (from, to): (Stamp, Stamp),
-) -> Result<(), StoreError> {
-    let Some(row) = load(&*write, file)? else { return Ok(()) };
-    match row.number == from.number {
-        true => PartRow { number: to.number, ..row }.save(write, file),
-        false => Ok(()),
-    }
+    bore: impl Fn(u64) -> bool,
+    number: u64,
+) -> Result<Option<PartRow>, StoreError> {
+    let row = load(read, file)?.filter(|row| bore(row.number));
+    Ok(row.map(|row| PartRow { number, ..row }))
+}
+
+/// Nothing bears this id any more.
+pub(crate) fn remove_part(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+    write.delete(PARTS, &file.0.to_be_bytes())
 }
 
 /// What the log says of a container that rests on a ground, said to the tables once more.
@@ -137,7 +140,7 @@ fn change_row(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{ReplicaId, Root};
+    use model::Root;
     use store::Tables;
     use store::memory::MemoryTables;
 
@@ -157,10 +160,14 @@ mod tests {
         assert_eq!(PartRow::load(&*write, FILE, 8, &contents).unwrap(), None);
         assert_eq!(PartRow::load(&*write, FILE, 9, &Contents::EMPTY).unwrap(), None);
         assert!(!forget_part(&mut *write, FILE, 8).unwrap());
-        let stamp = |number| Stamp::new(ReplicaId(3), number);
-        renumber_part(&mut *write, FILE, (stamp(9), stamp(20))).unwrap();
-        let moved = PartRow { number: 20, ..row };
-        assert_eq!(PartRow::load(&*write, FILE, 20, &contents).unwrap(), Some(moved));
+        let anew = |write: &dyn Write, bore: u64| {
+            part_anew(write, FILE, |number| number == bore, 20).unwrap()
+        };
+        assert_eq!(anew(&*write, 8), None);
+        let moved = anew(&*write, 9);
+        assert_eq!(moved, Some(PartRow { number: 20, ..row }));
+        moved.unwrap().save(&mut *write, FILE).unwrap();
+        assert!(PartRow::load(&*write, FILE, 20, &contents).unwrap().is_some());
         assert!(forget_part(&mut *write, FILE, 20).unwrap());
         assert_eq!(PartRow::load(&*write, FILE, 20, &contents).unwrap(), None);
     }
