@@ -15,7 +15,7 @@ use crate::locks::{
 use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Handle, Need};
-use model::{FileId, Lock, LockKind, Name, View};
+use model::{FileId, Lock, LockKind, Locks, Name, View};
 use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -332,7 +332,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Tried::InTheWay(_) | Tried::TooMany => return Ok(Came::Overtaken),
             }
         }
-        let (held, lapses) = self.locks_as_they_count().ask(file);
+        let (held, lapses) = {
+            let mut locks = self.locks_as_they_count();
+            let leases = self.leases_locks();
+            locks.ask(file, leases)
+        };
         let wished = self.wished(wish);
         let locking = Locking {
             held: Held { file, locks: held.to_vec() },
@@ -353,14 +357,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
             self.go_on_with_companions(file)?;
         }
+        let given = if wanted.is_some() { wished } else { Vec::new() };
+        self.came_of(file, (held, lapses), (&given, wanted), outcome)
+    }
+
+    /// Takes in what came of a question in which `held` was told, and `given` wished for.
+    fn came_of(
+        &self,
+        file: FileId,
+        (held, lapses): (Locks, u64),
+        (given, wanted): (&[Lock], Option<Wish<'_>>),
+        outcome: LockOutcome,
+    ) -> Result<Came, Error> {
         let mut locks = self.locks();
         if locks.lapses() != lapses {
             locks.doubt(file);
             self.inner.locks_wanted.notify_one();
             return Ok(Came::Overtaken);
         }
-        let given = if wanted.is_some() { &wished[..] } else { &[] };
-        locks.answered(file, held, given, outcome);
+        let leases = self.leases_locks();
+        locks.answered(file, (held, given), outcome, leases);
         let came = match (outcome, wanted) {
             (LockOutcome::Lost, Some(_)) if locks.any_lost() => return Err(Error::LockLost),
             (LockOutcome::Lost, _) => Came::Overtaken,

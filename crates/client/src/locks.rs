@@ -8,12 +8,12 @@ mod lost;
 mod questions;
 mod released;
 mod split;
+mod told;
 
 pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
 
 use crate::types::Handle;
 use model::{FileId, Lock, LockKind, LockTable, Locks, Waits};
-use protocol::{Held, LockOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -110,6 +110,8 @@ struct OfFile {
     leased: Leased,
     /// What the replica above takes for held here. None: its answer has not come.
     told: Option<Locks>,
+    /// What it took for held before, while `told` is not known. None: all of it.
+    told_before: Option<Locks>,
     /// Of a file that is leased whole: another client wants some of it.
     recalled: bool,
     /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
@@ -145,6 +147,7 @@ impl OfFile {
             by: BTreeMap::new(),
             leased: Leased::These(Locks::default()),
             told: Some(Locks::default()),
+            told_before: None,
             recalled: false,
             overtaken: false,
             for_one: false,
@@ -341,54 +344,6 @@ impl Table {
         self.files.entry(file).or_insert_with(OfFile::new).asking.clone()
     }
 
-    /// The replica above is about to be asked: what the question says is held. Until the answer
-    /// nothing beyond it is given.
-    pub fn begin(&mut self, file: FileId) -> Locks {
-        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
-        let held = of_file.together();
-        of_file.leased = match &of_file.leased {
-            Leased::Whole => Leased::These(held.clone()),
-            Leased::These(leased) => Leased::These(leased.within(&held)),
-        };
-        of_file.told = None;
-        held
-    }
-
-    /// The same, with what `lapses` has to be when the answer comes.
-    pub fn ask(&mut self, file: FileId) -> (Locks, u64) {
-        (self.begin(file), self.lapses)
-    }
-
-    pub fn lapses(&self) -> u64 {
-        self.lapses
-    }
-
-    /// It has answered the question in which `held` was told and `wished` wished for.
-    pub fn answered(&mut self, file: FileId, held: Locks, wished: &[Lock], outcome: LockOutcome) {
-        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
-        of_file.recalled = false;
-        let leased = |locks: &Locks| Leased::These(locks.clone());
-        match outcome {
-            LockOutcome::GivenWhole => {
-                (of_file.leased, of_file.told) = (Leased::Whole, None);
-                self.bound_idle(file);
-            }
-            LockOutcome::Given => {
-                let mut both = held;
-                wished.iter().for_each(|lock| both.put(*lock));
-                (of_file.leased, of_file.told) = (leased(&both), Some(both));
-            }
-            LockOutcome::InTheWay(_) => {
-                (of_file.leased, of_file.told) = (leased(&held), Some(held));
-            }
-            // Of what is held here it may have taken no note.
-            LockOutcome::NotYet => of_file.told = held.is_empty().then_some(held),
-            LockOutcome::Lost => self.lose(file),
-            LockOutcome::TooMany if wished.is_empty() => self.lose(file),
-            LockOutcome::TooMany => {}
-        }
-    }
-
     fn bound_idle(&mut self, but: FileId) {
         let idle = |file: &OfFile| {
             matches!(file.leased, Leased::Whole) && !file.recalled && file.is_idle()
@@ -434,50 +389,6 @@ impl Table {
             Leased::Whole => false,
             Leased::These(leased) => !leased.cover_all(&of_file.together()),
         })
-    }
-
-    /// All that is held, to be claimed in a new session.
-    pub fn claims(&self, files_max: usize) -> Vec<Held> {
-        let held = self.files.iter().filter(|(_, of_file)| !of_file.held.is_empty());
-        let claims = held.map(|(file, of_file)| {
-            let locks = of_file.together().to_vec();
-            Held { file: *file, locks }
-        });
-        claims.take(files_max).collect()
-    }
-
-    /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not
-    /// leased now, what was lost goes on among the processes here until they are.
-    pub fn attached(&mut self, claims: &[Held], lost: &[FileId]) {
-        self.lapsed();
-        for file in lost {
-            if let Some(of_file) = self.files.get_mut(file) {
-                of_file.overtaken = !of_file.held.is_empty();
-                self.any_overtaken |= of_file.overtaken;
-            }
-        }
-        for claim in claims.iter().filter(|claim| !lost.contains(&claim.file)) {
-            let (Some(of_file), Some(locks)) =
-                (self.files.get_mut(&claim.file), Locks::from_told(&claim.locks))
-            else {
-                continue;
-            };
-            of_file.leased = Leased::These(locks.within(&of_file.together()));
-            of_file.told = Some(locks);
-        }
-        for of_file in self.files.values_mut() {
-            of_file.told.get_or_insert_default();
-        }
-    }
-
-    /// The lease has ended: nothing is leased, and it is not known what is believed above.
-    pub fn lapsed(&mut self) {
-        self.lapses += 1;
-        for of_file in self.files.values_mut() {
-            of_file.leased = Leased::These(Locks::default());
-            (of_file.told, of_file.recalled) = (None, false);
-            of_file.news.notify_waiters();
-        }
     }
 }
 

@@ -700,3 +700,36 @@ fn what_was_only_cut_is_stored_with_the_last_close_where_nobody_locked_it_alone(
         assert_eq!(contents(&bobs, his).await, b"old");
     });
 }
+
+const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
+
+#[test]
+fn in_a_mode_in_which_locks_hold_here_alone_none_is_lost_by_what_is_given_up() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        let (hers, his, beside) =
+            (open(&adas, file).await, open(&bobs, file).await, open(&adas, file).await);
+        let leased = stretch(file, hers, 1, true, (0, 9));
+        adas.lock(&leased, false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (20, 29)), false).await.unwrap();
+        scene.pass(SECOND * 2).await;
+        adas.set_mode(PARTIAL);
+        scene.pass(SECOND).await;
+        let one = stretch(file, beside, 3, true, (100, 109));
+        let the_same = stretch(file, his, 2, true, (100, 109));
+        bobs.lock(&the_same, false).await.unwrap();
+        adas.lock(&one, false).await.unwrap();
+        unlock(&adas, &leased).await.unwrap();
+        scene.pass(SECOND * 3).await;
+        complete(&adas, |c| c.read(beside, 0, 1)).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (0, 9)), false).await.unwrap();
+        // Where others hold it no more, it counts among them when it is to.
+        unlock(&bobs, &the_same).await.unwrap();
+        adas.set_mode(CONNECTED);
+        scene.pass(SECOND * 3).await;
+        complete(&adas, |c| c.read(beside, 0, 1)).await.unwrap();
+        assert!(matches!(bobs.lock(&the_same, false).await, Err(Error::Locked)));
+    });
+}

@@ -1,7 +1,7 @@
 //! Questions that are under way: they hold the client, and so end with it.
 
-use super::{Leased, Table};
-use model::{FileId, Locks};
+use super::Table;
+use model::FileId;
 
 impl Table {
     /// Goes on with a question, whatever becomes of who asks.
@@ -18,7 +18,7 @@ impl Table {
     /// or in it: what is held is told anew, and nothing is given before.
     pub fn doubt(&mut self, file: FileId) {
         if let Some(of_file) = self.files.get_mut(&file) {
-            (of_file.leased, of_file.told) = (Leased::These(Locks::default()), None);
+            of_file.doubt();
         }
     }
 }

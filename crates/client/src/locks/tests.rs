@@ -1,5 +1,6 @@
 use super::split::HELD_MAX;
 use super::*;
+use protocol::LockOutcome;
 
 const FILE: FileId = FileId(7);
 const LEASED: Scope = Scope::Leased { lasts: true };
@@ -14,10 +15,14 @@ fn call(owner: u64, exclusive: bool, first: u64, last: u64) -> LockCall {
     }
 }
 
+fn in_the_way_of(owner: u64) -> Tried {
+    Tried::InTheWay(BTreeSet::from([Owner(owner)]))
+}
+
 /// Asks for a lock and is answered.
 fn asked(table: &mut Table, call: &LockCall, outcome: LockOutcome) -> Tried {
-    let held = table.begin(FILE);
-    table.answered(FILE, held, &[call.lock], outcome);
+    let held = table.begin(FILE, true);
+    table.answered(FILE, (held, &[call.lock]), outcome, true);
     table.try_lock(call, LEASED)
 }
 
@@ -40,9 +45,9 @@ fn of_a_file_that_is_leased_whole_nobody_is_asked_or_told() {
     assert!(table.unlock(&one, &[LockKind::Record]) && !owed(&mut table));
     table.told_of(&[FILE]);
     assert!(owed(&mut table));
-    let held = table.begin(FILE);
+    let held = table.begin(FILE, true);
     assert_eq!(held.to_vec(), [other.lock]);
-    table.answered(FILE, held, &[], LockOutcome::Given);
+    table.answered(FILE, (held, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table));
     assert_eq!(table.try_lock(&one, LEASED), Tried::Lacking);
 }
@@ -58,9 +63,9 @@ fn what_is_given_up_is_told_and_must_be_asked_for_again() {
     assert_eq!(table.try_lock(&one, LEASED), Tried::Lacking);
     assert_eq!(table.try_lock(&call(1, false, 5, 9), LEASED), Tried::Done);
     assert!(table.closed(FILE, Owner(1)) && table.released(FILE, Handle(2)));
-    let held = table.begin(FILE);
+    let held = table.begin(FILE, true);
     assert!(held.is_empty());
-    table.answered(FILE, held, &[], LockOutcome::Given);
+    table.answered(FILE, (held, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table) && table.files.is_empty());
 }
 
@@ -71,9 +76,9 @@ fn what_was_asked_while_the_session_changed_is_told_anew_before_anything_is_give
     assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
     table.doubt(FILE);
     assert!(owed(&mut table) && table.try_lock(&one, LEASED) == Tried::Lacking);
-    let held = table.begin(FILE);
+    let held = table.begin(FILE, true);
     assert_eq!(held.to_vec(), [one.lock]);
-    table.answered(FILE, held, &[], LockOutcome::Given);
+    table.answered(FILE, (held, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table) && table.try_lock(&one, LEASED) == Tried::Done);
 }
 
@@ -99,8 +104,8 @@ fn locks_that_were_held_here_alone_are_claimed_and_lost_if_somebody_has_them() {
     assert!(!owed(&mut table) && !table.is_unclaimed());
     table.lapsed();
     assert!(owed(&mut table) && table.is_unclaimed());
-    let held = table.begin(FILE);
-    table.answered(FILE, held, &[], LockOutcome::Lost);
+    let held = table.begin(FILE, true);
+    table.answered(FILE, (held, &[]), LockOutcome::Lost, true);
     assert!(table.is_lost(Handle(1)) && !table.any_held() && !owed(&mut table));
     assert_eq!(table.take_lost_files(), BTreeSet::from([FILE]));
     table.released(FILE, Handle(1));
@@ -132,8 +137,8 @@ fn what_others_have_had_meanwhile_is_lost_when_locks_are_leased_and_not_before()
 fn of_files_that_nobody_locks_any_more_only_some_stay_leased() {
     let mut table = Table::default();
     for file in 0..=IDLE_MAX as u64 {
-        let held = table.begin(FileId(file));
-        table.answered(FileId(file), held, &[], LockOutcome::GivenWhole);
+        let held = table.begin(FileId(file), true);
+        table.answered(FileId(file), (held, &[]), LockOutcome::GivenWhole, true);
     }
     assert_eq!(table.owed(true), [FileId(0)]);
 }
@@ -143,8 +148,8 @@ fn all_that_is_too_much_is_given_back_though_nothing_could_be_told_for_a_while()
     let mut table = Table::default();
     for number in 0..3 * IDLE_MAX as u64 {
         let file = FileId(100 + number);
-        let held = table.begin(file);
-        table.answered(file, held, &[call(1, true, 0, 9).lock], LockOutcome::GivenWhole);
+        let held = table.begin(file, true);
+        table.answered(file, (held, &[call(1, true, 0, 9).lock]), LockOutcome::GivenWhole, true);
     }
     assert_eq!(table.owed(true).len(), 2 * IDLE_MAX);
 }
@@ -169,11 +174,11 @@ fn what_is_left_of_a_lock_can_be_told_however_much_is_given_up_amid_it() {
         give_up(&mut table, &amid(number));
     }
     table.told_of(&[FILE]);
-    let told = table.begin(FILE);
+    let told = table.begin(FILE, true);
     let held = |table: &Table| table.files[&FILE].held.together();
     assert_eq!((told.len(), held(&table).len()), (HELD_MAX, STRETCHES as usize + 1));
     assert!(told.cover_all(&held(&table)));
-    table.answered(FILE, told, &[], LockOutcome::Given);
+    table.answered(FILE, (told, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table), "all of it is told");
 
     // Of what is leased beside what is held it can be locked again, if that is not too much.
@@ -181,14 +186,18 @@ fn what_is_left_of_a_lock_can_be_told_however_much_is_given_up_amid_it() {
     for number in STRETCHES..STRETCHES + 20 {
         give_up(&mut table, &amid(number));
     }
-    let told = table.begin(FILE);
+    let told = table.begin(FILE, true);
     assert_eq!(told.len(), HELD_MAX, "nothing that was given up here is asked for");
     assert!(told.cover_all(&held(&table)));
-    table.answered(FILE, told, &[], LockOutcome::Given);
+    table.answered(FILE, (told, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table));
     let rest = call(1, true, 0, 10 * STRETCHES);
     give_up(&mut table, &rest);
-    assert_eq!(table.begin(FILE), held(&table), "of few stretches no more is told than is held");
+    assert_eq!(
+        table.begin(FILE, true),
+        held(&table),
+        "of few stretches no more is told than is held"
+    );
 }
 
 #[test]
@@ -254,15 +263,15 @@ fn of_a_file_by_which_memory_is_shared_all_is_asked_for_and_held_while_any_recor
     let (one, other) = (call(1, false, 128, 128), call(2, true, 120, 120));
     let all = Lock { exclusive: true, first: 0, last: LAST, ..one.lock };
     assert_eq!(table.to_ask_for(&one), all);
-    let held = table.begin(FILE);
-    table.answered(FILE, held, &[all], LockOutcome::Given);
+    let held = table.begin(FILE, true);
+    table.answered(FILE, (held, &[all]), LockOutcome::Given, true);
     assert_eq!(table.try_lock(&one, LEASED), Tried::Done);
     assert_eq!(table.try_lock(&other, LEASED), Tried::Done, "processes of here share it");
     assert!(!owed(&mut table));
     assert_eq!(table.claims(1)[0].locks, [all], "as after a new session");
     assert!(table.unlock(&other, &[LockKind::Record]) && !owed(&mut table));
     assert!(table.unlock(&one, &[LockKind::Record]) && owed(&mut table));
-    assert!(table.begin(FILE).is_empty());
+    assert!(table.begin(FILE, true).is_empty());
 }
 
 #[test]
@@ -278,4 +287,39 @@ fn memory_is_shared_by_a_file_of_sqlites_whose_first_lock_is_known() {
 fn what_a_file_by_which_memory_is_shared_belongs_to_is_told_by_its_name() {
     assert_eq!(companions(b"a.db-shm"), [b"a.db".to_vec(), b"a.db-wal".to_vec()]);
     assert!(companions(b"a.db").is_empty());
+}
+
+#[test]
+fn where_locks_hold_here_alone_what_others_have_takes_nothing_from_anybody() {
+    let (one, other) = (call(1, true, 0, 9), call(2, true, 100, 109));
+    let mut table = Table::default();
+    assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
+    assert_eq!(table.try_lock(&other, Scope::Here), Tried::Done);
+    assert!(table.owed(false).is_empty());
+    // Of what is given up it is told, and nothing of what was locked here alone.
+    assert!(table.unlock(&one, &[LockKind::Record]) && table.owed(false) == [FILE]);
+    let held = table.begin(FILE, false);
+    assert!(held.is_empty());
+    table.answered(FILE, (held, &[]), LockOutcome::Given, false);
+    assert!(table.owed(false).is_empty() && owed(&mut table));
+
+    // What was leased is claimed when the lease had ended, and is not lost before it matters.
+    for outcome in [LockOutcome::Lost, LockOutcome::TooMany] {
+        let mut table = Table::default();
+        assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
+        assert_eq!(table.try_lock(&other, Scope::Here), Tried::Done);
+        table.lapsed();
+        assert_eq!(table.owed(false), [FILE]);
+        // Also where the answer does not come the first time.
+        table.begin(FILE, false);
+        table.doubt(FILE);
+        let held = table.begin(FILE, false);
+        assert_eq!(held.to_vec(), [one.lock]);
+        table.answered(FILE, (held, &[]), outcome, false);
+        assert!(!table.any_lost() && table.any_held() && table.any_overtaken());
+        assert_eq!(table.try_lock(&call(2, true, 5, 5), Scope::Here), in_the_way_of(1));
+        assert_eq!(table.try_lock(&call(1, true, 105, 105), Scope::Here), in_the_way_of(2));
+        table.lose_overtaken();
+        assert!(table.is_lost(Handle(1)));
+    }
 }

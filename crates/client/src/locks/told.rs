@@ -1,0 +1,145 @@
+//! What the replica above is told, and what it answers.
+//! Holds: where locks hold here alone, nobody loses a lock by what others have.
+
+use super::{Leased, OfFile, Table};
+use model::{FileId, Lock, Locks};
+use protocol::{Held, LockOutcome};
+
+impl OfFile {
+    /// What it is told is held here. `leases`: locks are leased now.
+    fn to_tell(&self, leases: bool) -> Locks {
+        match self.told.as_ref().or(self.told_before.as_ref()) {
+            // What was locked here alone is not for others to know.
+            Some(told) if !leases => told.within(&self.together()),
+            _ => self.together(),
+        }
+    }
+
+    /// It is not known any more what it takes for held.
+    pub(super) fn doubt(&mut self) {
+        self.leased = Leased::These(Locks::default());
+        if let Some(told) = self.told.take() {
+            self.told_before = Some(told);
+        }
+    }
+
+    /// Others have, or have had, what is held. It goes on among the processes here.
+    fn overtake(&mut self) {
+        self.overtaken = !self.held.is_empty();
+        self.leased = Leased::These(Locks::default());
+        self.told = Some(Locks::default());
+    }
+}
+
+impl Table {
+    /// The replica above is about to be asked: what the question says is held. Until the answer
+    /// nothing beyond it is given.
+    pub fn begin(&mut self, file: FileId, leases: bool) -> Locks {
+        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
+        let held = of_file.to_tell(leases);
+        of_file.leased = match &of_file.leased {
+            Leased::Whole => Leased::These(held.clone()),
+            Leased::These(leased) => Leased::These(leased.within(&held)),
+        };
+        (of_file.told, of_file.told_before) = (None, Some(held.clone()));
+        held
+    }
+
+    /// The same, with what `lapses` has to be when the answer comes.
+    pub fn ask(&mut self, file: FileId, leases: bool) -> (Locks, u64) {
+        (self.begin(file, leases), self.lapses)
+    }
+
+    pub fn lapses(&self) -> u64 {
+        self.lapses
+    }
+
+    /// It has answered the question in which `held` was told and `wished` wished for.
+    pub fn answered(
+        &mut self,
+        file: FileId,
+        (held, wished): (Locks, &[Lock]),
+        outcome: LockOutcome,
+        leases: bool,
+    ) {
+        let of_file = self.files.entry(file).or_insert_with(OfFile::new);
+        of_file.recalled = false;
+        let leased = |locks: &Locks| Leased::These(locks.clone());
+        match outcome {
+            LockOutcome::GivenWhole => {
+                (of_file.leased, of_file.told) = (Leased::Whole, None);
+                of_file.told_before = None;
+                self.bound_idle(file);
+            }
+            LockOutcome::Given => {
+                let mut both = held;
+                wished.iter().for_each(|lock| both.put(*lock));
+                (of_file.leased, of_file.told) = (leased(&both), Some(both));
+            }
+            LockOutcome::InTheWay(_) => {
+                (of_file.leased, of_file.told) = (leased(&held), Some(held));
+            }
+            // Of what is held here it may have taken no note.
+            LockOutcome::NotYet => of_file.told = held.is_empty().then_some(held),
+            LockOutcome::Lost => self.is_lost_to_others(file, leases),
+            LockOutcome::TooMany if wished.is_empty() && !held.is_empty() => {
+                self.is_lost_to_others(file, leases);
+            }
+            LockOutcome::TooMany => {}
+        }
+    }
+
+    fn is_lost_to_others(&mut self, file: FileId, leases: bool) {
+        if leases {
+            return self.lose(file);
+        }
+        if let Some(of_file) = self.files.get_mut(&file) {
+            of_file.overtake();
+            self.any_overtaken |= of_file.overtaken;
+        }
+    }
+
+    /// All that is held, to be claimed in a new session.
+    pub fn claims(&self, files_max: usize) -> Vec<Held> {
+        let held = self.files.iter().filter(|(_, of_file)| !of_file.held.is_empty());
+        let claims = held.map(|(file, of_file)| {
+            let locks = of_file.together().to_vec();
+            Held { file: *file, locks }
+        });
+        claims.take(files_max).collect()
+    }
+
+    /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not
+    /// leased now, what was lost goes on among the processes here until they are.
+    pub fn attached(&mut self, claims: &[Held], lost: &[FileId]) {
+        self.lapsed();
+        for file in lost {
+            if let Some(of_file) = self.files.get_mut(file) {
+                of_file.overtake();
+                self.any_overtaken |= of_file.overtaken;
+            }
+        }
+        for claim in claims.iter().filter(|claim| !lost.contains(&claim.file)) {
+            let (Some(of_file), Some(locks)) =
+                (self.files.get_mut(&claim.file), Locks::from_told(&claim.locks))
+            else {
+                continue;
+            };
+            of_file.leased = Leased::These(locks.within(&of_file.together()));
+            of_file.told = Some(locks);
+        }
+        for of_file in self.files.values_mut() {
+            of_file.told.get_or_insert_default();
+        }
+    }
+
+    /// The lease has ended: nothing is leased, and it is not known what is believed above.
+    pub fn lapsed(&mut self) {
+        self.lapses += 1;
+        for of_file in self.files.values_mut() {
+            of_file.doubt();
+            of_file.recalled = false;
+            of_file.news.notify_waiters();
+        }
+    }
+}
