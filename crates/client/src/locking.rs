@@ -377,6 +377,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let leases = self.leases_locks();
         locks.answered(file, (held, given), outcome, leases);
+        if outcome == LockOutcome::Lost {
+            // That it was heard is told.
+            self.inner.locks_wanted.notify_one();
+        }
         let came = match (outcome, wanted) {
             (LockOutcome::Lost, Some(_)) if locks.any_lost() => return Err(Error::LockLost),
             (LockOutcome::Lost, _) => Came::Overtaken,

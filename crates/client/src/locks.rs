@@ -116,6 +116,8 @@ struct OfFile {
     recalled: bool,
     /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
     overtaken: bool,
+    /// What was lost the replica above takes for not heard until it is told that nothing is held.
+    unheard: bool,
     /// Processes share memory by it, which reaches no further than this machine: who holds any
     /// records here is told to hold all of it.
     for_one: bool,
@@ -150,6 +152,7 @@ impl OfFile {
             told_before: None,
             recalled: false,
             overtaken: false,
+            unheard: false,
             for_one: false,
             asking: Arc::default(),
             news: Arc::default(),

@@ -733,3 +733,30 @@ fn in_a_mode_in_which_locks_hold_here_alone_none_is_lost_by_what_is_given_up() {
         assert!(matches!(bobs.lock(&the_same, false).await, Err(Error::Locked)));
     });
 }
+
+#[test]
+fn who_locks_what_another_process_has_lost_before_loses_nothing() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        scene.pass(SECOND * 2).await;
+        let (hers, his, beside) =
+            (open(&adas, file).await, open(&bobs, file).await, open(&adas, file).await);
+        let overtaken = stretch(file, hers, 1, true, (0, 9));
+        let meanwhile = stretch(file, his, 2, true, (0, 9));
+        adas.lock(&overtaken, false).await.unwrap();
+        bobs.lock(&meanwhile, false).await.unwrap();
+        scene.room.network.break_session(ada.line, SECOND / 10);
+        scene.pass(SECOND * 10).await;
+        unlock(&adas, &overtaken).await.unwrap();
+        scene.pass(SECOND * 5).await;
+        unlock(&bobs, &meanwhile).await.unwrap();
+        let innocent = stretch(file, beside, 3, true, (0, 9));
+        adas.lock(&innocent, false).await.unwrap();
+        adas.set_mode(CONNECTED);
+        scene.pass(SECOND * 5).await;
+        complete(&adas, |c| c.read(beside, 0, 1)).await.unwrap();
+        assert!(matches!(bobs.lock(&meanwhile, false).await, Err(Error::Locked)));
+    });
+}

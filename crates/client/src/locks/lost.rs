@@ -1,9 +1,9 @@
 //! Locks that somebody else has had since the lease ended: through their handles nothing is read or
 //! written any more, as whoever does believes that it is alone.
 
-use super::{Leased, Table};
+use super::Table;
 use crate::types::Handle;
-use model::{FileId, LockTable, Locks};
+use model::{FileId, LockTable};
 use std::collections::BTreeSet;
 
 impl Table {
@@ -40,8 +40,7 @@ impl Table {
         self.lost_files.insert(file);
         of_file.held = LockTable::default();
         of_file.by.clear();
-        of_file.leased = Leased::These(Locks::default());
-        of_file.told = Some(Locks::default());
+        of_file.forget_lost();
         of_file.overtaken = false;
         of_file.news.notify_waiters();
     }

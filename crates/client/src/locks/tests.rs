@@ -30,6 +30,16 @@ fn owed(table: &mut Table) -> bool {
     !table.owed(true).is_empty()
 }
 
+/// Whether it is told that nothing is held, so that the replica above takes it for heard that what
+/// was held is lost.
+fn told_to_be_heard(table: &mut Table, leases: bool) -> bool {
+    let owed = table.owed(leases) == [FILE];
+    let held = table.begin(FILE, leases);
+    let nothing = held.is_empty();
+    table.answered(FILE, (held, &[]), LockOutcome::Given, leases);
+    owed && nothing
+}
+
 #[test]
 fn of_a_file_that_is_leased_whole_nobody_is_asked_or_told() {
     let mut table = Table::default();
@@ -106,7 +116,8 @@ fn locks_that_were_held_here_alone_are_claimed_and_lost_if_somebody_has_them() {
     assert!(owed(&mut table) && table.is_unclaimed());
     let held = table.begin(FILE, true);
     table.answered(FILE, (held, &[]), LockOutcome::Lost, true);
-    assert!(table.is_lost(Handle(1)) && !table.any_held() && !owed(&mut table));
+    assert!(table.is_lost(Handle(1)) && !table.any_held());
+    assert!(told_to_be_heard(&mut table, true) && !owed(&mut table));
     assert_eq!(table.take_lost_files(), BTreeSet::from([FILE]));
     table.released(FILE, Handle(1));
     assert!(!table.any_lost());
@@ -322,4 +333,31 @@ fn where_locks_hold_here_alone_what_others_have_takes_nothing_from_anybody() {
         table.lose_overtaken();
         assert!(table.is_lost(Handle(1)));
     }
+}
+
+#[test]
+fn what_is_locked_after_what_was_lost_is_claimed_when_the_loss_is_known_to_be_heard() {
+    let mut table = Table::default();
+    let one = call(1, true, 0, 9);
+    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    let claims = table.claims(9);
+    table.attached(&claims, &[FILE]);
+    assert!(table.unlock(&one, &[LockKind::Record]));
+    let later = call(2, true, 0, 9);
+    assert_eq!(table.try_lock(&later, Scope::Here), Tried::Done);
+    // Not even in another session: it would be lost as what was lost before.
+    assert!(table.claims(9).is_empty());
+    table.attached(&[], &[]);
+    assert!(told_to_be_heard(&mut table, false) && table.owed(false).is_empty());
+    assert_eq!(table.claims(9).len(), 1);
+    assert!(owed(&mut table) && table.begin(FILE, true).to_vec() == [later.lock]);
+
+    // The same of what was given up while it was claimed.
+    let mut table = Table::default();
+    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    let claims = table.claims(9);
+    table.unlock(&one, &[LockKind::Record]);
+    assert!(table.owed(false).is_empty());
+    table.attached(&claims, &[FILE]);
+    assert!(told_to_be_heard(&mut table, false) && table.owed(false).is_empty());
 }

@@ -8,6 +8,10 @@ use protocol::{Held, LockOutcome};
 impl OfFile {
     /// What it is told is held here. `leases`: locks are leased now.
     fn to_tell(&self, leases: bool) -> Locks {
+        if self.unheard {
+            // What is held by now is told after that.
+            return Locks::default();
+        }
         match self.told.as_ref().or(self.told_before.as_ref()) {
             // What was locked here alone is not for others to know.
             Some(told) if !leases => told.within(&self.together()),
@@ -26,8 +30,13 @@ impl OfFile {
     /// Others have, or have had, what is held. It goes on among the processes here.
     fn overtake(&mut self) {
         self.overtaken = !self.held.is_empty();
+        self.forget_lost();
+    }
+
+    /// Nothing is leased, and that it was lost is still to be said to have been heard.
+    pub(super) fn forget_lost(&mut self) {
         self.leased = Leased::These(Locks::default());
-        self.told = Some(Locks::default());
+        (self.told, self.unheard) = (None, true);
     }
 }
 
@@ -69,18 +78,23 @@ impl Table {
             LockOutcome::GivenWhole => {
                 (of_file.leased, of_file.told) = (Leased::Whole, None);
                 of_file.told_before = None;
+                of_file.unheard = false;
                 self.bound_idle(file);
             }
             LockOutcome::Given => {
                 let mut both = held;
                 wished.iter().for_each(|lock| both.put(*lock));
                 (of_file.leased, of_file.told) = (leased(&both), Some(both));
+                of_file.unheard = false;
             }
             LockOutcome::InTheWay(_) => {
                 (of_file.leased, of_file.told) = (leased(&held), Some(held));
+                of_file.unheard = false;
             }
             // Of what is held here it may have taken no note.
-            LockOutcome::NotYet => of_file.told = held.is_empty().then_some(held),
+            LockOutcome::NotYet => {
+                of_file.told = (held.is_empty() && !of_file.unheard).then_some(held);
+            }
             LockOutcome::Lost => self.is_lost_to_others(file, leases),
             LockOutcome::TooMany if wished.is_empty() && !held.is_empty() => {
                 self.is_lost_to_others(file, leases);
@@ -99,9 +113,11 @@ impl Table {
         }
     }
 
-    /// All that is held, to be claimed in a new session.
+    /// All that is held, to be claimed in a new session. What others have had is not.
     pub fn claims(&self, files_max: usize) -> Vec<Held> {
-        let held = self.files.iter().filter(|(_, of_file)| !of_file.held.is_empty());
+        let counts =
+            |of_file: &OfFile| !of_file.held.is_empty() && !of_file.overtaken && !of_file.unheard;
+        let held = self.files.iter().filter(|(_, of_file)| counts(of_file));
         let claims = held.map(|(file, of_file)| {
             let locks = of_file.together().to_vec();
             Held { file: *file, locks }
@@ -114,10 +130,9 @@ impl Table {
     pub fn attached(&mut self, claims: &[Held], lost: &[FileId]) {
         self.lapsed();
         for file in lost {
-            if let Some(of_file) = self.files.get_mut(file) {
-                of_file.overtake();
-                self.any_overtaken |= of_file.overtaken;
-            }
+            let of_file = self.files.entry(*file).or_insert_with(OfFile::new);
+            of_file.overtake();
+            self.any_overtaken |= of_file.overtaken;
         }
         for claim in claims.iter().filter(|claim| !lost.contains(&claim.file)) {
             let (Some(of_file), Some(locks)) =
@@ -128,7 +143,7 @@ impl Table {
             of_file.leased = Leased::These(locks.within(&of_file.together()));
             of_file.told = Some(locks);
         }
-        for of_file in self.files.values_mut() {
+        for of_file in self.files.values_mut().filter(|of_file| !of_file.unheard) {
             of_file.told.get_or_insert_default();
         }
     }
