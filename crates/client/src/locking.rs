@@ -6,6 +6,7 @@
 mod lost;
 mod questions;
 mod stored;
+mod telling;
 
 use crate::asking::unexpected;
 use crate::client::Client;
@@ -424,34 +425,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn owes_locks(&self) -> bool {
         let locks = self.locks();
         self.leases_locks() && locks.is_unclaimed()
-    }
-
-    /// Tells what has been given up, and claims what is held and not leased.
-    pub(crate) async fn tell_of_locks(&self) {
-        let lost = self.locks_as_they_count().take_lost_files();
-        lost.into_iter().for_each(|file| self.forget_what_is_cached(file, true));
-        let owed = {
-            let mut locks = self.locks();
-            let leases = self.leases_locks();
-            locks.owed(leases)
-        };
-        for file in owed {
-            self.tell_of_lock(file).await;
-        }
-        self.acknowledge_company();
-    }
-
-    pub(crate) async fn run_locks(&self) {
-        let _questions = self.questions_end();
-        while !self.is_stopping() {
-            tokio::select! {
-                biased;
-                () = self.inner.locks_wanted.notified() => {}
-                () = self.inner.world.clock.sleep(ASK_AGAIN_AFTER) => {}
-                () = self.until_stopping() => return,
-            }
-            self.tell_of_locks().await;
-        }
     }
 }
 

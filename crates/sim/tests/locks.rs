@@ -760,3 +760,33 @@ fn who_locks_what_another_process_has_lost_before_loses_nothing() {
         assert!(matches!(bobs.lock(&meanwhile, false).await, Err(Error::Locked)));
     });
 }
+
+#[test]
+fn a_file_that_takes_long_to_be_stored_holds_up_the_locks_of_no_other() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let (slow, other) = (make(&adas, "slow").await, make(&adas, "other").await);
+        let hers = [open(&adas, slow).await, open(&adas, other).await];
+        let his = [open(&bobs, slow).await, open(&bobs, other).await];
+        let wanted = stretch(other, hers[1], 1, true, (0, 9));
+        adas.lock(&wanted, false).await.unwrap();
+        adas.unlock(&wanted, &[LockKind::Record]).unwrap();
+        let held = stretch(slow, hers[0], 1, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        bobs.lock(&stretch(slow, his[0], 2, true, (20, 29)), true).await.unwrap();
+
+        let line = Conditions { bytes_a_second: Some(100_000), ..Conditions::NEAR };
+        scene.room.network.set_conditions(ada.line, line);
+        let bytes: Vec<u8> = (0..3_000_000).map(|_| scene.room.chance.below(256) as u8).collect();
+        complete(&adas, |c| c.write(hers[0], 0, &bytes)).await.unwrap();
+        let stored = complete(&adas, |c| c.before_unlock(CALLER, &held)).await.unwrap();
+        assert!(stored.wait.is_some());
+        adas.unlock(&held, &[LockKind::Record]).unwrap();
+        scene.pass(SECOND).await;
+        let began = scene.room.clock.moment();
+        bobs.lock(&stretch(other, his[1], 2, true, (0, 9)), true).await.unwrap();
+        let waited = scene.room.clock.moment().since(began);
+        assert!(waited < SECOND * 6, "{waited:?}");
+    });
+}
