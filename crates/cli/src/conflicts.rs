@@ -11,6 +11,7 @@ mod attributes;
 mod listed;
 mod merging;
 mod settling;
+mod storing;
 mod undoing;
 mod ways;
 mod work;
@@ -138,23 +139,28 @@ impl Place {
         let number = conflict.number;
         let _turn = self.turn()?;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
-        let token = self.token(number)?;
-        let claim = |holds| Past::Claim(Claim { number, token, holds, seen });
-        match self.asked.ask(&claim(true))? {
-            Found::Claimed(_) => {}
-            Found::Not(why) => return Err(past::not(&why)),
-            _ => return Err(past::unexpected()),
-        }
+        self.claim(number, true, seen)?;
         if let Err(error) = work() {
             // If this does not arrive, it ends by itself.
-            let _ = self.asked.ask(&claim(false));
+            let _ = self.claim(number, false, seen);
             return Err(error);
         }
         wait::until_sent(&self.mount, SENT_WITHIN)
             .with_context(|| is_listed_still(number, "is not yet at the server"))?;
-        let settled = self.asked.ask(&Past::Settle { number, token: Some(token) });
+        let token = Some(self.token(number)?);
+        let settled = self.asked.ask(&Past::Settle { number, token });
         match settled.with_context(|| is_listed_still(number, "is at the server"))? {
             Found::Settled(_) => Ok(Outcome::Done),
+            Found::Not(why) => Err(past::not(&why)),
+            _ => Err(past::unexpected()),
+        }
+    }
+
+    /// From now on it is this device that sees to it, or not.
+    fn claim(&self, number: u64, holds: bool, seen: Option<Stamp>) -> Result<()> {
+        let token = self.token(number)?;
+        match self.asked.ask(&Past::Claim(Claim { number, token, holds, seen }))? {
+            Found::Claimed(_) => Ok(()),
             Found::Not(why) => Err(past::not(&why)),
             _ => Err(past::unexpected()),
         }

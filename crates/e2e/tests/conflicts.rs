@@ -376,13 +376,75 @@ fn long(first: u8, bytes: usize) -> Vec<u8> {
     (0..bytes / 8).flat_map(|_| next()).collect()
 }
 
+#[test]
+fn nobody_is_shown_a_part_of_what_was_merged_though_the_command_is_killed() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let (tools, whole) = (scene.world.folder("tools"), long(3, 40 << 20));
+    fs::write(tools.join("whole"), &whole).unwrap();
+    let text = format!("cp '{}' \"$1\"", tools.join("whole").display());
+    let tool = format!("{} %out", script(&tools, "large", &text));
+    let place = scene.place();
+    let merges = || {
+        let mut merge = scene.conflicts(&["merge", "1", "--in", &place, "--tool", &tool]);
+        // Killed, it leaves there what it worked with.
+        merge.env("TMPDIR", &tools);
+        merge
+    };
+    let staged = scene.ada.path("notes/.farfs-merge-1");
+    let file = scene.ada.path("notes/plan.txt");
+    let mut first = merges().spawn().unwrap();
+    eventually(SOON, "it is being stored", || {
+        staged.exists() || fs::metadata(&file).unwrap().len() != 7
+    });
+    first.kill().unwrap();
+    first.wait().unwrap();
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    for mount in [&scene.ada, &scene.bob] {
+        let read = fs::read(mount.path("notes/plan.txt")).unwrap();
+        assert!(read == b"by ada\n" || read == whole, "{} bytes", read.len());
+    }
+    run(&mut merges()).succeeds();
+    assert_eq!(scene.listed(), Value::Array(Vec::new()));
+    for mount in [&scene.ada, &scene.bob] {
+        eventually(SOON, "everybody sees it", || {
+            let names = fs::read_dir(mount.path("notes")).unwrap().count();
+            names == 1 && fs::read(mount.path("notes/plan.txt")).is_ok_and(|read| read == whole)
+        });
+    }
+}
+
+#[test]
+fn what_is_merged_and_has_no_room_changes_nothing() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let data = scene._server.data.to_str().unwrap();
+    let set = ["volume", "set", "--data", data, "--quota", "100K", "main"];
+    run(&mut e2e::world::farfs(&set)).succeeds();
+    let probe = scene.ada.path("probe");
+    eventually(SOON, "the quota is known", || {
+        let written = fs::write(&probe, long(4, 200_000));
+        fs::remove_file(&probe).unwrap();
+        run(&mut scene.ada.farfs("wait", &[])).succeeds();
+        written.is_err()
+    });
+    let tools = scene.world.folder("tools");
+    let text = "head -c 300000 /dev/urandom > \"$1\"";
+    let tool = format!("{} %out", script(&tools, "large", text));
+    let refused = scene.does("merge", &["--tool", &tool]);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    assert_eq!(scene.listed()[0]["claimed_by"], Value::Null);
+    for mount in [&scene.ada, &scene.bob] {
+        assert_eq!(fs::read_to_string(mount.path("notes/plan.txt")).unwrap(), "by ada\n");
+        assert_eq!(fs::read_dir(mount.path("notes")).unwrap().count(), 2);
+    }
+    assert!(refused.err.contains("nothing was done"), "{}", refused.err);
+}
+
 /// Killed when it was done here and nobody else knew.
 #[test]
 fn what_did_not_come_to_its_last_word_is_done_again_by_the_same_command_and_taken_back() {
     let (by_ada, by_bob) = ("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
-    for (way, left) in
-        [("keep-mine", by_bob), ("keep-theirs", by_ada), ("merge", "ONE\ntwo\nthree\nFOUR\n")]
-    {
+    for (way, left) in [("keep-mine", by_bob), ("keep-theirs", by_ada)] {
         let scene = Scene::new(by_ada, by_bob);
         let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
         run(&mut scene.ada.farfs("pause", &[])).succeeds();

@@ -3,13 +3,12 @@
 
 use super::attributes::{self, Side};
 use super::ways::{Way, one_side};
-use super::{Merging, Place, is_one, path_of, version_of};
+use super::{Merging, Place, is_one, path_of, storing, version_of};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
 use protocol::past::{Clash, ConflictInfo};
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -137,14 +136,7 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
                 format!("conflict {number}: a side was changed while it was merged; merge again");
             return Err(fail(Exit::Failure, what));
         }
-        // The same file: with its owner, its attributes and its other names.
-        let mut merged = fs::File::open(work.merged())?;
-        fs::OpenOptions::new()
-            .write(true)
-            .truncate(true)
-            .open(&theirs)
-            .and_then(|mut file| io::copy(&mut merged, &mut file).and_then(|_| file.sync_all()))
-            .with_context(|| cannot("write", &theirs))?;
+        storing::store(place, conflict, &work, &theirs, before.0.version)?;
         remove(&mine)
     })
 }
