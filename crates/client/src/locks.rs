@@ -257,13 +257,14 @@ impl Table {
         by.handles.insert(call.handle);
         if weaker {
             of_file.gave_up();
+            self.waits.let_go(call.owner);
         }
         Tried::Done
     }
 
     /// Gives up a stretch, of these kinds. Says whether anything was held.
     pub fn unlock(&mut self, call: &LockCall, kinds: &[LockKind]) -> bool {
-        self.change(call.file, |held| {
+        self.change((call.file, &[call.owner]), |held| {
             let mut changed = false;
             for kind in kinds {
                 changed |= held.unlock(call.owner, &Lock { kind: *kind, ..call.lock });
@@ -274,7 +275,7 @@ impl Table {
 
     /// A process has closed a descriptor of the file: none of its records stays locked.
     pub fn closed(&mut self, file: FileId, owner: Owner) -> bool {
-        self.change(file, |held| held.unlock_all(owner, LockKind::Record))
+        self.change((file, &[owner]), |held| held.unlock_all(owner, LockKind::Record))
     }
 
     /// The last descriptor of a handle is closed.
@@ -286,14 +287,22 @@ impl Table {
                 by.handles.remove(&handle);
             }
         }
-        self.change(file, |held| over.iter().filter(|owner| held.remove(**owner)).count() > 0)
+        self.change((file, &over), |held| {
+            over.iter().filter(|owner| held.remove(**owner)).count() > 0
+        })
     }
 
-    fn change(&mut self, file: FileId, change: impl FnOnce(&mut LockTable<Owner>) -> bool) -> bool {
+    /// Those who hold it give something up.
+    fn change(
+        &mut self,
+        (file, owners): (FileId, &[Owner]),
+        change: impl FnOnce(&mut LockTable<Owner>) -> bool,
+    ) -> bool {
         let Some(of_file) = self.files.get_mut(&file) else { return false };
         let changed = change(&mut of_file.held);
         if changed {
             of_file.gave_up();
+            owners.iter().for_each(|owner| self.waits.let_go(*owner));
         }
         if of_file.is_nothing() {
             self.files.remove(&file);

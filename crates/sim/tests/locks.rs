@@ -790,3 +790,43 @@ fn a_file_that_takes_long_to_be_stored_holds_up_the_locks_of_no_other() {
         assert!(waited < SECOND * 6, "{waited:?}");
     });
 }
+
+#[test]
+fn who_gives_a_lock_up_and_asks_the_one_who_waited_for_it_waits_and_is_no_deadlock() {
+    for closes in [false, true] {
+        play(1, |scene| async move {
+            let ada = scene.comes(0, CONNECTED).await;
+            let adas = client(&ada);
+            let file = make(&adas, "file").await;
+            let (one, other) = (open(&adas, file).await, open(&adas, file).await);
+            let call =
+                move |handle, owner, first| stretch(file, handle, owner, true, (first, first));
+            adas.lock(&call(one, 1, 2), true).await.unwrap();
+            adas.lock(&call(other, 2, 1), true).await.unwrap();
+            let (waits, its) = (call(one, 1, 1), call(one, 1, 2));
+            let first = adas.clone();
+            let first = tokio::task::spawn_local(async move {
+                first.lock(&waits, true).await.unwrap();
+                first.unlock(&its, &[LockKind::Record]).unwrap();
+            });
+            scene.pass(SECOND).await;
+            // Nobody else has its turn between the two.
+            if closes {
+                adas.closed_by(file, other, Owner(2));
+            } else {
+                adas.unlock(&call(other, 2, 1), &[LockKind::Record]).unwrap();
+            }
+            adas.lock(&call(other, 2, 2), true).await.unwrap();
+            first.await.unwrap();
+            // One that is to stay is said at once.
+            let second = adas.clone();
+            let second = tokio::task::spawn_local(async move {
+                second.lock(&call(one, 1, 2), true).await.unwrap();
+            });
+            scene.pass(SECOND).await;
+            let deadlock = adas.lock(&call(other, 2, 1), true).await;
+            assert!(matches!(deadlock, Err(Error::Deadlock)), "{deadlock:?}");
+            second.abort();
+        });
+    }
+}

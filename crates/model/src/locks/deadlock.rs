@@ -35,6 +35,13 @@ impl<O: Ord + Copy> Waits<O> {
         }
     }
 
+    /// Somebody has given something up: nobody is taken to wait for it before it is seen to be in the
+    /// way again.
+    pub fn let_go(&mut self, of: O) {
+        let waits = self.0.values_mut().flat_map(BTreeMap::values_mut);
+        waits.for_each(|whom| whom.retain(|one| *one != of));
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -76,6 +83,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_what_was_just_given_up() {
+        let mut waits = Waits::default();
+        assert!(waits.begin(1, 0, BTreeSet::from([2, 3])));
+        waits.let_go(2);
+        assert!(waits.begin(2, 0, BTreeSet::from([1])));
+        assert!(!waits.begin(3, 0, BTreeSet::from([2])), "the other one is in the way as before");
     }
 
     #[test]
