@@ -86,14 +86,17 @@ impl Book {
         around: &Around<'_>,
     ) -> Result<(LockOutcome, News), Nonsense> {
         let (held, wished) = (&asked.held.locks, &asked.wished);
+        // As it came: to put a long list in order takes a while, and all others wait.
+        if held.len() + wished.len() > LOCKS_TOLD_MAX {
+            return Ok((LockOutcome::TooMany, News::new()));
+        }
         let (Some(held), Some(_)) = (Locks::from_told(held), Locks::from_told(wished)) else {
             return Err(Nonsense);
         };
         let file = asked.held.file;
         let is_new = !self.files.contains_key(&file);
         let mut swept = if is_new { self.sweep(around) } else { News::new() };
-        let room = held.len() + wished.len() <= LOCKS_TOLD_MAX && self.files.len() < FILES_MAX;
-        if (is_new && !room) || held.len() + wished.len() > LOCKS_TOLD_MAX {
+        if is_new && self.files.len() >= FILES_MAX {
             return Ok((LockOutcome::TooMany, swept));
         }
         let of_file = self.files.entry(file).or_default();

@@ -3,7 +3,11 @@
 
 use super::{Leased, OfFile, Table};
 use model::{FileId, Lock, Locks};
-use protocol::{Held, LockOutcome};
+use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
+
+/// Stretches that are claimed in a new session, of all files: a message has room for so many. What
+/// is beyond it is told later, one file after the other.
+const CLAIMED_MAX: usize = 64 * LOCKS_TOLD_MAX;
 
 impl OfFile {
     /// What it is told is held here. `leases`: locks are leased now.
@@ -122,7 +126,13 @@ impl Table {
             let locks = of_file.together().to_vec();
             Held { file: *file, locks }
         });
-        claims.take(files_max).collect()
+        let mut left = CLAIMED_MAX;
+        let fit = claims.filter(|claim| {
+            let fits = claim.locks.len() <= left;
+            left -= if fits { claim.locks.len() } else { 0 };
+            fits
+        });
+        fit.take(files_max).collect()
     }
 
     /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not
@@ -156,5 +166,38 @@ impl Table {
             of_file.recalled = false;
             of_file.news.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::Owner;
+    use crate::locks::split::HELD_MAX;
+    use model::{LockKind, LockTable};
+
+    /// A file of which every other byte is locked, so many.
+    fn holding(number: usize) -> LockTable<Owner> {
+        let bytes = (0..number as u64).map(|number| 2 * number);
+        let kind = LockKind::Record;
+        let locks = bytes.map(|byte| Lock { kind, exclusive: true, first: byte, last: byte });
+        let mut held = LockTable::default();
+        held.set(Owner(1), Locks::from_told(&locks.collect::<Vec<_>>()).unwrap());
+        held
+    }
+
+    #[test]
+    fn what_is_claimed_of_many_files_has_room_in_a_message() {
+        let (mut table, held) = (Table::default(), holding(LOCKS_TOLD_MAX));
+        for number in 0..200 {
+            let of_file = OfFile { held: held.clone(), ..OfFile::new() };
+            table.files.insert(FileId(100 + number), of_file);
+        }
+        table.files.insert(FileId(1000), OfFile { held: holding(1), ..OfFile::new() });
+        let claimed = |files_max| {
+            table.claims(files_max).iter().map(|claim| claim.locks.len()).sum::<usize>()
+        };
+        assert_eq!(claimed(4096), CLAIMED_MAX / HELD_MAX * HELD_MAX + 1);
+        assert_eq!(claimed(3), 3 * HELD_MAX);
     }
 }

@@ -193,6 +193,19 @@ fn any_stretch() -> impl Strategy<Value = Lock> {
         .prop_map(|(exclusive, first, more)| stretch(exclusive, first, first + more))
 }
 
+#[test]
+fn a_list_that_is_too_long_is_refused_as_it_came() {
+    let (mut desk, lock) = (Desk::new(), stretch(true, 0, 9));
+    // It is one stretch, when it is put in order.
+    let many = vec![lock; LOCKS_TOLD_MAX + 1];
+    desk.check(A, &asking(&many, &[], LockAim::Try), (LockOutcome::TooMany, &[]));
+    desk.check(A, &asking(&[], &many, LockAim::Try), (LockOutcome::TooMany, &[]));
+    let as_many = &many[1..];
+    desk.check(A, &asking(as_many, &[lock], LockAim::Try), (LockOutcome::TooMany, &[]));
+    desk.check(A, &asking(as_many, &[], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&many, &[lock], LockAim::Wait), (LockOutcome::TooMany, &[]));
+}
+
 proptest! {
     /// Whatever is asked, kept, given up or lost: no two clients believe what cannot be.
     #[test]
