@@ -14,8 +14,10 @@ use crate::shown::Gone;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update};
 use protocol::Upstream;
+use std::collections::BTreeMap;
 use store::container::Key;
 use store::{Container, Containers, Durability, StoreError};
+use update_log::LogError;
 
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
@@ -37,7 +39,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log
             .renumber(|update| rewrite(update, &anew))
             .map_err(|error| Error::Failed(error.to_string()))?;
-        self.rebuild_without(core, &Gone::Files(anew.made()))?;
+        let given_up: Vec<FileId> = anew.given_up().collect();
+        self.rebuild_without(core, &Gone::Files(&given_up))?;
         self.forget_old(&anew, moved)
     }
 
@@ -45,12 +48,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn names_anew(&self, core: &mut Core, replica: ReplicaId) -> Result<Anew, Error> {
         let earlier =
             Anew::load(&*self.inner.tables.read().map_err(error_of)?).map_err(error_of)?;
-        for (old, new) in earlier.numbers() {
-            // A crash came before it could be said that the new one takes the place of the old.
-            if core.log.is_pending(old.number) && core.log.is_pending(new.number) {
-                core.log.cancel(old.number).map_err(|error| Error::Failed(error.to_string()))?;
-            }
-        }
+        keep_one_of_each(core, &earlier).map_err(|error| Error::Failed(error.to_string()))?;
         let mut anew = earlier.next(replica, core.log.last_number(), core.meta.counter);
         core.log.each_from(0, |update| {
             anew.add(update).map_err(|error| Error::Failed(error.to_string()))
@@ -184,6 +182,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(Durability::Now).map_err(error_of)?;
         moved.into_iter().try_for_each(|key| self.inner.containers.remove(key)).map_err(error_of)
     }
+}
+
+/// What an earlier try has left under both names: the new ones take the place of the old if all of them
+/// are there, and else none does.
+fn keep_one_of_each(core: &mut Core, earlier: &Anew) -> Result<(), LogError> {
+    let mut both: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (old, new) in earlier.numbers() {
+        let is_there = |stamp: Stamp| -> Result<bool, LogError> {
+            Ok(core.log.get(stamp.number)?.is_some_and(|update| update.stamp == stamp))
+        };
+        if is_there(new)? {
+            let there = is_there(old)?.then_some(old.number);
+            both.entry(new.number).or_default().extend(there);
+        }
+    }
+    // The first of the old ones goes when all of the new ones are there.
+    let all = both.values().any(Vec::is_empty);
+    for (new, old) in both {
+        for number in if all { old } else { vec![new] } {
+            core.log.cancel(number)?;
+        }
+    }
+    Ok(())
 }
 
 fn rewrite(update: &Update, anew: &Anew) -> Update {

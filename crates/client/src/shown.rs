@@ -33,7 +33,7 @@ const PAGE_UPDATES: usize = 1024;
 pub(crate) enum Gone<'a> {
     Updates(&'a [Update]),
     /// Files that bear other ids now.
-    Files(&'a [(FileId, FileId)]),
+    Files(&'a [FileId]),
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -82,8 +82,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Gone::Files(files) => {
                 let mut going = Going::default();
                 for files in files.chunks(PAGE_UPDATES) {
-                    let files = files.iter().map(|(file, _)| *file).collect();
-                    going.extend(self.going_of(&*write, files)?);
+                    going.extend(self.going_of(&*write, files.to_vec())?);
                 }
                 going
             }
@@ -259,7 +258,7 @@ fn show_pending(
         })?,
         Gone::Files(files) => files
             .iter()
-            .try_for_each(|(file, _)| partial::forget_local_of(write, *file).map_err(failed))?,
+            .try_for_each(|file| partial::forget_local_of(write, *file).map_err(failed))?,
     }
     log.each_from(0, |update| {
         partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)

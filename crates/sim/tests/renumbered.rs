@@ -119,7 +119,13 @@ impl Scene {
         for version in MADE.into_iter().chain([OLDER]) {
             assert_eq!(holding(&tree, version), 1, "{what}: {version}");
         }
+        for (number, version) in MADE.into_iter().enumerate() {
+            let path = format!("/d/{number}");
+            assert!(is_there(&tree, &path, &stretch(version, LENGTH)), "{what}: {path}");
+        }
         assert!(machines[0].client().unwrap().status().damage.is_empty(), "{what}");
+        self.room.clock.sleep(WHILE).await;
+        check::all_agree(&self.room, &self.origin, &machines).await.unwrap();
         self.room.network.close();
         tree
     }
@@ -169,7 +175,7 @@ fn a_disk_that_is_full_while_what_is_pending_is_renamed_loses_nothing() {
 /// It lets go of a file that is open meanwhile, and may find no room to store what was written to it.
 #[test]
 fn what_could_not_be_stored_before_it_was_renamed_conflicts_with_nothing() {
-    for (seed, bytes) in (1..).zip((0..8_000).step_by(800)) {
+    for (seed, bytes) in (1..).zip((0..24_000).step_by(800)) {
         sim::run::paused(async {
             let mut scene = Scene::new(seed).await;
             let client = scene.bob.client().unwrap().clone();

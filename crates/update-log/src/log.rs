@@ -335,30 +335,53 @@ impl UpdateLog {
     }
 
     /// Gives every pending update a new stamp, for a client that was set back to an earlier
-    /// state. `rewrite` makes the new update from the old one. A crash in between may leave the last that was
-    /// renumbered under both.
-    pub fn renumber(&mut self, mut rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
+    /// state. `rewrite` makes the new update from the old one. The first of the old ones goes when all of
+    /// the new ones are there, so that none comes before what it rests on. What fails, or a crash, may leave
+    /// updates under both.
+    pub fn renumber(&mut self, rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
         let last = self.last_number;
+        if let Err(error) = self.append_anew(last, rewrite) {
+            let new: Vec<u64> = self.numbers_from(last + 1).collect();
+            // Where that cannot be said either, who tries again does.
+            let _ = new.into_iter().try_for_each(|number| self.overtake(number));
+            return Err(error);
+        }
+        loop {
+            let mut old = self.pending_from(0, NEAR_MAX)?;
+            old.retain(|update| update.stamp.number <= last);
+            if old.is_empty() {
+                return self.sync();
+            }
+            for update in old {
+                self.note(&Record::Cancelled { number: update.stamp.number })?;
+                self.take(&update);
+            }
+        }
+    }
+
+    fn append_anew(
+        &mut self,
+        last: u64,
+        mut rewrite: impl FnMut(&Update) -> Update,
+    ) -> Result<(), LogError> {
         let mut from = 0;
         loop {
             let old = self.pending_from(from, NEAR_MAX)?;
-            let Some(next) = old.last().map(|update| update.stamp.number + 1) else { break };
+            let Some(next) = old.last().map(|update| update.stamp.number + 1) else {
+                return Ok(());
+            };
             for update in old.into_iter().filter(|update| update.stamp.number <= last) {
-                let number = update.stamp.number;
-                let was_sure = self.sure_at(number).is_some();
+                let was_sure = self.sure_at(update.stamp.number).is_some();
                 self.append(rewrite(&update))?;
                 if was_sure {
                     self.make_sure(self.last_number)?;
                 }
-                self.note(&Record::Cancelled { number })?;
-                self.take(&update);
             }
             if next > last {
-                break;
+                return Ok(());
             }
             from = next;
         }
-        self.sync()
     }
 
     fn put(&mut self, near: Near) {

@@ -58,8 +58,11 @@ impl Anew {
     /// Together with what an earlier try has named, of which part may bear those names already.
     pub fn after(mut self, earlier: &Anew) -> Anew {
         for (old, new) in &earlier.ids {
-            let latest = self.ids.get(new).copied().unwrap_or(*new);
+            let latest = self.ids.get(new).or(self.ids.get(old)).copied().unwrap_or(*new);
             self.ids.entry(*old).or_insert(latest);
+            if latest != *new {
+                self.ids.entry(*new).or_insert(latest);
+            }
         }
         for (old, new) in &earlier.numbers {
             let latest = self.numbers.get(new).or(self.numbers.get(old)).copied();
@@ -86,6 +89,11 @@ impl Anew {
         self.numbers.get(&stamp).copied()
     }
 
+    /// Ids that lead to no file from here on.
+    pub fn given_up(&self) -> impl Iterator<Item = FileId> {
+        self.ids.keys().copied()
+    }
+
     /// Files whose ids an earlier try has replaced already.
     pub fn given_up_before(&self) -> impl Iterator<Item = FileId> {
         self.ids.keys().copied().filter(|file| self.id(*file).is_none())
@@ -93,10 +101,6 @@ impl Anew {
 
     pub fn counter(&self) -> u64 {
         self.counter
-    }
-
-    pub fn made(&self) -> &[(FileId, FileId)] {
-        &self.made
     }
 
     pub fn numbers(&self) -> impl Iterator<Item = (Stamp, Stamp)> {
