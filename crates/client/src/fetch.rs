@@ -7,8 +7,10 @@
 mod difference;
 mod fill;
 mod inside;
+mod now;
 mod twin;
 
+pub(crate) use now::STEP_BYTES;
 pub(crate) use twin::{is_here, now_of};
 
 use crate::asking::unexpected;
@@ -27,15 +29,10 @@ use protocol::{
     Response, Upstream,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use store::{Container, Containers};
 
 /// Pieces of one window: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
-
-/// What to fetch, the size of the file, and the stretch.
-type Wanted<K> = (Target<K>, u64, Range);
 
 /// Stretches to ask for, and whether a delta will do.
 type Wish = (Vec<Range>, bool);
@@ -93,68 +90,6 @@ impl<K: Container> Target<K> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    pub(crate) async fn fetch_now(
-        &self,
-        file: FileId,
-        generation: u32,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), Error> {
-        self.join_ahead(file).await;
-        // A call without a handle, such as truncate(2), does not keep the file open while it waits.
-        let _held = self.hold(file, generation)?;
-        // Another version is current by now: the call looks again.
-        let Some(fetching) = self.not_coming(file, generation, offset, length).await else {
-            return Ok(());
-        };
-        let _alone = fetching.write().await;
-        if let Some(wanting) = self.wanted_of_ground(file, generation, offset, length) {
-            return self.get_of_ground(file, generation, wanting).await;
-        }
-        let Some((target, size, range)) = self.target(file, generation, offset, length)? else {
-            return Ok(());
-        };
-        let mine = Some((file, generation));
-        self.make_room_to_come(range.length, mine).await;
-        self.inner.counters.misses.fetch_add(1, Ordering::Relaxed);
-        self.note_miss(file);
-        self.fetch_range(&target, size, range).await
-    }
-
-    /// Waits as long as what is lacking is on its way unasked. None: it has come, or the version is
-    /// not open any more.
-    async fn not_coming(
-        &self,
-        file: FileId,
-        generation: u32,
-        offset: u64,
-        length: u64,
-    ) -> Option<Arc<tokio::sync::RwLock<()>>> {
-        let look = || -> Option<Result<Arc<tokio::sync::RwLock<()>>, Arc<tokio::sync::Notify>>> {
-            let files = self.files();
-            let open = files.get(file, generation)?;
-            if open.presence.has(offset, length) && open.presence.dirty.is_none() {
-                return None;
-            }
-            Some(match open.coming.brings(offset, length) {
-                Some(came) => Err(came),
-                None => Ok(open.fetching.clone()),
-            })
-        };
-        loop {
-            let came = match look()? {
-                Ok(fetching) => return Some(fetching),
-                Err(came) => came,
-            };
-            let some = came.notified();
-            tokio::pin!(some);
-            some.as_mut().enable();
-            if look()?.is_err() {
-                some.await;
-            }
-        }
-    }
-
     /// Fetches what is lacking of a stretch.
     pub(crate) async fn fetch_range(
         &self,
@@ -227,31 +162,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             other => Err(unexpected("recipe", &other)),
         }
-    }
-
-    /// What to fetch, widened to what is worth a round trip. None: it is here already.
-    fn target(
-        &self,
-        file: FileId,
-        generation: u32,
-        offset: u64,
-        length: u64,
-    ) -> Result<Option<Wanted<C::Container>>, Error> {
-        let secret = self.secret().0;
-        let portions = Portions::of(&self.inner.upstream.quality()).within(self.window_most());
-        let mut files = self.files();
-        let open = files.get_mut(file, generation).ok_or(Error::BadHandle)?;
-        if open.presence.has(offset, length) {
-            return Ok(None);
-        }
-        let size = open.presence.contents.size;
-        let range = if size <= portions.whole {
-            Range { offset: 0, length: size }
-        } else {
-            let window = open.widen(&portions, offset);
-            Range { offset, length: length.max(window).min(size - offset) }
-        };
-        Ok(Some((Target::of(file, open, secret), size, range)))
     }
 
     async fn take(

@@ -332,11 +332,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         offset: u64,
         length: u64,
     ) -> Result<(), Error> {
-        let awaits = || {
-            let now = self.inner.world.clock.moment();
-            let to = offset.saturating_add(length);
-            self.inner.room.awaited().note(file, offset, to, now);
-        };
+        let awaits = || self.awaits(file, offset, length);
         awaits();
         let mut outcome = self.fetch_now(file, generation, offset, length).await;
         // What left may be taken by others who fetch, and a disk may give it back a little later.
@@ -354,6 +350,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         awaits();
         outcome
+    }
+
+    /// What somebody waits for stays for a while.
+    pub(crate) fn awaits(&self, file: FileId, offset: u64, length: u64) {
+        let now = self.inner.world.clock.moment();
+        self.inner.room.awaited().note(file, offset, offset.saturating_add(length), now);
     }
 
     /// No more is fetched ahead of a reader.

@@ -468,3 +468,57 @@ fn a_cut_on_a_full_disk_outlives_a_crash_and_shows_no_zeros_where_there_were_byt
         });
     }
 }
+
+/// More chunks than one answer of the server names.
+const MANY_CHUNKS: usize = 31_000;
+const CHUNK: usize = 2_100;
+
+/// What is written so often, one behind the other, is cut into as many chunks.
+fn is_cut_alike(version: u64) -> bool {
+    let secret = chunks::Secret::new([0; 32]);
+    let bytes = stretch(version, CHUNK).repeat(50);
+    chunks::describe_bytes(&secret, protocol::Cutter::Gear, &bytes).pieces.len() >= 49
+}
+
+async fn of_many_chunks(seed: u64) -> Scene {
+    let mut scene = Scene::of(seed, &[PARTIAL, PARTIAL], 1, None).await;
+    let version = (1..1_000).find(|version| is_cut_alike(*version)).unwrap();
+    let writes = (0..MANY_CHUNKS).map(|n| write((n * CHUNK) as u64, CHUNK, version));
+    let all: Vec<Operation> = [open()].into_iter().chain(writes).chain([CLOSE]).collect();
+    scene.all(0, &mut Programs::default(), &all).await;
+    scene.bytes = stretch(version, CHUNK).repeat(MANY_CHUNKS);
+    check::settled(&scene.room, &scene.machines, true).await.unwrap();
+    scene
+}
+
+#[test]
+fn a_file_of_more_chunks_than_an_answer_names_is_written_to_after_it_was_replaced() {
+    sim::run::paused(async {
+        let mut scene = of_many_chunks(10).await;
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open()]).await;
+        scene.all(0, &mut Programs::default(), &[open(), write(0, 10, 7), CLOSE]).await;
+        check::settled(&scene.room, &scene.machines, true).await.unwrap();
+        let mut mine = scene.bytes.clone();
+        scene.wrote(0, 10, 7);
+        scene.all(1, &mut programs, &[write(1_000_000, 10, 8), CLOSE]).await;
+        mine[1_000_000..1_000_010].copy_from_slice(&stretch(8, 10));
+        scene.is_everywhere().await;
+        assert!(scene.read(0, &scene.aside().await).await == mine);
+        scene.end();
+    });
+}
+
+#[test]
+fn in_a_file_of_more_chunks_than_an_answer_names_data_is_found_while_it_is_written_to() {
+    sim::run::paused(async {
+        let mut scene = of_many_chunks(11).await;
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open(), write(1_000_000, 10, 8)]).await;
+        scene.wrote(1_000_000, 10, 8);
+        let offset = 30_000_000;
+        scene.all(1, &mut programs, &[Operation::SeekData { slot: 0, offset }, CLOSE]).await;
+        scene.is_everywhere().await;
+        scene.end();
+    });
+}

@@ -4,7 +4,7 @@
 use super::{Shelf, Wanting};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
-use crate::fetch::bad;
+use crate::fetch::{STEP_BYTES, bad};
 use crate::home::note_home;
 use crate::portions::{Portions, REQUESTS_MAX, requests};
 use crate::presence::{Ground, Presence};
@@ -102,29 +102,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     async fn get_now(&self, file: FileId, generation: u32, wanting: &Wanting) -> Result<(), Error> {
         let Some(mut upon) = self.upon(file, generation) else { return Ok(()) };
-        let all: Vec<(u64, u64)> = wanting.recipe.iter().chain(&wanting.bytes).copied().collect();
-        self.get_recipes(&mut upon, &all).await?;
         // What is much comes in steps.
+        for stretches in in_steps(&wanting.recipe, STEP_BYTES) {
+            self.get_recipes(&mut upon, &stretches).await?;
+        }
+        for stretches in in_steps(&wanting.bytes, STEP_BYTES) {
+            self.get_recipes(&mut upon, &stretches).await?;
+            self.get_bytes(&upon, &stretches).await?;
+        }
+        Ok(())
+    }
+
+    /// Stretches of which the recipe is known.
+    async fn get_bytes(
+        &self,
+        upon: &Upon<C::Container>,
+        stretches: &[(u64, u64)],
+    ) -> Result<(), Error> {
         let step = Portions::of(&self.inner.upstream.quality()).window_most;
         let mut pieces: Vec<Placed> = Vec::new();
         let mut bytes = 0;
-        for &(from, to) in &wanting.bytes {
+        for &(from, to) in stretches {
             let mut at = from;
             while at < to.min(upon.contents.size) {
                 let upto = to.min(at.saturating_add(step));
-                let found = pieces_of(&upon, (at, upto))?;
+                let found = pieces_of(upon, (at, upto))?;
                 at = found.last().map_or(upto, |last| last.end().max(upto));
                 bytes += found.iter().map(|placed| placed.piece.length()).sum::<u64>();
                 pieces.extend(found);
                 if bytes >= step {
                     pieces.dedup();
-                    self.get_pieces(&upon, std::mem::take(&mut pieces)).await?;
+                    self.get_pieces(upon, std::mem::take(&mut pieces)).await?;
                     bytes = 0;
                 }
             }
         }
         pieces.dedup();
-        self.get_pieces(&upon, pieces).await
+        self.get_pieces(upon, pieces).await
     }
 
     fn upon(&self, file: FileId, generation: u32) -> Option<Upon<C::Container>> {
@@ -405,6 +419,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.unsaved = true;
         Ok(())
     }
+}
+
+/// The same stretches in groups of at most `step` bytes in all.
+fn in_steps(stretches: &[(u64, u64)], step: u64) -> Vec<Vec<(u64, u64)>> {
+    let mut groups: Vec<Vec<(u64, u64)>> = Vec::new();
+    let mut room = 0;
+    for &(from, to) in stretches {
+        let mut at = from;
+        while at < to {
+            if room == 0 {
+                groups.push(Vec::new());
+                room = step;
+            }
+            let upto = to.min(at.saturating_add(room));
+            room -= upto - at;
+            groups.last_mut().expect("one was added").push((at, upto));
+            at = upto;
+        }
+    }
+    groups
 }
 
 fn lacks_recipe<K>(upon: &Upon<K>, (from, to): (u64, u64)) -> Result<bool, Error> {
