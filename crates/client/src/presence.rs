@@ -215,6 +215,18 @@ impl Presence {
         self.ground.as_ref().is_some_and(is_bare) && !self.is_whole()
     }
 
+    /// Some updates bear `anew` stamps from here on. Says whether it speaks of one.
+    pub fn restamp(&mut self, anew: impl Fn(Stamp) -> Option<Stamp>) -> bool {
+        let mut changed = false;
+        let expects = self.dirty.as_mut().map(|dirty| &mut dirty.expects);
+        for stamp in expects.into_iter().chain([&mut self.version]) {
+            if let Some(new) = anew(*stamp) {
+                (*stamp, changed) = (new, true);
+            }
+        }
+        changed
+    }
+
     /// It was cut to so many bytes.
     pub fn cut(&mut self, size: u64) {
         let Some(ground) = &mut self.ground else { return };

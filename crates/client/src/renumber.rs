@@ -39,6 +39,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log
             .renumber(|update| rewrite(update, &anew))
             .map_err(|error| Error::Failed(error.to_string()))?;
+        self.files().restamp(|stamp| anew.stamp(stamp));
         let given_up: Vec<FileId> = anew.given_up().collect();
         self.rebuild_without(core, &Gone::Files(&given_up))?;
         self.forget_old(&anew, moved)
@@ -114,18 +115,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // The file's row is saved last.
                 rows.push(presence);
                 let id = anew.id(file);
-                let is_ours = |row: &Presence| {
-                    let expects = row.dirty.map(|dirty| dirty.expects);
-                    expects.into_iter().chain([row.version]).any(|it| anew.stamp(it).is_some())
-                };
-                if id.is_none() && !rows.iter().any(is_ours) {
+                let mut changed = false;
+                for row in &mut rows {
+                    changed |= row.restamp(|stamp| anew.stamp(stamp));
+                }
+                if id.is_none() && !changed {
                     continue;
                 }
-                for mut row in rows {
-                    let expects = row.dirty.as_mut().map(|dirty| &mut dirty.expects);
-                    for stamp in expects.into_iter().chain([&mut row.version]) {
-                        *stamp = anew.stamp(*stamp).unwrap_or(*stamp);
-                    }
+                for row in rows {
                     if let Some(id) = id {
                         let from = Key { file: file.0, generation: row.generation };
                         let to = Key { file: id.0, ..from };

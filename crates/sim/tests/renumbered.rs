@@ -246,3 +246,23 @@ fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
         room.network.close();
     });
 }
+
+/// It was stored, and goes on being written to by who has it open.
+#[test]
+fn what_is_written_upon_what_was_renamed_while_it_was_open_conflicts_with_nothing() {
+    sim::run::paused(async {
+        let scene = Scene::new(1).await;
+        let client = scene.bob.client().unwrap().clone();
+        let mut programs = Programs::default();
+        let [open, write, sync, close] = changed("old", OPEN);
+        all(&mut programs, &client, &[open, write, Operation::Flush { slot: SLOT }]).await;
+        client.set_mode(PARTIAL);
+        scene.room.clock.sleep(WHILE).await;
+        let again = Operation::Write { slot: SLOT, offset: 0, length: LENGTH, version: OLDER };
+        all(&mut programs, &client, &[again, sync, close]).await;
+        drop(client);
+        let tree = scene.all_is_there("open").await;
+        assert!(is_there(&tree, "/old", &stretch(OLDER, LENGTH)));
+        assert_eq!(holding(&tree, OPEN), 0, "it is one file");
+    });
+}

@@ -7,7 +7,7 @@ use super::{Files, Grip, HandleState};
 use crate::client::Client;
 use crate::presence::Presence;
 use crate::types::{Handle, Stop};
-use model::{FileId, ReplicaId};
+use model::{FileId, ReplicaId, Stamp};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use store::container::Key;
@@ -44,6 +44,13 @@ impl<K: Container> Files<K> {
             if self.is_one_of(key.0, files, replica) {
                 self.open.remove(&key);
             }
+        }
+    }
+
+    /// Who has others open goes on from what is pending by the stamps that it bears now.
+    pub(crate) fn restamp(&mut self, anew: impl Fn(Stamp) -> Option<Stamp>) {
+        for open in self.open.values_mut() {
+            open.presence.restamp(&anew);
         }
     }
 
