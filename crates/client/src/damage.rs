@@ -5,6 +5,7 @@
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, Core, error_of};
+use crate::lost::nowhere;
 use crate::part::{PartRow, opened_record};
 use crate::presence::{Dirty, Presence};
 use crate::replay_log::stale_by;
@@ -113,6 +114,8 @@ struct Rest<K> {
     container: K,
     presence: Presence,
     bytes: u64,
+    /// It is to be stored with zeros for what lay in its ground.
+    lacks: bool,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -167,6 +170,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             match &rest {
                 Some(rest) => {
+                    // What has the bytes that are zeros here is not replaced by it.
+                    let nothing = nowhere(update.stamp.replica);
+                    let expects = if rest.lacks { nothing } else { expects };
                     self.take_as_written(&mut core, update, rest, (file, expects, mtime))?;
                 }
                 None => {
@@ -262,7 +268,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let bytes = container.length()?;
         let mut presence = Presence::new(generation, update.stamp, contents, used);
-        let row = row.filter(|_| current.is_some() && part.is_some());
+        let row = row.filter(|_| current.is_some());
+        let lacks = part.is_none() && row.as_ref().is_some_and(|row| !row.is_whole());
+        let row = row.filter(|_| part.is_some());
         if let Some(ground) = row.as_ref().and_then(|row| row.ground.clone()) {
             // What is not here is still as it is there.
             presence.ranges = row.map_or(Vec::new(), |row| row.ranges);
@@ -270,7 +278,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             presence.cut(bytes);
             presence.doubt();
         }
-        Ok(Some(Rest { container, presence, bytes }))
+        Ok(Some(Rest { container, presence, bytes, lacks }))
     }
 
     /// A pending store is to meet whatever the replica above has: it is taken back, and what the

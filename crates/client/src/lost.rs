@@ -200,7 +200,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 /// A stamp that nothing bears: who expects it meets whatever is there.
-fn nowhere(replica: ReplicaId) -> Stamp {
+pub(crate) fn nowhere(replica: ReplicaId) -> Stamp {
     Stamp::new(replica, 0)
 }
 

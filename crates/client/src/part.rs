@@ -15,6 +15,7 @@ pub(crate) use upon::Added;
 
 use crate::client::{Client, error_of, failed, log_failed};
 use crate::files::{Altered, Grip};
+use crate::lost::nowhere;
 use crate::portions::Portions;
 use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
@@ -229,8 +230,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The ground of what was written is not kept any more: what was written is stored by itself,
-    /// with zeros where nothing is here, and that is said. Of what was copied and not written to,
-    /// nothing is left.
+    /// with zeros where nothing is here, beside whatever is there now, and that is said. Of what was
+    /// copied and not written to, nothing is left.
     pub(crate) fn give_up_ground(&self, need: &Need) -> Result<(), Error> {
         let (Need::Ground { file, generation, .. } | Need::Contents { file, generation, .. }) =
             *need
@@ -258,6 +259,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         for (from, to) in presence.absent(0, length) {
             grip.container.punch(from, to - from).map_err(error_of)?;
+        }
+        // Also beside what this device has stored there itself: that has the bytes that are zeros here.
+        let replica = self.core().meta.replica;
+        if let Some(open) = self.files().get_mut(file, generation)
+            && let (Some(dirty), Some(replica)) = (&mut open.presence.dirty, replica)
+        {
+            dirty.expects = nowhere(replica);
         }
         self.leave_ground(&grip)
     }

@@ -304,13 +304,12 @@ fn of_a_part_that_was_written_to_and_a_change_elsewhere_both_are_kept() {
     });
 }
 
-/// The version that a part was written upon is pruned before what was written arrives, or before
-/// it could even be described.
-#[test]
-fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_it_is_said() {
+/// So long a version is kept that was replaced.
+const KEPT: Duration = Duration::from_secs(60);
+
+fn forgetful() -> Limits {
     const SECOND: Duration = Duration::from_secs(1);
-    const KEPT: Duration = Duration::from_secs(60);
-    let limits = Limits {
+    Limits {
         versions_kept: KEPT,
         trash_percent: 0,
         trash_bytes_min: 0,
@@ -320,11 +319,17 @@ fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_
         collect_every: 20 * SECOND,
         collect_first: 5 * SECOND,
         ..Limits::simulated()
-    };
+    }
+}
+
+/// The version that a part was written upon is pruned before what was written arrives, or before
+/// it could even be described.
+#[test]
+fn what_was_written_upon_a_version_that_is_kept_nowhere_is_stored_by_itself_and_it_is_said() {
     for closed in [false, true] {
         sim::run::paused(async {
             let modes = [PARTIAL, WantedMode::Fixed(Mode::FetchOnly)];
-            let mut scene = Scene::limited(6, &modes, (LENGTH, None), limits.clone()).await;
+            let mut scene = Scene::limited(6, &modes, (LENGTH, None), forgetful()).await;
             let mut programs = Programs::default();
             scene.all(1, &mut programs, &[open(), write(1_000_000, 10_000, 2)]).await;
             if closed {
@@ -467,6 +472,69 @@ fn a_cut_on_a_full_disk_outlives_a_crash_and_shows_no_zeros_where_there_were_byt
             scene.end();
         });
     }
+}
+
+/// What was written to a part is stored; the link is lost so many milliseconds later, the part is
+/// written to again, and the process may be killed. Says whether the store has arrived and the answer
+/// has not.
+async fn is_written_over_after(millis: u64, killed: bool) -> bool {
+    let modes = [PARTIAL, PARTIAL];
+    let mut scene = Scene::limited(8, &modes, (LENGTH, None), forgetful()).await;
+    let mut programs = Programs::default();
+    scene.all(1, &mut programs, &[open(), write(1_000_000, 10_000, 2), CLOSE]).await;
+    scene.wrote(1_000_000, 10_000, 2);
+    scene.room.clock.sleep(Duration::from_millis(millis)).await;
+    let line = scene.machines[1].line;
+    scene.room.network.cut(line, Duration::ZERO);
+    let unanswered = scene.client(1).status().pending.updates > 0;
+    scene.client(1).set_mode(DISCONNECTED);
+    scene.all(1, &mut programs, &[open(), write(2_000_000, 10, 3), CLOSE]).await;
+    // The other one is told of it.
+    scene.room.clock.sleep(Duration::from_secs(1)).await;
+    let arrived = scene.read(0, "image").await == scene.bytes;
+    if killed {
+        scene.machines[1].stop(End::Killed, Duration::ZERO);
+        scene.machines[1].mode = DISCONNECTED;
+        scene.machines[1].start().await.unwrap();
+    }
+    scene.room.clock.sleep(3 * KEPT).await;
+    scene.room.network.restore(line);
+    scene.client(1).set_mode(PARTIAL);
+    scene.room.clock.sleep(KEPT).await;
+    check::settled(&scene.room, &scene.machines, true).await.unwrap();
+    let lost_answer = arrived && unanswered;
+    let aside = killed && lost_answer;
+    if aside {
+        // Nobody knows any more what the store that arrived was made of.
+        let beside = scene.read(0, &scene.aside().await).await;
+        assert!(beside[2_000_000..2_000_010] == stretch(3, 10), "after {millis} ms");
+        assert!(beside[1_000_000..1_010_000] == stretch(2, 10_000), "after {millis} ms");
+    } else {
+        scene.wrote(2_000_000, 10, 3);
+    }
+    scene.is_everywhere().await;
+    let damage = scene.client(1).status().damage.len();
+    assert_eq!(damage, usize::from(aside), "after {millis} ms");
+    scene.end();
+    lost_answer
+}
+
+fn is_written_over_an_own_store(killed: bool) {
+    let mut met = 0;
+    for millis in (8..24).step_by(2) {
+        met += usize::from(sim::run::paused(is_written_over_after(millis, killed)));
+    }
+    assert!(met > 0, "no answer was lost");
+}
+
+#[test]
+fn what_is_written_over_an_own_store_is_upon_that_though_what_that_was_upon_is_kept_nowhere() {
+    is_written_over_an_own_store(false);
+}
+
+#[test]
+fn after_a_kill_it_is_beside_that_store_and_takes_no_bytes_from_it() {
+    is_written_over_an_own_store(true);
 }
 
 /// More chunks than one answer of the server names.

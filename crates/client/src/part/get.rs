@@ -1,7 +1,7 @@
 //! Fetching what a file lacks from the version that it was written upon.
 //! Holds: bytes are checked before they reach the container, and go only where nothing is yet.
 
-use super::{Shelf, Wanting};
+use super::{Shelf, Wanting, opened_record};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::fetch::{STEP_BYTES, bad};
@@ -159,18 +159,37 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         })
     }
 
-    /// The version that rests on a ground which is gone may be at the replica above by now.
+    /// The version that rests on a ground which is gone may be at the replica above by now, though
+    /// nobody heard so before it was written over. What is still lacking is in it as it was there.
     fn stands_alone(&self, file: FileId, generation: u32) -> Result<bool, Error> {
-        let core = self.core();
+        let mut core = self.core();
         let pending = core.log.pending_store(file).is_some();
         let mut files = self.files();
         let Some(open) = files.get_mut(file, generation) else { return Ok(false) };
         let Presence { version, contents, dirty, .. } = open.presence;
-        let itself = open.presence.ground.as_ref().is_some_and(|ground| ground.version == version);
-        if pending || itself || dirty.is_some() || open.unlinked.is_some() {
+        let Some(ground) = open.presence.ground.clone() else { return Ok(true) };
+        if pending || ground.version == version || open.unlinked.is_some() {
             return Ok(false);
         }
-        open.presence.ground = Some(Ground::new(version, contents));
+        let Some(dirty) = dirty else {
+            open.presence.ground = Some(Ground::new(version, contents));
+            return Ok(true);
+        };
+        // What was copied from another file since need not be in it.
+        let is_upon = open.overtook && ground.of.is_none();
+        let is_own = core.meta.replica == Some(version.replica);
+        if !(is_upon && is_own && core.meta.is_taken(version.number)) {
+            return Ok(false);
+        }
+        let ground = Ground { reach: ground.reach, ..Ground::new(version, contents) };
+        let mut moved = Presence { ground: Some(ground), ..open.presence.clone() };
+        moved.doubt();
+        core.log.note(&opened_record(file, dirty, &moved)).map_err(of_log)?;
+        core.unsaved = true;
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        moved.save(&mut *write, file).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)?;
+        open.presence = moved;
         Ok(true)
     }
 
