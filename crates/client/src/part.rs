@@ -8,6 +8,7 @@
 
 mod get;
 mod row;
+mod steps;
 mod upon;
 
 pub(crate) use row::{PartRow, forget_part, part_anew, redo_part, remove_part};

@@ -1,6 +1,7 @@
 //! Fetching what a file lacks from the version that it was written upon.
 //! Holds: bytes are checked before they reach the container, and go only where nothing is yet.
 
+use super::steps::Steps;
 use super::{Shelf, Wanting, opened_record};
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
@@ -103,12 +104,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn get_now(&self, file: FileId, generation: u32, wanting: &Wanting) -> Result<(), Error> {
         let Some(mut upon) = self.upon(file, generation) else { return Ok(()) };
         // What is much comes in steps.
-        for stretches in in_steps(&wanting.recipe, STEP_BYTES) {
+        let mut steps = Steps::of(&wanting.recipe);
+        while let Some(stretches) = steps.next(STEP_BYTES) {
             self.get_recipes(&mut upon, &stretches).await?;
+            steps.go_on_from(known_until(&upon, &stretches)?);
         }
-        for stretches in in_steps(&wanting.bytes, STEP_BYTES) {
+        let mut steps = Steps::of(&wanting.bytes);
+        while let Some(stretches) = steps.next(STEP_BYTES) {
             self.get_recipes(&mut upon, &stretches).await?;
             self.get_bytes(&upon, &stretches).await?;
+            steps.go_on_from(known_until(&upon, &stretches)?);
         }
         Ok(())
     }
@@ -440,24 +445,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// The same stretches in groups of at most `step` bytes in all.
-fn in_steps(stretches: &[(u64, u64)], step: u64) -> Vec<Vec<(u64, u64)>> {
-    let mut groups: Vec<Vec<(u64, u64)>> = Vec::new();
-    let mut room = 0;
-    for &(from, to) in stretches {
-        let mut at = from;
-        while at < to {
-            if room == 0 {
-                groups.push(Vec::new());
-                room = step;
-            }
-            let upto = to.min(at.saturating_add(room));
-            room -= upto - at;
-            groups.last_mut().expect("one was added").push((at, upto));
-            at = upto;
-        }
+/// Up to where nothing is left to be asked for, of stretches that have come: a hole is one piece, however
+/// long it is.
+fn known_until<K>(upon: &Upon<K>, stretches: &[(u64, u64)]) -> Result<u64, Error> {
+    let end = stretches.last().map_or(0, |(_, to)| *to);
+    if end >= upon.contents.size {
+        return Ok(u64::MAX);
     }
-    groups
+    let last = pieces_of(upon, (end.saturating_sub(1), end))?;
+    Ok(last.last().map_or(end, Placed::end))
 }
 
 fn lacks_recipe<K>(upon: &Upon<K>, (from, to): (u64, u64)) -> Result<bool, Error> {
