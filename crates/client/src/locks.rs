@@ -240,7 +240,7 @@ impl Table {
             return Tried::InTheWay(owners);
         }
         if let Scope::Leased { lasts } = scope {
-            if of_file.is_full() {
+            if of_file.is_full(call.lock.exclusive) {
                 return Tried::TooMany;
             }
             if !lasts || !of_file.covers(&call.lock) {

@@ -352,7 +352,7 @@ impl Shared {
         if events.send(Event::Up).await.is_err() {
             return Ok(false);
         }
-        if !welcomed && let Err(why) = self.welcome(&live, &mut first, retry).await {
+        if !welcomed && let Err(why) = self.welcome(&live, &mut first).await {
             self.counters.ended(&live.wire.connection);
             live.end();
             self.down(Unreachable::NoLink, None);
@@ -414,7 +414,7 @@ impl Shared {
         let wire = Wire::new(connection, self.counters.clone(), &self.config.world);
         let clock = self.config.world.clock.clone();
         let (live, saying) = Live::new(wire, clock, self.config.limits, endpoint, Some(source));
-        self.greeted(Arc::new(live), saying, retry).await
+        self.greeted(Arc::new(live), saying).await
     }
 
     /// The server's address to try next, and ours that leads there.

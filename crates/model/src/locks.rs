@@ -3,7 +3,6 @@
 //! of two holders no stretch is held by both unless both share it.
 //! From: fcntl(2), "Advisory record locking"; the kernel's own rules for splitting and merging.
 
-mod coarse;
 mod deadlock;
 mod united;
 

@@ -1,43 +1,68 @@
-//! How many stretches are held of a file, and told: one that is given up amid a longer one leaves two.
-//! Holds: what is told is all that is held, and no more than can be told.
+//! How many stretches are held of a file, and told.
+//! Holds: what is told is all that is held, and no more stretches than can be told; it is more than is held
+//! only of a file of which all is leased, or was when so much was locked.
 
-use super::{Leased, LockCall, OfFile, Scope, Table};
-use model::{LockKind, Locks};
+use super::{LAST, LockCall, OfFile, Scope, Table};
+use model::{Lock, LockKind, Locks};
 use protocol::LOCKS_TOLD_MAX;
 
 /// Stretches of a file that processes hold, where some of it is leased to others: all together they
 /// are told as twice as many at most.
-pub(super) const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 2;
-/// The same where all of it is leased: when others want some, more is told than is held.
+pub(super) const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 4;
+/// A lock of another strength amid a stretch makes three of one.
+const MORE_AT_ONCE: usize = 2;
+/// The same where all of it is leased, of which nothing is told, or one stretch.
 const HELD_ALONE_MAX: usize = 16_384;
 
 impl OfFile {
-    /// What is held here, as the replica above is told it: more, where that is too many stretches.
+    /// What is held here, as the replica above is told it: all of the file, where that is too many
+    /// stretches.
     pub(super) fn together(&self) -> Locks {
+        if self.held.len() >= HELD_MAX + MORE_AT_ONCE {
+            return self.all_of_it();
+        }
         let mut held = self.held.together();
         let record = held.iter().find(|lock| lock.kind == LockKind::Record).copied();
         if let (true, Some(record)) = (self.for_one, record) {
             held.put(self.to_ask_for(record));
         }
-        held.in_at_most(HELD_MAX, |stretch| self.covers(stretch))
+        held
     }
 
-    /// Whether processes hold as many stretches as they may, where locks are leased.
-    pub(super) fn is_full(&self) -> bool {
-        let most = match &self.leased {
-            Leased::Whole => HELD_ALONE_MAX,
-            Leased::These(_) => HELD_MAX,
-        };
-        self.held.len() >= most
+    /// One stretch in the place of all of a kind, as strong as the strongest.
+    fn all_of_it(&self) -> Locks {
+        let mut all = Locks::default();
+        for kind in [LockKind::Record, LockKind::Whole] {
+            let held = self.held.holders().flat_map(|(_, held)| held.iter());
+            let held: Vec<&Lock> = held.filter(|lock| lock.kind == kind).collect();
+            if let Some(last) = held.iter().map(|lock| lock.last).max() {
+                let exclusive = held.iter().any(|lock| lock.exclusive);
+                all.put(Lock { kind, exclusive, first: 0, last: last.max(LAST) });
+            }
+        }
+        all
+    }
+
+    /// Whether processes hold as many stretches as they may where locks are leased, for one more lock
+    /// that is as strong as this.
+    pub(super) fn is_full(&self, exclusive: bool) -> bool {
+        let held = self.held.len();
+        if held < HELD_MAX {
+            return false;
+        }
+        let mut all = self.held.holders().flat_map(|(_, held)| held.iter());
+        let exclusive = exclusive || all.any(|lock| lock.exclusive);
+        let all = Lock { kind: LockKind::Record, exclusive, first: 0, last: LAST };
+        held >= HELD_ALONE_MAX || !self.covers(&all)
     }
 }
 
 impl Table {
-    /// Whether it would leave more than is kept count of, were a stretch given up.
+    /// Whether it would leave more than may be, were a stretch given up amid a longer one.
     pub fn leaves_too_many(&self, call: &LockCall, kinds: &[LockKind], scope: Scope) -> bool {
         let Some(of_file) = self.files.get(&call.file) else { return false };
         let mut held = of_file.held.of(call.owner).into_iter().flat_map(|held| held.iter());
-        let full = scope != Scope::Here && of_file.held.len() >= HELD_ALONE_MAX;
+        let full = scope != Scope::Here && of_file.is_full(false);
         full && held.any(|held| {
             let amid = held.first < call.lock.first && call.lock.last < held.last;
             amid && kinds.contains(&held.kind)

@@ -165,62 +165,85 @@ fn all_that_is_too_much_is_given_back_though_nothing_could_be_told_for_a_while()
     assert_eq!(table.owed(true).len(), 2 * IDLE_MAX);
 }
 
-/// Stretches of one owner that are given up amid a lock of all of the file.
-fn amid(number: u64) -> LockCall {
-    call(1, true, 10 * number + 1, 10 * number + 1 + number % 7)
+/// A byte amid others.
+fn byte(number: u64) -> LockCall {
+    call(1, true, 2 * number + 1, 2 * number + 1)
+}
+
+const RECORDS: [LockKind; 1] = [LockKind::Record];
+
+fn give_up(table: &mut Table, call: &LockCall) {
+    assert!(!table.leaves_too_many(call, &RECORDS, LEASED));
+    assert!(table.unlock(call, &RECORDS));
 }
 
 #[test]
-fn what_is_left_of_a_lock_can_be_told_however_much_is_given_up_amid_it() {
-    const STRETCHES: u64 = 2000;
-    let kinds = [LockKind::Record];
+fn of_a_file_that_is_leased_whole_many_stretches_may_be_locked_and_all_of_it_is_told_for_them() {
     let mut table = Table::default();
     let all = call(1, true, 0, LAST);
     assert_eq!(asked(&mut table, &all, LockOutcome::GivenWhole), Tried::Done);
-    let give_up = |table: &mut Table, call: &LockCall| {
-        assert!(!table.leaves_too_many(call, &kinds, LEASED));
-        assert!(table.unlock(call, &kinds));
-    };
-    for number in 0..STRETCHES {
-        give_up(&mut table, &amid(number));
+    for number in 0..2000 {
+        give_up(&mut table, &byte(number));
     }
     table.told_of(&[FILE]);
     let told = table.begin(FILE, true);
-    let held = |table: &Table| table.files[&FILE].held.together();
-    assert_eq!((told.len(), held(&table).len()), (HELD_MAX, STRETCHES as usize + 1));
-    assert!(told.cover_all(&held(&table)));
-    table.answered(FILE, (told, &[]), LockOutcome::Given, true);
-    assert!(!owed(&mut table), "all of it is told");
-
-    // Of what is leased beside what is held it can be locked again, if that is not too much.
-    assert_eq!(table.try_lock(&amid(0), LEASED), Tried::TooMany);
-    for number in STRETCHES..STRETCHES + 20 {
-        give_up(&mut table, &amid(number));
-    }
-    let told = table.begin(FILE, true);
-    assert_eq!(told.len(), HELD_MAX, "nothing that was given up here is asked for");
-    assert!(told.cover_all(&held(&table)));
+    assert_eq!(told.to_vec(), [all.lock]);
     table.answered(FILE, (told, &[]), LockOutcome::Given, true);
     assert!(!owed(&mut table));
-    let rest = call(1, true, 0, 10 * STRETCHES);
-    give_up(&mut table, &rest);
-    assert_eq!(
-        table.begin(FILE, true),
-        held(&table),
-        "of few stretches no more is told than is held"
-    );
+    // Nobody has to be asked, as all of it is leased.
+    assert_eq!(table.try_lock(&byte(7), LEASED), Tried::Done);
+    give_up(&mut table, &byte(7));
+    assert!(!owed(&mut table));
+    // After the end of a session it is claimed as it was told.
+    let claims = table.claims(9);
+    assert_eq!(claims[0].locks, [all.lock]);
+    table.attached(&claims, &[]);
+    assert!(!owed(&mut table) && !table.is_unclaimed());
+    assert_eq!(table.try_lock(&byte(7), LEASED), Tried::Done);
+    // Few stretches are told as they are.
+    give_up(&mut table, &call(1, true, 0, 3990));
+    assert!(owed(&mut table));
+    let told = table.begin(FILE, true);
+    assert_eq!(told, table.files[&FILE].held.together());
+    table.answered(FILE, (told, &[]), LockOutcome::Given, true);
+    assert!(!owed(&mut table) && table.try_lock(&byte(7), LEASED) == Tried::Lacking);
 }
 
 #[test]
-fn what_is_claimed_anew_is_told_in_as_many_stretches_as_can_be() {
+fn where_others_have_some_of_a_file_no_more_is_held_than_can_be_told() {
     let mut table = Table::default();
-    for number in 0..600 {
-        assert_eq!(table.try_lock(&amid(number), Scope::Here), Tried::Done);
+    let all = call(1, true, 0, 1 << 20);
+    assert_eq!(asked(&mut table, &all, LockOutcome::Given), Tried::Done);
+    let mut given_up = 0;
+    while given_up < 2000 && !table.leaves_too_many(&byte(given_up), &RECORDS, LEASED) {
+        give_up(&mut table, &byte(given_up));
+        given_up += 1;
     }
-    let claims = table.claims(9);
-    assert_eq!((claims.len(), claims[0].locks.len()), (1, HELD_MAX));
-    table.attached(&claims, &[]);
-    assert!(!owed(&mut table) && !table.is_unclaimed());
+    let held = |table: &Table| table.files[&FILE].held.together();
+    assert_eq!((table.begin(FILE, true), held(&table).len()), (held(&table), HELD_MAX));
+    assert!(!table.leaves_too_many(&byte(given_up), &RECORDS, Scope::Here));
+    let far = call(1, true, (1 << 20) - 9, (1 << 20) - 3);
+    assert_eq!(
+        table.try_lock(&LockCall { lock: Lock { exclusive: false, ..far.lock }, ..far }, LEASED),
+        Tried::TooMany
+    );
+    // What leaves no more stretches than there are can be given up as ever.
+    assert!(!table.leaves_too_many(&call(1, true, 0, 0), &RECORDS, LEASED));
+    assert!(!table.leaves_too_many(&all, &RECORDS, LEASED));
+    // The last that is allowed makes three of one, and is told as it is.
+    let all = call(1, true, 0, 10);
+    give_up(&mut table, &all);
+    while held(&table).len() > HELD_MAX - 1 {
+        give_up(&mut table, &byte(given_up - 1));
+        give_up(&mut table, &call(1, true, 2 * given_up, 2 * given_up));
+        given_up -= 1;
+    }
+    table.answered(FILE, (held(&table), &[]), LockOutcome::Given, true);
+    assert_eq!(
+        table.try_lock(&LockCall { lock: Lock { exclusive: false, ..far.lock }, ..far }, LEASED),
+        Tried::Done
+    );
+    assert_eq!(table.begin(FILE, true), held(&table));
 }
 
 #[test]

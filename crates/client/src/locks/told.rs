@@ -126,13 +126,7 @@ impl Table {
             let locks = of_file.together().to_vec();
             Held { file: *file, locks }
         });
-        let mut left = CLAIMED_MAX;
-        let fit = claims.filter(|claim| {
-            let fits = claim.locks.len() <= left;
-            left -= if fits { claim.locks.len() } else { 0 };
-            fits
-        });
-        fit.take(files_max).collect()
+        claims_that_fit(claims, CLAIMED_MAX).take(files_max).collect()
     }
 
     /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not
@@ -169,35 +163,29 @@ impl Table {
     }
 }
 
+fn claims_that_fit(
+    claims: impl Iterator<Item = Held>,
+    stretches_max: usize,
+) -> impl Iterator<Item = Held> {
+    let mut left = stretches_max;
+    claims.filter(move |claim| {
+        let fits = claim.locks.len() <= left;
+        left -= if fits { claim.locks.len() } else { 0 };
+        fits
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::Owner;
-    use crate::locks::split::HELD_MAX;
-    use model::{LockKind, LockTable};
-
-    /// A file of which every other byte is locked, so many.
-    fn holding(number: usize) -> LockTable<Owner> {
-        let bytes = (0..number as u64).map(|number| 2 * number);
-        let kind = LockKind::Record;
-        let locks = bytes.map(|byte| Lock { kind, exclusive: true, first: byte, last: byte });
-        let mut held = LockTable::default();
-        held.set(Owner(1), Locks::from_told(&locks.collect::<Vec<_>>()).unwrap());
-        held
-    }
+    use model::LockKind;
 
     #[test]
     fn what_is_claimed_of_many_files_has_room_in_a_message() {
-        let (mut table, held) = (Table::default(), holding(LOCKS_TOLD_MAX));
-        for number in 0..200 {
-            let of_file = OfFile { held: held.clone(), ..OfFile::new() };
-            table.files.insert(FileId(100 + number), of_file);
-        }
-        table.files.insert(FileId(1000), OfFile { held: holding(1), ..OfFile::new() });
-        let claimed = |files_max| {
-            table.claims(files_max).iter().map(|claim| claim.locks.len()).sum::<usize>()
-        };
-        assert_eq!(claimed(4096), CLAIMED_MAX / HELD_MAX * HELD_MAX + 1);
-        assert_eq!(claimed(3), 3 * HELD_MAX);
+        let lock = Lock { kind: LockKind::Record, exclusive: true, first: 0, last: 0 };
+        let claim = |(number, locks)| Held { file: FileId(number), locks: vec![lock; locks] };
+        let claims = [(1, 400), (2, 500), (3, 700), (4, 99), (5, 2)].map(claim);
+        let files = claims_that_fit(claims.into_iter(), 1000).map(|claim| claim.file.0);
+        assert_eq!(files.collect::<Vec<_>>(), [1, 2, 4]);
     }
 }

@@ -5,7 +5,6 @@
 use super::{FAREWELL_WAIT_MAX, Shared};
 use crate::hello::Hello;
 use crate::live::{self, Live, NoSession};
-use crate::retry::{HANDSHAKE_ROUND_TRIPS, Retry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,13 +23,12 @@ impl Shared {
         &self,
         live: Arc<Live>,
         saying: live::Saying,
-        retry: &Retry,
     ) -> Result<Session, NoSession> {
         let waits = !self.welcomed.load(Ordering::Relaxed);
         let greeting = async {
             let mut first = live::greet(&live.wire, self.hello()).await?;
             if waits {
-                self.welcome(&live, &mut first, retry).await?;
+                self.welcome(&live, &mut first).await?;
             }
             Ok(first)
         };
@@ -50,10 +48,9 @@ impl Shared {
         &self,
         live: &Live,
         first: &mut live::First,
-        retry: &Retry,
     ) -> Result<(), NoSession> {
-        // The handshake has measured the link.
-        let patience = retry.patience().max(live.wire.connection.rtt() * HANDSHAKE_ROUND_TRIPS);
+        // A dead link is found out meanwhile; who lives may take a while.
+        let patience = self.config.limits.handshake;
         let answer = self.within(patience, live.hears_welcome(first)).await.flatten();
         live.welcomed(answer.unwrap_or_else(|| {
             Err(NoSession::Passing("the server does not answer the hello".to_owned()))
