@@ -6,6 +6,7 @@
 //! it lacks it.
 //! From: LBFS, "Read protocol" and "Update protocol"; to do both for parts is beyond it.
 
+mod gaps;
 mod get;
 mod row;
 mod steps;
@@ -17,11 +18,13 @@ pub(crate) use upon::Added;
 use crate::client::{Client, error_of, failed, log_failed};
 use crate::files::{Altered, Grip};
 use crate::lost::nowhere;
+use crate::mode;
 use crate::portions::Portions;
 use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
+use gaps::narrowest;
 use model::{ChunkName, FileId};
 use protocol::Upstream;
 use std::collections::BTreeMap;
@@ -29,8 +32,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::{Container, Containers, Durability};
 use update_log::Record;
 
-/// With more stretches all of the file is fetched.
+/// With more stretches the narrowest gaps between them are closed.
 pub(crate) const STRETCHES_MAX: usize = 4096;
+/// The same where nothing can be fetched. With more all of the file is wanted.
+const STRETCHES_APART_MAX: usize = 4 * STRETCHES_MAX;
 /// Recipe chunks that are kept for one open file, in bytes. Beyond that they are fetched anew.
 const SHELF_BYTES_MAX: usize = 64 << 20;
 
@@ -101,7 +106,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let presence = &open.presence;
-        let fits = presence.ranges.len() < STRETCHES_MAX && current == Some(presence.version);
+        let fits = presence.ranges.len() < STRETCHES_APART_MAX && current == Some(presence.version);
         Ok(presence.contents.size > small && open.unlinked.is_none() && fits)
     }
 
@@ -137,9 +142,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         match (whole, many) {
             (true, _) => self.leave_ground(grip).map_err(Into::into),
-            (false, true) => self.want_whole(grip),
+            (false, true) => self.close_gaps(grip),
             (false, false) => Ok(()),
         }
+    }
+
+    /// There are so many stretches that some are to become one: what lacks between them is fetched, and
+    /// what is here between what was written counts as written.
+    fn close_gaps(&self, grip: &Grip<C::Container>) -> Step<()> {
+        let may_fetch = {
+            let connection = self.connection();
+            connection.attached && mode::fetches(connection.mode)
+        };
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        let here = &mut open.presence;
+        let written = here.ground.as_ref().map_or(&[][..], |ground| &ground.written);
+        let many = here.ranges.len().max(written.len());
+        let closed = narrowest(
+            if written.len() >= STRETCHES_MAX { written } else { &here.ranges },
+            &here.ranges,
+        );
+        let lacks = |(from, to): &(u64, u64)| here.absent(*from, *to);
+        let bytes: Vec<(u64, u64)> = closed.iter().flat_map(lacks).collect();
+        if bytes.is_empty() {
+            closed.iter().for_each(|(from, to)| here.write(*from, *to));
+            return Ok(());
+        }
+        drop(files);
+        if may_fetch {
+            let (file, generation, recipe) = (grip.file, grip.generation, Vec::new());
+            return Err(Stop::Need(Need::Ground { file, generation, recipe, bytes }));
+        }
+        if many < STRETCHES_APART_MAX { Ok(()) } else { self.want_whole(grip) }
     }
 
     /// All that the container lacks, if anything, counts as zeros from here on.

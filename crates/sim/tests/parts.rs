@@ -590,3 +590,54 @@ fn in_a_file_of_more_chunks_than_an_answer_names_data_is_found_while_it_is_writt
         scene.end();
     });
 }
+
+/// More of a file that is hardly cached is written to, here and there, than is noted of one.
+const SCATTERED: u64 = 4_300;
+const APART: u64 = 2_000;
+const SCATTERED_LENGTH: usize = (SCATTERED * APART) as usize + 400_000;
+
+fn scattered(range: std::ops::Range<u64>) -> Vec<Operation> {
+    range.map(|n| write(n * APART, 16, 2 + n)).collect()
+}
+
+async fn of_scattered(seed: u64) -> Scene {
+    let mut scene = Scene::of(seed, &[PARTIAL, PARTIAL], SCATTERED_LENGTH, None).await;
+    scene.all(1, &mut Programs::default(), &[Operation::Stat { path: path() }]).await;
+    for n in 0..SCATTERED {
+        scene.wrote((n * APART) as usize, 16, 2 + n);
+    }
+    scene
+}
+
+#[test]
+fn however_many_places_are_written_to_no_write_fetches_all_of_the_file() {
+    sim::run::paused(async {
+        let scene = of_scattered(12).await;
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open()]).await;
+        scene.all(1, &mut programs, &scattered(0..4_000)).await;
+        let before = scene.traffic(1).1;
+        scene.all(1, &mut programs, &scattered(4_000..SCATTERED)).await;
+        let received = scene.traffic(1).1 - before;
+        assert!(received < 2 << 20, "{received} bytes came");
+        scene.all(1, &mut programs, &[CLOSE]).await;
+        scene.is_everywhere().await;
+        scene.end();
+    });
+}
+
+#[test]
+fn however_many_places_are_written_to_that_needs_no_link() {
+    sim::run::paused(async {
+        let scene = of_scattered(13).await;
+        scene.client(1).set_mode(DISCONNECTED);
+        let mut programs = Programs::default();
+        scene.all(1, &mut programs, &[open()]).await;
+        scene.all(1, &mut programs, &scattered(0..SCATTERED)).await;
+        scene.all(1, &mut programs, &[CLOSE]).await;
+        scene.client(1).set_mode(PARTIAL);
+        scene.is_everywhere().await;
+        assert!(scene.client(1).status().damage.is_empty());
+        scene.end();
+    });
+}
