@@ -14,7 +14,7 @@ use crate::shown::Gone;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update};
 use protocol::Upstream;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use store::container::Key;
 use store::{Container, Containers, Durability, StoreError};
 use update_log::LogError;
@@ -181,27 +181,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// What an earlier try has left under both names: the new ones take the place of the old if all of them
-/// are there, and else none does.
+/// What an earlier try has left under both names: all of the old ones that it had named anew are there
+/// still, but for those that a program has overtaken since; or they have gone in one step, when all of the
+/// new ones were there.
 fn keep_one_of_each(core: &mut Core, earlier: &Anew) -> Result<(), LogError> {
-    let mut both: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let (mut olds, mut news) = (false, BTreeSet::new());
     for (old, new) in earlier.numbers() {
         let is_there = |stamp: Stamp| -> Result<bool, LogError> {
             Ok(core.log.get(stamp.number)?.is_some_and(|update| update.stamp == stamp))
         };
         if is_there(new)? {
-            let there = is_there(old)?.then_some(old.number);
-            both.entry(new.number).or_default().extend(there);
+            news.insert(new.number);
+            olds |= is_there(old)?;
         }
     }
-    // The first of the old ones goes when all of the new ones are there.
-    let all = both.values().any(Vec::is_empty);
-    for (new, old) in both {
-        for number in if all { old } else { vec![new] } {
-            core.log.cancel(number)?;
-        }
-    }
-    Ok(())
+    let too_much = if olds { news } else { BTreeSet::new() };
+    // None of them has left: they are of an id that nobody has attached with.
+    too_much.into_iter().try_for_each(|number| core.log.overtake(number))
 }
 
 fn rewrite(update: &Update, anew: &Anew) -> Update {

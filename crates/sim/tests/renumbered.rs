@@ -23,6 +23,8 @@ const SLOT: usize = 0;
 /// What is written into files that are made while nothing can be sent, and into the one that was there.
 const MADE: [u64; 4] = [11, 12, 13, 14];
 const OLDER: u64 = 20;
+/// What is written into one of those after a crash.
+const LATER: u64 = 40;
 /// What is written into one that is open meanwhile.
 const OPEN: u64 = 30;
 const IMAGE_LENGTH: usize = 600_000;
@@ -70,6 +72,8 @@ struct Scene {
     room: Room,
     origin: OriginMachine,
     bob: ClientMachine,
+    /// What was written last into what he has made.
+    made: [u64; 4],
 }
 
 impl Scene {
@@ -109,17 +113,17 @@ impl Scene {
         }
         all(&mut Programs::default(), &client, &changed("old", OLDER)).await;
         bob.mode = PARTIAL;
-        Scene { room, origin, bob }
+        Scene { room, origin, bob, made: MADE }
     }
 
     async fn all_is_there(self, what: &str) -> Tree {
         let machines = [self.bob];
         check::settled(&self.room, &machines, true).await.unwrap();
         let tree = check::origin_tree(&self.origin).await.unwrap();
-        for version in MADE.into_iter().chain([OLDER]) {
+        for version in self.made.into_iter().chain([OLDER]) {
             assert_eq!(holding(&tree, version), 1, "{what}: {version}");
         }
-        for (number, version) in MADE.into_iter().enumerate() {
+        for (number, version) in self.made.into_iter().enumerate() {
             let path = format!("/d/{number}");
             assert!(is_there(&tree, &path, &stretch(version, LENGTH)), "{what}: {path}");
         }
@@ -131,9 +135,10 @@ impl Scene {
     }
 }
 
-/// It dies at the `writes`th change of its disk after the link is back, and comes up again. Says whether
-/// it died before all was done.
-async fn dies(how: End, writes: u64) -> bool {
+/// It dies at the `writes`th change of its disk after the link is back, and comes up again; perhaps without
+/// a link at first, and a program goes on with this one of its files. Says whether it died before all
+/// was done.
+async fn dies(how: End, writes: u64, goes_on: Option<usize>) -> bool {
     let mut scene = Scene::new(writes + 1).await;
     scene.bob.disk.crash_after(writes);
     scene.bob.client().unwrap().set_mode(PARTIAL);
@@ -141,8 +146,16 @@ async fn dies(how: End, writes: u64) -> bool {
     let died = scene.bob.has_crashed();
     scene.bob.stop(how, Duration::ZERO);
     scene.bob.disk.crash_after(u64::MAX);
-    scene.bob.start().await.unwrap();
-    scene.all_is_there(&format!("{how:?} at {writes}")).await;
+    if let Some(number) = goes_on {
+        scene.bob.mode = WantedMode::Fixed(Mode::Disconnected);
+        let client = scene.bob.start().await.unwrap();
+        all(&mut Programs::default(), &client, &changed(&format!("d/{number}"), LATER)).await;
+        scene.made[number] = LATER;
+        client.set_mode(PARTIAL);
+    } else {
+        scene.bob.start().await.unwrap();
+    }
+    scene.all_is_there(&format!("{how:?} at {writes}, {goes_on:?}")).await;
     died
 }
 
@@ -150,11 +163,22 @@ async fn dies(how: End, writes: u64) -> bool {
 fn a_crash_at_any_write_while_what_is_pending_is_renamed_loses_nothing() {
     for how in [End::Killed, End::PowerCut] {
         let mut writes = 0;
-        while sim::run::paused(dies(how, writes)) {
+        while sim::run::paused(dies(how, writes, None)) {
             // Of the last it is the same that is done again and again.
             writes += if writes < MANY { 1 } else { 5 };
         }
         assert!(writes > 20, "{how:?}: {writes}");
+    }
+}
+
+#[test]
+fn what_is_written_between_a_crash_in_that_and_the_next_try_is_not_lost_either() {
+    for number in [0, 3] {
+        let mut writes = 0;
+        while sim::run::paused(dies(End::Killed, writes, Some(number))) {
+            writes += if writes < MANY { 1 } else { 5 };
+        }
+        assert!(writes > 20, "{writes}");
     }
 }
 

@@ -335,28 +335,23 @@ impl UpdateLog {
     }
 
     /// Gives every pending update a new stamp, for a client that was set back to an earlier
-    /// state. `rewrite` makes the new update from the old one. The first of the old ones goes when all of
-    /// the new ones are there, so that none comes before what it rests on. What fails, or a crash, may leave
-    /// updates under both.
+    /// state. `rewrite` makes the new update from the old one. The old ones go when all of the new ones
+    /// are there, and in one step, so that none comes before what it rests on. What fails, or a crash,
+    /// leaves all of the old ones, or none; and of the new ones all, where there are no old ones.
     pub fn renumber(&mut self, rewrite: impl FnMut(&Update) -> Update) -> Result<(), LogError> {
         let last = self.last_number;
-        if let Err(error) = self.append_anew(last, rewrite) {
+        let old: Vec<u64> = self.numbers_from(0).take_while(|number| *number <= last).collect();
+        if old.is_empty() {
+            return Ok(());
+        }
+        let moved = self.append_anew(last, rewrite).and_then(|()| self.amend(&old, Vec::new()));
+        if let Err(error) = moved {
             let new: Vec<u64> = self.numbers_from(last + 1).collect();
             // Where that cannot be said either, who tries again does.
             let _ = new.into_iter().try_for_each(|number| self.overtake(number));
             return Err(error);
         }
-        loop {
-            let mut old = self.pending_from(0, NEAR_MAX)?;
-            old.retain(|update| update.stamp.number <= last);
-            if old.is_empty() {
-                return self.sync();
-            }
-            for update in old {
-                self.note(&Record::Cancelled { number: update.stamp.number })?;
-                self.take(&update);
-            }
-        }
+        self.sync()
     }
 
     fn append_anew(
