@@ -6,6 +6,7 @@ mod conflicts;
 mod history;
 mod restore;
 mod rights;
+mod since;
 mod snapshots;
 
 use crate::answer::states;

@@ -10,6 +10,9 @@ use model::{Name, Seq, Stamp, Time};
 pub const BASE_BYTES_MAX: u64 = 256 << 10;
 /// How long a claim to a conflict holds if nothing more is heard of it.
 pub const CLAIM_SECS: u64 = 300;
+/// How the name begins under which what is merged comes to the server, beside the file; the rest is
+/// the conflict's number.
+pub const STAGED: &str = ".farfs-merge-";
 /// Conflicts in one answer, at most.
 pub const CONFLICTS_TOLD_MAX: u32 = 1000;
 

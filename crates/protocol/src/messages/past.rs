@@ -3,7 +3,7 @@
 
 pub use super::conflicts::{
     Attribute, BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, Clash, ConflictInfo,
-    Conflicts, Setting, SettledConflicts, SettledInfo, Value,
+    Conflicts, STAGED, Setting, SettledConflicts, SettledInfo, Value,
 };
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};

@@ -2,6 +2,7 @@
 //! From: DESIGN, "Conflicts".
 
 use super::history::looks;
+use super::since::{had, is_gone, is_its_own};
 use crate::deltas::bytes_of;
 use crate::error::Result;
 use crate::origin::Inner;
@@ -64,9 +65,9 @@ pub(super) fn claim(
     {
         return Ok(Found::Not(NotFound::ChangedSince(number)));
     }
-    // What was done since the first time it was claimed is taken back with the rest.
-    let before = match &conflict.claim {
-        Some(mine) if mine.token == asked.token => mine.before,
+    let mine = conflict.claim.as_ref().filter(|claim| claim.token == asked.token);
+    let before = match mine {
+        Some(mine) if is_kept(&view, number, &conflict, mine.before)? => mine.before,
         _ => view.position()?,
     };
     let until = Time { secs: now.secs.saturating_add_unsigned(CLAIM_SECS), ..now };
@@ -76,6 +77,12 @@ pub(super) fn claim(
     take::put(&mut *write, volume.id, number, &conflict)?;
     write.commit(Durability::Now)?;
     Ok(Found::Claimed(number))
+}
+
+/// What was done about it since the first time it was claimed is taken back with the rest, and
+/// nothing that somebody has stored since, as long as both sides are there without that.
+fn is_kept(view: &Whole<'_>, number: u64, conflict: &Conflict, before: Seq) -> Result<bool> {
+    Ok(is_its_own(view, number, conflict, before)? || is_gone(view, conflict, before)?)
 }
 
 /// Whether another than the one with the token is about to see to it.
@@ -122,7 +129,13 @@ pub(super) fn settle(
         Some(claim) => claim.before,
         None => view.position()?,
     };
-    let left = bearer(&view, &conflict)?.map(|node| node.contents_stamp);
+    let now = bearer(&view, &conflict)?;
+    let left = match is_its_own(&view, number, &conflict, before)? {
+        // Taken back, what somebody has stored since the claim would be gone: who does that is asked.
+        false if now.is_some() => had(&view, (conflict.directory, &conflict.name), before)?,
+        _ => now,
+    };
+    let left = left.map(|node| node.contents_stamp);
     let settled = Settled { conflict, before, at, device, left };
     take::settle(&mut *write, volume.id, number, &settled)?;
     write.commit(Durability::Now)?;

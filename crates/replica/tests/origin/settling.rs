@@ -1,9 +1,10 @@
 //! Who sees to a conflict: claimed before anything is changed, and taken back afterwards.
 
 use crate::party::{Device, Party, name, rename_over, unlink_of};
-use model::{Change, FileId, Kind, Stamp};
+use model::{Change, FileId, Kind, Name, Seq, Stamp};
 use protocol::past::{
-    CLAIM_SECS, Claim, Clash, ConflictInfo, Found, NotFound, Past, Restore, SettledInfo, Then,
+    CLAIM_SECS, Claim, Clash, ConflictInfo, Found, NotFound, Past, Restore, STAGED, SettledInfo,
+    Then,
 };
 use protocol::{Request, Response};
 use std::time::Duration;
@@ -68,6 +69,13 @@ async fn settle(device: &Device, token: Option<u64>) -> Found {
     ask(device, Past::Settle { number: 1, token }).await
 }
 
+async fn restore(device: &Device, path: Vec<Name>, then: Seq, to: Option<Vec<Name>>) {
+    let then = Then::Version(then);
+    let restore = Restore { path, then, to, uid: 0, gid: 0, groups: None };
+    let found = ask(device, Past::Restore(restore)).await;
+    assert!(matches!(found, Found::Restored(_)), "{found:?}");
+}
+
 async fn listed_number(device: &Device) -> Option<u64> {
     match device.ask(Request::Renew { seen: device.seen() }).await {
         Response::Renewed { conflicts, .. } => conflicts,
@@ -126,10 +134,7 @@ async fn what_was_replaced_is_had_back_and_listed_anew() {
     assert_eq!(settled.left, Some(scene.bob.stamp()));
     assert_eq!(settled.conflict.aside, before.aside, "by the name that it had");
     for path in [settled.conflict.path, settled.conflict.aside] {
-        let (then, to) = (Then::Version(settled.before), None);
-        let restore = Restore { path: path.unwrap(), then, to, uid: 0, gid: 0, groups: None };
-        let found = ask(&scene.bob, Past::Restore(restore)).await;
-        assert!(matches!(found, Found::Restored(_)), "{found:?}");
+        restore(&scene.bob, path.unwrap(), settled.before, None).await;
     }
     assert_eq!(ask(&scene.bob, Past::Reopen { number: 1 }).await, Found::Reopened(1));
     assert_eq!(scene.party.tree(), tree);
@@ -141,6 +146,88 @@ async fn what_was_replaced_is_had_back_and_listed_anew() {
     let none = Found::Not(NotFound::NotSettled(2));
     assert_eq!(ask(&scene.bob, Past::Reopen { number: 2 }).await, none);
     assert_eq!(settle(&scene.ada, None).await, Found::Settled(1));
+}
+
+/// What a claim that nothing came of was there for.
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_since_an_earlier_claim_is_not_taken_back_with_what_was_done() {
+    for (beside, after) in [(false, 1), (false, CLAIM_SECS), (true, 1), (true, CLAIM_SECS)] {
+        let mut scene = Scene::new().await;
+        let (mine, aside) = scene.aside().await;
+        claim(&scene.ada, 1, true, None).await;
+        scene.party.world.clock.sleep(Duration::from_secs(after)).await;
+        let (file, seen) = match beside {
+            true => (mine, scene.bob.stamp()),
+            false => (scene.file, scene.ada.stamp()),
+        };
+        let store = scene.bob.storing(file, seen, "later").await;
+        scene.bob.replay(store).await;
+        let tree = scene.party.tree();
+        claim(&scene.ada, 1, true, None).await;
+        scene.ada.replay(unlink_of(ROOT, &aside, mine)).await;
+        settle(&scene.ada, Some(1)).await;
+        let settled = scene.settled().await.remove(0);
+        for path in [settled.conflict.path, settled.conflict.aside] {
+            restore(&scene.ada, path.unwrap(), settled.before, None).await;
+        }
+        assert_eq!(scene.party.tree(), tree);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_was_done_under_earlier_claims_is_taken_back_however_late_the_last_word_comes() {
+    for is_merged in [false, true] {
+        let mut scene = Scene::new().await;
+        let (tree, (mine, aside)) = (scene.party.tree(), scene.aside().await);
+        claim(&scene.ada, 1, true, None).await;
+        if is_merged {
+            let staged = format!("{STAGED}1");
+            let (file, _) = scene.ada.write_new(ROOT, &staged, "both").await;
+            let (path, by) = (vec![name(&staged)], None);
+            let history = Past::History { path, before: None, versions_max: 1, by };
+            let Found::History(history) = ask(&scene.ada, history).await else { panic!() };
+            let then = history.versions[0].since;
+            restore(&scene.ada, vec![name(&staged)], then, Some(vec![name("a")])).await;
+            scene.ada.replay(unlink_of(ROOT, &staged, file)).await;
+            scene.ada.replay(unlink_of(ROOT, &aside, mine)).await;
+        } else {
+            let over = rename_over((ROOT, &aside), (ROOT, "a"), mine, Some(scene.file));
+            scene.ada.replay(over).await;
+        }
+        scene.party.world.clock.sleep(Duration::from_secs(2 * CLAIM_SECS)).await;
+        claim(&scene.ada, 1, true, None).await;
+        settle(&scene.ada, Some(1)).await;
+        let settled = scene.settled().await.remove(0);
+        assert!(settled.left.is_some_and(|left| Some(left) != settled.conflict.found));
+        for path in [settled.conflict.path, settled.conflict.aside] {
+            restore(&scene.ada, path.unwrap(), settled.before, None).await;
+        }
+        assert_eq!(scene.party.tree(), tree);
+    }
+}
+
+/// Whoever takes it back is asked, by what counts as left.
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_between_the_claim_and_the_last_word_is_not_taken_for_what_was_left() {
+    for is_done_again in [false, true] {
+        let mut scene = Scene::new().await;
+        let (tree, (mine, aside)) = (scene.party.tree(), scene.aside().await);
+        let seen = scene.ada.stamp();
+        claim(&scene.ada, 1, true, None).await;
+        scene.ada.replay(unlink_of(ROOT, &aside, mine)).await;
+        let store = scene.bob.storing(scene.file, seen, "later").await;
+        scene.bob.replay(store).await;
+        if is_done_again {
+            claim(&scene.ada, 1, true, None).await;
+        }
+        settle(&scene.ada, Some(1)).await;
+        let settled = scene.settled().await.remove(0);
+        assert_eq!(settled.left, Some(seen));
+        for path in [settled.conflict.path, settled.conflict.aside] {
+            restore(&scene.ada, path.unwrap(), settled.before, None).await;
+        }
+        assert_eq!(scene.party.tree(), tree);
+    }
 }
 
 #[tokio::test(start_paused = true)]
