@@ -140,7 +140,7 @@ impl Place {
         let _turn = self.turn()?;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
         self.claim(number, true, seen)?;
-        if let Err(error) = work() {
+        if let Err(error) = storing::tidy(self, conflict).and_then(|()| work()) {
             // If this does not arrive, it ends by itself.
             let _ = self.claim(number, false, seen);
             return Err(error);

@@ -413,6 +413,40 @@ fn nobody_is_shown_a_part_of_what_was_merged_though_the_command_is_killed() {
     }
 }
 
+/// Killed while it waits, or after the server has made the file what was merged.
+#[test]
+fn what_a_merge_that_was_killed_has_left_is_removed_however_the_conflict_is_seen_to() {
+    for way in ["merge", "keep-mine", "keep-theirs", "keep-both"] {
+        let scene = Scene::new("by ada\n", "by bob\n");
+        let tools = scene.world.folder("tools");
+        let tool = format!("{} %out", script(&tools, "both", "echo both > \"$1\""));
+        let (place, staged) = (scene.place(), scene.ada.path("notes/.farfs-merge-1"));
+        run(&mut scene.ada.farfs("pause", &[])).succeeds();
+        let mut merge = scene.conflicts(&["merge", "1", "--in", &place, "--tool", &tool]);
+        let mut merge = merge.env("TMPDIR", &tools).spawn().unwrap();
+        eventually(SOON, "it is staged", || staged.exists());
+        merge.kill().unwrap();
+        merge.wait().unwrap();
+        run(&mut scene.ada.farfs("resume", &[])).succeeds();
+        if way == "merge" {
+            fs::write(scene.ada.path("notes/plan.txt"), "both\n").unwrap();
+        }
+        run(&mut scene.ada.farfs("wait", &[])).succeeds();
+        eventually(SOON, "others see it", || scene.bob.path("notes/.farfs-merge-1").exists());
+        match way {
+            "merge" => scene.does(way, &["--tool", &tool]).succeeds(),
+            way => scene.does(way, &[]).succeeds(),
+        };
+        assert!(!staged.exists(), "{way}");
+        match way {
+            "merge" => scene.settled("both\n"),
+            "keep-mine" => scene.settled("by bob\n"),
+            "keep-theirs" => scene.settled("by ada\n"),
+            _ => assert_eq!(fs::read_dir(scene.ada.path("notes")).unwrap().count(), 2),
+        }
+    }
+}
+
 #[test]
 fn what_is_merged_and_has_no_room_changes_nothing() {
     let scene = Scene::new("by ada\n", "by bob\n");

@@ -12,7 +12,9 @@ use crate::owner::Owner;
 use crate::{past, questions};
 use anyhow::{Context, Result};
 use model::{ACL_ACCESS, Name, Seq, Stamp};
-use protocol::past::{Changed, ConflictInfo, Found, Past, Restore, Restored, Then, Version};
+use protocol::past::{
+    Changed, ConflictInfo, Found, Past, Restore, Restored, STAGED, Then, Version,
+};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -50,14 +52,12 @@ pub(super) fn store(
     let number = conflict.number;
     let merged = work.merged();
     let cannot = || format!("cannot write {}: nothing was done", theirs.display());
-    if are_alike(&merged, theirs).with_context(cannot)? {
-        return Ok(());
-    }
     let path = conflict.path.as_deref().unwrap_or_default();
     let staged = staged(path, number)?;
     let at = place.path(&staged);
-    // Left of one that was killed.
-    remove_if_there(&at)?;
+    if are_alike(&merged, theirs).with_context(cannot)? {
+        return Ok(());
+    }
     match stage(&merged, theirs, &at) {
         // Whoever may write to it, and not give another file what it has.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -84,9 +84,26 @@ pub(super) fn store(
     Ok(())
 }
 
+/// What a merge of this conflict that was killed has left is gone, however the conflict is seen to now.
+pub(super) fn tidy(place: &Place, conflict: &ConflictInfo) -> Result<()> {
+    let Some(path) = conflict.path.as_deref().filter(|path| !path.is_empty()) else {
+        return Ok(());
+    };
+    let at = place.path(&staged(path, conflict.number)?);
+    if !fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_file()) {
+        return Ok(());
+    }
+    match fs::remove_file(&at) {
+        // Another user's, in whose directory only he may remove it: he is not to hold up the rest.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", at.display())),
+    }
+}
+
 /// Where it comes to the server, beside the file.
 fn staged(path: &[Name], number: u64) -> Result<Vec<Name>> {
-    let name = Name::new(format!(".farfs-merge-{number}").as_bytes())?;
+    let name = Name::new(format!("{STAGED}{number}").as_bytes())?;
     let above = path.split_last().map_or(&[][..], |(_, above)| above);
     Ok(above.iter().cloned().chain([name]).collect())
 }
