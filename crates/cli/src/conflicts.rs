@@ -48,6 +48,8 @@ const SENT_WITHIN: Duration = Duration::from_secs(60);
 /// How long another command at the same mount is waited for.
 const TURN_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long this mount may take to show what the server has.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 /// Contents that are merged.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
@@ -244,15 +246,35 @@ impl Place {
             // Nor may what cannot be looked at be taken for gone.
             _ => There::Other,
         };
-        match (&theirs, &mine) {
-            (Ok(one), Ok(other)) if is_one(one, other) => (there(&theirs), There::TheSame),
-            _ => (there(&theirs), there(&mine)),
+        let mine = match (&theirs, &mine) {
+            (Ok(one), Ok(other)) if is_one(one, other) => There::TheSame,
+            _ => there(&mine),
+        };
+        match (mine, &conflict.aside) {
+            (There::Nothing, Some(aside)) => {
+                let (path, before, by) = (aside.clone(), None, None);
+                let history = Past::History { path, before, versions_max: 1, by };
+                let told = self.asked.ask(&history).ok();
+                (there(&theirs), ways::by_history(told.as_ref()))
+            }
+            _ => (there(&theirs), mine),
         }
+    }
+
+    /// The same, when this mount has had a moment to be told of what lies beside.
+    fn there_soon(&self, conflict: &ConflictInfo) -> (There, There) {
+        let now = self.there(conflict);
+        let (There::Unseen, Some(aside)) = (now.1, &conflict.aside) else { return now };
+        let (aside, until) = (self.path(aside), Instant::now() + SEEN_WITHIN);
+        while fs::symlink_metadata(&aside).is_err() && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.there(conflict)
     }
 
     /// An error if it cannot be seen to in this way; and why nothing is left to do, if that is so.
     fn is_done(&self, conflict: &ConflictInfo, way: Way) -> Result<Option<String>> {
-        let (theirs, mine) = self.there(conflict);
+        let (theirs, mine) = self.there_soon(conflict);
         match ways::refusal(way, conflict, theirs, mine) {
             Some(why) => Err(fail(Exit::Failure, why)),
             None => Ok(ways::is_done(way, conflict, theirs, mine)),

@@ -581,6 +581,30 @@ fn script(directory: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
+/// In a name space of its own, something that lies over the directory.
+#[test]
+fn what_lies_beside_and_is_not_shown_here_yet_is_not_taken_for_gone() {
+    let scene = Scene::new("ONE\ntwo\nthree\nfour\n", "one\ntwo\nthree\nFOUR\n");
+    let (place, notes) = (scene.place(), scene.ada.path("notes"));
+    let beside = fs::read_dir(&notes).unwrap().count();
+    for arguments in [&["keep-theirs", "1"][..], &["merge", "1"], &["merge", "--all"]] {
+        let farfs = scene.conflicts(&[arguments, &["--in", &place]].concat());
+        let hidden = "mount -t tmpfs none \"$0\" && echo it > \"$0/plan.txt\" && exec \"$@\"";
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "sh", "-c", hidden]).arg(&notes);
+        command.arg(farfs.get_program()).args(farfs.get_args());
+        let set = |(name, value)| Option::zip(Some(name), value);
+        command.envs(farfs.get_envs().filter_map(set));
+        let told = run(&mut command);
+        let text = told.out + &told.err;
+        assert!(text.contains("does not show it yet"), "{arguments:?}: {text}");
+        assert_eq!(scene.listed()[0]["claimed_by"], Value::Null);
+        assert_eq!(fs::read_dir(&notes).unwrap().count(), beside);
+    }
+    scene.does("merge", &[]).succeeds();
+    scene.settled("ONE\ntwo\nthree\nFOUR\n");
+}
+
 /// The conflict is listed still, and what lay beside has the name.
 #[test]
 fn what_was_moved_over_the_name_by_hand_is_removed_by_nothing() {

@@ -4,7 +4,7 @@
 //! Never: looks at a disk.
 
 use super::attributes::Side;
-use protocol::past::{Clash, ConflictInfo};
+use protocol::past::{Clash, ConflictInfo, Found, History, NotFound};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -28,6 +28,8 @@ pub enum There {
     Other,
     /// Of what lies beside: the very thing that has the name.
     TheSame,
+    /// Of what lies beside: nothing that this mount shows, and the server has it, or may have it.
+    Unseen,
 }
 
 /// Whether it can be seen to in a way.
@@ -41,6 +43,7 @@ enum Answer {
 
 const NOTHING_BESIDE: &str = "nothing lies beside the name any more";
 const HAS_THE_NAME: &str = "what lay beside has the name by now";
+const UNSEEN: &str = "what lies beside is at the server, and this mount does not show it yet (try again in a moment)";
 const ONE_FILE: &str = "both names lead to one file";
 
 /// What a conflict is between, as far as it matters for seeing to it.
@@ -109,6 +112,20 @@ pub fn one_side(conflict: &ConflictInfo) -> Option<Side> {
     }
 }
 
+/// What lies under a name that this mount shows nothing by, as the server's history of it says.
+pub fn by_history(told: Option<&Found>) -> There {
+    match told {
+        Some(Found::Not(NotFound::NoPath(_))) => There::Nothing,
+        Some(Found::History(History { versions, .. }))
+            if versions.first().is_some_and(|newest| newest.looks.is_none()) =>
+        {
+            There::Nothing
+        }
+        // In doubt it may be there.
+        _ => There::Unseen,
+    }
+}
+
 /// The ways there are. `theirs`, `mine`: what has the name, and what lies beside it.
 pub fn ways(conflict: &ConflictInfo, theirs: There, mine: There) -> Vec<Way> {
     let may = |way: &Way| answer(*way, conflict, theirs, mine) == Answer::May;
@@ -167,6 +184,7 @@ fn answer_of_rest(way: Way, theirs: There) -> Answer {
 fn answer_of_two(way: Way, has_base: bool, theirs: There, mine: There) -> Answer {
     match mine {
         There::Nothing => return answer_of_rest(way, theirs),
+        There::Unseen => return Answer::Not(UNSEEN),
         There::TheSame => return answer_of_one(way, ONE_FILE, theirs),
         There::File | There::Directory | There::Other => {}
     }
@@ -217,8 +235,9 @@ pub fn is_done(way: Way, conflict: &ConflictInfo, theirs: There, mine: There) ->
 mod tests {
     use super::*;
     use crate::conflicts::listed::tests::conflict;
-    use There::{Directory, File, Nothing, Other, TheSame};
-    use protocol::past::{Attribute, Setting, Value};
+    use There::{Directory, File, Nothing, Other, TheSame, Unseen};
+    use model::{ReplicaId, Seq, Time};
+    use protocol::past::{Attribute, Changed, Looks, Setting, Value, Version};
 
     /// A clash, whether something lies beside, and whether the base is kept.
     fn of(clash: Clash, is_beside: bool, has_base: bool) -> ConflictInfo {
@@ -299,6 +318,8 @@ mod tests {
             (Nothing, Directory, "keep-mine 4, keep-both 4"),
             (File, Nothing, "keep-both 4"),
             (Nothing, Nothing, "keep-both 4"),
+            (File, Unseen, "keep-both 4"),
+            (Nothing, Unseen, "keep-both 4"),
         ] {
             check(&told, theirs, mine, expected);
         }
@@ -339,6 +360,35 @@ mod tests {
             assert_eq!(done(&told, File, Nothing), ways);
             assert!(done(&told, Nothing, Nothing).is_empty());
             assert!(done(&told, File, File).is_empty());
+        }
+    }
+
+    /// By its history, and by nothing that was told of the conflict before.
+    #[test]
+    fn what_this_mount_does_not_show_yet_is_not_taken_for_gone() {
+        let newest = |looks: Option<Looks>| {
+            let (at, by) = (Time::default(), ReplicaId(2));
+            let changes = vec![if looks.is_some() { Changed::Made } else { Changed::Removed }];
+            let newest = Version { since: Seq(7), at, by, device: None, changes, looks };
+            Found::History(History { versions: vec![newest], more: false })
+        };
+        let (kind, mtime) = (model::Kind::File, Time::default());
+        let looks = Looks { kind, size: 4, mode: 0o644, uid: 0, gid: 0, mtime, pruned: false };
+        let none = Found::Not(NotFound::NoPath("a".into()));
+        for (told, expected) in [
+            (Some(newest(Some(looks))), Unseen),
+            (Some(newest(None)), Nothing),
+            (Some(none), Nothing),
+            (Some(Found::Not(NotFound::Hidden("a".into()))), Unseen),
+            (None, Unseen),
+        ] {
+            assert_eq!(by_history(told.as_ref()), expected, "{told:?}");
+        }
+        for clash in [Clash::Contents, Clash::Name, Clash::Removed, Clash::Replaced] {
+            let told = of(clash, true, true);
+            assert!(done(&told, File, Unseen).is_empty());
+            let refused = refusal(Way::KeepTheirs, &told, File, Unseen).unwrap();
+            assert!(refused.contains("try again"), "{refused}");
         }
     }
 }
