@@ -1,8 +1,13 @@
-//! What both sides are together becomes the contents of what has the name, whole or not at all.
+//! What both sides are together becomes the contents of what has the name: whole or not at all, where who
+//! merges may make another file what it is.
 //! Holds: whatever fails or is killed, nobody is shown a part of it: it comes to the server under a name of
 //! its own, and the server makes it the newest version of the file, as it restores one; so the
 //! file keeps its number, owner, attributes and other names. Of what somebody stored in just that
 //! moment it is said.
+//!
+//! It does not hold for who is neither root nor the file's owner, or may make no file beside it: he
+//! writes in place. What fails is put back; killed amid that, the file begins as what was merged
+//! and ends as it was, and on close that is stored as its newest version.
 
 use super::work::Work;
 use super::{Place, SENT_WITHIN, path_of, version_of};
@@ -246,7 +251,7 @@ fn are_no_others(place: &Place, conflict: &ConflictInfo, path: &[Name], before: 
 }
 
 /// In place, by who may write to the file and no more: nothing is cut before all is written, and what
-/// cannot be written is put back.
+/// cannot be written is put back. Killed, it leaves a mix of both.
 fn over(work: &Work, theirs: &Path) -> Result<()> {
     let shown = theirs.display();
     let was = work.file("was");
