@@ -26,6 +26,7 @@ pub(super) fn is_its_own(
         known.extend(had(view, *at, then)?);
     }
     if let Ok(staged) = Name::new(format!("{STAGED}{number}").as_bytes()) {
+        known.extend(had(view, (conflict.directory, &staged), then)?);
         let merged = bore(view, (conflict.directory, &staged), then)?;
         known.extend(merged.into_iter().flatten());
     }

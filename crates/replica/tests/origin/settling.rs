@@ -76,6 +76,19 @@ async fn restore(device: &Device, path: Vec<Name>, then: Seq, to: Option<Vec<Nam
     assert!(matches!(found, Found::Restored(_)), "{found:?}");
 }
 
+fn staged() -> String {
+    format!("{STAGED}1")
+}
+
+/// What is merged comes to the server: the file, and the version that it is there.
+async fn stage(device: &mut Device, says: &str) -> (FileId, Seq) {
+    let (file, _) = device.write_new(ROOT, &staged(), says).await;
+    let (path, by) = (vec![name(&staged())], None);
+    let history = Past::History { path, before: None, versions_max: 1, by };
+    let Found::History(history) = ask(device, history).await else { panic!() };
+    (file, history.versions[0].since)
+}
+
 async fn listed_number(device: &Device) -> Option<u64> {
     match device.ask(Request::Renew { seen: device.seen() }).await {
         Response::Renewed { conflicts, .. } => conflicts,
@@ -181,14 +194,9 @@ async fn all_that_was_done_under_earlier_claims_is_taken_back_however_late_the_l
         let (tree, (mine, aside)) = (scene.party.tree(), scene.aside().await);
         claim(&scene.ada, 1, true, None).await;
         if is_merged {
-            let staged = format!("{STAGED}1");
-            let (file, _) = scene.ada.write_new(ROOT, &staged, "both").await;
-            let (path, by) = (vec![name(&staged)], None);
-            let history = Past::History { path, before: None, versions_max: 1, by };
-            let Found::History(history) = ask(&scene.ada, history).await else { panic!() };
-            let then = history.versions[0].since;
-            restore(&scene.ada, vec![name(&staged)], then, Some(vec![name("a")])).await;
-            scene.ada.replay(unlink_of(ROOT, &staged, file)).await;
+            let (file, then) = stage(&mut scene.ada, "both").await;
+            restore(&scene.ada, vec![name(&staged())], then, Some(vec![name("a")])).await;
+            scene.ada.replay(unlink_of(ROOT, &staged(), file)).await;
             scene.ada.replay(unlink_of(ROOT, &aside, mine)).await;
         } else {
             let over = rename_over((ROOT, &aside), (ROOT, "a"), mine, Some(scene.file));
@@ -204,6 +212,28 @@ async fn all_that_was_done_under_earlier_claims_is_taken_back_however_late_the_l
         }
         assert_eq!(scene.party.tree(), tree);
     }
+}
+
+/// What lies beside is changed while that is on its way.
+#[tokio::test(start_paused = true)]
+async fn what_was_staged_before_the_claim_was_renewed_is_known_when_it_is_the_newest() {
+    let mut scene = Scene::new().await;
+    let (mine, aside) = scene.aside().await;
+    claim(&scene.ada, 1, true, None).await;
+    let (file, then) = stage(&mut scene.ada, "both").await;
+    let store = scene.bob.storing(mine, scene.bob.stamp(), "later").await;
+    scene.bob.replay(store).await;
+    claim(&scene.ada, 1, true, None).await;
+    restore(&scene.ada, vec![name(&staged())], then, Some(vec![name("a")])).await;
+    scene.ada.replay(unlink_of(ROOT, &staged(), file)).await;
+    scene.ada.replay(unlink_of(ROOT, &aside, mine)).await;
+    settle(&scene.ada, Some(1)).await;
+    let settled = scene.settled().await.remove(0);
+    assert_ne!(settled.left, settled.conflict.found, "it is what was merged");
+    for path in [settled.conflict.path, settled.conflict.aside] {
+        restore(&scene.ada, path.unwrap(), settled.before, None).await;
+    }
+    assert_eq!(scene.party.tree(), format!("a: ada's\n{aside}: later"));
 }
 
 /// Whoever takes it back is asked, by what counts as left.
