@@ -9,7 +9,7 @@ const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(500);
 const ROUND_TRIP_LEAST: Duration = Duration::from_millis(100);
 const ROUND_TRIP_MOST: Duration = Duration::from_secs(3);
 /// A handshake takes two round trips and some packets; a lost one three round trips more.
-const HANDSHAKE_ROUND_TRIPS: u32 = 12;
+pub(crate) const HANDSHAKE_ROUND_TRIPS: u32 = 12;
 const PATIENCE_LEAST: Duration = Duration::from_secs(3);
 /// After that a fresh socket and a fresh look at the name are worth more than waiting.
 const PATIENCE_MOST: Duration = Duration::from_secs(20);

@@ -5,6 +5,7 @@
 use super::{FAREWELL_WAIT_MAX, Shared};
 use crate::hello::Hello;
 use crate::live::{self, Live, NoSession};
+use crate::retry::HANDSHAKE_ROUND_TRIPS;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,8 +50,10 @@ impl Shared {
         live: &Live,
         first: &mut live::First,
     ) -> Result<(), NoSession> {
-        // A dead link is found out meanwhile; who lives may take a while.
-        let patience = self.config.limits.handshake;
+        // A dead link is found out meanwhile; who lives may take a while. The handshake has measured the
+        // link.
+        let round_trips = live.wire.connection.rtt() * HANDSHAKE_ROUND_TRIPS;
+        let patience = self.config.limits.handshake.max(round_trips);
         let answer = self.within(patience, live.hears_welcome(first)).await.flatten();
         live.welcomed(answer.unwrap_or_else(|| {
             Err(NoSession::Passing("the server does not answer the hello".to_owned()))
