@@ -130,7 +130,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let files = self.files();
             let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let Some(ground) = &open.presence.ground else { return Ok(()) };
-            let many = open.presence.ranges.len().max(ground.written.len()) >= STRETCHES_MAX;
+            let many = ground.written.len() >= STRETCHES_MAX
+                || open.presence.ranges.len() >= STRETCHES_APART_MAX;
             (open.presence.is_whole(), many, open.owes_cut.then_some(ground.reach))
         };
         if let Some(reach) = owed {
@@ -163,12 +164,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if written.len() >= STRETCHES_MAX { written } else { &here.ranges },
             &here.ranges,
         );
-        let lacks = |(from, to): &(u64, u64)| here.absent(*from, *to);
-        let bytes: Vec<(u64, u64)> = closed.iter().flat_map(lacks).collect();
-        if bytes.is_empty() {
-            closed.iter().for_each(|(from, to)| here.write(*from, *to));
+        let is_here = |(from, to): &(u64, u64)| here.absent(*from, *to).is_empty();
+        let (closes, lacking): (Vec<_>, Vec<_>) = closed.into_iter().partition(is_here);
+        // What came for this call, or was here: it asks for no more.
+        if !closes.is_empty() {
+            closes.iter().for_each(|(from, to)| here.write(*from, *to));
             return Ok(());
         }
+        let bytes: Vec<_> = lacking.iter().flat_map(|(from, to)| here.absent(*from, *to)).collect();
         drop(files);
         if may_fetch {
             let (file, generation, recipe) = (grip.file, grip.generation, Vec::new());

@@ -181,18 +181,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
-/// What an earlier try has left under both names: all of the old ones that it had named anew are there
-/// still, but for those that a program has overtaken since; or they have gone in one step, when all of the
-/// new ones were there.
+/// What an earlier try has left under both names: the old ones are there still, but for those that were
+/// overtaken or cancelled since; or all of them have gone in one step, when all of the new ones were there.
 fn keep_one_of_each(core: &mut Core, earlier: &Anew) -> Result<(), LogError> {
     let (mut olds, mut news) = (false, BTreeSet::new());
     for (old, new) in earlier.numbers() {
         let is_there = |stamp: Stamp| -> Result<bool, LogError> {
             Ok(core.log.get(stamp.number)?.is_some_and(|update| update.stamp == stamp))
         };
+        olds |= is_there(old)?;
         if is_there(new)? {
             news.insert(new.number);
-            olds |= is_there(old)?;
         }
     }
     let too_much = if olds { news } else { BTreeSet::new() };

@@ -1,6 +1,7 @@
 //! How many stretches are held of a file, and told.
-//! Holds: what is told is all that is held, and no more stretches than can be told; it is more than is held
-//! only of a file of which all is leased, or was when so much was locked.
+//! Holds: what is told is all that is held, and no more stretches than can be told. It is more than is held
+//! where that is too many stretches, which come only of a file of which all is leased, and of locking where
+//! locks hold here alone.
 
 use super::{LAST, LockCall, OfFile, Scope, Table};
 use model::{Lock, LockKind, Locks};
@@ -8,9 +9,11 @@ use protocol::LOCKS_TOLD_MAX;
 
 /// Stretches of a file that processes hold, where some of it is leased to others: all together they
 /// are told as twice as many at most.
-pub(super) const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 4;
-/// A lock of another strength amid a stretch makes three of one.
-const MORE_AT_ONCE: usize = 2;
+const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 8;
+/// Stretches that are told of a file, with room for what is wished for.
+pub(super) const TOLD_MAX: usize = LOCKS_TOLD_MAX - 8;
+/// What is given up amid a stretch leaves two.
+const MORE_AT_ONCE: usize = 1;
 /// The same where all of it is leased, of which nothing is told, or one stretch.
 const HELD_ALONE_MAX: usize = 16_384;
 
@@ -18,10 +21,10 @@ impl OfFile {
     /// What is held here, as the replica above is told it: all of the file, where that is too many
     /// stretches.
     pub(super) fn together(&self) -> Locks {
-        if self.held.len() >= HELD_MAX + MORE_AT_ONCE {
+        let mut held = self.held.together();
+        if held.len() > TOLD_MAX {
             return self.all_of_it();
         }
-        let mut held = self.held.together();
         let record = held.iter().find(|lock| lock.kind == LockKind::Record).copied();
         if let (true, Some(record)) = (self.for_one, record) {
             held.put(self.to_ask_for(record));
@@ -47,13 +50,22 @@ impl OfFile {
     /// that is as strong as this.
     pub(super) fn is_full(&self, exclusive: bool) -> bool {
         let held = self.held.len();
-        if held < HELD_MAX {
-            return false;
+        held >= HELD_MAX && (held >= HELD_ALONE_MAX || !self.has_all(exclusive))
+    }
+
+    /// Whether all of it is leased, as strongly as the strongest that is held.
+    fn has_all(&self, exclusive: bool) -> bool {
+        let mut held = self.held.holders().flat_map(|(_, held)| held.iter());
+        let exclusive = exclusive || held.any(|lock| lock.exclusive);
+        self.covers(&Lock { kind: LockKind::Record, exclusive, first: 0, last: LAST })
+    }
+
+    /// Whether nothing more can be given up amid a longer stretch.
+    fn is_cut_up(&self) -> bool {
+        match self.has_all(false) {
+            true => self.held.len() >= HELD_ALONE_MAX,
+            false => self.held.together().len() + MORE_AT_ONCE > TOLD_MAX,
         }
-        let mut all = self.held.holders().flat_map(|(_, held)| held.iter());
-        let exclusive = exclusive || all.any(|lock| lock.exclusive);
-        let all = Lock { kind: LockKind::Record, exclusive, first: 0, last: LAST };
-        held >= HELD_ALONE_MAX || !self.covers(&all)
     }
 }
 
@@ -62,7 +74,7 @@ impl Table {
     pub fn leaves_too_many(&self, call: &LockCall, kinds: &[LockKind], scope: Scope) -> bool {
         let Some(of_file) = self.files.get(&call.file) else { return false };
         let mut held = of_file.held.of(call.owner).into_iter().flat_map(|held| held.iter());
-        let full = scope != Scope::Here && of_file.is_full(false);
+        let full = scope != Scope::Here && of_file.is_cut_up();
         full && held.any(|held| {
             let amid = held.first < call.lock.first && call.lock.last < held.last;
             amid && kinds.contains(&held.kind)
