@@ -219,20 +219,30 @@ async fn a_link_that_dies_is_given_up_when_somebody_waits_and_found_again() {
     server.stop().await;
 }
 
-/// A server that dies between confirming the hello and answering it; a hello has 9 s to be answered.
+/// A server that lets nobody in before it is told to.
+fn hesitant() -> (Arc<Memory>, Arc<Notify>, Server) {
+    let memory = Memory::inviting();
+    let lets_in = Arc::new(Notify::new());
+    *memory.admits.lock().unwrap() = Some(lets_in.clone());
+    let server = Server::start(&memory);
+    (memory, lets_in, server)
+}
+
+/// How many wait to be let in: one is with the test, and one in the service.
+fn waiting(lets_in: &Arc<Notify>) -> usize {
+    Arc::strong_count(lets_in) - 2
+}
+
+/// A server that dies between confirming the hello and answering it, for which it has a minute.
 #[tokio::test]
 async fn a_link_that_dies_before_the_hello_is_answered_is_given_up_as_later() {
-    let memory = Memory::inviting();
-    let never = Arc::new(Notify::new());
-    *memory.admits.lock().unwrap() = Some(never.clone());
-    let server = Server::start(&memory);
+    let (memory, never, server) = hesitant();
     let relay = Relay::to(server.socket()).await;
     let mut config = server.config(Identity::generate().unwrap());
     config.address.port = relay.address.port();
     config.limits.silence = Duration::from_secs(1);
     let remote = Remote::connect(config).unwrap();
-    // One here, one in the service, and one that waits.
-    until(|| Arc::strong_count(&never) == 3).await;
+    until(|| waiting(&never) == 1).await;
     *memory.admits.lock().unwrap() = None;
     relay.cut(true);
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -244,17 +254,13 @@ async fn a_link_that_dies_before_the_hello_is_answered_is_given_up_as_later() {
 /// Longer than a link may be silent, and shorter than a hello may take to be answered.
 #[tokio::test]
 async fn a_living_server_that_is_slow_to_let_in_is_waited_for() {
-    let memory = Memory::inviting();
-    let slowly = Arc::new(Notify::new());
-    *memory.admits.lock().unwrap() = Some(slowly.clone());
-    let server = Server::start(&memory);
+    let (memory, slowly, server) = hesitant();
     let mut config = server.config(Identity::generate().unwrap());
     config.limits.silence = Duration::from_millis(500);
     let remote = Remote::connect(config).unwrap();
-    // One here, one in the service, and one that waits.
-    until(|| Arc::strong_count(&slowly) == 3).await;
+    until(|| waiting(&slowly) == 1).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!(Arc::strong_count(&slowly), 3, "nobody has tried anew");
+    assert_eq!(waiting(&slowly), 1, "nobody has tried anew");
     slowly.notify_one();
     up(&remote).await;
     assert_eq!(memory.callers.lock().unwrap().len(), 1);
