@@ -132,12 +132,6 @@ impl Locks {
         others.iter().all(|lock| self.cover(lock))
     }
 
-    /// What is held by one of two, or by both, as strongly as by the stronger.
-    #[must_use]
-    pub fn with(&self, others: &Locks) -> Locks {
-        united([&self.0[..], &others.0].concat())
-    }
-
     /// What is held by both of two, and only as strongly as by the weaker.
     #[must_use]
     pub fn within(&self, others: &Locks) -> Locks {

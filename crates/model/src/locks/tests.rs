@@ -132,7 +132,8 @@ proptest! {
         assert_settled(&within);
         prop_assert!(locks.cover_all(&within));
         prop_assert!(locks.cover(&asked) == within.cover(&asked));
-        prop_assert_eq!(locks.with(&within), locks.clone());
+        let both = [locks.to_vec(), within.to_vec()].concat();
+        prop_assert_eq!(Locks::from_told(&both), Some(locks.clone()));
         let covered = bytes_of(&asked).all(|byte| {
             told.iter().any(|held| {
                 let strong = held.exclusive || !asked.exclusive;
