@@ -98,7 +98,7 @@ impl Origin {
         };
         inner.upkeep.pace.begin(&inner.world.clock);
         if writes == Writes::Kept {
-            purge::purge_removed(&*inner.tables, &*inner.blobs)?;
+            inner.purge_where_there_is_room()?;
         }
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
@@ -161,7 +161,8 @@ impl Origin {
     }
 
     /// The volume goes away with all that it has, and whoever uses it is told so. The name is free
-    /// at once; an interrupted removal goes on when the origin is opened again.
+    /// at once; an interrupted removal goes on when the origin is opened again, and one for which
+    /// the disk is too full with the next cycle of tidying up for which it is not.
     pub fn remove_volume(&self, name: &str) -> Result<()> {
         let inner = &self.0;
         let mut write = inner.tables.write()?;
@@ -172,7 +173,7 @@ impl Origin {
             volume.remove();
         }
         info!(volume = name, "volume removed");
-        purge::purge_removed(&*inner.tables, &*inner.blobs)
+        inner.purge_where_there_is_room()
     }
 
     /// How long versions are kept after they were replaced; none: as long as by default.

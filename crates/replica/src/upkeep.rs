@@ -15,6 +15,7 @@ mod pace;
 mod promises;
 mod trash;
 
+pub(crate) use collect::DEAD_PERCENT_WHOLLY;
 pub use collect::{Amount, Freed, Wish};
 pub(crate) use promises::{Promise, Promises};
 pub(crate) use trash::{TRASH, TrashRow, forget_trash};

@@ -3,25 +3,48 @@
 
 use crate::catalog::{self, RemovedRow};
 use crate::error::Result;
+use crate::origin::Inner;
 use crate::take::purge_redirects;
 use crate::tree::purge_tree;
-use crate::upkeep::forget_trash;
+use crate::upkeep::{DEAD_PERCENT_WHOLLY, forget_trash};
 use crate::wanted::purge_wanted;
 use crate::within::purge_within;
 use store::{Blobs, Durability, StoreError, Tables};
-use tracing::info;
+use tracing::{info, warn};
 use volume::whole::{VolumeId, purge};
 
 /// Rows in one transaction.
 const ROWS_MAX: usize = 2000;
 
-pub(super) fn purge_removed(tables: &dyn Tables, blobs: &dyn Blobs) -> Result<()> {
+impl Inner {
+    /// What was removed goes, as far as there is room for that.
+    pub(crate) fn purge_where_there_is_room(&self) -> Result<()> {
+        match self.reserved.used(|| purge_removed(&*self.tables, &*self.blobs)) {
+            Err(error) if error.is_full() => {
+                warn!(%error, "a removed volume has no name any more, and goes when there is room");
+                Ok(())
+            }
+            purged => purged,
+        }
+    }
+}
+
+fn purge_removed(tables: &dyn Tables, blobs: &dyn Blobs) -> Result<()> {
     let removed = catalog::removed(&*tables.read()?)?;
     for row in removed {
         purge_volume(tables, blobs, &row)?;
         info!(volume = row.id, "a removed volume is gone");
     }
     Ok(())
+}
+
+/// What is dead needs hardly any room to be given back, and makes some. False: there was nothing.
+fn give_back(blobs: &dyn Blobs) -> Result<bool> {
+    let mut freed = false;
+    while blobs.reclaim(DEAD_PERCENT_WHOLLY)?.is_some_and(|bytes| bytes > 0) {
+        freed = true;
+    }
+    Ok(freed)
 }
 
 /// Chunks first: once the rows are gone, nothing remembers that there was something to remove.
@@ -35,12 +58,13 @@ fn purge_volume(tables: &dyn Tables, blobs: &dyn Blobs, row: &RemovedRow) -> Res
         if own.is_empty() {
             break;
         }
-        for (name, _) in own {
-            match blobs.delete(name) {
-                // Should it be there again some day, it is found to be of no volume.
-                Err(StoreError::Full(_)) => blobs.let_go(&[name])?,
-                deleted => deleted?,
+        // Should one be there again some day, it is found to be of no volume.
+        let own: Vec<&[u8]> = own.into_iter().map(|(name, _)| name.as_slice()).collect();
+        if let Err(error) = blobs.let_go(&own) {
+            if !matches!(error, StoreError::Full(_)) || !give_back(blobs)? {
+                return Err(error.into());
             }
+            blobs.let_go(&own)?;
         }
     }
     loop {

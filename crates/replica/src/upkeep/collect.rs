@@ -32,7 +32,7 @@ const REPACK_BYTES_MIN: u64 = 64 << 10;
 /// Packs of which less is dead are left as they are, in the background and on demand.
 const DEAD_PERCENT_BACKGROUND: u8 = 40;
 const DEAD_PERCENT_WANTED: u8 = 10;
-const DEAD_PERCENT_WHOLLY: u8 = 100;
+pub(crate) const DEAD_PERCENT_WHOLLY: u8 = 100;
 /// After every name of a blob.
 const BEYOND: [u8; 65] = [0xff; 65];
 
@@ -159,7 +159,11 @@ impl Collector {
     /// What was deleted before, if nothing lies between, needs hardly any room to be given back, and
     /// makes some.
     fn clear(&mut self) -> Result<Stage> {
-        if !self.wish.thorough || self.wish.dry_run {
+        if self.wish.dry_run {
+            return Ok(Stage::Begin);
+        }
+        self.inner.purge_where_there_is_room()?;
+        if !self.wish.thorough {
             return Ok(Stage::Begin);
         }
         let freed = self.inner.blobs.reclaim(DEAD_PERCENT_WHOLLY)?.unwrap_or(0);

@@ -7,7 +7,7 @@ use model::{Change, FileId, Kind, ReplicaId, Seq, Stamp, Update};
 use protocol::{
     Access, Attach, Refusal, Request, Response, Service, Session, Submit, Submitted, Verdict,
 };
-use replica::{Limits, Origin, OriginSession, Repair};
+use replica::{Limits, Origin, OriginSession, Repair, Wish};
 use std::sync::Arc;
 use store::Blobs;
 use store::faulty::Disk;
@@ -266,6 +266,41 @@ async fn an_interrupted_removal_of_a_volume_goes_on_when_the_origin_is_opened() 
             assert!(read.scan(table, &[], &[0xff; 9], 1).unwrap().is_empty(), "{table}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_goes_on_a_full_disk_as_far_as_there_is_room_and_the_server_starts() {
+    let (mut refused, mut left) = (0, 0);
+    for bytes in 0..100 {
+        let disk = Disk::new(1);
+        let world = World::simulated(EPOCH_SECS, 1);
+        let party = party_on(&disk, &world);
+        party.origin.create_volume("v", 0, 0, protocol::Cutter::Gear).unwrap();
+        let mut ada = party.join("ada").await;
+        for (name, text) in [("a", "text"), ("b", "another"), ("c", "more")] {
+            ada.write_new(ROOT, name, text).await;
+        }
+        disk.fill_after(bytes);
+        if let Err(error) = party.origin.remove_volume("v") {
+            assert!(error.is_full(), "{bytes}: {error}");
+            assert_eq!(party.origin.volumes().unwrap().len(), 1, "{bytes}");
+            refused += 1;
+            continue;
+        }
+        left += u64::from(party.blobs.bytes() > 0);
+        let disk = disk.restart();
+        disk.fill_after(0);
+        let after = party_on(&disk, &world);
+        assert!(after.origin.volumes().unwrap().is_empty(), "{bytes}");
+        disk.make_room();
+        after.origin.collect(Wish::default()).await.unwrap();
+        assert_eq!(after.blobs.bytes(), 0, "{bytes}");
+        let read = after.tables.read().unwrap();
+        for table in ["whole-nodes", "whole-contents", "whole-log", "origin-removed"] {
+            assert!(read.scan(table, &[], &[0xff; 9], 1).unwrap().is_empty(), "{bytes}: {table}");
+        }
+    }
+    assert!(refused > 0 && left > 0, "{refused} refused, {left} left");
 }
 
 #[tokio::test(start_paused = true)]

@@ -153,6 +153,11 @@ impl Blobs for FaultyBlobs {
         self.machine.writes(0, || self.store.delete(name))
     }
 
+    /// Where they were is to be forgotten on the disk, which takes a little of it.
+    fn let_go(&self, names: &[&[u8]]) -> Result<()> {
+        names.iter().try_for_each(|name| self.machine.writes(1, || self.store.delete(name)))
+    }
+
     fn sync(&self) -> Result<()> {
         self.machine.syncs(0, || self.store.sync())
     }
