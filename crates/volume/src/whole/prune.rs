@@ -76,9 +76,6 @@ pub fn prune(
     rows_max: usize,
 ) -> Result<(u64, Option<PruneAt>)> {
     let rows_max = rows_max.max(2);
-    if at.is_none() {
-        note_floor(write, volume, holds.floor.max(holds.contents_floor))?;
-    }
     let (first, end) = volume.range();
     let at = at.unwrap_or(PruneAt { stage: 0, from: first.clone() });
     let Some(name) = STAGES.get(at.stage).copied() else { return Ok((0, None)) };
@@ -89,6 +86,9 @@ pub fn prune(
     for key in unneeded(write, volume, name, &rows, open.is_some(), holds)? {
         write.delete(name, &key)?;
         removed += 1;
+    }
+    if removed > 0 {
+        note_floor(write, volume, holds.floor.max(holds.contents_floor))?;
     }
     let next = match open {
         Some(from) => Some(PruneAt { stage: at.stage, from }),
