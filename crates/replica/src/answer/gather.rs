@@ -18,6 +18,10 @@ use protocol::{
 };
 use volume::whole::Whole;
 
+/// Stretches and pieces that are looked for in one answer, beyond those of the last file: zeros are
+/// no bytes in it, and may be as many as whoever wrote them likes.
+const LOOKS_MAX: usize = 40_000;
+
 /// What is asked for.
 pub(crate) struct GatherWanted {
     pub files: Vec<Wish>,
@@ -43,12 +47,16 @@ pub(crate) fn gather(
     let room = usize::try_from(*bytes_max).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX);
     let mut gathering = Gathering { room, portions: Vec::new(), plain: Vec::new() };
     let mut bases_left = BASES_BYTES_MAX;
+    let mut looks_left = LOOKS_MAX;
     for wish in files {
+        if looks_left == 0 {
+            break;
+        }
         bases_left = bases_left.saturating_sub(wish.base.map_or(0, |base| base.stretch.length));
         let wish = Wish { base: wish.base.filter(|_| bases_left > 0), ..wish.clone() };
         let given = match version_of(&view, wish.file, Some(wish.version))? {
             Ok((version, contents)) => {
-                let given = give(inner, volume, &wish, contents, *sought);
+                let given = give(inner, volume, (&wish, *sought), contents, &mut looks_left);
                 inner.wanting(volume, (wish.file, version), &contents, given)
             }
             Err(_) => Ok(Given::Nothing),
@@ -78,23 +86,32 @@ enum Given {
 fn give(
     inner: &Inner,
     volume: &Volume,
-    wish: &Wish,
+    (wish, sought): (&Wish, Sought),
     contents: Contents,
-    sought: Sought,
+    looks_left: &mut usize,
 ) -> Result<Given> {
+    let mut looked = |looks: usize| *looks_left = looks_left.saturating_sub(looks);
+    looked(wish.ranges.as_ref().map_or(1, Vec::len));
     if contents.size > PAYLOAD_BYTES_MAX as u64 {
         return Ok(Given::Nothing);
     }
     let pieces = match (&wish.ranges, sought) {
         (Some(ranges), Sought::Contents) => {
             match pieces_of(inner, volume, wish.file, &contents, ranges)? {
-                Ok(pieces) => pieces,
-                Err(_) => return Ok(Given::Nothing),
+                Ok(pieces) => {
+                    looked(pieces.len());
+                    pieces
+                }
+                Err(_) => {
+                    looked(PAYLOAD_CHUNKS_MAX);
+                    return Ok(Given::Nothing);
+                }
             }
         }
         _ => {
             let whole = Range { offset: 0, length: contents.size };
             let cover = cover(inner, volume, &contents, whole)?;
+            looked(cover.pieces.len());
             if sought == Sought::Recipes {
                 let bytes = cover.recipe.iter().map(|recipe: &ByteVec| recipe.len()).sum();
                 return Ok(Given::Portion(
