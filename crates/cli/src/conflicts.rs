@@ -347,10 +347,11 @@ fn is_listed_still(number: u64, so: &str) -> String {
     )
 }
 
-/// The version of the contents that a file has, as the mount says it.
+/// The version of the contents that a file has, as the mount says it. The kernel asks for none of a
+/// link.
 fn version_of(path: &Path) -> Option<Stamp> {
     let mut value = [0; 64];
-    let length = rustix::fs::getxattr(path, "user.farfs.version", &mut value[..]).ok()?;
+    let length = rustix::fs::lgetxattr(path, "user.farfs.version", &mut value[..]).ok()?;
     read_stamp(str::from_utf8(value.get(..length)?).ok()?)
 }
 

@@ -23,6 +23,8 @@ use std::time::Duration;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// The same for what goes through the whole store.
 const WHOLE_STORE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+/// The same for what looks at the past, and may bring a whole tree of it back.
+const LOOKED_BACK_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,6 +96,7 @@ impl Order {
     fn answer_within(&self) -> Duration {
         match self {
             Order::Collect { .. } | Order::Check { .. } => WHOLE_STORE_WITHIN,
+            Order::LookBack { .. } => LOOKED_BACK_WITHIN,
             _ => ANSWER_WITHIN,
         }
     }

@@ -142,9 +142,9 @@ struct Merge {
     /// with 0 if %out has been written
     #[arg(long, value_name = "COMMAND")]
     tool: Option<String>,
-    /// How long a program may take before it is killed [default: 10min for those of the configuration
-    /// file, no end for --tool, which may ask at the terminal unless this is given]
-    #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "markers")]
+    /// How long a program may take before it is killed, and comparing by lines before it is given up
+    /// [default: 10min, but no end for --tool, which may ask at the terminal unless this is given]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
     tool_timeout: Option<Duration>,
 }
 

@@ -9,6 +9,7 @@ use client::{Compared, LogRead, Told, Unlogged, Unsent};
 use model::{FileId, Time};
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use store::container::{DirectoryContainers, Key};
@@ -169,11 +170,9 @@ impl Salvage {
     ) -> Result<Copied> {
         let found = containers.open(key, false)?.context(NOT_THERE)?;
         let named = path.map(|path| self.out.join(within(Path::new(path))));
-        // Two may have had one name, one after the other.
-        let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
         let unnamed = self.out.join("unnamed").join(key.file.to_string());
         let other = unnamed.with_extension(key.generation.to_string());
-        let path = named.into_iter().chain([unnamed]).find(is_free).unwrap_or(other);
+        let path = named.into_iter().chain([unnamed]).find(|path| is_free(path)).unwrap_or(other);
         let above = path.parent().unwrap_or(&self.out);
         fs::create_dir_all(above).with_context(|| format!("cannot make {}", above.display()))?;
         let changed = found.changed_at().ok().flatten();
@@ -182,6 +181,11 @@ impl Salvage {
             copy_to(&found, &path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Copied { path, bytes, has_holes: held < bytes, changed })
     }
+}
+
+/// Two may have had one name, one after the other, or one of them that of the other's directory.
+fn is_free(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 const NOT_THERE: &str = "its contents are not there";
@@ -371,6 +375,15 @@ mod tests {
     fn names_of_a_volume_lead_nowhere_else() {
         for (path, safe) in [("a/b", "a/b"), ("/etc/x", "etc/x"), ("../x", "x"), ("a/./b", "a/b")] {
             assert_eq!(within(Path::new(path)), Path::new(safe));
+        }
+    }
+
+    #[test]
+    fn below_a_file_nothing_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("a"), "").unwrap();
+        for (path, free) in [("a", false), ("a/b", false), ("b", true), ("c/d", true)] {
+            assert_eq!(is_free(&directory.path().join(path)), free, "{path}");
         }
     }
 }

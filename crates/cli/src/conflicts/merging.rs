@@ -16,6 +16,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long a program of the configuration file may take, if nothing else is said.
@@ -163,7 +164,10 @@ impl Merging {
         let mut base = Vec::new();
         place.base(conflict, &mut base, Some(TEXT_BYTES_MAX))?;
         let base = as_text(base, "what both began from")?;
-        by_lines(&base, &text(mine)?, &text(theirs)?, self.markers, conflict.number)
+        let (mine, theirs) = (text(mine)?, text(theirs)?);
+        let (markers, number) = (self.markers, conflict.number);
+        let merge = move || by_lines(&base, &mine, &theirs, markers, number);
+        compared(self.within.unwrap_or(TOOL_WITHIN), merge)?
     }
 }
 
@@ -269,7 +273,26 @@ pub fn difference(place: &Place, conflict: &ConflictInfo) -> Result<String> {
     let shown = |path: &Path| path.display().to_string();
     let mut options = diffy::DiffOptions::new();
     options.set_original_filename(shown(&theirs)).set_modified_filename(shown(&mine));
-    Ok(options.create_patch(&from, &to).to_string())
+    compared(TOOL_WITHIN, move || options.create_patch(&from, &to).to_string())
+}
+
+/// Comparing takes as long as lines times differences: of two large files with nothing in common, hours.
+fn compared<T: Send + 'static>(
+    within: Duration,
+    compare: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (done, is_done) = mpsc::channel();
+    // One that takes too long ends with this program.
+    std::thread::spawn(move || done.send(compare()));
+    is_done.recv_timeout(within).map_err(|_| {
+        let within = units::show_secs(within.as_secs());
+        let what = format!(
+            "they differ in too many lines to be compared within {within}: nothing was done; look at \
+             both with their own program, or give one that merges them with `farfs conflicts merge \
+             --tool`"
+        );
+        fail(Exit::Failure, what)
+    })
 }
 
 fn by_lines(base: &str, mine: &str, theirs: &str, markers: bool, number: u64) -> Result<String> {
@@ -290,6 +313,16 @@ fn by_lines(base: &str, mine: &str, theirs: &str, markers: bool, number: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_too_long_to_be_compared_is_given_up_and_said() {
+        let lines = |from: u32| (from..from + 60_000).map(|line| format!("{line}\n")).collect();
+        let (one, other): (String, String) = (lines(0), lines(100_000));
+        let within = Duration::from_millis(50);
+        let error = compared(within, move || by_lines("", &one, &other, true, 1)).unwrap_err();
+        assert!(error.to_string().contains("too many lines"), "{error}");
+        assert_eq!(compared(TOOL_WITHIN, || 7).unwrap(), 7);
+    }
 
     #[test]
     fn lines_that_one_side_changed_are_merged_and_those_of_both_are_not() {

@@ -137,6 +137,15 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
             return Err(fail(Exit::Failure, what));
         }
         storing::store(place, conflict, &work, &theirs, before.0.version)?;
+        // On its way to the server it may have been long.
+        if Looks::of(&mine)? != before.1 {
+            let (theirs, mine) = (theirs.display(), mine.display());
+            let what = format!(
+                "conflict {number}: {mine} was changed while both sides, as one, were stored at \
+                 {theirs}: it is there still, and the conflict is listed; merge again"
+            );
+            return Err(fail(Exit::Failure, what));
+        }
         remove(&mine)
     })
 }

@@ -232,13 +232,18 @@ fn versions(place: &Place, path: &[Name], versions_max: u32) -> Result<Vec<Versi
     }
 }
 
-/// An error if somebody else has stored something between the last look and the storing.
-fn are_no_others(place: &Place, conflict: &ConflictInfo, path: &[Name], before: Seq) -> Result<()> {
+/// How often something was stored by a name after a position, or put in the place of what was there.
+pub(super) fn stored_since(place: &Place, path: &[Name], before: Seq) -> Result<usize> {
     let is_stored = |version: &&Version| {
         let of_it = |change: &Changed| matches!(change, Changed::Contents | Changed::Replaced);
         version.since > before && version.changes.iter().any(of_it)
     };
-    if versions(place, path, VERSIONS_MAX)?.iter().filter(is_stored).count() <= 1 {
+    Ok(versions(place, path, VERSIONS_MAX)?.iter().filter(is_stored).count())
+}
+
+/// An error if somebody else has stored something between the last look and the storing.
+fn are_no_others(place: &Place, conflict: &ConflictInfo, path: &[Name], before: Seq) -> Result<()> {
+    if stored_since(place, path, before)? <= 1 {
         return Ok(());
     }
     let (number, path) = (conflict.number, path_of(path));

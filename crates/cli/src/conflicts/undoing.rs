@@ -3,7 +3,7 @@
 //! unasked; interrupted, the same once more does the rest.
 
 use super::ways::one_side;
-use super::{Place, SENT_WITHIN, attributes, path_of, version_of};
+use super::{Place, SENT_WITHIN, attributes, path_of, storing, version_of};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};
 use crate::owner::Owner;
@@ -97,8 +97,15 @@ fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
         // Both were kept.
         return Ok(());
     }
-    let now = version_of(&place.path(path));
-    if !force && now != settled.left {
+    let at = place.path(path);
+    let kind = fs::symlink_metadata(&at).ok().map(|looked| looked.file_type());
+    let now = version_of(&at);
+    // One may have been put there when it was seen to.
+    let is_changed = match kind.is_some_and(|kind| kind.is_symlink()) {
+        true => storing::stored_since(place, path, settled.before)? > 1,
+        false => now != settled.left,
+    };
+    if !force && is_changed {
         let (path, number) = (path_of(path), conflict.number);
         let what = format!(
             "{path} was changed since: `farfs conflicts undo {number} --force` brings back what was \
@@ -106,9 +113,11 @@ fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
         );
         return Err(fail(Exit::Failure, what));
     }
-    for (names, may_lack) in [(path, true), (aside, false)] {
-        restore(place, names, settled.before, may_lack)?;
+    // What a directory holds is no side of it, and goes on as people have it.
+    if is_changed || !kind.is_some_and(|kind| kind.is_dir()) {
+        restore(place, path, settled.before, true)?;
     }
+    restore(place, aside, settled.before, false)?;
     // What is done next here goes by what is there now.
     let _ = fs::symlink_metadata(place.path(aside));
     Ok(())

@@ -5,7 +5,7 @@ use model::{FileId, Kind, NAME_BYTES_MAX, Name, Stamp, Time, View};
 use volume::whole::Whole;
 
 /// Names that are tried before one is made that nothing else can have.
-const TRIES_MAX: u32 = 1000;
+const TRIES_MAX: u32 = 100;
 /// What follows the last dot counts as an extension up to so many bytes.
 const EXTENSION_BYTES_MAX: usize = 16;
 /// The deepest a removed directory is followed upwards.
