@@ -299,6 +299,51 @@ fn of_a_directory_that_both_made_nothing_is_chosen() {
 }
 
 #[test]
+fn taking_back_leaves_what_a_directory_holds_alone() {
+    let with = |file: &Path| file.with_file_name("new");
+    let scene = Scene::of(
+        |file| {
+            fs::create_dir(with(file)).unwrap();
+            fs::write(with(file).join("page"), "before\n").unwrap();
+        },
+        |file| fs::write(with(file), "by bob\n").unwrap(),
+    );
+    scene.does("keep-theirs", &[]).succeeds();
+    let page = scene.ada.path("notes/new/page");
+    fs::write(&page, "later\n").unwrap();
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    run(&mut scene.conflicts(&["undo", "--in", &scene.place()])).succeeds();
+    let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+    eventually(SOON, "it is back", || {
+        fs::read_to_string(&aside).is_ok_and(|read| read == "by bob\n")
+    });
+    assert_eq!(fs::read_to_string(page).unwrap(), "later\n");
+}
+
+#[test]
+fn of_two_links_one_is_chosen_and_the_choice_is_taken_back() {
+    let links = |to: &'static str| {
+        move |file: &Path| std::os::unix::fs::symlink(to, file.with_file_name("new")).unwrap()
+    };
+    let scene = Scene::of(links("plan.txt"), links("elsewhere"));
+    let leads = |to: &'static str| {
+        let link = scene.ada.path("notes/new");
+        eventually(SOON, to, || fs::read_link(&link).is_ok_and(|read| read == Path::new(to)));
+    };
+    leads("plan.txt");
+    scene.does("keep-mine", &[]).succeeds();
+    leads("elsewhere");
+    run(&mut scene.conflicts(&["undo", "--in", &scene.place()])).succeeds();
+    leads("plan.txt");
+    let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+    eventually(SOON, "it is back", || {
+        fs::read_link(&aside).is_ok_and(|read| read == Path::new("elsewhere"))
+    });
+    scene.does("keep-theirs", &[]).succeeds();
+    leads("plan.txt");
+}
+
+#[test]
 fn what_began_from_nothing_is_merged_by_a_program_alone() {
     let made = |text: &'static str| {
         move |file: &Path| fs::write(file.with_file_name("made.txt"), text).unwrap()
@@ -572,6 +617,28 @@ fn what_is_changed_while_it_is_merged_is_not_replaced_and_nobody_is_held_up() {
     assert_eq!(scene.listed()[0]["claimed_by"], Value::Null);
     scene.does("keep-theirs", &[]).succeeds();
     scene.settled("by ada\nlater\n");
+}
+
+#[test]
+fn what_is_stored_beside_while_the_merged_file_is_on_its_way_stays() {
+    let scene = Scene::new("by ada\n", "by bob\n");
+    let tools = scene.world.folder("tools");
+    let tool = format!("{} %out", script(&tools, "both", "echo both > \"$1\""));
+    let (place, staged) = (scene.place(), scene.ada.path("notes/.farfs-merge-1"));
+    let aside = scene.ada.path(scene.listed()[0]["aside"].as_str().unwrap());
+    run(&mut scene.ada.farfs("pause", &[])).succeeds();
+    let mut merge = scene.conflicts(&["merge", "1", "--in", &place, "--tool", &tool]);
+    let merge = merge.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    eventually(SOON, "it is staged", || staged.exists());
+    fs::write(&aside, "by bob, later\n").unwrap();
+    run(&mut scene.ada.farfs("resume", &[])).succeeds();
+    let ended = merge.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("changed while both sides"), "{told}");
+    assert_eq!(fs::read_to_string(&aside).unwrap(), "by bob, later\n");
+    assert_eq!(fs::read_to_string(scene.ada.path("notes/plan.txt")).unwrap(), "both\n");
+    assert_eq!(scene.listed()[0]["number"], 1);
 }
 
 fn script(directory: &Path, name: &str, text: &str) -> String {
