@@ -377,25 +377,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         presence.save(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
     }
-
-    /// Stores what nobody has open any more and could not be stored when it was closed. Gives back
-    /// what that lacks.
-    pub(crate) fn store_left_over(&self) -> Vec<Need> {
-        let mut lacking = Vec::new();
-        // Bound first: the lock must not be held through the loop.
-        let left_over = self.files().left_over_surely();
-        for (file, generation) in left_over {
-            let Some(grip) = self.grip_of(file, generation) else { continue };
-            match self.store_unattended(&grip) {
-                Ok(()) => self.files().close_left_over(file, generation),
-                Err(Stop::Need(need)) => lacking.push(need),
-                Err(Stop::Error(error)) => {
-                    tracing::warn!(%file, %error, "what was written is kept and not stored yet");
-                }
-            }
-        }
-        lacking
-    }
 }
 
 /// A version of which all is in its container.

@@ -136,6 +136,8 @@ pub(crate) struct OpenFile<K> {
     /// A pending store was taken back when this was first written to: what it had stored is not
     /// there any more.
     pub overtook: bool,
+    /// It was being written to when this machine stopped, and has not been stored since it started.
+    reopened: bool,
     /// It was being written to when this machine stopped, and may have been stored since.
     pub doubtful: bool,
     /// How the container was cut when it was last stored, and what was written since.
@@ -196,6 +198,7 @@ impl<K> OpenFile<K> {
             added_to: None,
             owes_cut: false,
             overtook: false,
+            reopened: false,
             doubtful: false,
             since: None,
             front: None,

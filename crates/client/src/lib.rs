@@ -42,6 +42,7 @@ mod kernel;
 mod kin;
 mod known;
 mod landing;
+mod left_over;
 mod life;
 mod line;
 mod locking;

@@ -1,6 +1,6 @@
 //! Coming up after a crash: the tables as of the last checkpoint, and the log after it.
 //! Holds: what the log says was done is shown and pending again; what was written to a file and
-//! not stored is stored as if it had been closed at the crash.
+//! not stored is open again, and stored beside the calls as if it had been closed at the crash.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 use crate::client::{Client, ClientError, Core};
@@ -117,9 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         }
         self.reopen_written(logged)?;
-        self.sweep_containers()?;
-        self.store_left_over();
-        Ok(())
+        self.sweep_containers()
     }
 
     /// Does once more what the log has behind the checkpoint.

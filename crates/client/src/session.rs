@@ -39,6 +39,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.run_replay(),
             self.run_syncs(),
             self.run_upkeep(),
+            self.run_left_over(),
             self.run_sweeps(),
             self.run_room(),
             self.run_watch(),
@@ -133,8 +134,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         match outcome {
             Ok(()) => {
-                // It is known now whether it had been stored.
-                self.store_left_over();
                 self.choose_mode();
                 tracing::info!(mode = ?self.connection().mode, "attached");
             }

@@ -102,7 +102,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.checkpoint_wanted.notified() => {}
                 () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
             }
-            self.get_what_left_over_lacks().await;
             if !self.may_replay() {
                 self.cancel_if_due();
             }
@@ -128,30 +127,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             round = round.wrapping_add(1);
         }
-    }
-
-    /// A crash may have undone what was known of a file that was being written to.
-    async fn get_what_left_over_lacks(&self) {
-        let lacking = self.store_left_over();
-        if lacking.is_empty() || !self.connection().attached {
-            return;
-        }
-        for need in lacking {
-            match self.satisfy(need.clone()).await {
-                Ok(()) => {}
-                Err(Error::Stale) => {
-                    if let Err(error) = self.give_up_ground(&need) {
-                        tracing::warn!(%error, "what was written could not be stored by itself");
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "what was written cannot be stored yet");
-                    return;
-                }
-            }
-        }
-        self.store_left_over();
     }
 
     /// Puts the tables on the disk, and lets the log drop what is in them.
@@ -222,9 +197,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Stops: what is pending is sent for at most `patience`, and kept if that is too short.
-    /// Gives the number of updates that are still pending.
+    /// Gives the number of updates that are still pending, with those that are to come of what could
+    /// not be stored.
     pub async fn shut_down(&self, patience: Duration) -> u64 {
-        self.store_left_over();
+        self.store_left_over_aside().await;
         self.hurry();
         let emptied = async {
             loop {
@@ -252,7 +228,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Err(error) = self.checkpoint_with_room() {
             tracing::error!(%error, "the last checkpoint failed; the log has everything");
         }
-        self.core().log.pending_len() as u64
+        let left_over = self.files().left_over().len() as u64;
+        self.core().log.pending_len() as u64 + left_over
     }
 }
 

@@ -276,3 +276,44 @@ async fn mode_of(client: &SimClient) -> u16 {
         outcome => panic!("{outcome}"),
     }
 }
+
+/// A file that takes long to cut holds up no start: it is stored beside the calls, shows as it was
+/// written until then, and counts as pending. Nor does who reads it meanwhile keep it from being stored.
+#[test]
+fn what_was_open_is_stored_beside_the_calls_of_the_next_process() {
+    const LENGTH: usize = 100_000;
+    for mode in [Mode::FetchOnly, Mode::Disconnected] {
+        simulated(1, async |room| {
+            let origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+            let partial = WantedMode::Fixed(Mode::Partial);
+            let mut ada = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, partial);
+            let adas = ada.start().await.unwrap();
+            let mut programs = Programs::default();
+            for operation in [
+                Operation::Create { path: Path::new("file"), mode: 0o644, slot: 0 },
+                Operation::Write { slot: 0, offset: 0, length: LENGTH, version: 1 },
+            ] {
+                let outcome = programs.perform(&adas, &operation).await;
+                assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+            }
+            room.clock.sleep(CHECKPOINT_WITHIN).await;
+            ada.mode = WantedMode::Fixed(mode);
+            ada.stop(End::Killed, Duration::ZERO);
+            let adas = ada.launch().unwrap();
+            let pending = adas.status().pending;
+            assert_eq!((pending.updates, pending.bytes), (1, 0), "{mode:?}: {pending:?}");
+            let name = Name::new(b"file".as_slice()).unwrap();
+            let file = adas.lookup(FileId::ROOT, &name).unwrap().unwrap();
+            assert_eq!(file.node.contents.size, LENGTH as u64, "{mode:?}");
+            let reads = OpenFlags { write: false, ..BOTH };
+            let reader = adas.open_file(CALLER, file.file, reads).unwrap().value.handle;
+            room.clock.sleep(Duration::from_secs(1)).await;
+            let pending = adas.status().pending;
+            assert_eq!((pending.updates, pending.bytes), (1, LENGTH as u64), "{mode:?}");
+            adas.release(reader);
+            adas.set_mode(partial);
+            settling::settled(room, std::slice::from_ref(&ada), true).await.unwrap();
+            settling::all_agree(room, &origin, std::slice::from_ref(&ada)).await.unwrap();
+        });
+    }
+}

@@ -10,11 +10,12 @@ use store::Container;
 use update_log::{LogError, Record, UpdateLog};
 
 impl<K: Container> Files<K> {
-    /// Versions that nobody has open and that are not stored yet.
+    /// Versions that nobody will close who wrote to them, and that are not stored yet.
     pub fn left_over(&self) -> Vec<(FileId, u32)> {
         let waits = |open: &OpenFile<K>| {
             // What the kernel wrote by itself stays lent to those who read it.
-            let is_closed = open.handles == 0 || open.is_closed_unseen();
+            let is_from_before = open.reopened && !open.is_for_writing();
+            let is_closed = open.handles == 0 || open.is_closed_unseen() || is_from_before;
             is_closed
                 && open.presence.dirty.is_some()
                 && !open.turned_down
@@ -54,7 +55,7 @@ impl<K: Container> Files<K> {
     /// stored since.
     pub fn reopen(&mut self, file: FileId, container: K, presence: Presence, doubtful: bool) {
         let generation = presence.generation;
-        let mut open = OpenFile { doubtful, ..OpenFile::new(container, presence) };
+        let mut open = OpenFile { doubtful, reopened: true, ..OpenFile::new(container, presence) };
         open.look_for_room(file);
         self.open.insert((file, generation), open);
     }

@@ -434,7 +434,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.room_taken(taken(&open.container).unwrap_or(presence.contents.size));
             let before = std::mem::replace(&mut open.presence, presence.clone()).version;
             open.layout = super::holes::Layout::default();
-            open.written = false;
+            (open.written, open.reopened) = (false, false);
             open.only_cut = false;
             open.turned_down = false;
             open.images = None;
