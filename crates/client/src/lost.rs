@@ -52,10 +52,10 @@ impl Lost {
     }
 }
 
-/// The log is open: numbers and ids go on beyond all that may have left. Gives the last number that
-/// is in it.
+/// The log is open: numbers and ids go on beyond all that may have left. Gives the last number of
+/// which it is known what became of it: it is in the log, or was asked about before.
 pub(crate) fn go_on_beyond(meta: &mut Meta, log: &mut UpdateLog) -> u64 {
-    let after = log.last_number();
+    let after = log.last_number().max(meta.taken.unwrap_or(0));
     let Some(bound) = meta.may_leave else { return after };
     match &mut meta.lost {
         // Until it has been asked about nothing leaves, so there is one such stretch at most.

@@ -55,7 +55,7 @@ struct Again {
 const PAGE_FILES: usize = 1024;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// `logged`: the last update that the log had.
+    /// `logged`: the last update that the log had, or that was asked about.
     pub(crate) fn recover(&self, recovered: Recovered, logged: u64) -> Result<(), ClientError> {
         let records;
         {

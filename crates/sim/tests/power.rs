@@ -231,3 +231,29 @@ fn what_was_added_to_and_then_written_over_is_one_thing_here_and_at_the_origin()
         });
     }
 }
+
+/// What is written upon a store that the log has lost, and that was asked about since, is there after
+/// a kill.
+#[test]
+fn what_is_written_upon_what_was_forgotten_outlives_a_kill_after_it_was_asked_about() {
+    for seed in SEEDS {
+        play(seed, async |mut scene| {
+            scene.perform(&[open("old"), write(2), CLOSE]).await;
+            scene.lose_power().await;
+            scene.agree().await;
+            let mut programs = Programs::default();
+            for operation in [open("old"), write(3)] {
+                let outcome = programs.perform(&scene.client, &operation).await;
+                assert!(!matches!(outcome, Outcome::Failed(_)), "{seed}: {operation}: {outcome}");
+            }
+            let fetch = Operation::Fetch { path: Path::new("old") };
+            let written = programs.perform(&scene.client, &fetch).await;
+            scene.room.clock.sleep(CHECKPOINT).await;
+            scene.machine.stop(End::Killed, Duration::ZERO);
+            scene.client = scene.machine.launch().unwrap();
+            scene.agree().await;
+            let after = Programs::default().perform(&scene.client, &fetch).await;
+            assert!(after == written, "{seed}: what was written is not there");
+        });
+    }
+}

@@ -241,7 +241,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What was to get a name when this machine stopped, and did not: `logged` is the last update
-    /// in the log. Nothing is left of it.
+    /// that is in the log, or was asked about. Nothing is left of it.
     pub(crate) fn was_never_born(
         &self,
         file: FileId,
