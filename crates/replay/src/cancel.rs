@@ -1,6 +1,7 @@
 //! Which pending updates no longer matter, and which say less than they could.
 //! Holds: what is left comes to the same names, contents and attributes as all of it, and each of it
-//! finds what it expects; times of directories are those of the last change in them that is left.
+//! finds what it expects; times of directories are those of the last change in them that is left. A
+//! directory lets in whom it let in, whatever is done meanwhile.
 //! What may not be touched, because it is on its way or somebody waits for it, is not touched.
 //! From: partially connected operation, 5.2; the authors' "Peephole Log Optimization" (their
 //! reference 8).
@@ -10,11 +11,11 @@
 //! | all of a file that was made here, and its removal | nothing |
 //! | the same, where the file had taken the name of another by a rename | the removal of that other |
 //! | the same, where it goes because another that was made here is renamed over it | that rename, over what was there before |
-//! | attributes of a file, and at once others | one update with both |
+//! | attributes of a file, and at once others | one update with both, unless it may be a directory that was used between them |
 //! | an extended attribute, and at once another value of it | the latter |
 //! | a rename of a file, and a rename of that | one rename, or none if it goes back |
 
-use model::{Change, FileId, Kind, Name, Stamp, Update};
+use model::{AttributeChange, Change, FileId, Kind, Name, Stamp, Update};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A name in a directory.
@@ -80,6 +81,14 @@ struct File {
     over: Vec<(Place, Doomed)>,
 }
 
+#[derive(Default)]
+struct Uses {
+    /// So many of them are left.
+    left: usize,
+    /// The last of all.
+    last: usize,
+}
+
 struct Log<'a> {
     pending: &'a [Update],
     may: Vec<bool>,
@@ -89,8 +98,8 @@ struct Log<'a> {
     /// Names that these updates gave files and have not taken away. In one set: one for each file
     /// takes several times as much memory.
     names: BTreeSet<(FileId, Place)>,
-    /// How many updates that are left name a directory as the place of a name.
-    uses: BTreeMap<FileId, usize>,
+    /// Which updates name a directory as the place of a name.
+    uses: BTreeMap<FileId, Uses>,
     /// Which update touched a name last.
     last_at: BTreeMap<Place, usize>,
     /// Which update took a file's name away last.
@@ -120,9 +129,7 @@ impl Log<'_> {
     }
 
     fn look(&mut self, at: usize) {
-        for (directory, _) in places(&self.pending[at]) {
-            *self.uses.entry(directory).or_default() += 1;
-        }
+        self.note_uses(at, &self.pending[at]);
         match self.pending[at].change.clone() {
             Change::Make { parent, name, file, kind, .. } => {
                 let alone = self.may[at];
@@ -159,6 +166,13 @@ impl Log<'_> {
         let both = [&self.pending[at], self.update(at)].map(places);
         for place in both.into_iter().flatten() {
             self.last_at.insert(place, at);
+        }
+    }
+
+    fn note_uses(&mut self, at: usize, update: &Update) {
+        for (directory, _) in places(update) {
+            let uses = self.uses.entry(directory).or_default();
+            (uses.left, uses.last) = (uses.left + 1, at);
         }
     }
 
@@ -242,7 +256,7 @@ impl Log<'_> {
             && gone.names == 0
             && self.may[at]
             && gone.updates.iter().all(may)
-            && self.uses.get(&file).is_none_or(|uses| *uses == 0);
+            && self.uses.get(&file).is_none_or(|uses| uses.left == 0);
         if !is_free {
             return None;
         }
@@ -277,7 +291,7 @@ impl Log<'_> {
     fn unuse(&mut self, update: &Update) {
         for (directory, _) in places(update) {
             if let Some(uses) = self.uses.get_mut(&directory) {
-                *uses = uses.saturating_sub(1);
+                uses.left = uses.left.saturating_sub(1);
             }
         }
     }
@@ -285,9 +299,7 @@ impl Log<'_> {
     fn rewrite(&mut self, at: usize, update: Update) {
         let before = self.update(at).clone();
         self.unuse(&before);
-        for (directory, _) in places(&update) {
-            *self.uses.entry(directory).or_default() += 1;
-        }
+        self.note_uses(at, &update);
         self.rewritten.insert(at, update);
     }
 
@@ -369,7 +381,7 @@ impl Log<'_> {
         let Change::SetAttributes { expects, set, .. } = &mut then.change else { return };
         // Who gives a file away loses bits of its mode by that, in the order in which it is done.
         let gives = [&earlier, &*set].iter().any(|set| set.uid.is_some() || set.gid.is_some());
-        if *expects != first.stamp || gives {
+        if *expects != first.stamp || gives || self.is_between(before, at, file, &earlier) {
             return;
         }
         *expects = base;
@@ -378,6 +390,18 @@ impl Log<'_> {
         set.mtime = set.mtime.or(earlier.mtime);
         self.cancel(before);
         self.rewrite(at, then);
+    }
+
+    /// What was set of a directory counts for what is done between two updates: who may go in, and
+    /// what times it has since.
+    fn is_between(&self, before: usize, at: usize, file: FileId, set: &AttributeChange) -> bool {
+        let made = self.files.get(&file).and_then(|file| file.made);
+        if made.is_some_and(|kind| kind != Kind::Directory) {
+            return false;
+        }
+        // What lies deeper in it does not name it.
+        let lets_in = set.mode.is_some() && before + 1 < at;
+        lets_in || self.uses.get(&file).is_some_and(|uses| uses.last > before)
     }
 
     fn replace_xattr(&mut self, at: usize, file: FileId) {
