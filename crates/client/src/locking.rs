@@ -68,6 +68,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.lock_scope() != Scope::Here
     }
 
+    fn lease_lasts(&self) -> bool {
+        self.connection().lease_holds(self.inner.world.clock.outer_moment())
+    }
+
     /// Locks it if that can be decided at once.
     pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
         self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
@@ -87,6 +91,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::LockLost);
         }
         let scope = self.lock_scope();
+        if scope == Scope::Here && !self.lease_lasts() {
+            locks.is_leased_no_more(call.file);
+        }
         if kernel_writes && scope != Scope::Here {
             // What is written under it could not be stored before it is given up.
             return Err(Error::OlderLentOut);
@@ -317,7 +324,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
         let one_at_a_time = asking.lock_owned().await;
-        if !self.connection().lease_holds(self.inner.world.clock.outer_moment()) {
+        if !self.lease_lasts() {
             self.satisfy(Need::Lease).await?;
         }
         self.stores_have_arrived(file).await;

@@ -110,8 +110,9 @@ struct OfFile {
     leased: Leased,
     /// What the replica above takes for held here. None: its answer has not come.
     told: Option<Locks>,
-    /// What it took for held before, while `told` is not known. None: all of it.
-    told_before: Option<Locks>,
+    /// What it took for held before, while `told` is not known, as far as it is held since; nothing of a
+    /// file that is leased whole.
+    told_before: Locks,
     /// Of a file that is leased whole: another client wants some of it.
     recalled: bool,
     /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
@@ -149,7 +150,7 @@ impl OfFile {
             by: BTreeMap::new(),
             leased: Leased::These(Locks::default()),
             told: Some(Locks::default()),
-            told_before: None,
+            told_before: Locks::default(),
             recalled: false,
             overtaken: false,
             unheard: false,
@@ -178,7 +179,11 @@ impl OfFile {
     /// others come first who wait for it elsewhere.
     fn gave_up(&mut self) {
         if let Leased::These(leased) = &self.leased {
-            self.leased = Leased::These(leased.within(&self.together()));
+            let together = self.together();
+            if self.told.is_none() {
+                self.told_before = self.told_before.within(&together);
+            }
+            self.leased = Leased::These(leased.within(&together));
         }
         let held: BTreeSet<Owner> = self.held.holders().map(|(owner, _)| *owner).collect();
         self.by.retain(|owner, _| held.contains(owner));

@@ -735,9 +735,70 @@ fn in_a_mode_in_which_locks_hold_here_alone_none_is_lost_by_what_is_given_up() {
 }
 
 #[test]
+fn what_was_locked_here_alone_is_lost_only_where_another_machine_holds_it_when_locks_are_shared() {
+    for holds in [false, true] {
+        play(1, |scene| async move {
+            let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
+            let (adas, bobs) = (client(&ada), client(&bob));
+            let file = make(&adas, "file").await;
+            scene.pass(SECOND * 2).await;
+            let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+            let alone = stretch(file, hers, 1, true, (0, 9));
+            let meanwhile = stretch(file, his, 2, true, (5, 5));
+            adas.lock(&alone, false).await.unwrap();
+            // From then on nobody else has to be asked there for what is locked of the file.
+            bobs.lock(&meanwhile, false).await.unwrap();
+            if !holds {
+                unlock(&bobs, &meanwhile).await.unwrap();
+            }
+            scene.room.network.break_session(ada.line, SECOND / 10);
+            scene.pass(SECOND * 10).await;
+            adas.set_mode(CONNECTED);
+            scene.pass(SECOND * 5).await;
+            let read = complete(&adas, |c| c.read(hers, 0, 1)).await;
+            assert_eq!(matches!(read, Err(Error::LockLost)), holds, "{read:?}");
+            assert_eq!(matches!(bobs.lock(&meanwhile, false).await, Err(Error::Locked)), !holds);
+        });
+    }
+}
+
+#[test]
+fn what_was_locked_without_a_link_is_not_lost_to_who_has_the_file_to_itself_and_holds_nothing() {
+    for before in [false, true] {
+        play(1, |scene| async move {
+            let ada = scene.comes(0, WantedMode::Auto).await;
+            let bob = scene.comes(1, CONNECTED).await;
+            let (adas, bobs) = (client(&ada), client(&bob));
+            let file = make(&adas, "file").await;
+            scene.pass(SECOND * 5).await;
+            assert_eq!(adas.status().mode, Mode::Connected);
+            let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+            let held = stretch(file, hers, 1, true, (0, 9));
+            let meanwhile = stretch(file, his, 2, true, (0, 9));
+            if before {
+                // Then all of the file is leased to her.
+                adas.lock(&held, false).await.unwrap();
+                unlock(&adas, &held).await.unwrap();
+            }
+            scene.room.network.cut(ada.line, SECOND / 10);
+            scene.pass(SECOND * 40).await;
+            bobs.lock(&meanwhile, true).await.unwrap();
+            unlock(&bobs, &meanwhile).await.unwrap();
+            assert_eq!(adas.status().mode, Mode::Disconnected);
+            adas.lock(&held, false).await.unwrap();
+            scene.room.network.restore(ada.line);
+            scene.pass(SECOND * 20).await;
+            assert_eq!(adas.status().mode, Mode::Connected);
+            complete(&adas, |c| c.read(hers, 0, 1)).await.unwrap();
+            assert!(matches!(bobs.lock(&meanwhile, false).await, Err(Error::Locked)));
+        });
+    }
+}
+
+#[test]
 fn who_locks_what_another_process_has_lost_before_loses_nothing() {
     play(1, |scene| async move {
-        let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
+        let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
         let (adas, bobs) = (client(&ada), client(&bob));
         let file = make(&adas, "file").await;
         scene.pass(SECOND * 2).await;
@@ -746,8 +807,11 @@ fn who_locks_what_another_process_has_lost_before_loses_nothing() {
         let overtaken = stretch(file, hers, 1, true, (0, 9));
         let meanwhile = stretch(file, his, 2, true, (0, 9));
         adas.lock(&overtaken, false).await.unwrap();
-        bobs.lock(&meanwhile, false).await.unwrap();
-        scene.room.network.break_session(ada.line, SECOND / 10);
+        adas.set_mode(PARTIAL);
+        scene.pass(SECOND).await;
+        scene.room.network.cut(ada.line, SECOND / 10);
+        bobs.lock(&meanwhile, true).await.unwrap();
+        scene.room.network.restore(ada.line);
         scene.pass(SECOND * 10).await;
         unlock(&adas, &overtaken).await.unwrap();
         scene.pass(SECOND * 5).await;

@@ -104,16 +104,43 @@ fn a_descriptor_that_is_closed_gives_up_what_was_locked_through_it_alone() {
 }
 
 #[test]
-fn locks_that_were_held_here_alone_are_claimed_and_lost_if_somebody_has_them() {
+fn what_was_locked_here_alone_is_not_claimed_and_is_asked_for_when_locks_are_leased() {
     let mut table = Table::default();
     let one = call(1, true, 0, 9);
     assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
     assert!(table.owed(false).is_empty() && owed(&mut table) && table.is_unclaimed());
+    assert_eq!(table.claims(9), []);
+    table.attached(&[], &[]);
+    assert!(table.owed(false).is_empty() && owed(&mut table) && table.is_unclaimed());
+    // Also where the question may have arrived before the session ended.
+    for outcome in [None, Some(LockOutcome::NotYet)] {
+        let held = table.begin(FILE, true);
+        assert_eq!(held.to_vec(), [one.lock]);
+        if let Some(outcome) = outcome {
+            table.answered(FILE, (held, &[]), outcome, true);
+        }
+        assert_eq!(table.claims(9), []);
+        table.attached(&[], &[]);
+        assert!(owed(&mut table) && !table.any_overtaken());
+    }
+    let held = table.begin(FILE, true);
+    table.answered(FILE, (held, &[]), LockOutcome::Given, true);
+    assert!(!owed(&mut table) && !table.is_unclaimed());
+    assert_eq!(table.claims(9)[0].locks, [one.lock]);
+}
+
+#[test]
+fn what_was_leased_is_claimed_and_lost_if_somebody_has_it() {
+    let mut table = Table::default();
+    let one = call(1, true, 0, 9);
+    assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
     let claims = table.claims(9);
+    assert_eq!(claims[0].locks, [one.lock]);
     table.attached(&claims, &[]);
     assert!(!owed(&mut table) && !table.is_unclaimed());
     table.lapsed();
     assert!(owed(&mut table) && table.is_unclaimed());
+    assert_eq!(table.claims(9), claims, "though the lease has ended");
     let held = table.begin(FILE, true);
     table.answered(FILE, (held, &[]), LockOutcome::Lost, true);
     assert!(table.is_lost(Handle(1)) && !table.any_held());
@@ -124,10 +151,41 @@ fn locks_that_were_held_here_alone_are_claimed_and_lost_if_somebody_has_them() {
 }
 
 #[test]
+fn of_what_is_held_that_is_claimed_which_was_leased_and_has_been_held_since() {
+    let (one, other) = (call(1, true, 0, 9), call(2, true, 20, 29));
+    for outcome in [LockOutcome::Given, LockOutcome::GivenWhole] {
+        let mut table = Table::default();
+        assert_eq!(asked(&mut table, &one, outcome), Tried::Done);
+        let whole = outcome == LockOutcome::GivenWhole;
+        // As long as the lease lasts, all of it is.
+        assert_eq!(table.try_lock(&other, Scope::Here), Tried::Done);
+        let leased = if whole { vec![one.lock, other.lock] } else { vec![one.lock] };
+        assert_eq!(table.claims(9)[0].locks, leased);
+        assert!(table.unlock(&other, &RECORDS));
+        // Without a link.
+        table.is_leased_no_more(FILE);
+        assert_eq!(table.try_lock(&other, Scope::Here), Tried::Done);
+        assert_eq!(table.claims(9)[0].locks, [one.lock]);
+        table.is_leased_no_more(FILE);
+        assert_eq!(table.claims(9)[0].locks, [one.lock]);
+        let some = LockCall { lock: Lock { first: 5, ..one.lock }, ..one };
+        assert!(table.unlock(&some, &RECORDS));
+        assert_eq!(table.try_lock(&call(3, true, 5, 9), Scope::Here), Tried::Done);
+        let left = Lock { last: 4, ..one.lock };
+        assert_eq!(table.claims(9)[0].locks, [left]);
+        let claims = table.claims(9);
+        table.attached(&claims, &[]);
+        assert!(owed(&mut table) && table.owed(false).is_empty());
+        assert_eq!(table.begin(FILE, true).to_vec(), [one.lock, other.lock]);
+        assert_eq!(table.claims(9), claims);
+    }
+}
+
+#[test]
 fn what_others_have_had_meanwhile_is_lost_when_locks_are_leased_and_not_before() {
     let held = || {
         let mut table = Table::default();
-        assert_eq!(table.try_lock(&call(1, true, 0, 9), Scope::Here), Tried::Done);
+        assert_eq!(asked(&mut table, &call(1, true, 0, 9), LockOutcome::Given), Tried::Done);
         let claims = table.claims(9);
         table.attached(&claims, &[FILE]);
         assert!(table.any_overtaken() && table.any_held() && !table.any_lost());
@@ -235,9 +293,9 @@ fn where_others_have_some_of_a_file_no_more_is_held_than_can_be_told() {
     for number in 0..TOLD_MAX as u64 {
         assert_eq!(table.try_lock(&byte(number), Scope::Here), Tried::Done);
     }
-    assert_eq!(table.claims(9)[0].locks.len(), TOLD_MAX);
+    assert_eq!(table.begin(FILE, true).len(), TOLD_MAX);
     assert_eq!(table.try_lock(&byte(5000), Scope::Here), Tried::Done);
-    assert_eq!(table.claims(9)[0].locks.len(), 1);
+    assert_eq!(table.begin(FILE, true).len(), 1);
 }
 
 #[test]
@@ -356,7 +414,7 @@ fn where_locks_hold_here_alone_what_others_have_takes_nothing_from_anybody() {
 fn what_is_locked_after_what_was_lost_is_claimed_when_the_loss_is_known_to_be_heard() {
     let mut table = Table::default();
     let one = call(1, true, 0, 9);
-    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
     let claims = table.claims(9);
     table.attached(&claims, &[FILE]);
     assert!(table.unlock(&one, &[LockKind::Record]));
@@ -366,15 +424,14 @@ fn what_is_locked_after_what_was_lost_is_claimed_when_the_loss_is_known_to_be_he
     assert!(table.claims(9).is_empty());
     table.attached(&[], &[]);
     assert!(told_to_be_heard(&mut table, false) && table.owed(false).is_empty());
-    assert_eq!(table.claims(9).len(), 1);
+    assert_eq!(table.claims(9), []);
     assert!(owed(&mut table) && table.begin(FILE, true).to_vec() == [later.lock]);
 
     // The same of what was given up while it was claimed.
     let mut table = Table::default();
-    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    assert_eq!(asked(&mut table, &one, LockOutcome::Given), Tried::Done);
     let claims = table.claims(9);
     table.unlock(&one, &[LockKind::Record]);
-    assert!(table.owed(false).is_empty());
     table.attached(&claims, &[FILE]);
     assert!(told_to_be_heard(&mut table, false) && table.owed(false).is_empty());
 }

@@ -1,6 +1,8 @@
 //! What the replica above is told, and what it answers.
-//! Holds: where locks hold here alone, nobody loses a lock by what others have.
+//! Holds: where locks hold here alone, nobody loses a lock by what others have; what was leased is
+//! claimed in a new session, and nothing else.
 
+use super::split::TOLD_MAX;
 use super::{Leased, OfFile, Table};
 use model::{FileId, Lock, Locks};
 use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
@@ -16,19 +18,28 @@ impl OfFile {
             // What is held by now is told after that.
             return Locks::default();
         }
-        match self.told.as_ref().or(self.told_before.as_ref()) {
-            // What was locked here alone is not for others to know.
-            Some(told) if !leases => told.within(&self.together()),
-            _ => self.together(),
-        }
+        // What was locked here alone is not for others to know where locks hold here alone.
+        if leases { self.together() } else { self.held_as_told() }
     }
 
-    /// It is not known any more what it takes for held.
-    pub(super) fn doubt(&mut self) {
-        self.leased = Leased::These(Locks::default());
-        if let Some(told) = self.told.take() {
-            self.told_before = Some(told);
+    /// What it takes for held here, or took before it was asked what it has not answered, as far as it
+    /// is held: all that was leased, and nothing that was locked here alone.
+    fn held_as_told(&self) -> Locks {
+        let together = self.together();
+        if matches!(self.leased, Leased::Whole) {
+            return together;
         }
+        let told = self.told.as_ref().unwrap_or(&self.told_before);
+        let held = told.within(&together);
+        // Of two that are cut up in different ways. As it was told it can be told again.
+        if held.len() > TOLD_MAX { told.clone() } else { held }
+    }
+
+    /// It is not known any more what it takes for held. What is locked from now on is no part of it.
+    pub(super) fn doubt(&mut self) {
+        self.told_before = self.held_as_told();
+        self.told = None;
+        self.leased = Leased::These(Locks::default());
     }
 
     /// Others have, or have had, what is held. It goes on among the processes here.
@@ -40,7 +51,7 @@ impl OfFile {
     /// Nothing is leased, and that it was lost is still to be said to have been heard.
     pub(super) fn forget_lost(&mut self) {
         self.leased = Leased::These(Locks::default());
-        (self.told, self.unheard) = (None, true);
+        (self.told, self.told_before, self.unheard) = (None, Locks::default(), true);
     }
 }
 
@@ -50,11 +61,13 @@ impl Table {
     pub fn begin(&mut self, file: FileId, leases: bool) -> Locks {
         let of_file = self.files.entry(file).or_insert_with(OfFile::new);
         let held = of_file.to_tell(leases);
+        // What is claimed for the first time may never arrive.
+        let before = if of_file.unheard { Locks::default() } else { of_file.held_as_told() };
         of_file.leased = match &of_file.leased {
             Leased::Whole => Leased::These(held.clone()),
             Leased::These(leased) => Leased::These(leased.within(&held)),
         };
-        (of_file.told, of_file.told_before) = (None, Some(held.clone()));
+        (of_file.told, of_file.told_before) = (None, before);
         held
     }
 
@@ -81,7 +94,7 @@ impl Table {
         match outcome {
             LockOutcome::GivenWhole => {
                 (of_file.leased, of_file.told) = (Leased::Whole, None);
-                of_file.told_before = None;
+                of_file.told_before = Locks::default();
                 of_file.unheard = false;
                 self.bound_idle(file);
             }
@@ -117,15 +130,16 @@ impl Table {
         }
     }
 
-    /// All that is held, to be claimed in a new session. What others have had is not.
+    /// What is held and was leased, to be claimed in a new session. What others have had is not, and
+    /// what was locked here alone is asked for when locks are leased: another client may have the file
+    /// to itself and hold nothing of it.
     pub fn claims(&self, files_max: usize) -> Vec<Held> {
         let counts =
             |of_file: &OfFile| !of_file.held.is_empty() && !of_file.overtaken && !of_file.unheard;
         let held = self.files.iter().filter(|(_, of_file)| counts(of_file));
-        let claims = held.map(|(file, of_file)| {
-            let locks = of_file.together().to_vec();
-            Held { file: *file, locks }
-        });
+        let held = held.map(|(file, of_file)| (*file, of_file.held_as_told()));
+        let claims = held.filter(|(_, locks)| !locks.is_empty());
+        let claims = claims.map(|(file, locks)| Held { file, locks: locks.to_vec() });
         claims_that_fit(claims, CLAIMED_MAX).take(files_max).collect()
     }
 
@@ -149,6 +163,18 @@ impl Table {
         }
         for of_file in self.files.values_mut().filter(|of_file| !of_file.unheard) {
             of_file.told.get_or_insert_default();
+        }
+    }
+
+    /// The lease has ended, and something is about to be locked here alone: that was never leased,
+    /// whatever was.
+    pub fn is_leased_no_more(&mut self, file: FileId) {
+        let was_leased = |it: &OfFile| {
+            let told = it.told.as_ref().is_some_and(|told| !told.is_empty());
+            told || matches!(it.leased, Leased::Whole)
+        };
+        if let Some(of_file) = self.files.get_mut(&file).filter(|it| was_leased(it)) {
+            of_file.doubt();
         }
     }
 
