@@ -1,7 +1,7 @@
 //! Locking: at once where it can be decided here, otherwise by asking the replica above.
 //! Holds: who has got a lock from another machine reads what was stored there before it was given
-//! up; what was written under a lock has arrived when the lock is given up; of a file the replica
-//! above is asked one thing at a time.
+//! up; what was written under a lock has arrived when the lock is given up, and what is claimed waits
+//! for nothing; of a file the replica above is asked one thing at a time.
 
 mod lost;
 mod questions;
@@ -263,7 +263,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Tells the replica above, if that is possible now, what was given up of a file: when this is
     /// done, others get it at once.
     pub async fn tell_of_lock(&self, file: FileId) {
-        if self.files().kernel_writes_to(file) {
+        if self.files().is_to_be_stored_unseen(file) && !self.locks().gives_nothing_up(file) {
             // Others get it when what was written under it is stored.
             return;
         }
@@ -323,15 +323,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Tells the replica above what is held of a file, and wishes for more.
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
+        let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
+        if wanted.is_some() {
+            // Meanwhile others may claim what is held already.
+            self.stores_have_arrived(file).await;
+        }
         let one_at_a_time = asking.lock_owned().await;
         if !self.lease_lasts() {
             self.satisfy(Need::Lease).await?;
         }
-        self.stores_have_arrived(file).await;
+        // What is only claimed waits for nothing: somebody who comes could get it.
+        let gives_up = !self.locks().gives_nothing_up(file);
+        if gives_up && wanted.is_none() && self.files().kernel_writes_to(file) {
+            return Err(Error::OlderLentOut);
+        }
+        if gives_up || wanted.is_some() {
+            self.stores_have_arrived(file).await;
+        }
         // What is told as held is told in the session in which it was.
         self.attached().await?;
         let session = self.connection().sessions;
-        let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
         // Whoever asked before may have got it.
         if let Some(wish) = wanted {
             match self.try_lock(wish.call)? {
@@ -342,6 +353,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let (held, lapses) = {
             let mut locks = self.locks_as_they_count();
+            if !gives_up && wanted.is_none() && !locks.gives_nothing_up(file) {
+                self.inner.locks_wanted.notify_one();
+                return Ok(Came::Overtaken);
+            }
             let leases = self.leases_locks();
             locks.ask(file, leases)
         };

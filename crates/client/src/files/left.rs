@@ -31,6 +31,12 @@ impl<K: Container> Files<K> {
         left
     }
 
+    /// Whether the kernel may write to the file by itself, or has, and it is not stored yet.
+    pub fn is_to_be_stored_unseen(&self, file: FileId) -> bool {
+        let unseen = |open: &OpenFile<K>| open.unseen.is_some() && open.unlinked.is_none();
+        self.all_generations(file).any(unseen)
+    }
+
     /// What is written to and has a name, of this file or of all.
     pub fn being_written(
         &self,

@@ -419,6 +419,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.files().close_left_over(file, generation);
         // It may be locked by others now.
+        self.inner.settled.notify_waiters();
         self.inner.locks_wanted.notify_one();
     }
 

@@ -39,7 +39,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let settled = self.inner.settled.notified();
                 tokio::pin!(settled);
                 settled.as_mut().enable();
-                if self.core().log.pending_store(file).is_none() {
+                if !self.is_being_stored(file) {
                     return;
                 }
                 settled.await;
@@ -50,5 +50,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.inner.world.clock.within(within, arrived).await.is_none() {
             tracing::debug!(%file, "a lock is given up before what was stored has arrived");
         }
+    }
+    /// Whether something of the file is on its way, or about to be.
+    fn is_being_stored(&self, file: FileId) -> bool {
+        if self.core().log.pending_store(file).is_some() {
+            return true;
+        }
+        let files = self.files();
+        files.is_to_be_stored_unseen(file) && !files.kernel_writes_to(file)
     }
 }

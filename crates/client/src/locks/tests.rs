@@ -151,6 +151,24 @@ fn what_was_leased_is_claimed_and_lost_if_somebody_has_it() {
 }
 
 #[test]
+fn a_question_gives_nothing_up_where_it_is_known_that_all_is_held_that_was_told() {
+    let mut table = Table::default();
+    let one = call(1, true, 0, 9);
+    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    assert!(table.gives_nothing_up(FILE), "it is only claimed");
+    let held = table.begin(FILE, true);
+    assert!(!table.gives_nothing_up(FILE), "it may have arrived");
+    table.answered(FILE, (held, &[]), LockOutcome::Given, true);
+    assert_eq!(table.try_lock(&call(2, true, 20, 29), Scope::Here), Tried::Done);
+    assert!(table.gives_nothing_up(FILE));
+    let shared = LockCall { lock: Lock { exclusive: false, ..one.lock }, ..one };
+    assert_eq!(table.try_lock(&shared, Scope::Here), Tried::Done);
+    assert!(!table.gives_nothing_up(FILE), "others may share it");
+    assert_eq!(asked(&mut table, &one, LockOutcome::GivenWhole), Tried::Done);
+    assert!(!table.gives_nothing_up(FILE), "what others take for held is not known");
+}
+
+#[test]
 fn of_what_is_held_that_is_claimed_which_was_leased_and_has_been_held_since() {
     let (one, other) = (call(1, true, 0, 9), call(2, true, 20, 29));
     for outcome in [LockOutcome::Given, LockOutcome::GivenWhole] {

@@ -35,6 +35,12 @@ impl OfFile {
         if held.len() > TOLD_MAX { told.clone() } else { held }
     }
 
+    /// Whether it is known what it takes for held, and all of that is.
+    fn gives_nothing_up(&self) -> bool {
+        let told = self.told.as_ref().filter(|_| !self.unheard);
+        told.is_some_and(|told| self.together().cover_all(told))
+    }
+
     /// It is not known any more what it takes for held. What is locked from now on is no part of it.
     pub(super) fn doubt(&mut self) {
         self.told_before = self.held_as_told();
@@ -56,6 +62,12 @@ impl OfFile {
 }
 
 impl Table {
+    /// Whether all is held that the replica above takes for held, so that what it is told claims more
+    /// or nothing.
+    pub fn gives_nothing_up(&self, file: FileId) -> bool {
+        self.files.get(&file).is_none_or(OfFile::gives_nothing_up)
+    }
+
     /// The replica above is about to be asked: what the question says is held. Until the answer
     /// nothing beyond it is given.
     pub fn begin(&mut self, file: FileId, leases: bool) -> Locks {
