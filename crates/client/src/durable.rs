@@ -1,14 +1,14 @@
 //! The order in which things reach the disk.
-//! Holds: contents are on the disk before the log or the tables say durably that they are here; the
-//! log says durably that a container changes before its old bytes do.
+//! Holds: contents are on the disk before the log or the tables say durably that they are here; what
+//! the tables say durably, the log has said durably before; the log says durably that a container changes before its old bytes do.
 //! From: DESIGN, "The client": `Logged` means on the disk.
 
 use crate::client::Client;
 use crate::ranks::{self, Rank, Ranked};
 use protocol::Upstream;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use store::container::Key;
 use store::{Container, Containers, StoreError};
 
@@ -30,6 +30,16 @@ pub(crate) struct Unsynced {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// From now on the tables say nothing durably that the log does not, whenever they come to the disk.
+    pub(crate) fn keep_the_order(&self) {
+        let inner = Arc::downgrade(&self.inner);
+        self.inner.tables.before().is(move || match inner.upgrade() {
+            Some(inner) => Client { inner }.sync_log(),
+            // Nothing is done any more of which they could tell.
+            None => Ok(()),
+        });
+    }
+
     /// Bytes were written to a container, which nothing durable may speak of before they are on
     /// the disk.
     pub(crate) fn contents_written(&self, key: Key) {

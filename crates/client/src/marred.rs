@@ -7,7 +7,7 @@ use crate::ranks::{self, Held, Rank};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::journal::Position;
-use store::{Durability, Journal, Read, Row, StoreError, Tables, Write};
+use store::{Before, Durability, Journal, Read, Row, StoreError, Tables, Write};
 
 /// Places that are told of. More of them say no more.
 const PLACES_MAX: usize = 16;
@@ -182,6 +182,10 @@ impl Tables for Watched {
     fn give_back(&self, free_bytes_min: u64) -> Result<u64> {
         let _held = ranks::take(Rank::Tables);
         self.marred.see(self.tables.give_back(free_bytes_min))
+    }
+
+    fn before(&self) -> Before {
+        self.tables.before()
     }
 
     fn put_anew(&self) -> u64 {

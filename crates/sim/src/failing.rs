@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use store::{Durability, Read, Result, Row, StoreError, Tables, Write};
+use store::{Before, Durability, Read, Result, Row, StoreError, Tables, Write};
 
 /// No read is to fail.
 const NONE: u64 = u64::MAX;
@@ -96,6 +96,10 @@ impl<T: Tables> Tables for FailingReads<T> {
 
     fn room(&self) -> Result<u64> {
         self.tables.room()
+    }
+
+    fn before(&self) -> Before {
+        self.tables.before()
     }
 }
 

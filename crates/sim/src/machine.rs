@@ -28,6 +28,8 @@ const CACHE_BYTES_SMALL: u64 = 20_000;
 const NEAR_FEW: usize = 2;
 /// Of smaller files all is cut in any case.
 const AGAIN_BYTES_FEW: u64 = 1 << 20;
+/// Of so many commits of the tables of every other client one comes to the disk that need not.
+const FLUSHED_ONE_IN: u64 = 16;
 /// A client that finds nothing of its volume yet waits for the first session.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
@@ -247,12 +249,16 @@ impl ClientMachine {
             volume: VOLUME.into(),
             invitation: Some(invitation),
         };
+        let disk = Disk::new(room.chance.number());
+        if !number.is_multiple_of(2) {
+            disk.flush_one_in(FLUSHED_ONE_IN);
+        }
         ClientMachine {
             name,
             room: room.clone(),
             clock: room.clock.apart(),
             line: room.network.add_line(conditions),
-            disk: Disk::new(room.chance.number()),
+            disk,
             caller,
             mode,
             durability,

@@ -16,7 +16,7 @@ use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::kept::parent_path;
 use crate::overlay::Overlay;
-use crate::table::{Durability, Read, Tables, Write};
+use crate::table::{Before, Durability, Read, Tables, Write};
 use access::{Reading, Writing};
 use base::{Base, Flush, Place, close_redb, open_redb};
 use beneath::Beneath;
@@ -101,6 +101,7 @@ pub struct Database {
     held_bytes_max: u64,
     unmended: Option<String>,
     log: Option<Log>,
+    before: Before,
     /// Held by whoever writes.
     state: Mutex<State>,
     /// redb refuses everything after input or output has failed once, until it is opened again.
@@ -167,6 +168,7 @@ impl Database {
             held_bytes_max,
             unmended: found.unmended,
             log: found.log,
+            before: Before::default(),
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
             level: RwLock::new(Arc::new(found.level)),
@@ -230,6 +232,7 @@ impl Database {
                 if many {
                     self.flush(state, &Puts::new(), Durability::Now)?;
                 }
+                self.before.does()?;
                 let logged = log.append(&record_of(&puts)).and_then(|()| self.look());
                 if let Err(error) = logged {
                     // It may be in the log all the same: redb is told to pass it over, by this
@@ -312,6 +315,9 @@ impl Database {
         durability: Durability,
         word: Word,
     ) -> Result<()> {
+        if durability == Durability::Now {
+            self.before.does()?;
+        }
         let State { redb: Some(redb), undurable, flushes, doubtful, .. } = state else {
             return Err(self.closed());
         };
@@ -473,6 +479,10 @@ impl Tables for Database {
 
     fn taken(&self) -> Result<u64> {
         self.file_bytes()
+    }
+
+    fn before(&self) -> Before {
+        self.before.clone()
     }
 
     fn give_back(&self, free_bytes_min: u64) -> Result<u64> {

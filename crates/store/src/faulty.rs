@@ -45,10 +45,10 @@ struct Stores {
 impl Disk {
     /// An empty disk. The seed decides what a power cut keeps of what was not synced.
     pub fn new(seed: u64) -> Disk {
-        Disk::with(seed, Stores::default())
+        Disk::with(seed, Stores::default(), None)
     }
 
-    fn with(seed: u64, stores: Stores) -> Disk {
+    fn with(seed: u64, stores: Stores, flushed_one_in: Option<u64>) -> Disk {
         let state = State {
             seed,
             writes: 0,
@@ -57,6 +57,7 @@ impl Disk {
             writes_left: None,
             failing: None,
             bytes_left: None,
+            flushed_one_in,
             reserve: RESERVE_BYTES,
             containers_max: None,
             health: Health::Running,
@@ -117,6 +118,12 @@ impl Disk {
     /// nothing; smaller ones go on. Nothing comes free by deleting: `make_room` does it.
     pub fn fill_after(&self, bytes: u64) {
         locked(&self.machine.0).bytes_left = Some(bytes);
+    }
+
+    /// Of so many commits that need not be on the disk at once, one comes there all the same, as the seed
+    /// says: as where the disk has little room left. So it is after a restart.
+    pub fn flush_one_in(&self, commits: u64) {
+        locked(&self.machine.0).flushed_one_in = Some(commits);
     }
 
     /// From now on there can be so many containers in one place, or as many as one likes: as on a
@@ -187,13 +194,13 @@ impl Disk {
     /// What is left, on a machine that runs and has room. One that still runs is killed first.
     pub fn restart(&self) -> Disk {
         self.kill();
-        let (health, seed) = {
+        let (health, seed, flushed_one_in) = {
             let state = locked(&self.machine.0);
-            (state.health, state.seed)
+            (state.health, state.seed, state.flushed_one_in)
         };
         let mut chance = Chance(seed);
         let stores = locked(&self.stores).survivors(health, &mut chance);
-        Disk::with(chance.draw(), stores)
+        Disk::with(chance.draw(), stores, flushed_one_in)
     }
 }
 
@@ -309,6 +316,8 @@ struct State {
     /// Writes that succeed before one fails.
     failing: Option<(u64, Failure)>,
     bytes_left: Option<u64>,
+    /// Of so many commits of tables that need not be on the disk at once, one is all the same.
+    flushed_one_in: Option<u64>,
     /// What is kept aside of a disk that is not full without bounds.
     reserve: u64,
     containers_max: Option<usize>,
@@ -392,6 +401,14 @@ impl Machine {
     pub fn room(&self) -> Result<u64> {
         self.reads()?;
         Ok(locked(&self.0).bytes_left.unwrap_or(u64::MAX))
+    }
+
+    /// Whether a commit comes to the disk that need not.
+    pub fn flushes(&self) -> bool {
+        let state = locked(&self.0);
+        state
+            .flushed_one_in
+            .is_some_and(|one_in| Chance(state.seed ^ state.writes).draw() % one_in.max(1) == 0)
     }
 
     pub fn containers_max(&self) -> Option<usize> {

@@ -27,7 +27,7 @@ pub use container::{Container, Containers};
 pub use journal::Journal;
 pub use overlay::Writes;
 pub use reserve::Reserve;
-pub use table::{Durability, Read, Row, Tables, Write};
+pub use table::{Before, Durability, Read, Row, Tables, Write};
 
 mod blob;
 mod blocks;

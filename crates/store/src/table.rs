@@ -3,14 +3,41 @@
 //! that is dropped leaves nothing.
 
 use crate::error::Result;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// When a commit is safe from a power cut. All are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Before `commit` returns.
     Now,
-    /// With the next commit that is durable now. A crash before that undoes it.
+    /// With the next commit that is durable now, or before, where memory or the disk has little room
+    /// left. A crash before that undoes it.
     Later,
+}
+
+/// What is done before anything that was committed comes to the disk, whoever has it come there.
+#[derive(Clone, Default)]
+pub struct Before(Arc<Mutex<Option<Work>>>);
+
+type Work = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+impl Before {
+    /// In the place of what was said before.
+    pub fn is(&self, work: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(work));
+    }
+
+    pub(crate) fn does(&self) -> Result<()> {
+        let work = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        work.map_or(Ok(()), |work| work())
+    }
+}
+
+impl fmt::Debug for Before {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Before")
+    }
 }
 
 /// Tables are named by static strings; a table comes into being when it is first written.
@@ -35,6 +62,10 @@ pub trait Tables: Send + Sync + 'static {
         let _ = free_bytes_min;
         Ok(0)
     }
+
+    /// Where it is said what is to be done before anything that was committed comes to the disk: where that
+    /// fails it does not come there. It may not write to these tables.
+    fn before(&self) -> Before;
 
     /// How often something that another program had removed was put there anew.
     fn put_anew(&self) -> u64 {

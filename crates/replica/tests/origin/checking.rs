@@ -6,7 +6,7 @@ use protocol::{Refusal, Request, Response, Verdict};
 use replica::{Checked, Limits, Origin, Repair, State};
 use std::io::ErrorKind;
 use std::sync::Arc;
-use store::{Durability, Read, Row, StoreError, Tables, Write};
+use store::{Before, Durability, Read, Row, StoreError, Tables, Write};
 
 const ROOT: FileId = FileId::ROOT;
 
@@ -214,6 +214,10 @@ impl Tables for TakesNothing {
 
     fn room(&self) -> store::Result<u64> {
         self.0.room()
+    }
+
+    fn before(&self) -> Before {
+        self.0.before()
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use store::faulty::{Disk, Failure, FaultyTables};
-use store::{Durability, Read, Reserve, Row, StoreError, Tables, Write};
+use store::{Before, Durability, Read, Reserve, Row, StoreError, Tables, Write};
 use world::World;
 
 /// More writes than a scenario makes.
@@ -219,6 +219,10 @@ impl Tables for Veiled {
     fn room(&self) -> store::Result<u64> {
         self.tables.room()
     }
+
+    fn before(&self) -> Before {
+        self.tables.before()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,6 +352,10 @@ impl Tables for Doubtful {
     fn room(&self) -> store::Result<u64> {
         let is_full = self.is_full.load(Ordering::SeqCst);
         if is_full { Ok(0) } else { self.tables.room() }
+    }
+
+    fn before(&self) -> Before {
+        self.tables.before()
     }
 }
 

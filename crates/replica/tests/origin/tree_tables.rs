@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::memory::{MemoryBlobs, MemoryTables};
-use store::{Durability, Read, Row, StoreError, Tables, Write};
+use store::{Before, Durability, Read, Row, StoreError, Tables, Write};
 use world::World;
 
 const ROUNDS_MAX: usize = 80;
@@ -60,6 +60,10 @@ impl Tables for Brittle {
 
     fn room(&self) -> store::Result<u64> {
         self.tables.room()
+    }
+
+    fn before(&self) -> Before {
+        self.tables.before()
     }
 }
 

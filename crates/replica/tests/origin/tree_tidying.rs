@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use store::memory::{MemoryBlobs, MemoryTables};
-use store::{Blobs, Read, Tables, Write};
+use store::{Before, Blobs, Read, Tables, Write};
 use world::World;
 
 const EVERYTHING: Wish =
@@ -71,6 +71,10 @@ impl Tables for Watched {
 
     fn room(&self) -> store::Result<u64> {
         self.tables.room()
+    }
+
+    fn before(&self) -> Before {
+        self.tables.before()
     }
 }
 

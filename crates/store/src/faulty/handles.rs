@@ -8,7 +8,7 @@ use crate::error::{Result, StoreError};
 use crate::journal::{Journal, Position};
 use crate::memory::{MemoryBlobs, MemoryContainer, MemoryContainers, MemoryJournal, MemoryTables};
 use crate::reserve::Reserve;
-use crate::table::{Durability, Read, Row, Tables, Write};
+use crate::table::{Before, Durability, Read, Row, Tables, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -19,11 +19,12 @@ const CONTAINERS_FEW: usize = 2;
 pub struct FaultyTables {
     store: MemoryTables,
     machine: Arc<Machine>,
+    before: Before,
 }
 
 impl FaultyTables {
     pub(super) fn new(store: MemoryTables, machine: Arc<Machine>) -> FaultyTables {
-        FaultyTables { store, machine }
+        FaultyTables { store, machine, before: Before::default() }
     }
 }
 
@@ -35,11 +36,16 @@ impl Tables for FaultyTables {
 
     fn write(&self) -> Result<Box<dyn Write + '_>> {
         self.machine.reads()?;
-        Ok(Box::new(Writing { inner: self.store.write()?, machine: &self.machine, bytes: 0 }))
+        let (inner, machine, before) = (self.store.write()?, &*self.machine, &self.before);
+        Ok(Box::new(Writing { inner, machine, before, bytes: 0 }))
     }
 
     fn room(&self) -> Result<u64> {
         self.machine.room()
+    }
+
+    fn before(&self) -> Before {
+        self.before.clone()
     }
 }
 
@@ -51,6 +57,7 @@ struct Reading<'a> {
 struct Writing<'a> {
     inner: Box<dyn Write + 'a>,
     machine: &'a Machine,
+    before: &'a Before,
     /// Of the keys and values that were put.
     bytes: usize,
 }
@@ -114,7 +121,11 @@ impl Write for Writing<'_> {
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
-        let Writing { inner, machine, bytes } = *self;
+        let Writing { inner, machine, before, bytes } = *self;
+        let durability = if machine.flushes() { Durability::Now } else { durability };
+        if durability == Durability::Now {
+            before.does()?;
+        }
         match durability {
             Durability::Now => machine.syncs(bytes, || inner.commit(durability)),
             Durability::Later => machine.writes(bytes, || inner.commit(durability)),

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::files::locked;
-use crate::table::{Durability, Read, Row, Tables, Write};
+use crate::table::{Before, Durability, Read, Row, Tables, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +19,7 @@ struct Shared {
     committed: Mutex<Committed>,
     /// Held by the one writer.
     writer: Mutex<()>,
+    before: Before,
 }
 
 /// Table, key and the value before.
@@ -45,7 +46,7 @@ impl MemoryTables {
             set(&mut state, table, key.clone(), before.clone());
         }
         let survived = Committed { state, undo: Vec::new() };
-        MemoryTables(Arc::new(Shared { committed: Mutex::new(survived), writer: Mutex::new(()) }))
+        MemoryTables(Arc::new(Shared { committed: Mutex::new(survived), ..Shared::default() }))
     }
 
     pub fn after_power_cut(&self) -> MemoryTables {
@@ -71,6 +72,10 @@ impl Tables for MemoryTables {
 
     fn room(&self) -> Result<u64> {
         Ok(u64::MAX)
+    }
+
+    fn before(&self) -> Before {
+        self.0.before.clone()
     }
 }
 
@@ -211,6 +216,9 @@ impl Write for Writing<'_> {
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
         let Writing { shared, base, changes, _writer } = *self;
+        if durability == Durability::Now {
+            shared.before.does()?;
+        }
         // Else every commit would copy the tables that it touches.
         drop(base);
         let mut committed = locked(&shared.committed);
