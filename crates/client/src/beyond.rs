@@ -4,7 +4,7 @@
 
 use crate::client::{Client, error_of};
 use crate::contents::note_pieces;
-use crate::plan::{Plan, describe_container};
+use crate::plan::{Plan, describe_container_while};
 use crate::types::Error;
 use chunks::{ChunksError, Described, Growing, Placed, index};
 use model::{ChunkName, Update};
@@ -24,7 +24,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (secret, cutter) = self.secret();
         let growing = growing.unwrap_or_else(|| Growing::new(&secret, cutter));
         let (size, most) = (container.length()?, self.inner.settings.plan_chunks_max);
-        describe_container(container, growing, size, most, |pieces| self.note_beyond(key, pieces))
+        let goes_on = || !self.gives_way((model::FileId(key.file), key.generation));
+        let beyond = |pieces: &[Placed]| self.note_beyond(key, pieces);
+        describe_container_while(container, growing, (size, most), goes_on, beyond)
     }
 
     fn note_beyond(&self, key: Key, pieces: &[Placed]) -> Result<(), ChunksError> {

@@ -138,6 +138,8 @@ pub(crate) struct OpenFile<K> {
     pub overtook: bool,
     /// It was being written to when this machine stopped, and has not been stored since it started.
     reopened: bool,
+    /// It is being stored with nobody waiting for it, which gives way to whoever writes to it.
+    unattended: bool,
     /// It was being written to when this machine stopped, and may have been stored since.
     pub doubtful: bool,
     /// How the container was cut when it was last stored, and what was written since.
@@ -199,6 +201,7 @@ impl<K> OpenFile<K> {
             owes_cut: false,
             overtook: false,
             reopened: false,
+            unattended: false,
             doubtful: false,
             since: None,
             front: None,
@@ -499,7 +502,8 @@ pub(crate) fn sized(size: u64) -> Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::ReplicaId;
+    use model::{Contents, ReplicaId};
+    use store::Containers as _;
     use store::memory::MemoryContainers;
 
     fn version(number: u64) -> Stamp {
@@ -516,6 +520,20 @@ mod tests {
         files.shown(FileId(0), 0, version(2));
         assert_eq!(files.shown_version(FileId(0)), Some(version(2)));
         assert_eq!(files.shown.len(), SHOWN_MAX);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_gives_way_to_who_writes_and_is_not_begun_while_somebody_does() {
+        let key = Key { file: 7, generation: 1 };
+        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
+        let mut files = Files::default();
+        let presence = Presence::new(1, version(1), Contents::default(), 0);
+        files.reopen(FileId(7), container, presence, false);
+        let key = (FileId(7), 1);
+        assert!(files.is_stored_unattended(key, true) && !files.gives_way(key));
+        files.open.get_mut(&key).unwrap().writing_handles = 1;
+        assert!(files.gives_way(key));
+        assert!(!files.is_stored_unattended(key, true) && !files.gives_way(key));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use model::{Contents, Effects, FileId, Node, Stamp, Time, Update, View};
 use protocol::{States, Upstream};
 use std::collections::BTreeMap;
 use store::{Containers, Read, StoreError};
-use volume::partial::{Touched, Tree};
+use volume::partial::{Missing, Touched, Tree};
 
 /// A row for each file that the kernel has in its own memory, and no more.
 #[derive(Default)]
@@ -222,7 +222,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let row = {
             let read = self.inner.tables.read()?;
             // It may have been brought back meanwhile.
-            if !matches!(Tree::new(&*read, 0).node(file), Ok(None)) {
+            if !matches!(Tree::new(&*read, 0).node(file), Ok(None) | Err(Missing::Node(_))) {
                 return Ok(());
             }
             Presence::load(&*read, file)?

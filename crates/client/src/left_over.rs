@@ -2,26 +2,60 @@
 //! that failed.
 //! Holds: it is cut beside everything else. A file may be so large that it takes minutes, in which a
 //! mount comes up, leases are renewed and notices are acknowledged. Until it is stored it shows as
-//! it was written, and counts as pending.
+//! it was written, and counts as pending. Who opens it to write meanwhile waits for none of that.
 
 use crate::client::Client;
 use crate::types::{Error, Need, Stop};
+use model::FileId;
 use protocol::Upstream;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
+use world::Moment;
 
 /// How often it is looked for.
 const LOOKED_FOR_EVERY: Duration = Duration::from_secs(5);
+/// What could not be stored is not cut again before so long, and twice as long each time.
+const PAUSE_LEAST: Duration = Duration::from_secs(5);
+const PAUSE_MOST: Duration = Duration::from_secs(600);
+/// At an unmount it is given so long in any case.
+const PATIENCE_LEAST: Duration = Duration::from_secs(5);
+
+type Key = (FileId, u32);
+
+/// When those are tried again that could not be stored, and after which pause.
+#[derive(Default)]
+struct Pauses(BTreeMap<Key, (Moment, Duration)>);
+
+impl Pauses {
+    fn is_over(&self, key: Key, now: Moment) -> bool {
+        self.0.get(&key).is_none_or(|(until, _)| *until <= now)
+    }
+
+    fn failed(&mut self, key: Key, now: Moment) {
+        let pause = self.0.get(&key).map_or(PAUSE_LEAST, |(_, pause)| (*pause * 2).min(PAUSE_MOST));
+        self.0.insert(key, (now + pause, pause));
+    }
+}
+
+/// What is lacking to store it, and what could not be stored.
+#[derive(Default)]
+struct Left {
+    lacking: Vec<Need>,
+    failed: Vec<Key>,
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores what is left over, at once and whenever there may be more of it.
     pub(crate) async fn run_left_over(&self) {
+        let mut pauses = Pauses::default();
         while !self.is_stopping() {
             // With a session it is known whether it had been stored before.
             let session = self.inner.session_changed.notified();
             tokio::pin!(session);
             session.as_mut().enable();
-            self.get_what_left_over_lacks().await;
+            self.get_what_left_over_lacks(&mut pauses).await;
             tokio::select! {
                 biased;
                 () = self.until_stopping() => break,
@@ -32,8 +66,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// A crash may have undone what was known of a file that was being written to.
-    async fn get_what_left_over_lacks(&self) {
-        let lacking = self.store_left_over_aside().await;
+    async fn get_what_left_over_lacks(&self, pauses: &mut Pauses) {
+        let lacking = self.store_left_over_but(pauses).await;
         if lacking.is_empty() || !self.connection().attached {
             return;
         }
@@ -52,36 +86,89 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
         }
-        self.store_left_over_aside().await;
+        self.store_left_over_but(pauses).await;
     }
 
-    /// As `store_left_over`, where it holds up nobody.
-    pub(crate) async fn store_left_over_aside(&self) -> Vec<Need> {
-        if self.files().left_over_surely().is_empty() {
-            return Vec::new();
+    async fn store_left_over_but(&self, pauses: &mut Pauses) -> Vec<Need> {
+        let now = self.inner.world.clock.moment();
+        let mut keys = self.files().left_over_surely();
+        pauses.0.retain(|key, _| keys.contains(key));
+        keys.retain(|key| pauses.is_over(*key, now));
+        let Left { lacking, failed } = self.store_aside(keys).await;
+        let now = self.inner.world.clock.moment();
+        failed.into_iter().for_each(|key| pauses.failed(key, now));
+        lacking
+    }
+
+    /// Stores all that is left over where it holds up nobody, for so long at most.
+    pub(crate) async fn store_left_over_within(&self, patience: Duration) {
+        let keys = self.files().left_over_surely();
+        let patience = patience.max(PATIENCE_LEAST);
+        let stored = self.inner.world.clock.within(patience, self.store_aside(keys)).await;
+        if stored.is_none() {
+            self.inner.cuts_no_more.store(true, Ordering::Release);
+        }
+    }
+
+    async fn store_aside(&self, keys: Vec<Key>) -> Left {
+        if keys.is_empty() {
+            return Left::default();
         }
         let client = self.clone();
-        let stored = self.off_the_runtime(move || Ok(client.store_left_over())).await;
+        let stored = self.off_the_runtime(move || Ok(client.store_left_over(keys))).await;
         // It says itself what it could not store.
         stored.unwrap_or_default()
     }
 
-    /// Stores what nobody has open any more and could not be stored when it was closed. Gives back
-    /// what that lacks.
-    fn store_left_over(&self) -> Vec<Need> {
-        let mut lacking = Vec::new();
-        // Bound first: the lock must not be held through the loop.
-        let left_over = self.files().left_over_surely();
-        for (file, generation) in left_over {
+    /// Stores what nobody has open any more and could not be stored when it was closed. Who writes to it
+    /// meanwhile has it to himself, and stores it when he closes it.
+    fn store_left_over(&self, keys: Vec<Key>) -> Left {
+        let mut left = Left::default();
+        for (file, generation) in keys {
+            let key = (file, generation);
             let Some(grip) = self.grip_of(file, generation) else { continue };
-            match self.store_unattended(&grip) {
+            if !self.files().is_stored_unattended(key, true) {
+                continue;
+            }
+            let outcome = self.store_unattended(&grip);
+            let gave_way = self.gives_way(key);
+            self.files().is_stored_unattended(key, false);
+            match outcome {
                 Ok(()) => self.files().close_left_over(file, generation),
-                Err(Stop::Need(need)) => lacking.push(need),
+                Err(Stop::Need(need)) => left.lacking.push(need),
+                Err(Stop::Error(Error::Changing)) if gave_way => {}
                 Err(Stop::Error(error)) => {
                     tracing::warn!(%file, %error, "what was written is kept and not stored yet");
+                    left.failed.push(key);
                 }
             }
         }
-        lacking
+        left
+    }
+
+    /// Whether the cutting of a version is to be given up.
+    pub(crate) fn gives_way(&self, key: Key) -> bool {
+        let files = self.files();
+        files.gives_way(key)
+            || files.is_unattended(key) && self.inner.cuts_no_more.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use world::World;
+
+    #[test]
+    fn what_cannot_be_stored_is_tried_more_and_more_seldom() {
+        let now = World::simulated(0, 1).clock.moment();
+        let (key, mut pauses) = ((FileId(7), 1), Pauses::default());
+        assert!(pauses.is_over(key, now));
+        for secs in [5, 10, 20, 40, 80, 160, 320, 600, 600] {
+            pauses.failed(key, now);
+            let after = |secs| now + Duration::from_secs(secs);
+            assert!(!pauses.is_over(key, after(secs - 1)), "{secs}");
+            assert!(pauses.is_over(key, after(secs)) && pauses.is_over((FileId(8), 1), now));
+        }
     }
 }

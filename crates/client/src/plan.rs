@@ -271,11 +271,25 @@ pub(crate) fn describe_container(
     pieces_max: usize,
     beyond: impl FnMut(&[Placed]) -> Result<(), ChunksError>,
 ) -> Result<Described, ChunksError> {
+    describe_container_while(container, growing, (size, pieces_max), || true, beyond)
+}
+
+/// The same as long as `goes_on` says so, which is asked before each read.
+pub(crate) fn describe_container_while(
+    container: &impl Container,
+    growing: Growing,
+    (size, pieces_max): (u64, usize),
+    goes_on: impl Fn() -> bool,
+    beyond: impl FnMut(&[Placed]) -> Result<(), ChunksError>,
+) -> Result<Described, ChunksError> {
     // What is known of data and holes ahead, up to `seen`: in a file there may be very many.
     let (mut seen, mut data) = (growing.pushed(), VecDeque::new());
     // The hole may be one of terabytes.
     let mut step = HOLE_STEP_BYTES;
     let read = |offset: u64, buffer: &mut [u8]| {
+        if !goes_on() {
+            return Err(ChunksError::SizeChanged { stated: size, found: size });
+        }
         while data.pop_front_if(|(start, length)| *start + *length <= offset).is_some() {}
         if data.is_empty() {
             let from = seen.max(offset);
@@ -365,6 +379,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::memory::MemoryContainers;
 
     fn plan(bytes: &[u8]) -> Plan {
         let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, bytes);
@@ -385,6 +400,22 @@ mod tests {
         assert!(!plan.is_there(&name) && plan.is_left_alone(&names));
         assert!(!plan.note_arrived(&name), "who waits would wait without end");
         assert!(plan.is_there(&name) && plan.is_left_alone(&names));
+    }
+
+    #[test]
+    fn what_is_cut_can_be_given_up_at_any_read() {
+        let key = Key { file: 7, generation: 1 };
+        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
+        container.write(0, &vec![7; 4 << 20]).unwrap();
+        let cut = |reads: usize| {
+            let left = std::cell::Cell::new(reads);
+            let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+            let growing = Growing::new(&Secret::new([7; 32]), Cutter::Gear);
+            describe_container_while(&container, growing, (4 << 20, 0), goes_on, |_| Ok(()))
+        };
+        assert!(matches!(cut(0), Err(ChunksError::SizeChanged { .. })));
+        assert!(matches!(cut(2), Err(ChunksError::SizeChanged { .. })));
+        assert_eq!(cut(usize::MAX).unwrap().tree.contents.size, 4 << 20);
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Gives the number of updates that are still pending, with those that are to come of what could
     /// not be stored.
     pub async fn shut_down(&self, patience: Duration) -> u64 {
-        self.store_left_over_aside().await;
+        self.store_left_over_within(patience).await;
         self.hurry();
         let emptied = async {
             loop {

@@ -47,6 +47,23 @@ impl<K: Container> Files<K> {
         open.filter(|(_, open)| open.presence.dirty.is_some() && open.unlinked.is_none())
     }
 
+    /// It is stored from now on with nobody waiting for it, or that has come to an end. False: somebody
+    /// will close it who writes to it.
+    pub fn is_stored_unattended(&mut self, key: (FileId, u32), is_so: bool) -> bool {
+        let Some(open) = self.open.get_mut(&key) else { return false };
+        open.unattended = is_so && !open.is_for_writing();
+        open.unattended
+    }
+
+    /// Whether it is being stored with nobody waiting for it, and somebody writes to it by now.
+    pub fn gives_way(&self, key: (FileId, u32)) -> bool {
+        self.open.get(&key).is_some_and(|open| open.unattended && open.is_for_writing())
+    }
+
+    pub fn is_unattended(&self, key: (FileId, u32)) -> bool {
+        self.open.get(&key).is_some_and(|open| open.unattended)
+    }
+
     /// What was left over has been stored: nobody has it open.
     pub fn close_left_over(&mut self, file: FileId, generation: u32) {
         let idle = |open: &OpenFile<K>| open.handles == 0 && open.presence.dirty.is_none();

@@ -5,7 +5,7 @@ use crate::client::{Client, Core, failed, log_failed};
 use crate::contents::whole;
 use crate::mode;
 use crate::presence::{NO_VERSION, Presence};
-use crate::types::Step;
+use crate::types::{Need, Step, Stop};
 use model::{Change, Contents, Effects, FileId, Node};
 use protocol::Upstream;
 use std::collections::BTreeSet;
@@ -35,9 +35,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let may_be_undone = mode::waits_for_verdicts(self.connection().mode);
         let _pressed = self.pressed();
         let mut core = self.core();
-        if self.node_here(file)?.is_some() {
+        match self.node_here(file) {
+            // Of one that was made here too, nothing may be left by now but what is open of it.
+            Ok(None) | Err(Stop::Need(Need::Node(_))) => {}
             // It has come back meanwhile.
-            return Ok(());
+            Ok(Some(_)) => return Ok(()),
+            Err(stop) => return Err(stop),
         }
         let mut files = self.files();
         let (open, written) = files.take_name(file, node);
