@@ -24,6 +24,7 @@ pub(crate) struct Wanted {
     pub bytes_max: u32,
     /// Requests for nobody in particular, at once.
     pub background_max: u16,
+    pub busy_from: u16,
 }
 
 /// What came of it.
@@ -56,16 +57,14 @@ pub(crate) fn open(offered: &Offered, wanted: &Wanted) -> (Opening, Vec<u8>) {
     let always = InitFlags::ASYNC_READ | InitFlags::BIG_WRITES | InitFlags::MAX_PAGES;
     let flags = can & (wanted.flags | always | InitFlags::INIT_EXT);
     let minor = offered.minor.min(MINOR);
-    let background = wanted.background_max;
     let pages = wanted.bytes_max.div_ceil(PAGE_BYTES).min(u32::from(u16::MAX));
     let answer = Laid::default()
         .u32(MAJOR)
         .u32(minor)
         .u32(offered.readahead_bytes_max)
         .u32(flags.bits() as u32)
-        .u16(background)
-        // From so many on the device counts as busy.
-        .u16(background / 4 * 3)
+        .u16(wanted.background_max)
+        .u16(wanted.busy_from)
         .u32(wanted.bytes_max)
         .u32(TIME_GRAIN_NANOS)
         .u16(pages as u16)
@@ -85,6 +84,7 @@ mod tests {
         flags: InitFlags::POSIX_ACL.union(InitFlags::PASSTHROUGH),
         bytes_max: 1 << 20,
         background_max: 64,
+        busy_from: 48,
     };
 
     fn offered(major: u32, minor: u32, flags: InitFlags) -> Offered {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub bytes_max: u32,
     /// Requests for nobody in particular, at once.
     pub background_max: u16,
+    /// With so many of them it counts as busy.
+    pub busy_from: u16,
     /// Threads that read requests; at least one.
     pub threads: usize,
     /// Whether threads look for the next request for a moment before they sleep: not where there is
@@ -140,8 +142,8 @@ impl<F> AsFd for Session<F> {
 
 /// The first requests of a mount are about what each side does.
 fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
-    let Settings { flags, bytes_max, background_max, .. } = *settings;
-    let wanted = Wanted { flags, bytes_max, background_max };
+    let Settings { flags, bytes_max, background_max, busy_from, .. } = *settings;
+    let wanted = Wanted { flags, bytes_max, background_max, busy_from };
     // As long as the kernel wants a buffer to be.
     let mut buffer = vec![0; BESIDES_BYTES * 4];
     for _ in 0..OPENINGS_MAX {

@@ -11,11 +11,15 @@ const SUBTYPE: &str = "farfs";
 const DEVICE: &str = "/dev/fuse";
 /// The largest write in one request, and the largest read.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel may have under way for nobody in particular: reading ahead.
-const BACKGROUND_MAX: u16 = 64;
-/// Threads that read requests. None of them waits for the link, so a few are enough.
-const THREADS_MIN: usize = 2;
-const THREADS_MAX: usize = 8;
+/// Requests that the kernel may have under way in the background. Each read through its cache is one, for
+/// which a program waits: what waits for the link may not keep those waiting that need none.
+const BACKGROUND_MAX: u16 = 4096;
+/// From so many on it reads nothing ahead for which nobody waits.
+const BUSY_FROM: u16 = 48;
+/// Threads that read requests. None of them waits for the link, but they do for the disk here: who
+/// looks up a name may not wait for who syncs a file.
+const THREADS_MIN: usize = 8;
+const THREADS_MAX: usize = 16;
 /// The magic number of FUSE in `statfs`.
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
@@ -169,6 +173,7 @@ pub(crate) fn settings(options: &MountOptions, lends: bool) -> Settings {
         flags: if lends { WANTED | InitFlags::PASSTHROUGH } else { WANTED },
         bytes_max: WRITE_BYTES_MAX,
         background_max: BACKGROUND_MAX,
+        busy_from: BUSY_FROM,
         threads: options.threads.unwrap_or(processors).clamp(THREADS_MIN, THREADS_MAX),
         looks: processors > 1,
     }
@@ -293,6 +298,6 @@ mod tests {
             settings(&MountOptions { threads: Some(threads), ..MountOptions::default() }, false)
                 .threads
         };
-        assert_eq!([threads(0), threads(3), threads(999)], [2, 3, 8]);
+        assert_eq!([threads(0), threads(9), threads(999)], [8, 9, 16]);
     }
 }
