@@ -585,7 +585,10 @@ fn in_a_file_of_more_chunks_than_an_answer_names_data_is_found_while_it_is_writt
         scene.all(1, &mut programs, &[open(), write(1_000_000, 10, 8)]).await;
         scene.wrote(1_000_000, 10, 8);
         let offset = 30_000_000;
-        scene.all(1, &mut programs, &[Operation::SeekData { slot: 0, offset }, CLOSE]).await;
+        let before = scene.traffic(1).1;
+        scene.all(1, &mut programs, &[Operation::SeekData { slot: 0, offset }]).await;
+        assert_eq!(scene.traffic(1).1, before, "what is not here counts as data");
+        scene.all(1, &mut programs, &[CLOSE]).await;
         scene.is_everywhere().await;
         scene.end();
     });

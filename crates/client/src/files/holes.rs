@@ -1,23 +1,27 @@
 //! Where the data and the holes of an open file are.
-//! Holds: data is never taken for a hole: of what is not in the cache, the recipe tells.
+//! Holds: data is never taken for a hole: of what is not in the cache, the recipe tells; and of what is
+//! written to, what is not in the cache counts as data.
 
 use super::{Grip, OpenFile};
 use crate::asking::unexpected;
 use crate::client::{Client, failed};
 use crate::failures::of_chunks;
-use crate::presence::Ground;
+use crate::presence::{Ground, Presence};
 use crate::types::{Error, Handle, Need, Step, Stop};
 use chunks::{Placed, cover};
 use model::{ChunkName, FileId, Piece};
 use protocol::{Class, Range, Request, Response, Upstream};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use store::{Container, Containers};
+use store::{Container, Containers, Result as StoreResult};
 
 /// So much of a recipe is asked for at once; a hole that begins there is told to its end.
 const ASKED_BYTES: u64 = 64 << 20;
 /// Pieces of that: chunks of 2 KiB at the least.
 const PIECES_MAX: usize = 1 << 16;
+/// So much of a container is looked at first, and twice as much each time that it is all data or all
+/// hole: who goes through a file of many holes is not to look at all of it with each call.
+const STEP_BYTES_MIN: u64 = 1 << 20;
 /// Stretches that are remembered of a file.
 const STRETCHES_MAX: usize = 1 << 16;
 
@@ -90,6 +94,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if offset >= size {
             return Ok(None);
         }
+        let mut upon = None;
         let left = {
             let files = self.files();
             let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
@@ -97,29 +102,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let written = open.presence.dirty.is_some();
             if open.presence.ground.as_ref().is_some_and(|ground| written || other(ground)) {
                 // The recipe of what it was does not tell what was written since.
-                drop(files);
-                self.want_whole(&grip)?;
+                upon = Some(open.presence.clone());
             } else if !open.presence.is_whole() {
                 return sought(open, &grip, (offset, size), hole);
             }
             grip.left.load(Ordering::Acquire)
         };
-        let data = grip.container.data(offset, size - offset).map_err(failed)?;
+        let look = |offset, length| grip.container.data(offset, length);
+        let found = first(look, upon.as_ref(), (offset, size), hole).map_err(failed)?;
         if grip.left.load(Ordering::Acquire) != left {
             // What has left the cache meanwhile looks like a hole: the recipe tells.
             return Err(Stop::Need(need(&grip, offset)));
         }
-        if !hole {
-            return Ok(data.first().map(|(start, _)| (*start).max(offset)));
-        }
-        let mut at = offset;
-        for (start, length) in data {
-            if start > at {
-                break;
-            }
-            at = at.max(start + length);
-        }
-        Ok(Some(at.min(size)))
+        Ok(found)
     }
 
     /// Learns from the recipe where the holes of a version are, from an offset on.
@@ -168,6 +163,47 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
+/// The first byte of data, or of a hole, from `offset` on; `look` gives the stretches of data within one,
+/// as (offset, length). Of what is written `upon` a version that is
+/// not all here, the rest is data.
+fn first(
+    look: impl Fn(u64, u64) -> StoreResult<Vec<(u64, u64)>>,
+    upon: Option<&Presence>,
+    (offset, size): (u64, u64),
+    hole: bool,
+) -> StoreResult<Option<u64>> {
+    let (mut at, mut step) = (offset, STEP_BYTES_MIN);
+    while at < size {
+        let end = at.saturating_add(step).min(size);
+        let mut data = look(at, end - at)?;
+        let absent = upon.map_or_else(Vec::new, |upon| upon.absent(at, end));
+        data.extend(absent.iter().map(|(from, to)| (*from, to - from)));
+        data.sort_unstable();
+        let place = match (hole, data.first()) {
+            (true, _) => end_of_data(at, &data),
+            (false, Some((start, _))) => at.max(*start),
+            (false, None) => end,
+        };
+        if place < end {
+            return Ok(Some(place));
+        }
+        (at, step) = (place, step.saturating_mul(2));
+    }
+    Ok(hole.then_some(size))
+}
+
+/// Where the data that is at `at` ends.
+fn end_of_data(at: u64, data: &[(u64, u64)]) -> u64 {
+    let mut end = at;
+    for (start, length) in data {
+        if *start > end {
+            break;
+        }
+        end = end.max(start + length);
+    }
+    end
+}
+
 /// What the recipe tells of a version that is not all here.
 fn sought<K>(
     open: &OpenFile<K>,
@@ -193,7 +229,9 @@ fn need<K>(grip: &Grip<K>, offset: u64) -> Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::CHUNK_NAME_BYTES;
+    use crate::presence::Dirty;
+    use model::{CHUNK_NAME_BYTES, Contents, ReplicaId, Stamp};
+    use std::cell::Cell;
 
     fn pieces(from: u64, lengths: &[(u64, bool)]) -> Vec<Placed> {
         let mut offset = from;
@@ -226,6 +264,52 @@ mod tests {
         layout.learn(&pieces(10, &[(10, true), (30, false)]));
         assert_eq!(layout.seek(0, 100, false), Sought::At(20));
         assert_eq!(layout.seek(30, 100, true), Sought::At(50));
+    }
+
+    #[test]
+    fn no_more_is_looked_at_than_twice_what_lies_before_what_is_sought() {
+        const MIB: u64 = 1 << 20;
+        let data = [(0, MIB / 2), (100 * MIB, 10), (101 * MIB, 400 * MIB)];
+        let size = 1000 * MIB;
+        let found = |offset, hole| {
+            let looked = Cell::new(0);
+            let look = |from: u64, length: u64| {
+                looked.set(looked.get() + length);
+                let clipped = data.map(|(at, long)| (at.max(from), (at + long).min(from + length)));
+                Ok(clipped.into_iter().filter(|(a, b)| a < b).map(|(a, b)| (a, b - a)).collect())
+            };
+            (first(look, None, (offset, size), hole).unwrap(), looked.get())
+        };
+        assert_eq!(found(7, false), (Some(7), MIB));
+        assert_eq!(found(7, true), (Some(MIB / 2), MIB));
+        let (data, looked) = found(MIB, false);
+        assert!(data == Some(100 * MIB) && looked < 200 * MIB, "{looked}");
+        let (hole, looked) = found(102 * MIB, true);
+        assert!(hole == Some(501 * MIB) && looked < 1000 * MIB, "{looked}");
+        assert_eq!(found(600 * MIB, false).0, None);
+        assert_eq!(found(600 * MIB, true).0, Some(600 * MIB));
+        let to_its_end = |at, length| Ok(vec![(at, length)]);
+        assert_eq!(first(to_its_end, None, (5, size), true).unwrap(), Some(size));
+    }
+
+    #[test]
+    fn what_is_not_here_of_what_is_written_to_counts_as_data() {
+        let contents = Contents { size: 100, root: None, holes: None };
+        let version = Stamp::new(ReplicaId(3), 7);
+        let mut here = Presence::new(0, version, contents, 0);
+        here.dirty = Some(Dirty::new(version, 0));
+        here.ground = Some(Ground::new(version, contents));
+        here.add(20, 30);
+        let look = |from: u64, length: u64| {
+            let written = from.max(30)..(from + length).min(40);
+            let is_there = !written.is_empty();
+            Ok(is_there.then(|| (written.start, written.end - written.start)).into_iter().collect())
+        };
+        let found = |offset, hole| first(look, Some(&here), (offset, 120), hole).unwrap();
+        assert_eq!([found(0, false), found(0, true)], [Some(0), Some(20)]);
+        assert_eq!([found(20, false), found(30, true)], [Some(30), Some(40)]);
+        assert_eq!([found(40, false), found(60, true)], [Some(50), Some(100)]);
+        assert_eq!([found(100, false), found(100, true)], [None, Some(100)]);
     }
 
     #[test]
