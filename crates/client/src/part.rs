@@ -24,7 +24,7 @@ use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
-use gaps::narrowest;
+use gaps::{narrowest, widest};
 use model::{ChunkName, FileId};
 use protocol::Upstream;
 use std::collections::BTreeMap;
@@ -34,7 +34,8 @@ use update_log::Record;
 
 /// With more stretches the narrowest gaps between them are closed.
 pub(crate) const STRETCHES_MAX: usize = 4096;
-/// The same where nothing can be fetched. With more all of the file is wanted.
+/// The same where nothing can be fetched. Of more some are left out, and if all of them were written to
+/// all of the file is wanted.
 const STRETCHES_APART_MAX: usize = 4 * STRETCHES_MAX;
 /// Recipe chunks that are kept for one open file, in bytes. Beyond that they are fetched anew.
 const SHELF_BYTES_MAX: usize = 64 << 20;
@@ -93,6 +94,17 @@ pub(crate) fn opened_record(file: FileId, dirty: Dirty, presence: &Presence) -> 
     }
 }
 
+impl Presence {
+    /// Of very many stretches that were read the narrowest count as not here: with each change of
+    /// what is written upon a ground, all of them are gone through, and the tables and the log say
+    /// which they are.
+    pub(crate) fn leave_out_narrow(&mut self) {
+        if let (Some(ground), true) = (&self.ground, self.ranges.len() >= STRETCHES_APART_MAX) {
+            self.ranges = widest(&self.ranges, &ground.written, STRETCHES_APART_MAX / 2);
+        }
+    }
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Whether a version of which parts are lacking may be written to as it is. A small one is
     /// fetched whole at once, and one that has been replaced, or has no name any more, while that
@@ -106,8 +118,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let presence = &open.presence;
-        let fits = presence.ranges.len() < STRETCHES_APART_MAX && current == Some(presence.version);
-        Ok(presence.contents.size > small && open.unlinked.is_none() && fits)
+        let is_current = current == Some(presence.version);
+        Ok(presence.contents.size > small && open.unlinked.is_none() && is_current)
     }
 
     /// A file of no more bytes is fetched whole.
@@ -159,7 +171,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let here = &mut open.presence;
         let written = here.ground.as_ref().map_or(&[][..], |ground| &ground.written);
-        let many = here.ranges.len().max(written.len());
         let closed = narrowest(
             if written.len() >= STRETCHES_MAX { written } else { &here.ranges },
             &here.ranges,
@@ -177,7 +188,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (file, generation, recipe) = (grip.file, grip.generation, Vec::new());
             return Err(Stop::Need(Need::Ground { file, generation, recipe, bytes }));
         }
-        if many < STRETCHES_APART_MAX { Ok(()) } else { self.want_whole(grip) }
+        let mut files = self.files();
+        let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+        open.presence.leave_out_narrow();
+        let fits = open.presence.ranges.len() < STRETCHES_APART_MAX;
+        drop(files);
+        if fits { Ok(()) } else { self.want_whole(grip) }
     }
 
     /// All that the container lacks, if anything, counts as zeros from here on.
@@ -307,5 +323,33 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             dirty.expects = nowhere(replica);
         }
         self.leave_ground(&grip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presence::Ground;
+    use model::{Contents, ReplicaId, Stamp};
+
+    #[test]
+    fn of_very_many_places_that_were_read_some_are_left_out_and_none_that_was_written_to() {
+        let apart = |count: usize| (0..count as u64).map(|n| (n * 100, n * 100 + 10)).collect();
+        let contents = Contents { size: 1 << 40, root: None, holes: None };
+        let version = Stamp::new(ReplicaId(3), 7);
+        let mut here = Presence::new(0, version, contents, 0);
+        here.dirty = Some(Dirty::new(version, 0));
+        here.ranges = apart(STRETCHES_APART_MAX);
+        here.leave_out_narrow();
+        assert_eq!(here.ranges.len(), STRETCHES_APART_MAX, "all of it is as it was stored");
+        here.ground = Some(Ground::new(version, contents));
+        here.write(505, 507);
+        here.write(900_000, 900_001);
+        here.leave_out_narrow();
+        assert_eq!(here.ranges.len(), STRETCHES_APART_MAX / 2);
+        assert!(here.has(500, 10) && here.has(900_000, 10));
+        here.ranges = apart(STRETCHES_APART_MAX - 1);
+        here.leave_out_narrow();
+        assert_eq!(here.ranges.len(), STRETCHES_APART_MAX - 1);
     }
 }

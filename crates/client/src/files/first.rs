@@ -192,8 +192,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             expects = core.log.expected_by(number).map_err(log_failed)?.unwrap_or(expects);
         }
         let dirty = Dirty::new(expects, uid);
-        let ground = ground_under(&before, all);
-        let opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
+        let opened = opened(&before, dirty, all);
         // Before anything is taken back all that this comes to is ready, but for the commit.
         if let Some(number) = overtaken {
             core.show_without(&mut *write, grip.file, (number, expects))
@@ -273,6 +272,14 @@ impl Core {
         let is_it = self.meta.replica.is_some_and(|own| Stamp::new(own, number) == version);
         (is_it || !self.meta.is_taken(number)).then_some(number)
     }
+}
+
+/// What is about to be written to.
+fn opened(before: &Presence, dirty: Dirty, all: bool) -> Presence {
+    let ground = ground_under(before, all);
+    let mut opened = Presence { dirty: Some(dirty), ground, ..before.clone() };
+    opened.leave_out_narrow();
+    opened
 }
 
 /// What is lacking lies under what is about to be written. What is here of a version that is `all` to

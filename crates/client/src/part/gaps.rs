@@ -1,4 +1,7 @@
-//! Which gaps between stretches of a file are closed when there are too many of them.
+//! Which gaps between stretches of a file are closed when there are too many of them, and which
+//! stretches are left out.
+
+use std::cmp::Reverse;
 
 /// So many at once, so that not every write waits for one.
 const GAPS_MAX: usize = 64;
@@ -20,6 +23,21 @@ pub(super) fn narrowest(stretches: &[(u64, u64)], here: &[(u64, u64)]) -> Vec<(u
     gaps.into_iter().take(GAPS_MAX).take_while(fits).map(|(_, gap)| gap).collect()
 }
 
+/// What of `here` still counts as here if there are to be so many stretches at most: all to which
+/// something was `written`, and the widest of the rest. What is left out is fetched once more.
+pub(super) fn widest(here: &[(u64, u64)], written: &[(u64, u64)], most: usize) -> Vec<(u64, u64)> {
+    let is_written = |(from, to): &(u64, u64)| {
+        let at = written.partition_point(|(_, end)| end <= from);
+        written.get(at).is_some_and(|(start, _)| start < to)
+    };
+    let (mut kept, mut rest): (Vec<_>, Vec<_>) = here.iter().copied().partition(is_written);
+    rest.sort_unstable_by_key(|(from, to)| Reverse(to - from));
+    rest.truncate(most.saturating_sub(kept.len()));
+    kept.extend(rest);
+    kept.sort_unstable();
+    kept
+}
+
 fn lacking_in((from, to): (u64, u64), here: &[(u64, u64)]) -> u64 {
     let first = here.partition_point(|(_, end)| *end <= from);
     let within = here[first..].iter().take_while(|(start, _)| *start < to);
@@ -38,6 +56,16 @@ mod tests {
         assert_eq!(narrowest(&written, &here)[..2], [(110, 150), (10, 100)]);
         assert_eq!(narrowest(&here, &here).len(), 3);
         assert_eq!(narrowest(&here[..1], &here), []);
+    }
+
+    #[test]
+    fn what_was_written_to_is_kept_and_of_the_rest_the_widest() {
+        let here = [(0, 10), (20, 25), (30, 50), (60, 61), (70, 80), (90, 91)];
+        let written = [(23, 24), (60, 61)];
+        assert_eq!(widest(&here, &written, 3), [(20, 25), (30, 50), (60, 61)]);
+        assert_eq!(widest(&here, &written, 1), [(20, 25), (60, 61)]);
+        assert_eq!(widest(&here, &[], 1), [(30, 50)]);
+        assert_eq!(widest(&here, &[], 6), here);
     }
 
     #[test]
