@@ -10,14 +10,20 @@ use crate::presence::{Ground, Presence};
 use crate::replay_log::Setback;
 use crate::types::{Error, Need, Step, Stop};
 use chunks::{ChunksError, Described, Found, PartOf, Secret, Short, describe_part};
-use model::{Change, ChunkName, FileId, Piece, Update};
+use model::{CHUNK_NAME_BYTES, Change, ChunkName, FileId, Piece, Update};
 use protocol::{Class, Range as Stretch, Request, Upstream};
 use std::ops::Range;
 use store::container::Key;
+use store::journal::RECORD_BYTES_MAX;
 use store::{Container, Containers, StoreError};
 
-/// Chunks that are cut anew for one version. With more all of the file is fetched.
-const PIECES_MAX: usize = 1 << 16;
+/// Bytes of the record that says what one version adds to its ground. With more all of the file is
+/// fetched.
+const PART_BYTES_MAX: usize = RECORD_BYTES_MAX - (1 << 20);
+/// One chunk in it, at most: its place, its length and its name.
+const PIECE_BYTES_MAX: usize = 1 + 9 + 5 + 2 + CHUNK_NAME_BYTES;
+/// What goes before each recipe chunk in it.
+const HEAD_BYTES: usize = 5;
 /// Bytes that are searched at once for the end of a hole.
 const HOLE_STEP_BYTES: u64 = 64 << 20;
 
@@ -71,6 +77,12 @@ fn changed(ground: &Ground, size: u64) -> Vec<Range<u64>> {
     changed
 }
 
+/// The bytes of the record that says what was cut anew, at most.
+fn part_bytes(described: &Described) -> usize {
+    let recipe = described.tree.chunks.iter().map(|(_, bytes)| HEAD_BYTES + bytes.len());
+    recipe.sum::<usize>() + described.pieces.len() * PIECE_BYTES_MAX
+}
+
 fn pairs(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
     ranges.iter().map(|range| (range.start, range.end)).collect()
 }
@@ -106,7 +118,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             Err(Short::Failed(error)) => return Err(of_chunks(error).into()),
         };
-        if described.pieces.len() > PIECES_MAX {
+        if part_bytes(&described) > PART_BYTES_MAX {
             self.want_whole(grip)?;
         }
         for (name, bytes) in &described.tree.chunks {
@@ -223,5 +235,42 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(store::Durability::Later)?;
         self.core().plans.remove(update.stamp.number);
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chunks::{Placed, Tree};
+    use model::Contents;
+
+    /// So many chunks, and for every hundred of them a recipe chunk.
+    fn described(count: usize) -> Described {
+        let name = ChunkName([0xff; CHUNK_NAME_BYTES]);
+        let piece = Piece::Chunk { name, length: 1 << 20 };
+        let pieces = vec![Placed { offset: u64::MAX / 2, piece }; count];
+        let chunks = vec![(name, vec![0xff; 100 * 32]); count / 100];
+        let tree = Tree { contents: Contents::EMPTY, chunks };
+        Described { tree, pieces, features: Vec::new() }
+    }
+
+    #[test]
+    fn what_a_version_adds_fits_into_its_record_however_many_chunks_it_is() {
+        let some = described(10_000);
+        let pieces =
+            some.pieces.iter().map(|placed| (placed.offset, 1 << 20, some.tree.chunks[0].0));
+        let recipe = some.tree.chunks.iter().map(|(_, bytes)| bytes.clone().into());
+        let row = PartRow {
+            generation: u32::MAX,
+            number: u64::MAX,
+            contents: some.tree.contents,
+            pieces: pieces.collect(),
+            recipe: recipe.collect(),
+        };
+        let bytes = row.record(FileId(u64::MAX)).encode().len();
+        assert!(bytes <= part_bytes(&some) + 1024, "{bytes}");
+        assert!(bytes > part_bytes(&some) - 20_000, "{bytes}");
+        assert!(part_bytes(&described(1 << 19)) < PART_BYTES_MAX);
+        assert!(part_bytes(&described(1 << 20)) > PART_BYTES_MAX);
     }
 }
