@@ -137,13 +137,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(Durability::Now).map_err(error_of)
     }
 
+    /// Where the bytes cannot be shared it is one container by two names, until the old one goes: a copy
+    /// would take as long as its bytes, and as much room. What somebody else has open may be written to
+    /// by the old name later, and is copied.
     fn copy_container(&self, from: Key, to: Key) -> Result<(), StoreError> {
         const STEP_BYTES: usize = 1 << 20;
         let containers = &self.inner.containers;
-        if containers.copy(from, to, 0)? {
-            return containers.open(to, false)?.map_or(Ok(()), |copy| copy.sync());
-        }
         let Some(old) = containers.open(from, false)? else { return Ok(()) };
+        let made = containers.copy(from, to, 0)?
+            || old.is_alone().unwrap_or(false) && containers.link(from, to)?;
+        if made {
+            return containers.open(to, false)?.map_or(Ok(()), |new| new.sync());
+        }
+        // What bears the name may be the old one, from an earlier try.
+        containers.remove(to)?;
         let Some(new) = containers.open(to, true)? else { return Ok(()) };
         let length = old.length()?;
         new.set_length(length)?;

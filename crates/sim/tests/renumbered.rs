@@ -148,8 +148,11 @@ async fn dies(how: End, writes: u64, goes_on: Option<usize>) -> bool {
     scene.bob.disk.crash_after(u64::MAX);
     if let Some(number) = goes_on {
         scene.bob.mode = WantedMode::Fixed(Mode::Disconnected);
+        // What may leave its cache does.
+        scene.bob.cache_bytes_max = 1;
         let client = scene.bob.start().await.unwrap();
         all(&mut Programs::default(), &client, &changed(&format!("d/{number}"), LATER)).await;
+        scene.room.clock.sleep(WHILE * 2).await;
         scene.made[number] = LATER;
         client.set_mode(PARTIAL);
     } else {
@@ -194,6 +197,23 @@ fn a_disk_that_is_full_while_what_is_pending_is_renamed_loses_nothing() {
             scene.all_is_there(&format!("full after {bytes}")).await;
         });
     }
+}
+
+#[test]
+fn what_is_pending_takes_no_room_twice_while_it_is_renamed() {
+    sim::run::paused(async {
+        let scene = Scene::new(1).await;
+        let client = scene.bob.client().unwrap().clone();
+        let [create, _, sync, close] = written("d/large", 1);
+        let write = Operation::Write { slot: SLOT, offset: 0, length: IMAGE_LENGTH, version: 1 };
+        all(&mut Programs::default(), &client, &[create, write, sync, close]).await;
+        scene.bob.disk.fill_after(IMAGE_LENGTH as u64 / 2);
+        client.set_mode(PARTIAL);
+        scene.room.clock.sleep(WHILE).await;
+        drop(client);
+        let tree = scene.all_is_there("nearly full").await;
+        assert!(is_there(&tree, "/d/large", &stretch(1, IMAGE_LENGTH)));
+    });
 }
 
 /// It lets go of a file that is open meanwhile, and may find no room to store what was written to it.

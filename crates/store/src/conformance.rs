@@ -2,6 +2,8 @@
 //! `open` gives the same store again: for what is on a disk it opens it anew, so nothing of an
 //! earlier one may be held then.
 
+mod names;
+
 use crate::blob::Blobs;
 use crate::container::{Container, Containers, Key};
 use crate::error::Result;
@@ -379,36 +381,8 @@ pub fn containers<C: Containers>(open: impl Fn() -> C) -> Result<()> {
     assert_eq!(container.read(0, 5)?, b"hello", "who has it open keeps it");
     let fresh = containers.open(key, true)?.expect("it was to be made");
     assert_eq!(fresh.length()?, 0, "the name begins anew");
-    containers_change_names(&containers)
-}
-
-fn containers_change_names(containers: &impl Containers) -> Result<()> {
-    let [old, new, copied] = [5, 6, 7].map(|generation| Key { file: 0xabcd, generation });
-    let container = containers.open(old, true)?.expect("it was to be made");
-    container.write(HOLE_BYTES, b"as it was")?;
-    assert!(containers.rename(old, new)?);
-    assert!(!containers.rename(old, new)?, "there is nothing of that name any more");
-    assert!(containers.open(old, false)?.is_none());
-    let renamed = containers.open(new, false)?.expect("it bears this name now");
-    container.write(HOLE_BYTES, b"AS")?;
-    assert_eq!(renamed.read(HOLE_BYTES, 100)?, b"AS it was", "who had it open has it still");
-
-    assert!(!containers.copy(old, copied, u64::MAX)?, "nothing to copy");
-    assert!(containers.copy(new, copied, HOLE_BYTES + 9)?);
-    container.write(HOLE_BYTES, b"is")?;
-    let copy = containers.open(copied, false)?.expect("it was made");
-    assert_eq!(copy.read(HOLE_BYTES, 100)?, b"AS it was", "a copy is its own");
-    assert_eq!(copy.length()?, HOLE_BYTES + 9);
-    assert!(!covers(&copy.data(0, u64::MAX / 4)?, 0, 1), "the hole is one still");
-
-    let other = containers.open(old, true)?.expect("it was to be made");
-    other.write(0, b"other")?;
-    assert!(containers.rename(old, copied)?, "over another");
-    assert_eq!(containers.open(copied, false)?.expect("renamed").read(0, 9)?, b"other");
-    assert_eq!(copy.read(HOLE_BYTES, 2)?, b"AS", "who has it open keeps it");
-    assert!(containers.copy(new, copied, u64::MAX)?, "over another");
-    assert_eq!(other.read(0, 9)?, b"other", "who has it open keeps it");
-    Ok(())
+    names::containers_change_names(&containers)?;
+    names::containers_have_several_names(&containers)
 }
 
 fn contents_are_kept(container: &impl Container) -> Result<()> {

@@ -42,6 +42,14 @@ pub trait Containers: Send + Sync + 'static {
     /// made. Nobody may write to the first one meanwhile.
     fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool>;
 
+    /// A second name of a container, in place of what may be there: what is written through one name
+    /// is there through the other, and either may be removed. False: it was not made. Safe from a power
+    /// cut with a sync of the container by that name.
+    fn link(&self, from: Key, to: Key) -> Result<bool>;
+
+    /// Whether it has a second name.
+    fn is_linked(&self, key: Key) -> Result<bool>;
+
     /// All that are there, in no order, with the bytes that each takes on the disk.
     fn list(&self) -> Result<Vec<(Key, u64)>>;
 

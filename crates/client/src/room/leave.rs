@@ -293,6 +293,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         drop(files);
+        // What it is by another name may be pending.
+        let key = Key { file: leaving.file.0, generation: leaving.generation };
+        if self.inner.containers.is_linked(key).unwrap_or(true) {
+            return Ok(false);
+        }
         let before = container.allocated().map_err(error_of)?;
         for &(from, to) in &leaving.stretches {
             container.punch(from, to - from).map_err(error_of)?;

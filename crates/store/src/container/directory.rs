@@ -2,7 +2,9 @@
 //! Holds: after `sync` the file is found again with its contents; a failed write is an error.
 //! Layout: docs/FORMATS.md, "Containers".
 
-use super::fan::{Place, directory_of, is_fan, is_missing, look_at, make_room_for, parse_name};
+use super::fan::{
+    self, Place, directory_of, is_fan, is_missing, look_at, make_room_for, parse_name,
+};
 use super::mapped::lacking;
 use super::pieces::pieces;
 use super::places::{self, Places};
@@ -109,12 +111,7 @@ impl Containers for DirectoryContainers {
     }
 
     fn rename(&self, from: Key, to: Key) -> Result<bool> {
-        let (from, to) = (self.path(from), self.path(to));
-        make_room_for(&to)?;
-        match ordinary::metadata(&from).and_then(|_| std::fs::rename(&from, &to)) {
-            Err(source) if is_missing(&source) => directory_of(&from).map(|_| false),
-            outcome => outcome.map(|()| true).map_err(|source| files::failed(&from, source)),
-        }
+        fan::rename(&self.path(from), &self.path(to))
     }
 
     fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
@@ -129,6 +126,15 @@ impl Containers for DirectoryContainers {
             self.remove(to)?;
         }
         Ok(made)
+    }
+
+    fn link(&self, from: Key, to: Key) -> Result<bool> {
+        self.remove(to)?;
+        fan::link(&self.path(from), &self.path(to))
+    }
+
+    fn is_linked(&self, key: Key) -> Result<bool> {
+        fan::is_linked(&self.path(key))
     }
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {

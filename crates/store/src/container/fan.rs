@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::files;
 use crate::ordinary::{self, Strange};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What bears the name of one of the 256 directories.
@@ -63,6 +64,36 @@ pub fn make_room_for(path: &Path) -> Result<()> {
     match ordinary::metadata(path) {
         Err(error) if Strange::of(&error).is_some() => aside(path),
         _ => Ok(()),
+    }
+}
+
+/// Another name of an ordinary file, in place of what may bear that. False: there is none of the first.
+pub fn rename(from: &Path, to: &Path) -> Result<bool> {
+    make_room_for(to)?;
+    match ordinary::metadata(from).and_then(|_| std::fs::rename(from, to)) {
+        Err(source) if is_missing(&source) => directory_of(from).map(|_| false),
+        outcome => outcome.map(|()| true).map_err(|source| files::failed(from, source)),
+    }
+}
+
+/// A second name of an ordinary file. False: there is none of the first name, or the file system has no
+/// second names, or no more of them.
+pub fn link(from: &Path, to: &Path) -> Result<bool> {
+    make_room_for(to)?;
+    match ordinary::metadata(from).and_then(|_| std::fs::hard_link(from, to)) {
+        Ok(()) => Ok(true),
+        Err(source) if is_missing(&source) => directory_of(from).map(|_| false),
+        Err(source) if source.kind() == ErrorKind::StorageFull => Err(files::failed(to, source)),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Whether an ordinary file has a second name.
+pub fn is_linked(path: &Path) -> Result<bool> {
+    match ordinary::metadata(path) {
+        Ok(metadata) => Ok(metadata.nlink() > 1),
+        Err(source) if is_missing(&source) => Ok(false),
+        Err(source) => Err(files::failed(path, source)),
     }
 }
 

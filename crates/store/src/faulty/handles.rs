@@ -316,6 +316,15 @@ impl Containers for FaultyContainers {
         self.machine.writes(bytes, || self.store.copy(from, to, bytes_max))
     }
 
+    fn link(&self, from: Key, to: Key) -> Result<bool> {
+        self.machine.writes(0, || self.store.link(from, to))
+    }
+
+    fn is_linked(&self, key: Key) -> Result<bool> {
+        self.machine.reads()?;
+        self.store.is_linked(key)
+    }
+
     fn list(&self) -> Result<Vec<(Key, u64)>> {
         self.machine.reads()?;
         self.store.list()

@@ -1,6 +1,9 @@
 //! Containers in memory: sparse files in pages.
 //! Holds: each file keeps what a disk would have, and what was done since its last sync, in order.
 
+mod left;
+
+use self::left::Left;
 use super::Keep;
 use crate::container::{Container, Containers, Key};
 use crate::error::{Result, StoreError};
@@ -265,27 +268,32 @@ impl MemoryContainers {
     /// All that was written; what was removed is gone.
     pub fn after_kill(&self) -> MemoryContainers {
         let state = locked(&self.0);
-        let now = state.now.iter().map(|(key, container)| (*key, container.copied())).collect();
+        let mut left = Left::default();
+        let mut copied =
+            |container: &MemoryContainer| left.of(container, || MemoryContainer::copied(container));
+        let now = state.now.iter().map(|(key, container)| (*key, copied(container))).collect();
         let removed =
-            state.removed.iter().map(|(key, container)| (*key, container.copied())).collect();
+            state.removed.iter().map(|(key, container)| (*key, copied(container))).collect();
         MemoryContainers(Arc::new(Mutex::new(State { now, removed })))
     }
 
     /// What was synced; every write, every new file and every removal since then as `keep` says.
     pub fn after_power_cut(&self, keep: &mut Keep<'_>) -> MemoryContainers {
         let state = locked(&self.0);
-        let mut now = BTreeMap::new();
+        let (mut now, mut left) = (BTreeMap::new(), Left::default());
         // A later file of the same name takes the earlier one's place.
         for (key, container) in &state.removed {
             let opened = locked(&container.0);
             if opened.entry_durable && !keep() {
-                now.insert(*key, MemoryContainer::of(opened.after_power_cut(keep)));
+                let of = || MemoryContainer::of(opened.after_power_cut(keep));
+                now.insert(*key, left.of(container, of));
             }
         }
         for (key, container) in &state.now {
             let opened = locked(&container.0);
             if opened.entry_durable || keep() {
-                now.insert(*key, MemoryContainer::of(opened.after_power_cut(keep)));
+                let of = || MemoryContainer::of(opened.after_power_cut(keep));
+                now.insert(*key, left.of(container, of));
             }
         }
         MemoryContainers(Arc::new(Mutex::new(State { now, removed: VecDeque::new() })))
@@ -343,6 +351,21 @@ impl Containers for MemoryContainers {
             state.remember(to, before);
         }
         Ok(true)
+    }
+
+    fn link(&self, from: Key, to: Key) -> Result<bool> {
+        let mut state = locked(&self.0);
+        let Some(container) = state.now.get(&from).cloned() else { return Ok(false) };
+        if let Some(before) = state.now.insert(to, container) {
+            state.remember(to, before);
+        }
+        Ok(true)
+    }
+
+    fn is_linked(&self, key: Key) -> Result<bool> {
+        let state = locked(&self.0);
+        let Some(container) = state.now.get(&key) else { return Ok(false) };
+        Ok(state.now.values().filter(|other| Arc::ptr_eq(&other.0, &container.0)).count() > 1)
     }
 
     fn list(&self) -> Result<Vec<(Key, u64)>> {
