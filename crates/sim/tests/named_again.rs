@@ -185,3 +185,41 @@ fn what_was_written_to_a_file_without_a_name_is_not_taken_for_what_it_held_befor
         sim::run::paused(comes_back_as_it_was(seed, is_open, again));
     }
 }
+
+/// Nothing of what is written to it is stored before the machine dies.
+async fn comes_back_after_a_kill(seed: u64, how: End, after: Duration) {
+    let (mut scene, [there, here]) = Scene::new(seed, Mode::Partial).await;
+    let (mut others, mut ours) = (Programs::default(), Programs::default());
+    let line = scene.machines[1].line;
+    scene.room.network.cut(line, Duration::ZERO);
+    scene.room.clock.sleep(SOON).await;
+    all(&mut ours, &here, &[open(BEFORE), Operation::Unlink { path: path() }]).await;
+    scene.room.clock.sleep(SOON).await;
+    all(&mut ours, &here, &[write(BEFORE, OURS)]).await;
+    scene.room.clock.sleep(after).await;
+    let rename = Operation::Rename { from: path(), to: Path::new("g"), flag: RenameFlag::Replace };
+    all(&mut others, &there, &[rename]).await;
+    check::settled(&scene.room, &scene.machines[..1], true).await.unwrap();
+    drop(here);
+    scene.machines[1].stop(how, Duration::ZERO);
+    scene.room.network.restore(line);
+    let here = scene.machines[1].start().await.unwrap();
+    let wrong = here.files_that_are_not_as_stored().unwrap();
+    assert!(wrong.is_empty(), "{how:?}, {after:?}: {wrong:?}");
+    let tree = scene.tree().await;
+    assert_eq!(holding(&tree, FIRST), 1, "{how:?}, {after:?}");
+    let fetch = Operation::Fetch { path: Path::new("g") };
+    let found = Programs::default().perform(&here, &fetch).await;
+    assert!(found == Outcome::Bytes(stretch(FIRST, LENGTH)), "{how:?}, {after:?}");
+    scene.room.network.close();
+}
+
+#[test]
+fn what_was_written_to_a_file_without_a_name_is_no_version_after_a_kill_either() {
+    for (seed, how) in (21..25).flat_map(|seed| [End::Killed, End::PowerCut].map(|how| (seed, how)))
+    {
+        for after in [Duration::ZERO, SOON] {
+            sim::run::paused(comes_back_after_a_kill(seed, how, after));
+        }
+    }
+}

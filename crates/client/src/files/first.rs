@@ -171,10 +171,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         }
         if open.unlinked.is_some() {
-            // It has no name to come back under: nothing of it is kept.
-            let before = open.nowhere.map_or(open.presence.version, |before| before.expects);
-            open.presence.dirty = Some(Dirty::new(before, uid));
-            return Ok(None);
+            return self.note_nameless(&mut core, grip.file, open, uid).map(|()| None);
         }
         self.has_room()?;
         // All of what follows or nothing.

@@ -4,7 +4,7 @@ use super::{Files, OpenFile};
 use crate::client::{Client, Core, failed, log_failed};
 use crate::contents::whole;
 use crate::mode;
-use crate::presence::{NO_VERSION, Presence};
+use crate::presence::{Dirty, NO_VERSION, Presence};
 use crate::types::{Need, Step, Stop};
 use model::{Change, Contents, Effects, FileId, Node};
 use protocol::Upstream;
@@ -73,6 +73,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.discard_if_unused(file, &row, true);
             }
         }
+        Ok(())
+    }
+
+    /// The container of a file without a name is about to be written to: nothing of that is kept. Nor
+    /// is it the version that the row says, should the file come back after a crash.
+    pub(super) fn note_nameless(
+        &self,
+        core: &mut Core,
+        file: FileId,
+        open: &mut OpenFile<C::Container>,
+        uid: u32,
+    ) -> Step<()> {
+        let expects = open.nowhere.map_or(open.presence.version, |before| before.expects);
+        let (generation, dirty) = (open.presence.generation, Dirty::new(expects, uid));
+        let _pressed = self.pressed();
+        let mut write = self.inner.tables.write().map_err(failed)?;
+        let row = Presence::load(&*write, file).map_err(failed)?;
+        let is_it = |row: &Presence| row.generation == generation && row.dirty.is_none();
+        if let Some(row) = row.filter(|row| !open.unborn && is_it(row)) {
+            let opened = Record::Opened { file, generation, expects, uid };
+            core.log.note(&opened).map_err(log_failed)?;
+            core.log.note(&Record::Closed { file }).map_err(log_failed)?;
+            core.unsaved = true;
+            Presence { dirty: Some(dirty), ..row }.save(&mut *write, file).map_err(failed)?;
+            forget_written(&mut *write, file).map_err(failed)?;
+            write.commit(Durability::Later).map_err(failed)?;
+        }
+        open.presence.dirty = Some(dirty);
         Ok(())
     }
 
