@@ -107,13 +107,19 @@ impl Locks {
 
     /// The first of these that cannot be held beside a lock of somebody else's.
     pub fn in_the_way_of(&self, lock: &Lock) -> Option<Lock> {
-        self.0.iter().find(|held| held.excludes(lock)).copied()
+        let near = self.reaching(lock).iter().take_while(|held| held.first <= lock.last);
+        near.take_while(|held| held.kind == lock.kind).find(|held| held.excludes(lock)).copied()
+    }
+
+    /// Whether one of these cannot be held beside one of somebody else's.
+    pub fn exclude_any(&self, others: &Locks) -> bool {
+        self.meetings(others).any(|(one, other)| one.excludes(other))
     }
 
     /// Whether all of a stretch is held, and at least as strongly.
     pub fn cover(&self, lock: &Lock) -> bool {
         let mut next = lock.first;
-        for held in &self.0 {
+        for held in self.reaching(lock) {
             if held.kind != lock.kind || held.last < next || (lock.exclusive && !held.exclusive) {
                 continue;
             }
@@ -135,17 +141,40 @@ impl Locks {
     /// What is held by both of two, and only as strongly as by the weaker.
     #[must_use]
     pub fn within(&self, others: &Locks) -> Locks {
-        let mut both = Locks::default();
-        for lock in &self.0 {
-            for other in others.iter().filter(|other| other.kind == lock.kind) {
-                let (first, last) = (lock.first.max(other.first), lock.last.min(other.last));
-                if first <= last {
-                    let exclusive = lock.exclusive && other.exclusive;
-                    both.put(Lock { kind: lock.kind, exclusive, first, last });
+        let both = self.meetings(others).map(|(one, other)| Lock {
+            kind: one.kind,
+            exclusive: one.exclusive && other.exclusive,
+            first: one.first.max(other.first),
+            last: one.last.min(other.last),
+        });
+        let mut both = Locks(both.collect());
+        both.settle();
+        both
+    }
+
+    /// Those that end where a stretch begins or later, and all of kinds that come after.
+    fn reaching(&self, stretch: &Lock) -> &[Lock] {
+        let before = |held: &Lock| (held.kind, held.last) < (stretch.kind, stretch.first);
+        &self.0[self.0.partition_point(before)..]
+    }
+
+    /// Of two holders, every two stretches that overlap, in order.
+    fn meetings<'a>(&'a self, others: &'a Locks) -> impl Iterator<Item = (&'a Lock, &'a Lock)> {
+        let (mut ours, mut theirs) = (self.0.as_slice(), others.0.as_slice());
+        std::iter::from_fn(move || {
+            while let ([one, our_rest @ ..], [other, their_rest @ ..]) = (ours, theirs) {
+                // What reaches further may meet the next, too.
+                if (one.kind, one.last) < (other.kind, other.last) {
+                    ours = our_rest;
+                } else {
+                    theirs = their_rest;
+                }
+                if one.kind == other.kind && one.overlaps(other) {
+                    return Some((one, other));
                 }
             }
-        }
-        both
+            None
+        })
     }
 
     fn clear(&mut self, stretch: &Lock) {
@@ -209,6 +238,12 @@ impl<O: Ord + Copy> LockTable<O> {
     ) -> impl Iterator<Item = (O, Lock)> + 'a {
         let others = self.0.iter().filter(move |(other, _)| **other != holder);
         others.filter_map(|(other, held)| Some((*other, held.in_the_way_of(lock)?)))
+    }
+
+    /// Whether somebody else is in the way of any of these.
+    pub fn are_in_the_way(&self, holder: O, locks: &Locks) -> bool {
+        let mut others = self.0.iter().filter(|(other, _)| **other != holder);
+        others.any(|(_, held)| held.exclude_any(locks))
     }
 
     /// Locks a stretch, if nobody else is in the way: otherwise nothing changes.

@@ -123,6 +123,28 @@ proptest! {
     }
 
     #[test]
+    fn prop_of_two_lists_that_is_found_which_meets_wherever_it_stands(
+        one in prop::collection::vec(any_lock(), 0..8),
+        other in prop::collection::vec(any_lock(), 0..8),
+        asked in any_lock(),
+    ) {
+        let (one, other) = (Locks::from_told(&one).unwrap(), Locks::from_told(&other).unwrap());
+        let pairs = || one.iter().flat_map(|one| other.iter().map(move |other| (one, other)));
+        prop_assert_eq!(one.exclude_any(&other), pairs().any(|(one, other)| one.excludes(other)));
+        let found = one.iter().find(|held| held.excludes(&asked)).copied();
+        prop_assert_eq!(one.in_the_way_of(&asked), found);
+        let mut both = Locks::default();
+        for (one, other) in pairs().filter(|(one, other)| one.kind == other.kind) {
+            let (first, last) = (one.first.max(other.first), one.last.min(other.last));
+            let exclusive = one.exclusive && other.exclusive;
+            if first <= last {
+                both.put(Lock { kind: one.kind, exclusive, first, last });
+            }
+        }
+        prop_assert_eq!(one.within(&other), both);
+    }
+
+    #[test]
     fn prop_what_is_told_covers_what_each_byte_is_held_by(
         told in prop::collection::vec(any_lock(), 0..8), asked in any_lock(),
     ) {
