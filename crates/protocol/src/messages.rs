@@ -20,7 +20,10 @@ mod wanted;
 pub use attach::{Attach, Life, PATIENCE_FILES_MAX, Patience};
 pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
-pub use locking::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locked, Locking};
+pub use locking::{
+    FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim, LockOutcome, Locked,
+    Locking,
+};
 pub use refusal::Refusal;
 pub use verdict::{Objection, Submitted, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};

@@ -10,15 +10,19 @@
 //! Holds: of two clients whose leases last none holds what the other one excludes; nobody decides
 //! by itself about a file of which another one holds, or waits for, anything; who waited first
 //! comes first, for a while; nobody whose lease had ended holds again what somebody else has
-//! held meanwhile.
+//! held meanwhile; no client takes up the room of all others.
 //! Never: waits, or believes anything of a client whose lease has ended.
 //! From: Gray and Cheriton (1989), leases; NFSv4, delegations and byte-range locks.
 
 mod away;
+mod shares;
 
 use away::Away;
 use model::{FileId, Lock, LockTable, Locks, ReplicaId};
-use protocol::{FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locking};
+use protocol::{
+    FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim, LockOutcome, Locking,
+};
+use shares::{Parts, STRETCHES_OF_ONE_MAX, Share, Shares};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use world::Moment;
@@ -38,6 +42,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     files: BTreeMap<FileId, OfFile>,
+    shares: Shares,
     away: Away,
     swept: Option<Moment>,
 }
@@ -87,14 +92,22 @@ impl Book {
     ) -> Result<(LockOutcome, News), Nonsense> {
         let (held, wished) = (&asked.held.locks, &asked.wished);
         // As it came: to put a long list in order takes a while, and all others wait.
-        if held.len() + wished.len() > LOCKS_TOLD_MAX {
+        if wished.len() > LOCKS_WISHED_MAX || held.len() + wished.len() > LOCKS_TOLD_MAX {
             return Ok((LockOutcome::TooMany, News::new()));
         }
         let (Some(held), Some(_)) = (Locks::from_told(held), Locks::from_told(wished)) else {
             return Err(Nonsense);
         };
         let file = asked.held.file;
-        let is_new = !self.files.contains_key(&file);
+        let before = self.files.get(&file).map(OfFile::parts);
+        let is_new = before.is_none();
+        let before = before.unwrap_or_default();
+        let stretches = held.len() + wished.len();
+        let had = before.get(&who).copied();
+        // What is given up needs no room.
+        if stretches > 0 && !self.shares.have_room(who, had, stretches) {
+            return Ok((LockOutcome::TooMany, News::new()));
+        }
         let mut swept = if is_new { self.sweep(around) } else { News::new() };
         if is_new && self.files.len() >= FILES_MAX {
             return Ok((LockOutcome::TooMany, swept));
@@ -122,6 +135,7 @@ impl Book {
             outcome
         };
         told.extend(of_file.give_turns(around.now));
+        self.shares.change(&before, &of_file.parts());
         if of_file.is_empty() {
             self.files.remove(&file);
         }
@@ -138,7 +152,9 @@ impl Book {
         }
         self.swept = Some(around.now);
         for (file, of_file) in &mut self.files {
+            let before = of_file.parts();
             let told = of_file.forget_gone(*file, around, &mut self.away);
+            self.shares.change(&before, &of_file.parts());
             all.extend(told.into_iter().map(|who| (who, *file)));
         }
         self.files.retain(|_, of_file| !of_file.is_empty());
@@ -156,38 +172,46 @@ impl Book {
         around: &Around<'_>,
     ) -> (Vec<FileId>, News) {
         let (mut lost, mut claimed) = (Vec::new(), BTreeMap::new());
+        let mut room = STRETCHES_OF_ONE_MAX;
         for (number, claim) in claims.iter().enumerate() {
             let fits = number < FILES_CLAIMED_MAX
-                && claim.locks.len() <= LOCKS_TOLD_MAX
-                && self.files.len() < FILES_MAX;
+                && claim.locks.len() <= LOCKS_TOLD_MAX.min(room)
+                && (self.files.len() < FILES_MAX || self.files.contains_key(&claim.file));
             let locks = if fits { Locks::from_told(&claim.locks) } else { None };
             let Some(locks) = locks else {
                 lost.push(claim.file);
                 continue;
             };
             let of_file = self.files.entry(claim.file).or_default();
+            let before = of_file.parts();
             // It may not be told of this: its waiters are, below.
             of_file.forget_gone(claim.file, around, &mut self.away);
+            self.shares.change(&before, &of_file.parts());
             let others = of_file.whole.is_some_and(|other| other != who)
-                || of_file.is_in_the_way(who, locks.iter()).is_some();
+                || of_file.held.are_in_the_way(who, &locks);
             if others || self.away.has_missed(who, claim.file, &locks, lasted) {
                 lost.push(claim.file);
             } else {
                 for lock in locks.iter() {
                     self.away.note_given(claim.file, who, lock, around.now);
                 }
+                // In order they may be more.
+                room = room.saturating_sub(locks.len());
                 claimed.insert(claim.file, locks);
             }
         }
         self.away.has_come(who, &lost);
-        let mut all = News::new();
+        let (mut all, mut share) = (News::new(), Share::default());
         for (file, of_file) in &mut self.files {
             of_file.leave(who);
-            if let Some(locks) = claimed.remove(file) {
+            if let Some(locks) = claimed.remove(file).filter(|locks| !locks.is_empty()) {
+                share.files += 1;
+                share.stretches += locks.len();
                 of_file.held.set(who, locks);
             }
             all.extend(news(of_file.give_turns(around.now), *file, who));
         }
+        self.shares.set(who, share);
         self.files.retain(|_, of_file| !of_file.is_empty());
         (lost, all)
     }
@@ -203,6 +227,7 @@ impl Book {
                 all.extend(news(of_file.give_turns(now), *file, who));
             }
         }
+        self.shares.set(who, Share::default());
         self.files.retain(|_, of_file| !of_file.is_empty());
         all
     }
@@ -215,6 +240,16 @@ fn news(told: Vec<ReplicaId>, file: FileId, but: ReplicaId) -> News {
 impl OfFile {
     fn is_empty(&self) -> bool {
         self.held.is_empty() && self.whole.is_none() && self.waiting.is_empty()
+    }
+
+    /// What each client has of it.
+    fn parts(&self) -> Parts {
+        let held = self.held.holders().map(|(who, held)| (*who, held.len()));
+        let mut parts: Parts = held.collect();
+        for who in self.waiting.iter().map(|waiting| waiting.who).chain(self.whole) {
+            parts.entry(who).or_default();
+        }
+        parts
     }
 
     /// What comes of a request, and whether who asked waits.
@@ -232,7 +267,7 @@ impl OfFile {
             told.push(owner);
             return (LockOutcome::NotYet, true);
         }
-        if self.is_in_the_way(who, held.iter()).is_some() {
+        if self.held.are_in_the_way(who, &held) {
             self.leave(who);
             return (LockOutcome::Lost, false);
         }
@@ -243,7 +278,7 @@ impl OfFile {
         if around.in_grace && !wished.is_empty() {
             return (LockOutcome::NotYet, true);
         }
-        if let Some(lock) = self.is_in_the_way(who, wished.iter()) {
+        if let Some(lock) = self.is_in_the_way(who, wished) {
             return (LockOutcome::InTheWay(lock), asked.aim == LockAim::Wait);
         }
         if asked.aim == LockAim::Look {
@@ -279,12 +314,8 @@ impl OfFile {
     }
 
     /// The first lock of another client that one of these cannot be beside.
-    fn is_in_the_way<'a>(
-        &self,
-        who: ReplicaId,
-        mut locks: impl Iterator<Item = &'a Lock>,
-    ) -> Option<Lock> {
-        locks.find_map(|lock| Some(self.held.in_the_way(who, lock).next()?.1))
+    fn is_in_the_way(&self, who: ReplicaId, locks: &[Lock]) -> Option<Lock> {
+        locks.iter().find_map(|lock| Some(self.held.in_the_way(who, lock).next()?.1))
     }
 
     fn is_anothers_turn(&self, who: ReplicaId, wished: &[Lock], now: Moment) -> bool {

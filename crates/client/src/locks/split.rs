@@ -5,13 +5,13 @@
 
 use super::{LAST, LockCall, OfFile, Scope, Table};
 use model::{Lock, LockKind, Locks};
-use protocol::LOCKS_TOLD_MAX;
+use protocol::{LOCKS_TOLD_MAX, LOCKS_WISHED_MAX};
 
 /// Stretches of a file that processes hold, where some of it is leased to others: all together they
 /// are told as twice as many at most.
 const HELD_MAX: usize = LOCKS_TOLD_MAX / 2 - 8;
 /// Stretches that are told of a file, with room for what is wished for.
-pub(super) const TOLD_MAX: usize = LOCKS_TOLD_MAX - 8;
+pub(super) const TOLD_MAX: usize = LOCKS_TOLD_MAX - LOCKS_WISHED_MAX;
 /// What is given up amid a stretch leaves two.
 const MORE_AT_ONCE: usize = 1;
 /// The same where all of it is leased, of which nothing is told, or one stretch.

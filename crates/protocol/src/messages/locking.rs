@@ -6,6 +6,8 @@ use model::{FileId, Lock};
 
 /// Stretches of one file that a client may tell of at once.
 pub const LOCKS_TOLD_MAX: usize = 1024;
+/// Stretches that it may wish for at once.
+pub const LOCKS_WISHED_MAX: usize = 8;
 /// Files of which a client claims locks when it attaches.
 pub const FILES_CLAIMED_MAX: usize = 4096;
 
@@ -25,7 +27,7 @@ pub struct Held {
 pub struct Locking {
     #[n(0)]
     pub held: Held,
-    /// What it wants to hold beside that: all of it, or nothing.
+    /// What it wants to hold beside that: all of it, or nothing. At most `LOCKS_WISHED_MAX`.
     #[n(1)]
     pub wished: Vec<Lock>,
     #[n(2)]

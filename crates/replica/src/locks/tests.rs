@@ -1,3 +1,4 @@
+use super::shares::FILES_OF_ONE_MAX;
 use super::*;
 use model::LockKind;
 use proptest::prelude::*;
@@ -148,23 +149,97 @@ fn after_a_start_those_are_first_who_held_something_before() {
     desk.check(B, &asking(&[], &[all], LockAim::Try), (LockOutcome::InTheWay(all), &[]));
 }
 
+fn of(number: u64, held: &[Lock], wished: &[Lock], aim: LockAim) -> Locking {
+    let asked = asking(held, wished, aim);
+    Locking { held: Held { file: FileId(100 + number), ..asked.held }, ..asked }
+}
+
+const BYTES: [Lock; 1] = [Lock { kind: LockKind::Record, exclusive: true, first: 0, last: 9 }];
+
+/// Others have so much that there is no room for another file.
+fn fill(desk: &mut Desk) -> BTreeSet<ReplicaId> {
+    let mut others = BTreeSet::new();
+    for number in 0..FILES_MAX - desk.book.files.len() {
+        let who = ReplicaId(10 + (number / FILES_OF_ONE_MAX) as u32);
+        let asked = of(number as u64, &[], &BYTES, LockAim::Try);
+        assert_eq!(desk.ask(who, &asked).0, LockOutcome::GivenWhole);
+        others.insert(who);
+    }
+    others
+}
+
 #[test]
 fn what_clients_held_that_are_gone_makes_room_for_what_others_lock() {
     let mut desk = Desk::new();
-    let of = |number: u64| {
-        let asked = asking(&[], &[stretch(true, 0, 9)], LockAim::Try);
-        Locking { held: Held { file: FileId(100 + number), locks: Vec::new() }, ..asked }
-    };
-    for number in 0..FILES_MAX as u64 {
-        assert_eq!(desk.ask(A, &of(number)).0, LockOutcome::GivenWhole);
-    }
-    let another = of(FILES_MAX as u64);
+    let others = fill(&mut desk);
+    let another = of(FILES_MAX as u64, &[], &BYTES, LockAim::Try);
     desk.check(B, &another, (LockOutcome::TooMany, &[]));
-    desk.gone.insert(A);
+    desk.gone.extend(others);
     desk.check(B, &another, (LockOutcome::TooMany, &[]));
     desk.now = desk.now + SWEEP_EVERY;
     desk.check(B, &another, (LockOutcome::GivenWhole, &[]));
     assert_eq!(desk.book.files.len(), 1);
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+#[test]
+fn where_there_is_no_room_for_another_file_those_that_are_locked_are_claimed_all_the_same() {
+    let mut desk = Desk::new();
+    desk.check(A, &asking(&[], &BYTES, LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    fill(&mut desk);
+    assert_eq!(desk.attach(A, &BYTES), []);
+    assert_eq!(desk.attach(A, &[]), []);
+    let another = of(FILES_MAX as u64, &[], &BYTES, LockAim::Try);
+    desk.check(B, &another, (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.attach(A, &BYTES), [FILE]);
+}
+
+#[test]
+fn one_client_has_so_many_files_and_others_have_theirs() {
+    let mut desk = Desk::new();
+    let of = |number: usize, wished| of(number as u64, &[], wished, LockAim::Wait);
+    desk.check(B, &of(0, &BYTES), (LockOutcome::GivenWhole, &[]));
+    // It waits for one, and has the others.
+    desk.check(A, &of(0, &BYTES), (LockOutcome::NotYet, &[B]));
+    for number in 1..FILES_OF_ONE_MAX {
+        assert_eq!(desk.ask(A, &of(number, &BYTES)).0, LockOutcome::GivenWhole);
+    }
+    let another = of(FILES_OF_ONE_MAX, &BYTES);
+    desk.check(A, &another, (LockOutcome::TooMany, &[]));
+    desk.check(B, &another, (LockOutcome::GivenWhole, &[]));
+    desk.check(A, &of(1, &[]), (LockOutcome::Given, &[]));
+    desk.check(A, &of(FILES_OF_ONE_MAX + 1, &BYTES), (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.book.leave(A, desk.now), []);
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+#[test]
+fn one_client_holds_so_many_stretches_also_if_it_only_looks() {
+    let mut desk = Desk::new();
+    let many: Vec<Lock> = (0..1000).map(|n| stretch(true, 2 * n, 2 * n)).collect();
+    let looks =
+        |number, held: &[Lock]| of(number, held, &[stretch(true, 9000, 9009)], LockAim::Look);
+    let fit = STRETCHES_OF_ONE_MAX as u64 / 1000;
+    for number in 0..fit {
+        desk.check(A, &looks(number, &many), (LockOutcome::Given, &[]));
+    }
+    desk.check(A, &looks(fit, &many), (LockOutcome::TooMany, &[]));
+    desk.check(B, &looks(fit, &many), (LockOutcome::Given, &[]));
+    // What is given up is, and makes room.
+    desk.check(A, &looks(0, &many[1..]), (LockOutcome::Given, &[]));
+    desk.check(A, &of(1, &[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(A, &looks(fit + 1, &many), (LockOutcome::Given, &[]));
+    assert_eq!(desk.book.shares, counted(&desk.book));
+    // What is claimed counts anew.
+    assert_eq!(desk.attach(A, &many), []);
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+/// What every client has, as it is found by looking at all files.
+fn counted(book: &Book) -> Shares {
+    let mut shares = Shares::default();
+    book.files.values().for_each(|of_file| shares.change(&Parts::default(), &of_file.parts()));
+    shares
 }
 
 #[test]
@@ -200,6 +275,11 @@ fn a_list_that_is_too_long_is_refused_as_it_came() {
     let many = vec![lock; LOCKS_TOLD_MAX + 1];
     desk.check(A, &asking(&many, &[], LockAim::Try), (LockOutcome::TooMany, &[]));
     desk.check(A, &asking(&[], &many, LockAim::Try), (LockOutcome::TooMany, &[]));
+    desk.check(
+        A,
+        &asking(&[], &[lock; LOCKS_WISHED_MAX + 1], LockAim::Wait),
+        (LockOutcome::TooMany, &[]),
+    );
     let as_many = &many[1..];
     desk.check(A, &asking(as_many, &[lock], LockAim::Try), (LockOutcome::TooMany, &[]));
     desk.check(A, &asking(as_many, &[], LockAim::Try), (LockOutcome::GivenWhole, &[]));
@@ -253,6 +333,7 @@ proptest! {
                     prop_assert_ne!(outcome, LockOutcome::Lost);
                 }
             }
+            prop_assert_eq!(&desk.book.shares, &counted(&desk.book));
             for (one, belief) in &beliefs {
                 for (other, theirs) in beliefs.iter().filter(|(other, _)| *other != one) {
                     prop_assert!(!belief.whole || (!theirs.whole && theirs.locks.is_empty()),
