@@ -21,8 +21,8 @@ pub use attach::{Attach, Life, PATIENCE_FILES_MAX, Patience};
 pub use class::Class;
 pub use gathered::{GATHERED_FILES_MAX, Gathered, Portion, Sequel, Sought, Wish};
 pub use locking::{
-    FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim, LockOutcome, Locked,
-    Locking,
+    FILES_CLAIMED_MAX, Held, LOCKS_CLAIMED_MAX, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim,
+    LockOutcome, Locked, Locking,
 };
 pub use refusal::Refusal;
 pub use verdict::{Objection, Submitted, Verdict};

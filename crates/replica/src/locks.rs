@@ -17,7 +17,7 @@
 mod away;
 mod shares;
 
-use away::Away;
+use away::{Away, Claimed};
 use model::{FileId, Lock, LockTable, Locks, ReplicaId};
 use protocol::{
     FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim, LockOutcome, Locking,
@@ -118,7 +118,8 @@ impl Book {
             // It renews its lease first.
             LockOutcome::NotYet
         } else {
-            let missed = self.away.has_missed(who, file, &held, true);
+            // What it is known to hold, nobody was given since.
+            let missed = !of_file.has_any(who) && self.away.has_missed(who, file, &held, true);
             self.away.is_settled(who, file, &held, missed);
             let (outcome, waits) = match missed {
                 true => {
@@ -200,9 +201,13 @@ impl Book {
                 claimed.insert(claim.file, locks);
             }
         }
-        self.away.has_come(who, &lost);
+        let said = Claimed::of(claims);
+        self.away.has_come(who, &said, &lost, lasted);
         let (mut all, mut share) = (News::new(), Share::default());
         for (file, of_file) in &mut self.files {
+            if said.leaves_open(*file) && of_file.has_any(who) {
+                self.away.note_dropped(*file, who, around.now);
+            }
             of_file.leave(who);
             if let Some(locks) = claimed.remove(file).filter(|locks| !locks.is_empty()) {
                 share.files += 1;

@@ -5,11 +5,7 @@
 use super::split::TOLD_MAX;
 use super::{Leased, OfFile, Table};
 use model::{FileId, Lock, Locks};
-use protocol::{Held, LOCKS_TOLD_MAX, LockOutcome};
-
-/// Stretches that are claimed in a new session, of all files: a message has room for so many. What
-/// is beyond it is told later, one file after the other.
-const CLAIMED_MAX: usize = 64 * LOCKS_TOLD_MAX;
+use protocol::{Held, LOCKS_CLAIMED_MAX, LockOutcome};
 
 impl OfFile {
     /// What it is told is held here. `leases`: locks are leased now.
@@ -152,7 +148,8 @@ impl Table {
         let held = held.map(|(file, of_file)| (*file, of_file.held_as_told()));
         let claims = held.filter(|(_, locks)| !locks.is_empty());
         let claims = claims.map(|(file, locks)| Held { file, locks: locks.to_vec() });
-        claims_that_fit(claims, CLAIMED_MAX).take(files_max).collect()
+        // What is beyond it is told later, one file after the other.
+        claims_that_fit(claims, LOCKS_CLAIMED_MAX).take(files_max).collect()
     }
 
     /// A new session has begun, and all of the claims but `lost` were granted. Where locks are not

@@ -10,6 +10,8 @@ pub const LOCKS_TOLD_MAX: usize = 1024;
 pub const LOCKS_WISHED_MAX: usize = 8;
 /// Files of which a client claims locks when it attaches.
 pub const FILES_CLAIMED_MAX: usize = 4096;
+/// Stretches of all of them: a message has room for so many.
+pub const LOCKS_CLAIMED_MAX: usize = 64 * LOCKS_TOLD_MAX;
 
 /// What the processes of a client hold of a file, all together: nothing beyond it counts as held
 /// any more.

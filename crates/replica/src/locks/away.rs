@@ -3,7 +3,9 @@
 //! Holds: what is not known counts as given.
 
 use model::{FileId, Lock, Locks, ReplicaId};
-use protocol::{LockAim, LockOutcome, Locking};
+use protocol::{
+    FILES_CLAIMED_MAX, Held, LOCKS_CLAIMED_MAX, LOCKS_TOLD_MAX, LockAim, LockOutcome, Locking,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use world::Moment;
 
@@ -25,7 +27,7 @@ pub(super) struct Away {
     told: BTreeSet<(ReplicaId, FileId)>,
     /// These lost more than is noted.
     lost_more: BTreeSet<ReplicaId>,
-    /// These have attached in this life of the origin.
+    /// These have attached in this life of the origin, with all that they hold, or are in `lost_more`.
     known: BTreeSet<ReplicaId>,
 }
 
@@ -85,6 +87,30 @@ fn do_meet(one: Span, other: Span) -> bool {
 
 fn span(lock: &Lock) -> Span {
     (lock.first, lock.last)
+}
+
+/// What a client claims when it comes.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    files: BTreeSet<FileId>,
+    /// It holds nothing else: it has not claimed so much that it may have had to leave something out.
+    is_all: bool,
+}
+
+impl Claimed {
+    pub fn of(claims: &[Held]) -> Claimed {
+        let stretches: usize = claims.iter().map(|claim| claim.locks.len()).sum();
+        let room = LOCKS_CLAIMED_MAX.saturating_sub(stretches);
+        Claimed {
+            files: claims.iter().map(|claim| claim.file).collect(),
+            is_all: claims.len() < FILES_CLAIMED_MAX && room >= LOCKS_TOLD_MAX,
+        }
+    }
+
+    /// Whether it may hold something of a file of which it has not said so yet.
+    pub fn leaves_open(&self, file: FileId) -> bool {
+        !self.is_all && !self.files.contains(&file)
+    }
 }
 
 impl Given {
@@ -187,11 +213,17 @@ impl Away {
         }
     }
 
-    /// It has said what it holds of all files, and of `lost` is told that it does not.
-    pub fn has_come(&mut self, who: ReplicaId, lost: &[FileId]) {
-        self.lost_more.remove(&who);
-        self.dropped.retain(|(its, _), _| *its != who);
-        self.known.insert(who);
+    /// It has said what it holds: of all files that are `claimed`, and where those are all that there
+    /// are, nothing of others. Of `lost` it is told that it does not.
+    /// `lasted`: as in `has_missed`.
+    pub fn has_come(&mut self, who: ReplicaId, claimed: &Claimed, lost: &[FileId], lasted: bool) {
+        self.dropped.retain(|(its, file), _| *its != who || claimed.leaves_open(*file));
+        if claimed.is_all {
+            self.lost_more.remove(&who);
+            self.known.insert(who);
+        } else if !lasted && self.known.insert(who) {
+            self.lost_more.insert(who);
+        }
         lost.iter().for_each(|file| self.note_told(who, *file));
     }
 
@@ -270,9 +302,9 @@ mod tests {
         assert!(away.has_missed(A, FILE, &locks(true), false), "who had it before is not known");
         away.note_given(FILE, B, &one(true), at(0));
         assert!(away.has_missed(A, FILE, &locks(true), true));
-        away.has_come(A, &[FILE]);
+        away.has_come(A, &Claimed::of(&[]), &[FILE], true);
         assert!(away.has_missed(A, FILE, &locks(true), true), "it may not have heard");
-        away.has_come(A, &[]);
+        away.has_come(A, &Claimed::of(&[]), &[], true);
         away.is_settled(A, FILE, &Locks::default(), false);
         assert!(!away.has_missed(A, FILE, &locks(true), true));
     }
@@ -293,9 +325,22 @@ mod tests {
         }
         assert!(away.dropped.len() <= DROPPED_MAX);
         assert!(away.has_missed(A, FileId(99), &locks(true), true), "it had to make room");
-        away.has_come(A, &[]);
+        let claim = |number| Held { file: FileId(number), locks: vec![one(true)] };
+        let some: Vec<Held> = (1000..1000 + FILES_CLAIMED_MAX as u64).map(claim).collect();
+        away.has_come(A, &Claimed::of(&some), &[], true);
+        assert!(away.has_missed(A, FileId(99), &locks(true), true), "it may hold this, too");
+        away.has_come(A, &Claimed::of(&some[1..]), &[], true);
         assert!(!away.has_missed(A, FileId(99), &locks(true), true));
-        away.has_come(C, &[]);
+        away.has_come(C, &Claimed::of(&[]), &[], true);
+        // Nor is it known who had it in an earlier life of the origin.
+        for (who, lasted) in [(ReplicaId(4), true), (ReplicaId(5), false)] {
+            away.forgotten = None;
+            away.has_come(who, &Claimed::of(&some), &[], lasted);
+            assert_eq!(away.has_missed(who, FileId(98), &locks(true), true), !lasted);
+            away.note_given(FileId(98), B, &one(true), now(1));
+            assert!(away.has_missed(who, FileId(98), &locks(true), true));
+            away.given.clear();
+        }
         assert!(away.dropped.is_empty());
     }
 

@@ -2,6 +2,7 @@ use super::shares::FILES_OF_ONE_MAX;
 use super::*;
 use model::LockKind;
 use proptest::prelude::*;
+use protocol::LOCKS_CLAIMED_MAX;
 use std::collections::BTreeSet;
 use world::World;
 
@@ -45,11 +46,14 @@ impl Desk {
     }
 
     fn attach(&mut self, who: ReplicaId, claims: &[Lock]) -> Vec<FileId> {
+        self.attach_with(who, &[Held { file: FILE, locks: claims.to_vec() }])
+    }
+
+    fn attach_with(&mut self, who: ReplicaId, claims: &[Held]) -> Vec<FileId> {
         let gone = self.gone.clone();
         let lasts = move |who| !gone.contains(&who);
         let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
-        let claims = [Held { file: FILE, locks: claims.to_vec() }];
-        self.book.attach(who, &claims, true, &around).0
+        self.book.attach(who, claims, true, &around).0
     }
 
     fn check(&mut self, who: ReplicaId, asked: &Locking, wanted: (LockOutcome, &[ReplicaId])) {
@@ -233,6 +237,36 @@ fn one_client_holds_so_many_stretches_also_if_it_only_looks() {
     // What is claimed counts anew.
     assert_eq!(desk.attach(A, &many), []);
     assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+#[test]
+fn what_somebody_has_had_of_a_file_that_a_client_had_no_room_to_claim_is_lost() {
+    let given = (LockOutcome::GivenWhole, &[][..]);
+    for (lasts, stretches) in [(false, 1), (true, 1), (false, LOCKS_TOLD_MAX)] {
+        let mut desk = Desk::new();
+        let mine: Vec<Lock> =
+            (0..stretches as u64).map(|n| stretch(true, n * 20, n * 20)).collect();
+        let files = FILES_CLAIMED_MAX.min(LOCKS_CLAIMED_MAX / stretches) as u64;
+        let held = |number: u64| of(number, &mine, &[], LockAim::Try);
+        for number in 0..files + 2 {
+            desk.check(A, &held(number), given);
+        }
+        if !lasts {
+            desk.gone.insert(A);
+            desk.check(B, &of(files, &[], &BYTES, LockAim::Try), given);
+            desk.check(B, &of(files, &[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+            desk.gone.clear();
+        }
+        let claims: Vec<Held> = (0..files).map(|number| held(number).held).collect();
+        assert_eq!(desk.attach_with(A, &claims), []);
+        if lasts {
+            desk.check(B, &of(files, &[], &BYTES, LockAim::Try), given);
+            desk.check(B, &of(files, &[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+        }
+        desk.check(A, &held(files), (LockOutcome::Lost, &[]));
+        // Of this nobody had any.
+        desk.check(A, &held(files + 1), given);
+    }
 }
 
 /// What every client has, as it is found by looking at all files.
