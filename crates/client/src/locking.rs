@@ -178,7 +178,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         // With the next question it is told that it is given up.
                         Ok(Came::InTheWay(_)) if self.locks().convert(call) => continue,
                         Ok(Came::InTheWay(_)) if !waits => return Err(Error::Locked),
-                        Ok(Came::NotYet) if !waits && clock.moment() >= until => {
+                        Ok(Came::NotYet | Came::Overtaken) if !waits && clock.moment() >= until => {
                             return Err(Error::Locked);
                         }
                         Ok(Came::Overtaken) if overtaken < OVERTAKEN_MAX => {
@@ -405,7 +405,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.inner.locks_wanted.notify_one();
         }
         let came = match (outcome, wanted) {
-            (LockOutcome::Lost, Some(_)) if locks.any_lost() => return Err(Error::LockLost),
+            (LockOutcome::Lost, Some(wish)) if locks.is_lost(wish.call.handle) => {
+                return Err(Error::LockLost);
+            }
             (LockOutcome::Lost, _) => Came::Overtaken,
             (LockOutcome::TooMany, _) => return Err(Error::TooManyLocks),
             (LockOutcome::InTheWay(lock), _) => Came::InTheWay(lock),

@@ -826,6 +826,33 @@ fn who_locks_what_another_process_has_lost_before_loses_nothing() {
 }
 
 #[test]
+fn who_asks_just_when_it_is_found_that_another_process_has_lost_its_lock_gets_what_it_asks_for() {
+    play(1, |scene| async move {
+        let (ada, bob, carol) = (
+            scene.comes(0, PARTIAL).await,
+            scene.comes(1, CONNECTED).await,
+            scene.comes(2, CONNECTED).await,
+        );
+        let (adas, bobs, carols) = (client(&ada), client(&bob), client(&carol));
+        let file = make(&adas, "file").await;
+        scene.pass(SECOND * 2).await;
+        let (hers, beside) = (open(&adas, file).await, open(&adas, file).await);
+        let (his, theirs) = (open(&bobs, file).await, open(&carols, file).await);
+        adas.lock(&stretch(file, hers, 1, true, (0, 9)), false).await.unwrap();
+        bobs.lock(&stretch(file, his, 2, true, (5, 5)), false).await.unwrap();
+        carols.lock(&stretch(file, theirs, 3, true, (20, 29)), false).await.unwrap();
+        adas.set_mode(CONNECTED);
+        let innocent = stretch(file, beside, 4, true, (100, 109));
+        adas.lock(&innocent, false).await.unwrap();
+        let lost = complete(&adas, |c| c.read(hers, 0, 1)).await;
+        assert!(matches!(lost, Err(Error::LockLost)), "{lost:?}");
+        complete(&adas, |c| c.read(beside, 0, 1)).await.unwrap();
+        let seen = bobs.look_at_lock(&stretch(file, his, 2, true, (0, 200))).await.unwrap();
+        assert!(seen.is_some(), "it holds among all");
+    });
+}
+
+#[test]
 fn a_file_that_takes_long_to_be_stored_holds_up_the_locks_of_no_other() {
     play(1, |scene| async move {
         let (ada, bob) = (scene.comes(0, CONNECTED).await, scene.comes(1, CONNECTED).await);
