@@ -64,7 +64,8 @@ impl OfFile {
     fn is_cut_up(&self) -> bool {
         match self.has_all(false) {
             true => self.held.len() >= HELD_ALONE_MAX,
-            false => self.held.together().len() + MORE_AT_ONCE > TOLD_MAX,
+            // By each of them: what one has, another shares, and may give up.
+            false => self.held.len() + MORE_AT_ONCE > TOLD_MAX,
         }
     }
 }

@@ -317,6 +317,25 @@ fn where_others_have_some_of_a_file_no_more_is_held_than_can_be_told() {
 }
 
 #[test]
+fn what_others_here_share_hides_nothing_of_how_much_is_held() {
+    let mut table = Table::default();
+    let all = |owner| call(owner, false, 0, 1 << 20);
+    for owner in [1, 2] {
+        assert_eq!(asked(&mut table, &all(owner), LockOutcome::Given), Tried::Done);
+    }
+    let mut given_up = 0;
+    while given_up < 2000 && !table.leaves_too_many(&byte(given_up), &RECORDS, LEASED) {
+        give_up(&mut table, &byte(given_up));
+        given_up += 1;
+    }
+    assert_eq!(table.files[&FILE].held.len(), TOLD_MAX);
+    give_up(&mut table, &all(2));
+    // All of it would not be leased, where others have some.
+    let held = table.files[&FILE].held.together();
+    assert_eq!((table.begin(FILE, true), held.len()), (held, TOLD_MAX - 1));
+}
+
+#[test]
 fn what_is_held_may_be_about_to_go_for_a_moment_after_a_descriptor_is_closed() {
     let (mut table, clock) = (Table::default(), world::Clock::simulated(0));
     let start = clock.moment();
