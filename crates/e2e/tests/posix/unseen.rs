@@ -465,6 +465,30 @@ fn who_comes_while_the_kernel_writes_sees_it_a_moment_after_it_is_closed() {
     assert!(fs::read(&path).unwrap() == bytes);
 }
 
+#[test]
+fn what_was_locked_while_the_kernel_writes_stays_locked_for_who_comes_until_it_is_stored() {
+    needs_passthrough!();
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount_with(&server, "mount", Wanted { mode: "auto", ..Wanted::default() });
+    let mut bytes = made(&mount, "file");
+    eventually(SOON, "it is alone", || mount.mode() == "partial");
+    let file = open_unseen(&mount, &mount.path("file"), &both());
+    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    overwrite(&mut bytes, &file, 0, b"alone");
+    let other = world.mount(&server, "other", "connected");
+    let elsewhere = both().open(other.path("file")).unwrap();
+    eventually(SOON, "calls wait", || mount.mode() == "connected");
+    let refused = flock(&elsewhere, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK));
+    overwrite(&mut bytes, &file, 8_000_000, b"in company");
+    drop(file);
+    flock(&elsewhere, FlockOperation::LockExclusive).unwrap();
+    let mut read = vec![0; BYTES];
+    elsewhere.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == bytes, "what was written under the lock is read under it");
+}
+
 /// The kernel says that a file is closed when only a mapping is left of it.
 #[test]
 fn what_is_written_to_a_mapping_after_the_close_is_stored() {
