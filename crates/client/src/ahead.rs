@@ -13,7 +13,7 @@ pub(crate) mod walk;
 use crate::kin::Recent;
 pub(crate) use bounds::Bounds;
 pub(crate) use held::{Kept, joined};
-use model::{FileId, Stamp};
+use model::{FileId, Name, Stamp};
 use protocol::PrefetchStatus;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -28,7 +28,7 @@ const GUESS_HOLDS: Duration = Duration::from_secs(30);
 
 /// What came lately is kept in memory for so long after the last that came.
 const HELD_FOR: Duration = Duration::from_secs(60);
-/// Files of which it is remembered in which directory they were last seen.
+/// Files of which it is remembered in which directory they were last seen, and by which name.
 const PLACES_MAX: usize = 1 << 17;
 
 /// What a program did with a file.
@@ -68,7 +68,7 @@ enum Stage {
 pub(crate) struct Ahead {
     seen: VecDeque<Seen>,
     /// Where files were last seen; all are forgotten when they are too many.
-    places: BTreeMap<FileId, FileId>,
+    places: BTreeMap<FileId, (FileId, Name)>,
     trail: walk::Trail,
     order: Order,
     /// Files to fetch next, in this order.
@@ -94,11 +94,20 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// The file has a name in this directory.
-    pub fn note_place(&mut self, directory: FileId, file: FileId) {
+    pub fn note_place(&mut self, directory: FileId, name: &Name, file: FileId) {
+        if self.name_in(directory, file) == Some(name) {
+            return;
+        }
         if self.places.len() >= PLACES_MAX {
             self.places.clear();
         }
-        self.places.insert(file, directory);
+        self.places.insert(file, (directory, name.clone()));
+    }
+
+    /// The name by which a file was last seen, if that was in this directory.
+    pub fn name_in(&self, directory: FileId, file: FileId) -> Option<&Name> {
+        let (seen_in, name) = self.places.get(&file)?;
+        (*seen_in == directory).then_some(name)
     }
 
     /// Contents were not here, and are fetched now.

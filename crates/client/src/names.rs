@@ -3,7 +3,7 @@
 mod listing;
 mod numbered;
 
-pub(crate) use listing::{Listings, cookie};
+pub(crate) use listing::{Listings, Order, cookie};
 
 use crate::client::Client;
 use crate::files::Files;

@@ -61,6 +61,16 @@ impl Missing {
     }
 }
 
+/// Some entries of a directory, in the order of names.
+#[derive(Debug)]
+pub struct Stretch {
+    pub entries: Vec<(Name, FileId)>,
+    /// Read for it: names that show nothing count too.
+    pub rows: usize,
+    /// So many were to be read, and there may be others behind.
+    pub more: bool,
+}
+
 /// A reading of the partial tree.
 pub struct Tree<'a> {
     read: &'a dyn Read,
@@ -128,6 +138,25 @@ impl<'a> Tree<'a> {
             Ok(found.len() < entries_max)
         })?;
         Ok(found)
+    }
+
+    /// Entries that are known after a name (None: from the first), whatever else there is.
+    pub fn stretch(
+        &self,
+        directory: FileId,
+        after: Option<&Name>,
+        rows_max: usize,
+    ) -> Result<Stretch, Missing> {
+        let (first, to) = rows::entry_range(directory);
+        let from = after.map_or(first, |name| rows::after(&rows::entry_key(directory, name)));
+        let page = self.read.scan(ENTRIES, &from, &to, rows_max)?;
+        let mut entries = Vec::new();
+        for (key, value) in &page {
+            if let Some(file) = EntryRow::decode(value)?.shown() {
+                entries.push((rows::entry_name(key)?, file));
+            }
+        }
+        Ok(Stretch { entries, rows: page.len(), more: page.len() >= rows_max })
     }
 
     /// What the replica above last said of a node, whatever is pending.

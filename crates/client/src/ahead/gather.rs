@@ -6,7 +6,7 @@
 
 use super::Kept;
 use super::bounds::patience;
-use super::walk::{self, Walk};
+use super::walk::{self, Known, Walk};
 use super::{Ahead, Look, Seen};
 use crate::client::{Client, error_of};
 use crate::fetch::{is_here, now_of};
@@ -117,9 +117,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if seen.look == Look::Foreseen {
                 self.note_used_now(seen.file)?;
             }
-            let Some(directory) = self.ahead().places.get(&seen.file).copied() else { continue };
-            let walk = self.ahead().trail.step(seen.file, directory, seen.at, &tree);
-            let goes_on = self.ahead().goes_on(&seen);
+            let place = self.ahead().places.get(&seen.file).map(|(directory, _)| *directory);
+            let Some(directory) = place else { continue };
+            let (goes_on, walk) = {
+                let mut ahead = self.ahead();
+                let walk = ahead.trail.step(seen.file, directory, seen.at, &tree);
+                (ahead.goes_on(&seen), walk)
+            };
             if let (false, Some(walk)) = (goes_on, walk) {
                 self.plan(&tree, &read_presence(&*read), (directory, seen.file), &walk)
                     .map_err(|error| Error::Failed(error.to_string()))?;
@@ -149,15 +153,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (directory, file): (FileId, FileId),
         walk: &Walk,
     ) -> Result<(), Missing> {
-        let order = {
-            let so_far = self.ahead().order;
-            match walk.before {
-                Some(before) if tree.is_complete(directory)? => {
-                    walk::order_of(&tree.entries(directory)?, before, file, so_far)
-                }
-                _ => so_far,
-            }
-        };
         let bounds = self.bounds();
         let wanted = |file: FileId, node: &Node| {
             let small = bounds.small(bounds.window_most);
@@ -166,10 +161,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 && presence(file).is_ok_and(|row| row.is_none_or(|row| lacks_all(&row, node)))
                 && !is_here_now(presence, file, node)
         };
-        let plan = walk::after(tree, (directory, file), walk, order, &wanted)?;
-        tracing::trace!(%directory, ?walk, ?order, files = plan.files.len(), "planned ahead");
+        let so_far = self.ahead().order;
+        let name = |directory, file| self.ahead().name_in(directory, file).cloned();
+        let order = |directory| self.order_kept(directory);
+        let known = Known { tree, name: &name, order: &order };
+        let Some(plan) = walk::after(&known, (directory, file), walk, so_far, &wanted)? else {
+            return Ok(());
+        };
+        let files = plan.files.len();
+        tracing::trace!(%directory, ?walk, order = ?plan.order, files, "planned ahead");
         let mut ahead = self.ahead();
-        ahead.order = order;
+        ahead.order = plan.order;
         ahead.coming = plan.files;
         ahead.all_planned = plan.all;
         Ok(())

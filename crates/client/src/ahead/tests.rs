@@ -1,11 +1,13 @@
 use super::bounds::{Bounds, patience};
-use super::walk::{Order, Plan, Trail, Walk, after, order_of};
+use super::walk::{Known, Order, Plan, Trail, Walk, after, order_of};
 use super::*;
 use crate::types::{Durability, Settings, WantedMode};
 use model::{Contents, Kind, Name, Node, ReplicaId, Seq, Time};
 use protocol::{LinkQuality, Listed, Listing, NodeState};
-use store::Tables;
+use std::cell::Cell;
+use std::sync::Arc;
 use store::memory::MemoryTables;
+use store::{Read, Row, Tables};
 use volume::partial::{self, Tree};
 use world::World;
 
@@ -199,7 +201,8 @@ fn plan(tables: &MemoryTables, from: (u64, u64), walk: &Walk) -> Plan {
     let read = tables.read().unwrap();
     let tree = Tree::new(&*read, 1);
     let from = (FileId(from.0), FileId(from.1));
-    after(&tree, from, walk, Order::Names, &|_, _| true).unwrap()
+    let known = Known { tree: &tree, name: &|_, _| None, order: &|_| None };
+    after(&known, from, walk, Order::Names, &|_, _| true).unwrap().unwrap()
 }
 
 #[test]
@@ -208,7 +211,8 @@ fn a_walk_goes_on_in_the_directory_and_a_deep_one_through_the_tree() {
     let check = |from: (u64, u64), deep: bool, files: &[u64]| {
         let walk = Walk { before: None, top: if deep { TOP } else { FileId(from.0) }, deep };
         let expected: VecDeque<FileId> = files.iter().copied().map(FileId).collect();
-        assert_eq!(plan(&tables, from, &walk), Plan { files: expected, all: true }, "{from:?}");
+        let expected = Plan { files: expected, all: true, order: Order::Names };
+        assert_eq!(plan(&tables, from, &walk), expected, "{from:?}");
     };
     check((20, 21), false, &[22]);
     check((20, 21), true, &[22, 31, 32, 13]);
@@ -226,6 +230,119 @@ fn a_plan_is_bounded_and_says_that_there_is_more() {
     let plan = plan(&tables, (TOP.0, 100), &walk);
     assert!(!plan.all && plan.files.len() < files.len());
     assert_eq!(plan.files.front(), Some(&FileId(101)));
+}
+
+/// Counts the rows that are read.
+struct Counting<'a>(&'a dyn Read, Cell<usize>);
+
+impl Read for Counting<'_> {
+    fn get(&self, table: &'static str, key: &[u8]) -> store::Result<Option<Vec<u8>>> {
+        self.1.update(|rows| rows + 1);
+        self.0.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: &'static str,
+        from: &[u8],
+        to: &[u8],
+        rows_max: usize,
+    ) -> store::Result<Vec<Row>> {
+        let rows = self.0.scan(table, from, to, rows_max)?;
+        self.1.update(|before| before + rows.len());
+        Ok(rows)
+    }
+
+    fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> store::Result<Option<Row>> {
+        self.0.last(table, from, to)
+    }
+}
+
+/// Files of a directory that has more than a plan looks at, by name: their ids go down.
+const LARGE: u64 = 50_000;
+
+fn large() -> MemoryTables {
+    let names: Vec<String> = (0..LARGE).map(|number| format!("{number:05}")).collect();
+    let ids = (0..LARGE).map(|number| 100 + LARGE - number);
+    let files: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(ids).collect();
+    volume(&[(TOP.0, TOP.0, &files)])
+}
+
+fn of_large(number: u64) -> FileId {
+    FileId(100 + LARGE - number)
+}
+
+#[test]
+fn of_a_large_directory_what_comes_next_is_planned_and_no_more_is_looked_at() {
+    let tables = large();
+    let read = tables.read().unwrap();
+    let counting = Counting(&*read, Cell::new(0));
+    let tree = Tree::new(&counting, 1);
+    let named = |_, file: FileId| Some(name(&format!("{:05}", 100 + LARGE - file.0)));
+    let known = Known { tree: &tree, name: &named, order: &|_| None };
+    let check = |before: u64, number: u64| {
+        let walk = Walk { before: Some(of_large(before)), top: TOP, deep: false };
+        counting.1.set(0);
+        let at = (TOP, of_large(number));
+        let plan = after(&known, at, &walk, Order::Listed, &|_, _| true).unwrap();
+        assert!(counting.1.get() < 20_000, "{} rows were read", counting.1.get());
+        plan
+    };
+    let plan = check(30_000, 30_002).expect("a walk by name");
+    assert_eq!((plan.order, plan.all), (Order::Names, false));
+    let next: Vec<FileId> = (30_003..30_010).map(of_large).collect();
+    assert_eq!(plan.files.iter().take(7).copied().collect::<Vec<_>>(), next);
+    assert_eq!(check(30_000, 47_000), None, "no walk");
+    assert_eq!(check(47_000, 30_000), None, "nor is this, by what is known");
+    let end = check(LARGE - 3, LARGE - 2).expect("a walk by name");
+    assert_eq!((end.files, end.all), ([of_large(LARGE - 1)].into(), true));
+}
+
+#[test]
+fn a_large_directory_that_was_listed_is_followed_in_the_order_of_that_and_by_id() {
+    let tables = large();
+    let read = tables.read().unwrap();
+    let tree = Tree::new(&*read, 1);
+    let order = Arc::new(crate::names::Order::of(&tree.entries(TOP).unwrap()));
+    let listed: Vec<FileId> = order.files_after(0).collect();
+    let named = |_, file: FileId| Some(name(&format!("{:05}", 100 + LARGE - file.0)));
+    let kept = |_| Some(order.clone());
+    let known = Known { tree: &tree, name: &named, order: &kept };
+    let check = |before: FileId, file: FileId, expected: Order, next: FileId| {
+        let walk = Walk { before: Some(before), top: TOP, deep: false };
+        let plan = after(&known, (TOP, file), &walk, Order::Names, &|_, _| true).unwrap().unwrap();
+        assert_eq!((plan.order, plan.files.front()), (expected, Some(&next)));
+    };
+    check(listed[7], listed[8], Order::Listed, listed[9]);
+    check(FileId(700), FileId(701), Order::Ids, FileId(702));
+    check(of_large(7), of_large(8), Order::Names, of_large(9));
+}
+
+#[test]
+fn of_many_large_directories_no_more_is_read_than_of_one() {
+    let names: Vec<String> = (0..6_000).map(|number| format!("{number:05}")).collect();
+    let mut branches: Vec<Branch<'_>> = Vec::new();
+    // Each is the first of what is in the one above, and the walk comes to all of them.
+    let files: Vec<Vec<(&str, u64)>> = (0..20)
+        .map(|depth| {
+            let ids = (0..6_000).map(move |number| (depth + 1) * 10_000 + number);
+            names.iter().map(String::as_str).zip(ids).collect()
+        })
+        .collect();
+    branches.push((TOP.0, TOP.0, &files[0]));
+    for depth in 1..20 {
+        let parent = if depth == 1 { TOP.0 } else { (depth - 1) * 10_000 };
+        branches.push((depth * 10_000, parent, &files[depth as usize]));
+    }
+    let tables = volume(&branches);
+    let read = tables.read().unwrap();
+    let counting = Counting(&*read, Cell::new(0));
+    let tree = Tree::new(&counting, 1);
+    let known = Known { tree: &tree, name: &|_, _| None, order: &|_| None };
+    let walk = Walk { before: None, top: TOP, deep: true };
+    let plan = after(&known, (TOP, FileId(1)), &walk, Order::Names, &|_, _| true);
+    assert!(!plan.unwrap().unwrap().all);
+    assert!(counting.1.get() < 60_000, "{} rows were read", counting.1.get());
 }
 
 #[tokio::test]

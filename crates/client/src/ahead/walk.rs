@@ -1,9 +1,11 @@
 //! Which files come next, where a program goes from file to file.
-//! Holds: a plan looks at a bounded number of entries, whatever the tree is like.
+//! Holds: a plan looks at a bounded number of entries, whatever the tree is like; of a directory
+//! that has more, at those next to where the program is.
 
-use crate::names::cookie;
+use crate::names::{self, cookie};
 use model::{FileId, Kind, Name, Node, View};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use volume::partial::{Missing, Tree};
 use world::Moment;
@@ -17,6 +19,12 @@ const LEVELS_MAX: usize = 4;
 /// Files of one plan, and entries that are looked at for it.
 const PLAN_MAX: usize = 512;
 const LOOKED_MAX: usize = 8192;
+/// Entries that are read for it: of a directory that has no more than are looked at, all.
+const READ_MAX: usize = 4 * LOOKED_MAX;
+/// Of a directory that has more: those that are looked at for one plan, and over how many of them
+/// a program goes from one file to the next, if it is on a walk.
+const NEXT_MAX: usize = 1024;
+const STEPS_MAX: usize = 256;
 /// Directories below each other that a plan goes into.
 const DEPTH_MAX: usize = 64;
 
@@ -119,34 +127,69 @@ fn above(tree: &Tree<'_>, directory: FileId) -> Vec<FileId> {
     found
 }
 
-/// The order in which the step from one file to the other is the shortest.
-pub(crate) fn order_of(
-    entries: &[(Name, FileId)],
-    before: FileId,
-    file: FileId,
-    so_far: Order,
-) -> Order {
-    let place = |order: Order, wanted: FileId| {
-        let entry = entries.iter().find(|(_, file)| *file == wanted)?;
-        let key = key_of(order, entry);
-        Some(entries.iter().filter(|entry| key_of(order, entry) < key).count())
-    };
-    let steps = |order: Order| {
-        let (from, to) = (place(order, before)?, place(order, file)?);
-        to.checked_sub(from)
-    };
-    let all = [so_far, Order::Listed, Order::Names, Order::Ids];
-    let shortest = all.into_iter().filter_map(|order| Some((steps(order)?, order)));
-    shortest.min_by_key(|(steps, _)| *steps).map_or(so_far, |(_, order)| order)
+type Entry = (Name, FileId);
+
+/// What a plan goes by.
+pub(crate) struct Known<'a> {
+    pub tree: &'a Tree<'a>,
+    /// The name in a directory by which a file was seen.
+    pub name: &'a dyn Fn(FileId, FileId) -> Option<Name>,
+    /// The order in which a directory was read lately.
+    pub order: &'a dyn Fn(FileId) -> Option<Arc<names::Order>>,
 }
 
-/// Sorts numbers before names: only one of the two is used.
-fn key_of(order: Order, entry: &(Name, FileId)) -> (u64, Option<Name>) {
-    match order {
-        Order::Listed => (cookie(&entry.0), None),
-        Order::Names => (0, Some(entry.0.clone())),
-        Order::Ids => (entry.1.0, None),
-    }
+/// The order in which the step from one file to the other is the shortest.
+pub(crate) fn order_of(entries: &[Entry], before: FileId, file: FileId, so_far: Order) -> Order {
+    let entry = |wanted: FileId| entries.iter().find(|(_, file)| *file == wanted);
+    let (Some(before), Some(file)) = (entry(before), entry(file)) else { return so_far };
+    let steps = |order: Order| match order {
+        Order::Listed => {
+            let cookies = entries.iter().map(|(name, _)| cookie(name));
+            between(cookies, cookie(&before.0), cookie(&file.0))
+        }
+        Order::Names => between(entries.iter().map(|(name, _)| name), &before.0, &file.0),
+        Order::Ids => between(entries.iter().map(|(_, file)| *file), before.1, file.1),
+    };
+    shortest(so_far, |order| Some((steps(order)?, order))).unwrap_or(so_far)
+}
+
+/// How many of these come before `to`, and not before `from`.
+fn between<K: Ord>(keys: impl Iterator<Item = K>, from: K, to: K) -> Option<usize> {
+    (from <= to).then(|| keys.filter(|key| from <= *key && *key < to).count())
+}
+
+/// Of orders in which steps are as short, the one that was taken so far.
+fn shortest(so_far: Order, steps: impl Fn(Order) -> Option<(usize, Order)>) -> Option<Order> {
+    let all = [so_far, Order::Listed, Order::Names, Order::Ids];
+    all.into_iter().filter_map(steps).min_by_key(|(steps, _)| *steps).map(|(_, order)| order)
+}
+
+/// The same in a directory that is not read for it. None: in no order it is a short step.
+fn order_in_large(
+    known: &Known<'_>,
+    directory: FileId,
+    (before, file): (FileId, FileId),
+    so_far: Order,
+) -> Result<Option<Order>, Missing> {
+    let named = (known.name)(directory, before).zip((known.name)(directory, file));
+    let listed = (known.order)(directory);
+    let by_name = match &named {
+        Some((before, file)) if before < file => {
+            let next = known.tree.stretch(directory, Some(before), STEPS_MAX)?;
+            next.entries.iter().position(|(name, _)| name == file).map(|at| at + 1)
+        }
+        _ => None,
+    };
+    let steps = |order: Order| match order {
+        Order::Listed => {
+            let (before, file) = named.as_ref()?;
+            listed.as_ref()?.steps(cookie(before), cookie(file))
+        }
+        Order::Names => by_name,
+        Order::Ids => listed.as_ref()?.steps_by_id(before, file),
+    };
+    let few = |order| Some((steps(order).filter(|steps| *steps <= STEPS_MAX)?, order));
+    Ok(shortest(so_far, few))
 }
 
 /// What comes after a file.
@@ -155,69 +198,151 @@ pub(crate) struct Plan {
     pub files: VecDeque<FileId>,
     /// Nothing comes after these.
     pub all: bool,
+    pub order: Order,
 }
 
 /// The files that a walk comes to after this one and that `wanted` wants, in the order of the walk.
-/// What is not known of the tree is left out.
+/// What is not known of the tree is left out. None: it is no walk.
 pub(crate) fn after(
-    tree: &Tree<'_>,
+    known: &Known<'_>,
     (directory, file): (FileId, FileId),
     walk: &Walk,
-    order: Order,
+    so_far: Order,
     wanted: &dyn Fn(FileId, &Node) -> bool,
-) -> Result<Plan, Missing> {
-    let plan = Plan { all: true, ..Plan::default() };
-    let mut planning = Planning { tree, order, wanted, deep: walk.deep, left: LOOKED_MAX, plan };
+) -> Result<Option<Plan>, Missing> {
+    let plan = Plan { all: true, order: so_far, ..Plan::default() };
+    let (left, unread) = (LOOKED_MAX, READ_MAX);
+    let mut planning = Planning { known, wanted, deep: walk.deep, left, unread, plan };
     let (mut directory, mut from) = (directory, file);
+    let mut contents = planning.contents(directory)?;
+    if let Some(before) = walk.before {
+        planning.plan.order = match &contents {
+            Contents::All(entries) => order_of(entries, before, file, so_far),
+            Contents::Unknown => so_far,
+            Contents::Large => match order_in_large(known, directory, (before, file), so_far)? {
+                Some(order) => order,
+                None => return Ok(None),
+            },
+        };
+    }
     for _ in 0..=LEVELS_MAX {
-        planning.rest_of(directory, Some(from), 0)?;
+        planning.rest_of((directory, contents), Some(from), 0)?;
         if directory == walk.top || !walk.deep {
             break;
         }
-        let Some(parent) = tree.node(directory)?.and_then(|node| node.parent) else { break };
+        let above = known.tree.node(directory)?.and_then(|node| node.parent);
+        let Some(parent) = above else { break };
         (directory, from) = (parent, directory);
+        contents = planning.contents(directory)?;
     }
-    Ok(planning.plan)
+    Ok(Some(planning.plan))
+}
+
+/// What is in a directory.
+enum Contents {
+    /// What is not listed is not known to be there.
+    Unknown,
+    /// In the order of names.
+    All(Vec<Entry>),
+    Large,
 }
 
 struct Planning<'a> {
-    tree: &'a Tree<'a>,
-    order: Order,
+    known: &'a Known<'a>,
     wanted: &'a dyn Fn(FileId, &Node) -> bool,
     deep: bool,
     left: usize,
+    unread: usize,
     plan: Plan,
 }
 
 impl Planning<'_> {
+    fn contents(&mut self, directory: FileId) -> Result<Contents, Missing> {
+        if !self.known.tree.is_complete(directory)? {
+            return Ok(Contents::Unknown);
+        }
+        if (self.known.order)(directory).is_some_and(|order| order.len() > LOOKED_MAX) {
+            return Ok(Contents::Large);
+        }
+        let rows_max = LOOKED_MAX.min(self.unread);
+        let read = self.known.tree.stretch(directory, None, rows_max + 1)?;
+        self.unread = self.unread.saturating_sub(read.rows);
+        Ok(if read.more { Contents::Large } else { Contents::All(read.entries) })
+    }
+
     /// What comes in a directory after an entry. Calls itself at most `DEPTH_MAX` deep.
     fn rest_of(
         &mut self,
-        directory: FileId,
+        (directory, contents): (FileId, Contents),
         after: Option<FileId>,
         depth: usize,
     ) -> Result<(), Missing> {
-        // What is not listed is not known to be there.
-        if depth > DEPTH_MAX || !self.tree.is_complete(directory)? {
-            return Ok(());
-        }
-        let mut entries = self.tree.entries(directory)?;
-        let order = self.order;
-        entries.sort_by_cached_key(|entry| key_of(order, entry));
-        let here = after.and_then(|after| entries.iter().position(|(_, file)| *file == after));
-        for (_, file) in &entries[here.map_or(0, |here| here + 1)..] {
+        let (files, ends) = match contents {
+            Contents::Unknown => return Ok(()),
+            Contents::All(entries) => (rest_of_all(entries, self.plan.order, after), true),
+            Contents::Large => self.next_of_large(directory, after)?,
+        };
+        for file in files {
             if self.left == 0 || self.plan.files.len() == PLAN_MAX {
                 self.plan.all = false;
                 return Ok(());
             }
             self.left -= 1;
-            let Ok(Some(node)) = self.tree.node(*file) else { continue };
+            let Ok(Some(node)) = self.known.tree.node(file) else { continue };
             match node.kind {
-                Kind::File if (self.wanted)(*file, &node) => self.plan.files.push_back(*file),
-                Kind::Directory if self.deep => self.rest_of(*file, None, depth + 1)?,
+                Kind::File if (self.wanted)(file, &node) => self.plan.files.push_back(file),
+                Kind::Directory if self.deep && depth < DEPTH_MAX => {
+                    let contents = self.contents(file)?;
+                    self.rest_of((file, contents), None, depth + 1)?;
+                }
                 _ => {}
             }
         }
+        if !ends {
+            // The walk is in here for long before it comes to anything else.
+            (self.left, self.plan.all) = (0, false);
+        }
         Ok(())
     }
+
+    /// What comes next in a directory that has too much to look at all of it, and whether that is
+    /// the rest.
+    fn next_of_large(
+        &mut self,
+        directory: FileId,
+        after: Option<FileId>,
+    ) -> Result<(Vec<FileId>, bool), Missing> {
+        let name = after.and_then(|after| (self.known.name)(directory, after));
+        let nameless = after.is_some() && name.is_none();
+        let order = (self.known.order)(directory);
+        let files: Vec<FileId> = match (self.plan.order, order) {
+            (Order::Ids, Some(order)) => {
+                order.files_after_id(after.unwrap_or(FileId(0))).take(NEXT_MAX).collect()
+            }
+            (Order::Listed, Some(order)) if !nameless => {
+                order.files_after(name.as_ref().map_or(0, cookie)).take(NEXT_MAX).collect()
+            }
+            (Order::Names, _) if !nameless => {
+                let rows_max = NEXT_MAX.min(self.unread);
+                let next = self.known.tree.stretch(directory, name.as_ref(), rows_max)?;
+                self.unread -= next.rows;
+                let files = next.entries.into_iter().map(|(_, file)| file).collect();
+                return Ok((files, !next.more));
+            }
+            _ => return Ok((Vec::new(), false)),
+        };
+        let ends = files.len() < NEXT_MAX;
+        Ok((files, ends))
+    }
+}
+
+/// What comes after an entry, in a directory of which all is known.
+fn rest_of_all(mut entries: Vec<Entry>, order: Order, after: Option<FileId>) -> Vec<FileId> {
+    match order {
+        Order::Listed => entries.sort_by_cached_key(|(name, _)| cookie(name)),
+        Order::Names => {}
+        Order::Ids => entries.sort_by_key(|(_, file)| *file),
+    }
+    let here = after.and_then(|after| entries.iter().position(|(_, file)| *file == after));
+    entries.into_iter().map(|(_, file)| file).skip(here.map_or(0, |here| here + 1)).collect()
 }

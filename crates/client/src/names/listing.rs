@@ -8,7 +8,7 @@ use model::{FileId, Kind, Name, View};
 use protocol::{Objection, Upstream};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::Containers;
 use volume::partial::Missing;
 
@@ -22,8 +22,10 @@ const COOKIE_MIN: u64 = 16;
 /// One directory: what is in it, by ascending cookie. The names lie one behind the other, as a
 /// directory may have a million.
 #[derive(Default)]
-struct Order {
+pub(crate) struct Order {
     places: Vec<Place>,
+    /// The same by ascending id, when somebody has asked for it.
+    by_id: OnceLock<Vec<FileId>>,
     /// Each behind its length.
     names: Vec<u8>,
     /// Of some names it is not known what they are, and nobody could be asked.
@@ -57,6 +59,15 @@ impl Order {
         true
     }
 
+    #[cfg(test)]
+    pub fn of(entries: &[(Name, FileId)]) -> Order {
+        let mut order = Order::default();
+        for (name, file) in entries {
+            assert!(order.push(name, *file, Some(Kind::File)));
+        }
+        order.sort()
+    }
+
     /// When all are there.
     fn sort(mut self) -> Order {
         self.places.shrink_to_fit();
@@ -71,11 +82,50 @@ impl Order {
 
     /// What comes after a cookie.
     fn after(&self, cookie: u64) -> impl Iterator<Item = Listed> {
-        let start = self.places.partition_point(|place| place.cookie <= cookie);
-        self.places[start..].iter().filter_map(|Place { cookie, file, at, kind }| {
-            // What was a name is one.
-            let name = Name::new(name_at(&self.names, *at)).ok()?;
-            Some(Listed { cookie: *cookie, name, file: *file, kind: *kind })
+        self.places[self.begins_after(cookie)..].iter().filter_map(
+            |Place { cookie, file, at, kind }| {
+                // What was a name is one.
+                let name = Name::new(name_at(&self.names, *at)).ok()?;
+                Some(Listed { cookie: *cookie, name, file: *file, kind: *kind })
+            },
+        )
+    }
+
+    fn begins_after(&self, cookie: u64) -> usize {
+        self.places.partition_point(|place| place.cookie <= cookie)
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The files that come after a cookie.
+    pub fn files_after(&self, cookie: u64) -> impl Iterator<Item = FileId> {
+        self.places[self.begins_after(cookie)..].iter().map(|place| place.file)
+    }
+
+    /// How many entries a reader goes on from one cookie to another that comes behind it.
+    pub fn steps(&self, from: u64, to: u64) -> Option<usize> {
+        self.begins_after(to).checked_sub(self.begins_after(from))
+    }
+
+    /// As `files_after`, where they are read by ascending id.
+    pub fn files_after_id(&self, file: FileId) -> impl Iterator<Item = FileId> {
+        let by_id = self.by_id();
+        by_id[by_id.partition_point(|other| *other <= file)..].iter().copied()
+    }
+
+    /// As `steps`, where they are read by ascending id.
+    pub fn steps_by_id(&self, from: FileId, to: FileId) -> Option<usize> {
+        let place = |file: FileId| self.by_id().partition_point(|other| *other <= file);
+        place(to).checked_sub(place(from))
+    }
+
+    fn by_id(&self) -> &[FileId] {
+        self.by_id.get_or_init(|| {
+            let mut files: Vec<FileId> = self.places.iter().map(|place| place.file).collect();
+            files.sort_unstable();
+            files
         })
     }
 }
@@ -210,6 +260,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         crate::mode::fetches(connection.mode) && !connection.down_for(now).is_some_and(is_away)
     }
 
+    /// The order in which a directory was last read, if that is kept in memory.
+    pub(crate) fn order_kept(&self, directory: FileId) -> Option<Arc<Order>> {
+        ranks::lock(Rank::Listings, &self.inner.listings).get(directory)
+    }
+
     fn order_of(&self, directory: FileId, anew: bool) -> Step<Arc<Order>> {
         let listings = || ranks::lock(Rank::Listings, &self.inner.listings);
         if anew {
@@ -269,11 +324,8 @@ mod tests {
 
     fn order(names: std::ops::Range<u32>) -> Arc<Order> {
         let name = |number: u32| Name::new(format!("entry {number}").repeat(20)).unwrap();
-        let mut order = Order::default();
-        for number in names {
-            assert!(order.push(&name(number), FileId(number.into()), Some(Kind::File)));
-        }
-        Arc::new(order.sort())
+        let entries: Vec<_> = names.map(|number| (name(number), FileId(number.into()))).collect();
+        Arc::new(Order::of(&entries))
     }
 
     #[test]
@@ -290,6 +342,20 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_by_cookie_or_by_id_is_followed_from_any_entry() {
+        let order = order(0..1000);
+        let files: Vec<FileId> = order.files_after(0).collect();
+        let cookies: Vec<u64> = order.after(0).map(|listed| listed.cookie).collect();
+        assert_eq!(order.files_after(cookies[400]).collect::<Vec<_>>(), files[401..]);
+        assert_eq!(order.steps(cookies[400], cookies[407]), Some(7));
+        assert_eq!(order.steps(cookies[407], cookies[400]), None);
+        let by_id: Vec<FileId> = order.files_after_id(FileId(400)).collect();
+        assert_eq!(by_id, (401..1000).map(FileId).collect::<Vec<_>>());
+        assert_eq!(order.steps_by_id(FileId(400), FileId(407)), Some(7));
+        assert_eq!(order.steps_by_id(FileId(407), FileId(400)), None);
+    }
+
+    #[test]
     fn so_many_directories_and_so_many_entries_are_kept() {
         let (mut listings, small) = (Listings::default(), order(0..3));
         for directory in 0..100 {
@@ -299,8 +365,8 @@ mod tests {
         assert_eq!(listings.kept.len(), LISTINGS_MAX);
         assert!(listings.get(FileId(35)).is_none() && listings.get(FileId(36)).is_some());
         let place = Place { cookie: COOKIE_MIN, file: FileId(1), at: 0, kind: Some(Kind::File) };
-        let half = Order { places: vec![place; ENTRIES_MAX / 2 + 1], names: vec![0], lacks: false };
-        let half = Arc::new(half);
+        let places = vec![place; ENTRIES_MAX / 2 + 1];
+        let half = Arc::new(Order { places, names: vec![0], ..Order::default() });
         listings.keep(FileId(200), half.clone());
         assert!(listings.get(FileId(99)).is_some());
         listings.keep(FileId(201), half.clone());

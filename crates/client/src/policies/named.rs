@@ -54,7 +54,7 @@ fn upwards<'a>(tree: &'a Tree<'_>, directory: Option<FileId>) -> impl Iterator<I
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// A name was looked up.
     pub(crate) fn note_named(&self, directory: FileId, name: &Name, file: FileId) {
-        self.ahead().note_place(directory, file);
+        self.ahead().note_place(directory, name, file);
         if self.inner.keeping.choosing.is_any() {
             self.policies().named.note(file, directory, name);
         }

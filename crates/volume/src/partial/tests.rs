@@ -58,6 +58,24 @@ fn list(tables: &MemoryTables, as_of: u64, after: Option<&str>, names: &[&str], 
         .expect("memory does not fail");
 }
 
+#[test]
+fn a_stretch_reads_so_many_rows_after_a_name_whether_they_show_or_not() {
+    let tables = MemoryTables::default();
+    list(&tables, 5, None, &["a", "b", "c", "d"], true);
+    pend_entry(&tables, 1, "b", None);
+    let stretch = |after: Option<&str>, rows_max| {
+        let after = after.map(named);
+        let found = read(&tables, 1, |tree| tree.stretch(FileId::ROOT, after.as_ref(), rows_max));
+        let found = found.expect("memory does not fail");
+        let names: Vec<String> = found.entries.iter().map(|(name, _)| name.to_string()).collect();
+        (names.concat(), found.rows, found.more)
+    };
+    assert_eq!(stretch(None, 9), ("acd".into(), 4, false));
+    assert_eq!(stretch(Some("a"), 2), ("c".into(), 2, true), "one is removed here");
+    assert_eq!(stretch(Some("bb"), 9), ("cd".into(), 2, false), "of a name that is not there");
+    assert_eq!(stretch(Some("d"), 9), (String::new(), 0, false));
+}
+
 fn pend_entry(tables: &MemoryTables, number: u64, name: &str, file: Option<u64>) {
     let mut effects = Effects::default();
     effects.entries.insert((FileId::ROOT, named(name)), file.map(FileId));
