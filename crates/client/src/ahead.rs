@@ -30,6 +30,10 @@ const GUESS_HOLDS: Duration = Duration::from_secs(30);
 const HELD_FOR: Duration = Duration::from_secs(60);
 /// Files of which it is remembered in which directory they were last seen, and by which name.
 const PLACES_MAX: usize = 1 << 17;
+/// After so many plans of which nobody followed any, there is none for the same directory for a
+/// while: whoever reads it goes from file to file in no order.
+const VAIN_MAX: u32 = 4;
+const VAIN_FOR: Duration = Duration::from_secs(10);
 
 /// What a program did with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,13 @@ pub(crate) struct Seen {
     pub file: FileId,
     pub look: Look,
     pub at: Moment,
+}
+
+/// Plans for files of a directory, since a program last went as one of them said.
+#[derive(Clone, Copy)]
+struct Vain {
+    plans: u32,
+    last: Moment,
 }
 
 /// A version that somebody may open soon.
@@ -75,6 +86,7 @@ pub(crate) struct Ahead {
     coming: VecDeque<FileId>,
     /// The plan reached the end of the walk: there is nothing to add to it.
     all_planned: bool,
+    vain: Recent<FileId, Vain>,
     guesses: BTreeMap<FileId, Guess>,
     /// Versions that cannot be had together with others.
     hopeless: Recent<(FileId, Stamp), ()>,
@@ -143,6 +155,26 @@ impl Ahead {
             return !self.coming.is_empty() || self.all_planned;
         }
         seen.look == Look::Foreseen && (!self.coming.is_empty() || self.all_planned)
+    }
+
+    /// Plans for this directory are of use, if this file was in one.
+    fn note_followed(&mut self, directory: FileId, seen: &Seen) {
+        let was_planned = seen.look == Look::Foreseen
+            || self.guesses.contains_key(&seen.file)
+            || self.coming.contains(&seen.file);
+        if was_planned && let Some(vain) = self.vain.get_mut(&directory) {
+            vain.plans = 0;
+        }
+    }
+
+    /// Whether to plan for a directory, which counts as done then.
+    fn may_plan(&mut self, directory: FileId, now: Moment) -> bool {
+        let before = self.vain.get(&directory).map_or(Vain { plans: 0, last: now }, |vain| *vain);
+        if before.plans >= VAIN_MAX && now.since(before.last) < VAIN_FOR {
+            return false;
+        }
+        self.vain.insert(directory, Vain { plans: before.plans.saturating_add(1), last: now });
+        true
     }
 
     fn see(&mut self, seen: Seen) {

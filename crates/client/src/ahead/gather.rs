@@ -122,9 +122,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (goes_on, walk) = {
                 let mut ahead = self.ahead();
                 let walk = ahead.trail.step(seen.file, directory, seen.at, &tree);
+                ahead.note_followed(directory, &seen);
                 (ahead.goes_on(&seen), walk)
             };
-            if let (false, Some(walk)) = (goes_on, walk) {
+            if let (false, Some(walk)) = (goes_on, walk)
+                && self.ahead().may_plan(directory, seen.at)
+            {
                 self.plan(&tree, &read_presence(&*read), (directory, seen.file), &walk)
                     .map_err(|error| Error::Failed(error.to_string()))?;
             }

@@ -346,6 +346,26 @@ fn of_many_large_directories_no_more_is_read_than_of_one() {
 }
 
 #[tokio::test]
+async fn where_nobody_follows_plans_no_more_are_made_for_a_while() {
+    let (mut ahead, at) = (Ahead::default(), now());
+    let (random, walked) = (FileId(1), FileId(2));
+    let seen = |file, look| Seen { file: FileId(file), look, at };
+    for file in 10..10 + u64::from(VAIN_MAX) {
+        ahead.note_followed(random, &seen(file, Look::Missed));
+        assert!(ahead.may_plan(random, at));
+        assert!(ahead.may_plan(walked, at));
+        ahead.coming = [FileId(100 + file)].into();
+        ahead.note_followed(walked, &seen(100 + file, Look::Missed));
+    }
+    assert!(!ahead.may_plan(random, at) && ahead.may_plan(walked, at));
+    let later = at + VAIN_FOR;
+    assert!(ahead.may_plan(random, later), "once in a while");
+    assert!(!ahead.may_plan(random, later));
+    ahead.note_followed(random, &seen(7, Look::Foreseen));
+    assert!(ahead.may_plan(random, later), "somebody goes as was planned");
+}
+
+#[tokio::test]
 async fn two_files_of_a_directory_or_of_two_near_each_other_are_a_walk() {
     let tables = two_directories();
     let read = tables.read().unwrap();
