@@ -84,9 +84,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             let now = self.inner.world.clock.moment();
             self.ahead().expire(now);
-            if let Err(error) = self.follow() {
-                tracing::debug!(%error, "what comes next could not be seen");
-            }
+            self.follow_aside().await;
             while under_way.len() < BATCHES_MAX {
                 let batch = match self.batch_ahead() {
                     Ok(batch) if batch.files.is_empty() => break,
@@ -102,6 +100,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     (batch, answer)
                 });
             }
+        }
+    }
+
+    /// It reads the tree, and the lease is renewed meanwhile.
+    async fn follow_aside(&self) {
+        if self.ahead().seen.is_empty() {
+            return;
+        }
+        let client = self.clone();
+        let followed = self.off_the_runtime(move || Ok(client.follow())).await;
+        if let Err(error) = followed.map_err(error_of).flatten() {
+            tracing::debug!(%error, "what comes next could not be seen");
         }
     }
 
