@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use store::Containers;
 use tokio::sync::oneshot;
-use volume::partial;
+use volume::partial::{self, Missing, Tree};
 
 /// How often a call is tried before it is given up: more needs than any call has.
 const TRIES_MAX: usize = 4096;
@@ -28,8 +28,9 @@ const LIST_ENTRIES_FIRST: u32 = 256;
 const LIST_ENTRIES_MAX: u32 = 8192;
 /// Listings that follow each other within this are a walk, and ask for more each time.
 const WALK_PAUSE_MAX: Duration = Duration::from_secs(3);
-/// Directories that a walk asks for beside the one it is at.
+/// Directories that a walk asks for beside the one it is at, and entries that are looked at for it.
 const ALSO_MAX: usize = 256;
+const BESIDE_MAX: usize = 1024;
 /// Pages of one directory: a million entries, and then some.
 const PAGES_MAX: usize = 1 << 16;
 
@@ -257,23 +258,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let siblings = self.view(|tree| {
             let node = tree.node(directory)?;
             let Some(parent) = node.and_then(|node| node.parent) else { return Ok(Vec::new()) };
-            let entries = tree.entries(parent)?;
-            let here = entries.iter().position(|(_, file)| *file == directory).unwrap_or(0);
-            let (before, after) = entries.split_at(here);
-            let mut unknown = Vec::new();
-            for (_, file) in after.iter().chain(before) {
-                let is_directory = |node: model::Node| node.kind == Kind::Directory;
-                if *file != directory
-                    && tree.node(*file)?.is_some_and(is_directory)
-                    && !tree.is_complete(*file)?
-                {
-                    unknown.push(*file);
-                    if unknown.len() == ALSO_MAX {
-                        break;
-                    }
-                }
-            }
-            Ok(unknown)
+            let name = self.ahead().name_in(parent, directory).cloned();
+            unknown_beside(tree, parent, directory, name.as_ref())
         });
         // What is not known of the parent costs the walk a round trip, and nothing else.
         siblings.unwrap_or_default()
@@ -343,6 +329,40 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 }
 
+/// The directories beside one that are not known, from that one on. `name`: by which it was seen;
+/// where there is more beside it than is looked at, what comes after that.
+fn unknown_beside(
+    tree: &Tree<'_>,
+    parent: FileId,
+    directory: FileId,
+    name: Option<&Name>,
+) -> Result<Vec<FileId>, Missing> {
+    if !tree.is_complete(parent)? {
+        return Ok(Vec::new());
+    }
+    let mut beside = tree.stretch(parent, None, BESIDE_MAX)?;
+    if beside.more && name.is_some() {
+        beside = tree.stretch(parent, name, BESIDE_MAX)?;
+    }
+    let entries = beside.entries;
+    let here = entries.iter().position(|(_, file)| *file == directory).unwrap_or(0);
+    let (before, after) = entries.split_at(here);
+    let mut unknown = Vec::new();
+    for (_, file) in after.iter().chain(before) {
+        let is_directory = |node: model::Node| node.kind == Kind::Directory;
+        if *file != directory
+            && tree.node(*file)?.is_some_and(is_directory)
+            && !tree.is_complete(*file)?
+        {
+            unknown.push(*file);
+            if unknown.len() == ALSO_MAX {
+                break;
+            }
+        }
+    }
+    Ok(unknown)
+}
+
 /// The files that states speak of.
 pub(crate) fn files_of(states: &States) -> impl Iterator<Item = FileId> {
     let nodes = states.nodes.iter().map(|state| state.file);
@@ -362,5 +382,57 @@ impl<U: Upstream, C: Containers> Drop for Flight<'_, U, C> {
             // Who does not wait any more need not be told.
             let _ = waiter.send(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Node, Seq, Time};
+    use protocol::{Listed, Listing};
+    use store::memory::MemoryTables;
+    use store::{Durability, Tables};
+
+    /// The directories of one, by their numbers, as they are known from its listing.
+    fn listed(names: &[Name]) -> MemoryTables {
+        let tables = MemoryTables::default();
+        let node = |file| {
+            let node =
+                Node { parent: Some(FileId::ROOT), ..Node::root_directory(0, 0, Time::default()) };
+            NodeState { file, seq: Seq(1), node: Some(node) }
+        };
+        let entries: Vec<_> = names.iter().cloned().zip((100..).map(FileId)).collect();
+        let nodes = entries.iter().map(|(_, file)| node(*file)).collect();
+        let directories = vec![Listed { directory: FileId::ROOT, entries, complete: true }];
+        let listing = Listing { as_of: Seq(1), directories, nodes };
+        let mut write = tables.write().unwrap();
+        partial::take_listing(&mut *write, &listing, None, 1).unwrap();
+        write.commit(Durability::Later).unwrap();
+        tables
+    }
+
+    #[test]
+    fn a_walk_asks_for_what_comes_next_beside_and_looks_at_no_more() {
+        let names = |count: u64| -> Vec<Name> {
+            (0..count).map(|number| Name::new(format!("{number:05}")).unwrap()).collect()
+        };
+        let beside = |count: u64, at: usize, is_named: bool| {
+            let names = names(count);
+            let tables = listed(&names);
+            let read = tables.read().unwrap();
+            let (tree, directory) = (Tree::new(&*read, 1), FileId(100 + at as u64));
+            let name = is_named.then_some(&names[at]);
+            let found = unknown_beside(&tree, FileId::ROOT, directory, name).unwrap();
+            found.iter().map(|file| file.0 - 100).collect::<Vec<_>>()
+        };
+        assert_eq!(beside(4, 2, false), [3, 0, 1]);
+        let many = 4 * BESIDE_MAX;
+        let next = many - 10;
+        assert_eq!(beside(many as u64, next, true).len(), 9, "and none of what comes before");
+        assert_eq!(
+            beside(many as u64, 1500, true),
+            (1501..1501 + ALSO_MAX as u64).collect::<Vec<_>>()
+        );
+        assert_eq!(beside(many as u64, 1500, false)[0], 0, "what is known of it");
     }
 }
