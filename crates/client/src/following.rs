@@ -196,7 +196,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if self.following().is_due(now) {
                 self.following().touched = false;
                 self.ask_for_names().await;
-                if let Err(error) = self.follow_names() {
+                let client = self.clone();
+                let followed = self.off_the_runtime(move || Ok(client.follow_names())).await;
+                if let Err(error) = followed.map_err(error_of).flatten() {
                     tracing::debug!(%error, "names that pins and policies go by were not followed");
                 }
             }

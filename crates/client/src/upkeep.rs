@@ -103,7 +103,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 () = self.inner.world.clock.sleep(CHECKPOINT_EVERY) => {}
             }
             if !self.may_replay() {
-                self.cancel_if_due();
+                self.look_through().await;
             }
             let client = self.clone();
             let fetched = self.inner.fetched.swap(false, Ordering::AcqRel);
@@ -121,7 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::warn!(%error, "what was kept for a while could not be removed");
             }
             if round.is_multiple_of(MEASURE_EVERY)
-                && let Err(error) = self.keep_to_size_if_due(&mut keeping)
+                && let Err(error) = self.keep_to_size_if_due(&mut keeping).await
             {
                 tracing::warn!(%error, "the cache could not be kept to its size");
             }
@@ -167,13 +167,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log.truncate(applied).map_err(of_log)
     }
 
-    fn keep_to_size_if_due(&self, keeping: &mut Keeping) -> Result<(), Error> {
+    async fn keep_to_size_if_due(&self, keeping: &mut Keeping) -> Result<(), Error> {
         let clock = &self.inner.world.clock;
         let (calls, begun) = (self.inner.counters.calls.load(Ordering::Relaxed), clock.moment());
         if !keeping.is_due(calls, begun) {
             return Ok(());
         }
-        self.keep_to_size()?;
+        let client = self.clone();
+        let kept = self.off_the_runtime(move || Ok(client.keep_to_size())).await;
+        kept.map_err(error_of).flatten()?;
         let done = clock.moment();
         keeping.last = Some((calls, done, done.since(begun)));
         Ok(())

@@ -287,7 +287,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let again = self.inner.world.clock.moment() + every;
         self.note_walk(file, pin.begun, Some(pin.begun), mark)?;
         self.pins().due.entry(file).and_modify(|due| *due = Some(again));
-        self.forget_marks()
+        let client = self.clone();
+        self.off_the_runtime(move || Ok(client.forget_marks())).await.map_err(error_of).flatten()
     }
 
     /// Notes that a walk has begun, or that it has ended.
