@@ -24,7 +24,18 @@ const DEPTH_MAX: usize = 4096;
 #[derive(Default)]
 struct Astray {
     names: BTreeMap<At, Since>,
+    /// Those that the names are in: there may be as many of both as are noted.
+    directories: BTreeSet<FileId>,
     lists: BTreeSet<FileId>,
+}
+
+impl Astray {
+    /// True: it is the first name of its directory.
+    fn note(&mut self, at: At, since: Since) -> bool {
+        let is_first = self.directories.insert(at.0);
+        self.names.insert(at, since);
+        is_first
+    }
 }
 
 impl Keeper {
@@ -75,10 +86,10 @@ impl Keeper {
                 }
                 Some((_, Way::Barred)) => {}
                 _ => {
-                    if !astray.names.keys().any(|astray| astray.0 == at.0) {
-                        self.note_way(at.0)?;
+                    let directory = at.0;
+                    if astray.note(at, since) {
+                        self.note_way(directory)?;
                     }
-                    astray.names.insert(at, since);
                 }
             }
             if steps.len() >= STEPS_MAX {
@@ -157,5 +168,23 @@ impl Keeper {
             return Ok(true);
         }
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Name;
+
+    #[test]
+    fn of_each_directory_that_is_astray_the_first_name_is_known_as_that() {
+        let now = world::World::simulated(0, 1).clock.moment();
+        let since = Since { at: now, whole: true, due: now };
+        let mut astray = Astray::default();
+        let mut first =
+            |directory, name| astray.note((FileId(directory), Name::new(name).unwrap()), since);
+        assert!(first(7, "b") && first(5, "b"));
+        assert!(!first(7, "a") && !first(7, "b") && !first(5, "a"));
+        assert_eq!((astray.names.len(), astray.directories.len()), (4, 2));
     }
 }
