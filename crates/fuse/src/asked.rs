@@ -364,6 +364,8 @@ fn write<'a>(left: &mut Left<'a>) -> Option<Asked<'a>> {
     left.skip(8)?;
     let open = left.u32()?.cast_signed();
     flags.set(WriteFlags::APPENDS, open & libc::O_APPEND != 0);
+    // O_SYNC contains it.
+    flags.set(WriteFlags::SYNCS, open & libc::O_DSYNC != 0);
     left.skip(4)?;
     let bytes = left.bytes(usize::try_from(stretch.size).ok()?)?;
     Some(Asked::Write { stretch, flags, bytes })
@@ -467,8 +469,16 @@ mod tests {
     fn what_is_written_comes_behind_forty_bytes() {
         let stretch = Stretch { handle: FileHandle(3), offset: 4096, size: 2 };
         let kills = WriteFlags::FUSE_WRITE_KILL_SUIDGID;
-        for (open, flags) in [(0o2, kills), (0o2002, kills | WriteFlags::APPENDS)] {
-            let body = Laid::default().u64(3).u64(4096).u32(2).u32(4).zeros(8).u32(open);
+        let (appends, syncs) = (WriteFlags::APPENDS, WriteFlags::SYNCS);
+        let cases = [
+            (0, kills),
+            (libc::O_APPEND, kills | appends),
+            (libc::O_DSYNC, kills | syncs),
+            (libc::O_SYNC | libc::O_APPEND, kills | appends | syncs),
+        ];
+        for (open, flags) in cases {
+            let body = Laid::default().u64(3).u64(4096).u32(2).u32(4).zeros(8);
+            let body = body.u32((libc::O_RDWR | open).cast_unsigned());
             let mut body = body.zeros(4);
             body.0.extend(b"ab");
             asked_by(16, body, |_, asked| {

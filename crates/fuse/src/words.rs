@@ -209,6 +209,9 @@ bitflags! {
         const FUSE_WRITE_CACHE = 1;
         /// The set-id bits go.
         const FUSE_WRITE_KILL_SUIDGID = 1 << 2;
+        /// No bit of the kernel's word: it is to be safe when the call returns, by O_DSYNC or O_SYNC of the
+        /// descriptor, by a flag of the call's, or by the mount.
+        const SYNCS = 1 << 30;
         /// No bit of the kernel's word: the descriptor has O_APPEND now, whatever it was opened with.
         const APPENDS = 1 << 31;
     }

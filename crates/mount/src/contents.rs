@@ -6,7 +6,7 @@ use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
 use crate::{errno, locks};
-use client::{Client, Handle, Inode, Opened, Owner, Stop};
+use client::{Caller, Client, Handle, Inode, Opened, Owner, Stop};
 use fuse::{
     FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -144,11 +144,15 @@ pub(crate) fn write<U: Upstream, C: Containers>(
 ) {
     let takes = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
     let target = open.target(takes.then(|| Changer::of(open.request)));
-    if !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-        driver.client().appends(target.handle, flags.contains(WriteFlags::APPENDS));
-    }
     let client = driver.client();
     let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
+    if !was_mapped {
+        client.appends(target.handle, flags.contains(WriteFlags::APPENDS));
+    }
+    // Of what goes through its cache the kernel asks for the sync itself.
+    let syncs =
+        !was_mapped && flags.contains(WriteFlags::SYNCS) && client.is_past_cache(target.handle);
+    let syncs = syncs.then(|| (open.call("fsync"), caller(open.request), target.handle));
     let taken = client.takes_write(file, open.request.unique());
     let write = if was_mapped { calls::write_mapped } else { calls::write };
     let first = write(client, target, offset, data);
@@ -175,7 +179,7 @@ pub(crate) fn write<U: Upstream, C: Containers>(
             drop(late);
             let may_be_cached_otherwise = match outcome {
                 Ok(()) => {
-                    reply.written(written);
+                    answer_written(&of, syncs, written, reply);
                     // A page of it may have been dropped, and read as it was before.
                     overtaken
                 }
@@ -191,6 +195,24 @@ pub(crate) fn write<U: Upstream, C: Containers>(
             if may_be_cached_otherwise {
                 of.is_read_anew(file);
             }
+        },
+    );
+}
+
+/// Answers a write that has been done, if it `syncs` when that has been, too: for whom and by what handle.
+fn answer_written<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    syncs: Option<(Call, Caller, Handle)>,
+    written: u32,
+    reply: ReplyWrite,
+) {
+    let Some((call, caller, handle)) = syncs else { return reply.written(written) };
+    driver.serve(
+        call,
+        move |client| client.sync(caller, handle),
+        move |outcome| match outcome {
+            Ok(()) => reply.written(written),
+            Err(errno) => reply.error(errno),
         },
     );
 }

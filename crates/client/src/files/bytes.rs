@@ -68,6 +68,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Whether what is written through a handle goes around the kernel's cache. Then the kernel leaves it to
+    /// us what is to be safe when the call returns.
+    pub fn is_past_cache(&self, handle: Handle) -> bool {
+        self.files().handles.get(&handle.0).is_some_and(|state| state.direct)
+    }
+
     /// Writes all of `bytes`.
     pub fn write(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Step<()> {
         let end = offset.checked_add(bytes.len() as u64);

@@ -1,12 +1,12 @@
 //! Reading and writing: descriptors, offsets, holes, and a naive model beside them.
 
 use crate::{errno, in_both_modes, opened};
-use e2e::Mount;
 use e2e::contents::noise;
+use e2e::{Mount, World};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, ftruncate, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::io::{IoSlice, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -101,6 +101,30 @@ fn a_descriptor_that_appends_no_more_writes_where_it_is_told() {
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "AB23456789end!");
     });
+}
+
+/// What appends goes around the kernel's cache in connected mode, where the kernel syncs nothing by itself.
+#[test]
+fn what_is_appended_to_be_safe_is_seen_elsewhere_when_the_call_returns() {
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "connected");
+    let other = world.mount(&server, "other", "connected");
+    let (flags, mut expected) = (OFlags::WRONLY | OFlags::APPEND, b"begun".to_vec());
+    fs::write(mount.path("file"), &expected).unwrap();
+    let appends = |more| opened(&mount.path("file"), flags | more).unwrap();
+    for (file, call) in [
+        (appends(OFlags::DSYNC), ReadWriteFlags::empty()),
+        (appends(OFlags::SYNC), ReadWriteFlags::empty()),
+        (appends(OFlags::empty()), ReadWriteFlags::DSYNC),
+        (appends(OFlags::empty()), ReadWriteFlags::SYNC),
+    ] {
+        let text = IoSlice::new(b" more");
+        assert_eq!(pwritev2(&file, &[text], u64::MAX, call), Ok(5));
+        expected.extend_from_slice(b" more");
+        let seen = fs::read(other.path("file")).unwrap();
+        assert_eq!(String::from_utf8(seen), String::from_utf8(expected.clone()), "{call:?}");
+    }
 }
 
 #[test]
