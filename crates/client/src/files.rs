@@ -13,6 +13,7 @@ mod copy;
 mod counts;
 mod first;
 mod front;
+mod growing;
 mod holes;
 mod images;
 mod left;
@@ -29,6 +30,7 @@ mod unborn;
 mod unseen;
 
 pub(crate) use front::{Altered, Front};
+pub use growing::Growing;
 pub(crate) use images::Images;
 pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
@@ -101,6 +103,7 @@ pub(crate) struct OpenFile<K> {
     pub handles: u32,
     /// Of the handles, those through which the kernel fills its cache.
     cached_handles: u32,
+    held_back: Option<growing::HeldBack>,
     /// Of the handles, those that may write.
     writing_handles: u32,
     /// The time of the last write, or what was set since.
@@ -184,6 +187,7 @@ impl<K> OpenFile<K> {
             presence,
             handles: 0,
             cached_handles: 0,
+            held_back: None,
             writing_handles: 0,
             mtime: None,
             changed: None,
@@ -321,7 +325,7 @@ impl<K: Container> Files<K> {
         let newest = self.newest(file).map(|(_, open)| open);
         let shared = newest.filter(|o| o.presence.dirty.is_some() || o.unlinked.is_some());
         if let (Some(open), Some(node)) = (shared, &mut node) {
-            node.contents.size = open.container.length()?;
+            node.contents.size = open.length_told()?;
             if open.presence.dirty.is_some() {
                 // What is not here is not a hole.
                 let size = node.contents.size;
@@ -476,10 +480,6 @@ impl<K: Container> Files<K> {
             left: open.left.clone(),
         };
         Ok((grip, state.flags))
-    }
-
-    pub(crate) fn appends_directly(&self, handle: Handle) -> bool {
-        self.handles.get(&handle.0).is_some_and(|state| state.direct && state.flags.append)
     }
 
     fn add_handle(&mut self, state: HandleState) -> Handle {

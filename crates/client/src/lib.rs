@@ -112,6 +112,7 @@ pub use update_log::NEAR_MAX as PENDING_NEAR_MAX;
 
 pub use client::{Client, ClientError, Stores};
 pub use facts::is_fact;
+pub use files::Growing;
 pub use following::Place;
 pub use fuzz::fuzz_rows;
 pub use landing::{Late, Taken};

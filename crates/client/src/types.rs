@@ -355,6 +355,8 @@ pub trait Kernel: Send + Sync + 'static {
     /// Attributes; with `contents`, cached pages too; of a directory, its cached entries. Says
     /// whether it has forgotten them: where something is in its way it does later.
     fn forget_node(&self, file: FileId, contents: bool) -> bool;
+    /// Attributes, and the cached pages from this byte on.
+    fn forget_from(&self, file: FileId, from: u64) -> bool;
     /// Attributes and cached pages of a file by all its numbers but this one. Nobody waits for it for
     /// long: others may be writing by those.
     fn forget_others(&self, file: FileId, number: u64) -> bool;

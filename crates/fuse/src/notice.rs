@@ -25,9 +25,10 @@ impl Notifier {
         Notifier(Arc::clone(device))
     }
 
-    /// What the kernel knows of a file's attributes is old, and of its contents too, if so said.
-    pub fn forget_inode(&self, ino: INodeNo, contents: bool) -> io::Result<()> {
-        self.tell(&inode_notice(ino, contents))
+    /// What the kernel knows of a file's attributes is old, and of its contents from this byte on, if one is
+    /// given.
+    pub fn forget_inode(&self, ino: INodeNo, contents_from: Option<u64>) -> io::Result<()> {
+        self.tell(&inode_notice(ino, contents_from))
     }
 
     /// What bears a name is asked for again.
@@ -49,9 +50,9 @@ fn head(code: u32, body_bytes: usize) -> Laid {
     Laid::default().u32((HEAD_BYTES + body_bytes) as u32).u32(code).u64(0)
 }
 
-/// From the first byte, and as far as there is anything; attributes alone from before the first.
-fn inode_notice(ino: INodeNo, contents: bool) -> Vec<u8> {
-    let from: i64 = if contents { 0 } else { -1 };
+/// As far as there is anything; attributes alone from before the first byte.
+fn inode_notice(ino: INodeNo, contents_from: Option<u64>) -> Vec<u8> {
+    let from = contents_from.map_or(-1, |from| i64::try_from(from).unwrap_or(i64::MAX));
     head(INODE, 24).u64(ino.0).u64(from.cast_unsigned()).u64(0).0
 }
 
@@ -75,7 +76,11 @@ mod tests {
         assert_eq!(notice[16..24], 0x0102_u64.to_ne_bytes());
         assert_eq!(notice[24..28], 2_u32.to_ne_bytes());
         assert_eq!(&notice[32..], b"ab\0");
-        let notice = inode_notice(INodeNo(5), false);
-        assert_eq!((notice.len(), &notice[24..32]), (40, &(-1_i64).to_ne_bytes()[..]));
+        for (contents_from, from) in
+            [(None, -1), (Some(0), 0), (Some(70), 70), (Some(u64::MAX), i64::MAX)]
+        {
+            let notice = inode_notice(INodeNo(5), contents_from);
+            assert_eq!((notice.len(), &notice[24..32]), (40, &from.to_ne_bytes()[..]));
+        }
     }
 }

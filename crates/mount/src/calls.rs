@@ -5,8 +5,8 @@ use crate::privileges::{
     Changer, drop_privileges, inherited, masked, without_privileges, without_setgid,
 };
 use client::{
-    Allocate, Caller, Client, Done, Error, Found, Handle, Inode, Making, Need, OpenFlags, Opened,
-    RenameFlag, Setting, Step, Stop, XattrFlag,
+    Allocate, Caller, Client, Done, Error, Found, Growing, Handle, Inode, Making, Need, OpenFlags,
+    Opened, RenameFlag, Setting, Step, Stop, XattrFlag,
 };
 use fuse::RenameFlags;
 use model::{ACL_ACCESS, FileId, Kind, Name};
@@ -209,16 +209,18 @@ pub(crate) fn set_access_list<U: Upstream, C: Containers>(
     Ok(Done { value, wait: wait.or(dropped) })
 }
 
+/// Done, it is to be answered when the kernel has dropped what it may have of the end of the file.
 pub(crate) fn write<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     target: Target,
     offset: u64,
     bytes: &[u8],
-) -> Step<Done<()>> {
+) -> Step<Done<Option<Growing<U, C>>>> {
     let wait = target.before_writing(client)?;
+    let growing = client.grows(target.handle, offset, bytes.len() as u64)?;
     client.write(target.handle, offset, bytes)?;
     client.is_written(target.file, target.handle);
-    Ok(Done { value: (), wait })
+    Ok(Done { value: growing, wait })
 }
 
 /// The same of what a program wrote to a mapping, which nobody would have any more if it were refused.
@@ -227,7 +229,7 @@ pub(crate) fn write_mapped<U: Upstream, C: Containers>(
     target: Target,
     offset: u64,
     bytes: &[u8],
-) -> Step<Done<()>> {
+) -> Step<Done<Option<Growing<U, C>>>> {
     match write(client, target, offset, bytes) {
         Err(Stop::Error(Error::TooManyOpen)) => Err(Stop::Need(Need::Descriptor)),
         outcome => outcome,

@@ -149,9 +149,9 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     if !was_mapped {
         client.appends(target.handle, flags.contains(WriteFlags::APPENDS));
     }
+    let is_past_cache = !was_mapped && client.is_past_cache(target.handle);
     // Of what goes through its cache the kernel asks for the sync itself.
-    let syncs =
-        !was_mapped && flags.contains(WriteFlags::SYNCS) && client.is_past_cache(target.handle);
+    let syncs = is_past_cache && flags.contains(WriteFlags::SYNCS);
     let syncs = syncs.then(|| (open.call("fsync"), caller(open.request), target.handle));
     let taken = client.takes_write(file, open.request.unique());
     let write = if was_mapped { calls::write_mapped } else { calls::write };
@@ -178,8 +178,11 @@ pub(crate) fn write<U: Upstream, C: Containers>(
             let was_late = late.is_some();
             drop(late);
             let may_be_cached_otherwise = match outcome {
-                Ok(()) => {
-                    answer_written(&of, syncs, written, reply);
+                Ok(growing) => {
+                    let driver = of.clone();
+                    of.when_grown(growing, move || {
+                        answer_written(&driver, syncs, written, reply);
+                    });
                     // A page of it may have been dropped, and read as it was before.
                     overtaken
                 }
@@ -188,8 +191,8 @@ pub(crate) fn write<U: Upstream, C: Containers>(
                         of.mapped_was_lost(file, errno);
                     }
                     reply.error(errno);
-                    // It may have been read as written.
-                    was_late
+                    // It may have been read as written, or be written all the same.
+                    was_late || is_past_cache
                 }
             };
             if may_be_cached_otherwise {

@@ -8,7 +8,7 @@ use crate::kernel::{Told, Waits};
 use crate::listings::Listings;
 use crate::signals::Ends;
 use crate::watch::{Waiting, Watch};
-use client::{Client, Done, Error, Step, Stop, complete};
+use client::{Client, Done, Error, Growing, Step, Stop, complete};
 use fuse::{Errno, INodeNo, Request};
 use model::FileId;
 use protocol::{Objection, Upstream};
@@ -147,6 +147,19 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
     pub(crate) fn is_read_anew(&self, file: FileId) {
         let client = self.client.clone();
         self.runtime.spawn_blocking(move || client.forget_what_is_cached(file, true));
+    }
+
+    /// Answers a write when the kernel has nothing of the end of the file that is as it was before.
+    pub(crate) fn when_grown(
+        &self,
+        growing: Option<Growing<U, C>>,
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        let Some(growing) = growing.filter(Growing::may_be_cached) else { return answer() };
+        self.runtime.spawn_blocking(move || {
+            growing.is_read_anew();
+            answer();
+        });
     }
 
     /// Whether reading moves times of access from now on.

@@ -50,6 +50,8 @@ const THREADS: usize = 4;
 pub(crate) enum Forget {
     Attributes(FileId),
     Contents(FileId),
+    /// And the contents from this byte on.
+    End(FileId, u64),
     /// What is cached by all numbers but this one.
     Others(FileId, u64),
     Entry(FileId, Name),
@@ -62,7 +64,8 @@ impl Forget {
     fn of(&self) -> FileId {
         match self {
             Forget::Attributes(file) | Forget::Contents(file) => *file,
-            Forget::Others(file, _) | Forget::Entry(file, _) | Forget::Name(file, _) => *file,
+            Forget::End(file, _) | Forget::Others(file, _) => *file,
+            Forget::Entry(file, _) | Forget::Name(file, _) => *file,
         }
     }
 }
@@ -72,6 +75,7 @@ impl fmt::Display for Forget {
         match self {
             Forget::Attributes(file) => write!(f, "the attributes of file {file}"),
             Forget::Contents(file) => write!(f, "the contents of file {file}"),
+            Forget::End(file, from) => write!(f, "the contents of file {file} from {from} on"),
             Forget::Others(file, number) => {
                 write!(f, "the contents of file {file} by another number than {number}")
             }
@@ -406,6 +410,10 @@ impl Kernel for Forgetter {
         self.ask(if contents { Forget::Contents(file) } else { Forget::Attributes(file) })
     }
 
+    fn forget_from(&self, file: FileId, from: u64) -> bool {
+        self.ask(Forget::End(file, from))
+    }
+
     fn forget_others(&self, file: FileId, number: u64) -> bool {
         self.ask(Forget::Others(file, number))
     }
@@ -444,12 +452,12 @@ impl<U: Upstream, C: Containers> Teller<U, C> {
         Teller { notifier, client }
     }
 
-    fn forget_file(&self, file: FileId, contents: bool, but: Option<u64>) -> io::Result<()> {
+    fn forget_file(&self, file: FileId, from: Option<u64>, but: Option<u64>) -> io::Result<()> {
         let numbers = self.client.numbers().all(file).into_iter();
         let outcomes = numbers.filter(|number| Some(*number) != but);
         let outcomes = outcomes.map(|number| {
             let number = INodeNo(number);
-            self.notifier.forget_inode(number, contents)
+            self.notifier.forget_inode(number, from)
         });
         // What one of them holds up is no reason to leave out the others.
         outcomes.fold(Ok(()), Result::and)
@@ -466,12 +474,13 @@ impl<U, C: Containers> Teller<U, C> {
 impl<U: Upstream, C: Containers> Carry for Teller<U, C> {
     fn carry_out(&self, forget: &Forget) -> io::Result<()> {
         match forget {
-            Forget::Attributes(file) => self.forget_file(*file, false, None),
-            Forget::Contents(file) => self.forget_file(*file, true, None),
-            Forget::Others(file, but) => self.forget_file(*file, true, Some(*but)),
+            Forget::Attributes(file) => self.forget_file(*file, None, None),
+            Forget::Contents(file) => self.forget_file(*file, Some(0), None),
+            Forget::End(file, from) => self.forget_file(*file, Some(*from), None),
+            Forget::Others(file, but) => self.forget_file(*file, Some(0), Some(*but)),
             Forget::Entry(directory, name) => {
                 // The listing first: the kernel forgets it with a name only if it knows the name.
-                self.notifier.forget_inode(INodeNo(directory.0), true)?;
+                self.notifier.forget_inode(INodeNo(directory.0), Some(0))?;
                 self.forget_name(*directory, name)
             }
             Forget::Name(directory, name) => self.forget_name(*directory, name),

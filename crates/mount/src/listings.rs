@@ -153,7 +153,7 @@ impl Listings {
         let thread = std::thread::Builder::new().name("farfs-listings".into());
         thread.spawn(move || {
             while let Some(directory) = listings.wait() {
-                if let Err(error) = notifier.forget_inode(INodeNo(directory.0), true) {
+                if let Err(error) = notifier.forget_inode(INodeNo(directory.0), Some(0)) {
                     tracing::debug!(%directory, %error, "the kernel keeps its listing");
                 }
             }

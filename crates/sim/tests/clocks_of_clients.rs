@@ -570,6 +570,10 @@ impl Kernel for Forgets {
         true
     }
 
+    fn forget_from(&self, file: FileId, _: u64) -> bool {
+        self.forget_node(file, true)
+    }
+
     fn forget_others(&self, _: FileId, _: u64) -> bool {
         true
     }

@@ -56,7 +56,7 @@ impl<K: Container> Files<K> {
                 && Some(open.presence.generation) != shared
         };
         let Some(open) = self.generations(file).find(older) else { return Ok(None) };
-        let size = open.container.length()?;
+        let size = open.length_told()?;
         self.size_told.insert(file, SizeTold::Older);
         Ok(Some(size))
     }
@@ -74,7 +74,7 @@ impl<K: Container> Files<K> {
         let states = self.handles_by(file, number).filter(has_a_size);
         let Some(state) = states.min_by_key(|state| state.lent).copied() else { return Ok(None) };
         let Some(open) = self.get(file, state.generation) else { return Ok(None) };
-        let size = open.container.length()?;
+        let size = open.length_told()?;
         let is_older = |current| Some(state.generation) != self.shared(file, current);
         if current.is_some_and(is_older) && !state.lent {
             self.size_told.insert(file, SizeTold::Older);

@@ -4,7 +4,7 @@ use e2e::World;
 use e2e::contents::noise;
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,4 +100,50 @@ fn stale_write(path: &Path, at: u64) -> Option<u64> {
 fn who_writes_and_closes_reads_that_while_others_open_and_read_it() {
     reads_what_it_wrote("partial");
     reads_what_it_wrote("connected");
+}
+
+/// As `tail -f` does. Who appends goes around the kernel's cache in connected mode.
+#[test]
+fn who_follows_a_file_that_others_append_to_reads_no_zeros_at_its_end() {
+    const LINE: &[u8] = b"0123456789abcde\n";
+    const PAGE: u64 = 4096;
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "connected");
+    let path = mount.path("file");
+    fs::write(&path, LINE).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let appends = || {
+            let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+            let mut written = LINE.len() as u64;
+            while !over.load(Ordering::Relaxed) {
+                file.write_all(LINE).unwrap();
+                written += LINE.len() as u64;
+                let told = file.metadata().unwrap().len();
+                assert_eq!(told, written, "who has written is told of all of it");
+            }
+            written
+        };
+        let writer = scope.spawn(appends);
+        let file = File::open(&path).unwrap();
+        let begun = Instant::now();
+        let (mut read, mut lacking, mut zeros) = (0, 0, 0);
+        while begun.elapsed() < FOR && !writer.is_finished() {
+            let length = file.metadata().map_or(0, |told| told.len());
+            let from = length.saturating_sub(1) / PAGE * PAGE;
+            let mut end = vec![1; (length - from) as usize];
+            let got = file.read_at(&mut end, from).unwrap_or(0);
+            read += got;
+            lacking += end.len() - got;
+            zeros += end.iter().filter(|byte| **byte == 0).count();
+        }
+        over.store(true, Ordering::Relaxed);
+        let written = writer.join().unwrap();
+        let what = format!("of {read} bytes, while {written} were written");
+        assert_eq!((zeros, lacking), (0, 0), "zeros and lacking {what}");
+        assert!(read > 100_000, "{read} bytes were read");
+        let all = fs::read(&path).unwrap();
+        assert!(all.len() as u64 == written && all.chunks(LINE.len()).all(|line| line == LINE));
+    });
 }
