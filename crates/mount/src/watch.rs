@@ -1,11 +1,12 @@
 //! One thread that looks after all requests that wait, for signals to those who sent them: at once
 //! when the kernel says that one was sent, and every now and then for what it does not say. It tells
-//! of the first signal alone, and of none to whoever waits for what was read ahead.
+//! of the first signal alone, and of none to whoever waits for what was read ahead. Where the thread
+//! cannot be seen, what the kernel says is all there is: it says so only of a signal that is felt.
 //! Holds: it sleeps while nothing waits; a wait that is over is not looked at again.
 
 use crate::signals::{Ends, Look, read_status};
 use rustix::process::{Pid, test_kill_process};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +14,13 @@ use tokio::sync::oneshot;
 
 /// How often it looks: short for whoever pressed Ctrl-C, long against what a look costs.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+/// Of so many signals it is remembered that the kernel told of them when nobody was waiting: another thread
+/// may be about to wait for that request.
+const EARLY_MAX: usize = 256;
+
+/// Stands for a thread that cannot be seen from here: of the kernel, or of another container.
+const UNSEEN: u32 = 0;
 
 /// The watcher. Its thread ends when this is dropped.
 pub(crate) struct Watch {
@@ -38,6 +46,8 @@ struct List {
     waiting: HashMap<u64, Asker>,
     /// The kernel has told of a signal to somebody who waits.
     now: bool,
+    /// Requests that the kernel has told of before they waited.
+    early: VecDeque<u64>,
     closed: bool,
 }
 
@@ -47,6 +57,20 @@ struct Asker {
     ends: Ends,
     since: Instant,
     sender: oneshot::Sender<()>,
+}
+
+impl List {
+    fn is_early(&mut self, request: u64) {
+        if self.early.len() >= EARLY_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back(request);
+    }
+
+    /// Whether there is anybody to look at.
+    fn is_seen(&self) -> bool {
+        self.waiting.values().any(|asker| asker.thread != UNSEEN)
+    }
 }
 
 impl Shared {
@@ -70,15 +94,21 @@ impl Watch {
         Ok(Watch { shared })
     }
 
-    /// Looks after this request of that thread from now on. 0 stands for a thread that cannot be
-    /// seen from here: of the kernel, or of another container.
+    /// Looks after this request of that thread from now on. Of one that is not seen it cannot be told
+    /// whether a signal is one that ends it: only what ends with any signal does.
     pub(crate) fn waiting(&self, thread: u32, request: u64, ends: Ends) -> Waiting {
         let shared = Arc::clone(&self.shared);
-        if thread == 0 {
+        if thread == UNSEEN && ends != Ends::WithAnySignal {
             return Waiting { shared, key: None, signal: None };
         }
         let (sender, receiver) = oneshot::channel();
         let mut list = shared.list();
+        if thread == UNSEEN && list.early.contains(&request) {
+            drop(list);
+            // Who is to hear of it has not begun to wait.
+            let _ = sender.send(());
+            return Waiting { shared, key: None, signal: Some(receiver) };
+        }
         let key = list.next;
         list.next += 1;
         list.waiting.insert(key, Asker { thread, request, ends, since: Instant::now(), sender });
@@ -90,7 +120,16 @@ impl Watch {
     /// Whoever waits for this request was sent a signal.
     pub(crate) fn look_now(&self, request: u64) {
         let mut list = self.shared.list();
-        if list.waiting.values().any(|asker| asker.request == request) {
+        let waits = |asker: &Asker| asker.request == request;
+        if !list.waiting.values().any(waits) {
+            return list.is_early(request);
+        }
+        let over = |_: &u64, asker: &mut Asker| asker.thread == UNSEEN && waits(asker);
+        for (_, asker) in list.waiting.extract_if(over) {
+            // Who does not listen any more has been answered already.
+            let _ = asker.sender.send(());
+        }
+        if list.is_seen() {
             list.now = true;
             drop(list);
             self.shared.changed.notify_one();
@@ -128,7 +167,7 @@ impl Drop for Waiting {
 fn look_after(shared: &Shared, every: Duration) {
     let mut list = shared.list();
     while !list.closed {
-        if list.waiting.is_empty() {
+        if !list.is_seen() {
             list = shared.changed.wait(list).unwrap_or_else(PoisonError::into_inner);
             continue;
         }
@@ -137,7 +176,8 @@ fn look_after(shared: &Shared, every: Duration) {
         let paused = shared.changed.wait_timeout_while(list, every, rests);
         list = paused.unwrap_or_else(PoisonError::into_inner).0;
         list.now = false;
-        let threads: HashSet<u32> = list.waiting.values().map(|asker| asker.thread).collect();
+        let threads = list.waiting.values().map(|asker| asker.thread);
+        let threads: HashSet<u32> = threads.filter(|thread| *thread != UNSEEN).collect();
         drop(list);
         let seen: HashMap<u32, Look> =
             threads.into_iter().filter_map(|thread| Some((thread, look(thread)?))).collect();
@@ -213,6 +253,37 @@ mod tests {
         let mut waiting = watch.waiting(child.id(), 4, Ends::WhenToStop);
         watch.look_now(4);
         tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn of_who_cannot_be_seen_the_kernels_word_ends_what_ends_with_any_signal() {
+        let watch = Watch::start().unwrap();
+        let ends = async |request, ends| {
+            let mut waiting = watch.waiting(UNSEEN, request, ends);
+            watch.look_now(request + 100);
+            let early = tokio::time::timeout(LOOK_EVERY, waiting.interrupted()).await;
+            assert!(early.is_err(), "nothing was said of this request");
+            drop(waiting);
+            let mut waiting = watch.waiting(UNSEEN, request, ends);
+            watch.look_now(request);
+            tokio::time::timeout(2 * LOOK_EVERY, waiting.interrupted()).await.is_ok()
+        };
+        assert!(ends(1, Ends::WithAnySignal).await);
+        assert!(!ends(2, Ends::WhenToStop).await, "it may be one that ends nothing");
+        assert!(!ends(3, Ends::WhenEnded).await);
+        // What was said before it waits counts, too.
+        watch.look_now(4);
+        let mut waiting = watch.waiting(UNSEEN, 4, Ends::WithAnySignal);
+        tokio::time::timeout(SOON, waiting.interrupted()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_told_before_anybody_waited_is_remembered_for_so_long() {
+        let watch = Watch::start().unwrap();
+        for request in 0..2 * EARLY_MAX as u64 {
+            watch.look_now(request);
+        }
+        assert_eq!(watch.shared.list().early.len(), EARLY_MAX);
     }
 
     #[tokio::test]
