@@ -16,10 +16,10 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 4096;
 /// From so many on it reads nothing ahead for which nobody waits.
 const BUSY_FROM: u16 = 48;
-/// Threads that read requests. None of them waits for the link, but they do for the disk here: who
-/// looks up a name may not wait for who syncs a file.
-const THREADS_MIN: usize = 8;
-const THREADS_MAX: usize = 16;
+/// Threads that read requests. None of them waits for the link, so a few are enough; and with more than
+/// the processors run, each request wakes one more, which finds nothing.
+const THREADS_MIN: usize = 2;
+const THREADS_MAX: usize = 8;
 /// The magic number of FUSE in `statfs`.
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
@@ -298,6 +298,6 @@ mod tests {
             settings(&MountOptions { threads: Some(threads), ..MountOptions::default() }, false)
                 .threads
         };
-        assert_eq!([threads(0), threads(9), threads(999)], [8, 9, 16]);
+        assert_eq!([threads(0), threads(3), threads(999)], [2, 3, 8]);
     }
 }
