@@ -110,8 +110,6 @@ pub(crate) struct Inner<U, C: Containers> {
     /// What is known has to be on the disk soon: there may be no link for a long time.
     pub checkpoint_wanted: Notify,
     pub stopping: AtomicBool,
-    /// What nobody waits for is not cut any more: it is kept as it is.
-    pub cuts_no_more: AtomicBool,
     pub flights: Mutex<BTreeMap<Need, Vec<oneshot::Sender<()>>>>,
     pub listings: Mutex<crate::names::Listings>,
     pub untold: crate::untold::Untold,
@@ -270,7 +268,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 sync_wanted: Notify::new(),
                 checkpoint_wanted: Notify::new(),
                 stopping: false.into(),
-                cuts_no_more: false.into(),
                 flights: Mutex::new(BTreeMap::new()),
                 listings: Mutex::default(),
                 untold: Default::default(),
@@ -295,7 +292,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 locks_wanted: Notify::new(),
             }),
         };
-        client.keep_the_order();
         client.recover(recovered, logged).map(|()| client)
     }
 

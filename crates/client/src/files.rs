@@ -71,6 +71,8 @@ pub(crate) struct Files<K> {
     plain: plain::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
+    /// What nobody waits for is not cut any more: it is kept as it is.
+    cuts_no_more: bool,
 }
 
 impl<K> Default for Files<K> {
@@ -85,6 +87,7 @@ impl<K> Default for Files<K> {
             twice: BTreeSet::new(),
             plain: plain::Plain::default(),
             left: None,
+            cuts_no_more: false,
         }
     }
 }
@@ -229,12 +232,6 @@ impl<K> OpenFile<K> {
     pub fn version(&self) -> Stamp {
         self.presence.version
     }
-
-    /// Somebody who has it open may write to it.
-    pub fn is_for_writing(&self) -> bool {
-        self.writing_handles > 0
-    }
-
     /// Somebody has just written to it.
     pub fn note_changed(&mut self, now: Time) {
         self.mtime = Some(now);
@@ -502,8 +499,7 @@ pub(crate) fn sized(size: u64) -> Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Contents, ReplicaId};
-    use store::Containers as _;
+    use model::ReplicaId;
     use store::memory::MemoryContainers;
 
     fn version(number: u64) -> Stamp {
@@ -520,20 +516,6 @@ mod tests {
         files.shown(FileId(0), 0, version(2));
         assert_eq!(files.shown_version(FileId(0)), Some(version(2)));
         assert_eq!(files.shown.len(), SHOWN_MAX);
-    }
-
-    #[test]
-    fn what_nobody_waits_for_gives_way_to_who_writes_and_is_not_begun_while_somebody_does() {
-        let key = Key { file: 7, generation: 1 };
-        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
-        let mut files = Files::default();
-        let presence = Presence::new(1, version(1), Contents::default(), 0);
-        files.reopen(FileId(7), container, presence, false);
-        let key = (FileId(7), 1);
-        assert!(files.is_stored_unattended(key, true) && !files.gives_way(key));
-        files.open.get_mut(&key).unwrap().writing_handles = 1;
-        assert!(files.gives_way(key));
-        assert!(!files.is_stored_unattended(key, true) && !files.gives_way(key));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::Upstream;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
 use world::Moment;
@@ -106,7 +105,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let patience = patience.max(PATIENCE_LEAST);
         let stored = self.inner.world.clock.within(patience, self.store_aside(keys)).await;
         if stored.is_none() {
-            self.inner.cuts_no_more.store(true, Ordering::Release);
+            self.files().cut_no_more();
         }
     }
 
@@ -148,9 +147,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Whether the cutting of a version is to be given up.
     pub(crate) fn gives_way(&self, key: Key) -> bool {
-        let files = self.files();
-        files.gives_way(key)
-            || files.is_unattended(key) && self.inner.cuts_no_more.load(Ordering::Acquire)
+        self.files().gives_way(key)
     }
 }
 

@@ -57,6 +57,7 @@ const PAGE_FILES: usize = 1024;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// `logged`: the last update that the log had, or that was asked about.
     pub(crate) fn recover(&self, recovered: Recovered, logged: u64) -> Result<(), ClientError> {
+        self.keep_the_order();
         let records;
         {
             let mut core = self.core();

@@ -15,7 +15,6 @@
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
 use crate::kept::parent_path;
-use crate::overlay::Overlay;
 use crate::table::{Before, Durability, Read, Tables, Write};
 use access::{Reading, Writing};
 use base::{Base, Flush, Place, close_redb, open_redb};
@@ -39,11 +38,13 @@ mod failing;
 mod kept;
 mod log;
 mod room;
+mod settings;
 mod whose;
 mod words;
 mod young;
 
 pub use errors::is_guarded;
+pub use settings::Settings;
 pub use whose::{IsOurs, tables_in};
 pub use words::Words;
 
@@ -58,39 +59,6 @@ const YOUNG_BYTES_MAX: u64 = 512 << 10;
 
 /// A transaction that puts more gives it to redb before it is committed.
 const HELD_BYTES_MAX: u64 = 8 << 20;
-
-/// How a database is opened.
-#[derive(Clone, Debug)]
-pub struct Settings<'a> {
-    /// A directory of its own for the log, where many commits are durable now.
-    pub log: Option<&'a Path>,
-    /// Pages of redb that are kept in memory.
-    pub cache_bytes: usize,
-    /// Rows in memory alone, after which the next commit writes them to redb.
-    pub young_rows_max: usize,
-    /// Of one transaction, what is kept in memory until it is committed.
-    pub held_bytes_max: u64,
-    /// What people are told if it is damaged.
-    pub words: Words,
-    /// It is asked before anything is written.
-    pub is_ours: Option<IsOurs>,
-    /// Where everything is written instead, the log included: the files are only read.
-    pub over: Option<Arc<Overlay>>,
-}
-
-impl Default for Settings<'_> {
-    fn default() -> Self {
-        Settings {
-            log: None,
-            cache_bytes: CACHE_BYTES,
-            young_rows_max: YOUNG_ROWS_MAX,
-            held_bytes_max: HELD_BYTES_MAX,
-            words: Words::default(),
-            is_ours: None,
-            over: None,
-        }
-    }
-}
 
 pub struct Database {
     path: PathBuf,

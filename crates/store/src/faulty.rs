@@ -21,8 +21,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+mod chance;
 mod handles;
 
+use chance::Chance;
 pub use handles::{
     FaultyBlobs, FaultyContainer, FaultyContainers, FaultyJournal, FaultyReserve, FaultyTables,
 };
@@ -406,9 +408,9 @@ impl Machine {
     /// Whether a commit comes to the disk that need not.
     pub fn flushes(&self) -> bool {
         let state = locked(&self.0);
-        state
-            .flushed_one_in
-            .is_some_and(|one_in| Chance(state.seed ^ state.writes).draw() % one_in.max(1) == 0)
+        state.flushed_one_in.is_some_and(|one_in| {
+            Chance(state.seed ^ state.writes).draw().is_multiple_of(one_in.max(1))
+        })
     }
 
     pub fn containers_max(&self) -> Option<usize> {
@@ -495,22 +497,3 @@ impl Machine {
 /// Small against what is written in a simulation, and enough to undo any of it.
 const RESERVE_BYTES: u64 = 64 << 10;
 const RESERVE_LEAST_BYTES: u64 = RESERVE_BYTES / 4;
-
-/// SplitMix64: enough to choose what a power cut leaves, and the same everywhere.
-struct Chance(u64);
-
-impl Chance {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// Answers yes with one likelihood throughout, drawn from none to all of eight.
-    fn some_part(&mut self) -> impl FnMut() -> bool + '_ {
-        let in_eight = self.draw() % 9;
-        move || self.draw() % 8 < in_eight
-    }
-}

@@ -9,6 +9,13 @@ use model::FileId;
 use store::Container;
 use update_log::{LogError, Record, UpdateLog};
 
+impl<K> OpenFile<K> {
+    /// Somebody who has it open may write to it.
+    pub fn is_for_writing(&self) -> bool {
+        self.writing_handles > 0
+    }
+}
+
 impl<K: Container> Files<K> {
     /// Versions that nobody will close who wrote to them, and that are not stored yet.
     pub fn left_over(&self) -> Vec<(FileId, u32)> {
@@ -55,13 +62,16 @@ impl<K: Container> Files<K> {
         open.unattended
     }
 
-    /// Whether it is being stored with nobody waiting for it, and somebody writes to it by now.
+    /// Whether it is being stored with nobody waiting for it, and that is to be given up: somebody writes to
+    /// it by now, or there is no more time.
     pub fn gives_way(&self, key: (FileId, u32)) -> bool {
-        self.open.get(&key).is_some_and(|open| open.unattended && open.is_for_writing())
+        let gives_way = |open: &OpenFile<K>| open.is_for_writing() || self.cuts_no_more;
+        self.open.get(&key).is_some_and(|open| open.unattended && gives_way(open))
     }
 
-    pub fn is_unattended(&self, key: (FileId, u32)) -> bool {
-        self.open.get(&key).is_some_and(|open| open.unattended)
+    /// This machine stops.
+    pub fn cut_no_more(&mut self) {
+        self.cuts_no_more = true;
     }
 
     /// What was left over has been stored: nobody has it open.
@@ -160,5 +170,33 @@ impl<K: Container> Files<K> {
 
     pub fn written_version(&mut self, file: FileId) -> Option<&mut OpenFile<K>> {
         self.written_versions(file).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Contents, ReplicaId, Stamp};
+    use store::Containers as _;
+    use store::container::Key;
+    use store::memory::MemoryContainers;
+
+    #[test]
+    fn what_nobody_waits_for_gives_way_to_who_writes_and_is_not_begun_while_somebody_does() {
+        let key = Key { file: 7, generation: 1 };
+        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
+        let mut files = Files::default();
+        let version = Stamp::new(ReplicaId(3), 1);
+        let presence = Presence::new(1, version, Contents::default(), 0);
+        files.reopen(FileId(7), container, presence, false);
+        let key = (FileId(7), 1);
+        assert!(files.is_stored_unattended(key, true) && !files.gives_way(key));
+        files.open.get_mut(&key).unwrap().writing_handles = 1;
+        assert!(files.gives_way(key));
+        assert!(!files.is_stored_unattended(key, true) && !files.gives_way(key));
+        files.open.get_mut(&key).unwrap().writing_handles = 0;
+        assert!(files.is_stored_unattended(key, true) && !files.gives_way(key));
+        files.cut_no_more();
+        assert!(files.gives_way(key), "there is no more time");
     }
 }
