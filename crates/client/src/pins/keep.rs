@@ -152,6 +152,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             pins.pins.insert(new, pin);
         }
         pins.walk_all();
+        drop(pins);
         write.commit(Durability::Now).map_err(error_of)
     }
 

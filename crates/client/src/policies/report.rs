@@ -303,6 +303,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             policies.policies.insert(new, policy);
         }
+        drop(policies);
         write.commit(Durability::Now).map_err(error_of)
     }
 }
