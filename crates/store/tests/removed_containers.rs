@@ -116,6 +116,8 @@ fn half_a_container_of_a_process_that_was_killed_is_removed_with_the_next_look_a
     let containers = DirectoryContainers::open(cache.path()).unwrap();
     containers.open(KEY, true).unwrap().unwrap().look().unwrap();
     let foreign = half.with_file_name("notes.new");
+    // The times of files go by a coarser clock.
+    sleep(Duration::from_millis(20));
     [&half, &foreign].into_iter().for_each(|path| write(path, b"half").unwrap());
     // It may be under way.
     assert_eq!(containers.keys().unwrap(), [KEY]);
