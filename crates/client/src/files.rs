@@ -47,6 +47,7 @@ use model::{Contents, FileId, Node, Stamp, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
+use std::thread::ThreadId;
 use store::container::Key;
 use store::{Container, Result as StoreResult};
 
@@ -144,8 +145,8 @@ pub(crate) struct OpenFile<K> {
     pub overtook: bool,
     /// It was being written to when this machine stopped, and has not been stored since it started.
     reopened: bool,
-    /// It is being stored with nobody waiting for it, which gives way to whoever writes to it.
-    unattended: bool,
+    /// The thread that stores it with nobody waiting for it, and gives way to whoever writes to it.
+    unattended: Option<ThreadId>,
     /// It was being written to when this machine stopped, and may have been stored since.
     pub doubtful: bool,
     /// How the container was cut when it was last stored, and what was written since.
@@ -208,7 +209,7 @@ impl<K> OpenFile<K> {
             owes_cut: false,
             overtook: false,
             reopened: false,
-            unattended: false,
+            unattended: None,
             doubtful: false,
             since: None,
             front: None,

@@ -6,6 +6,7 @@ use crate::part::opened_record;
 use crate::presence::Presence;
 use crate::types::Handle;
 use model::FileId;
+use std::thread;
 use store::Container;
 use update_log::{LogError, Record, UpdateLog};
 
@@ -58,15 +59,18 @@ impl<K: Container> Files<K> {
     /// will close it who writes to it.
     pub fn is_stored_unattended(&mut self, key: (FileId, u32), is_so: bool) -> bool {
         let Some(open) = self.open.get_mut(&key) else { return false };
-        open.unattended = is_so && !open.is_for_writing();
-        open.unattended
+        let begins = is_so && !open.is_for_writing();
+        open.unattended = begins.then(|| thread::current().id());
+        begins
     }
 
-    /// Whether it is being stored with nobody waiting for it, and that is to be given up: somebody writes to
-    /// it by now, or there is no more time.
+    /// Whether this thread stores it with nobody waiting for it, and is to give that up: somebody writes to it
+    /// by now, or there is no more time. Who stores it as soon as it does so is another one, and goes on.
     pub fn gives_way(&self, key: (FileId, u32)) -> bool {
         let gives_way = |open: &OpenFile<K>| open.is_for_writing() || self.cuts_no_more;
-        self.open.get(&key).is_some_and(|open| open.unattended && gives_way(open))
+        self.open
+            .get(&key)
+            .is_some_and(|open| open.unattended == Some(thread::current().id()) && gives_way(open))
     }
 
     /// This machine stops.
@@ -198,5 +202,7 @@ mod tests {
         assert!(files.is_stored_unattended(key, true) && !files.gives_way(key));
         files.cut_no_more();
         assert!(files.gives_way(key), "there is no more time");
+        let another = thread::scope(|scope| scope.spawn(|| files.gives_way(key)).join().unwrap());
+        assert!(!another, "somebody waits for that");
     }
 }
