@@ -36,7 +36,7 @@ pub use mounting::{How, in_path};
 pub use notice::Notifier;
 pub use opening::Agreed;
 pub use privileged::Privileged;
-pub use session::{Idle, Session, Settings, takes_requests};
+pub use session::{Idle, Session, Settings, holds_up_all, takes_requests};
 pub use words::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags,
     RenameFlags, Totals, WriteFlags,

@@ -11,7 +11,7 @@ use crate::notice::Notifier;
 use crate::opening::{Agreed, Opening, Wanted, open};
 use crate::words::{Errno, InitFlags};
 use rustix::fd::{AsFd, OwnedFd};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -178,17 +178,24 @@ fn agree(device: &Arc<Device>, settings: &Settings) -> io::Result<Agreed> {
 }
 
 thread_local! {
-    static ANSWERS: Cell<bool> = const { Cell::new(false) };
+    /// Those of the mount of which this thread takes requests.
+    static ANSWERS: RefCell<Option<Idle>> = const { RefCell::new(None) };
 }
 
 /// Whether this thread takes requests: while it waits for something there is one fewer.
 pub fn takes_requests() -> bool {
-    ANSWERS.get()
+    ANSWERS.with_borrow(Option::is_some)
+}
+
+/// Whether this thread takes requests and no other one waits for the next: all programs in the mount
+/// wait for what this one does.
+pub fn holds_up_all() -> bool {
+    ANSWERS.with_borrow(|idle| idle.as_ref().is_some_and(|idle| !idle.is_any()))
 }
 
 impl<F: Filesystem> Shared<F> {
     fn serve(&self, device: &Arc<Device>) -> io::Result<()> {
-        ANSWERS.set(true);
+        ANSWERS.set(Some(self.idle.clone()));
         // Two descriptors: a thread that looks must not wait, and of threads that wait the kernel
         // wakes one only if they wait in a read.
         let looks = match self.looks {

@@ -210,7 +210,7 @@ fn answer_written<U: Upstream, C: Containers>(
     reply: ReplyWrite,
 ) {
     let Some((call, caller, handle)) = syncs else { return reply.written(written) };
-    driver.serve(
+    driver.serve_beside(
         call,
         move |client| client.sync(caller, handle),
         move |outcome| match outcome {
@@ -249,7 +249,7 @@ pub(crate) fn fsync<U: Upstream, C: Containers>(
     reply: ReplyEmpty,
 ) {
     let (caller, handle) = (caller(open.request), open.handle);
-    driver.serve(
+    driver.serve_beside(
         open.call("fsync"),
         move |client| client.sync(caller, handle),
         move |outcome| answer_empty(reply, outcome),

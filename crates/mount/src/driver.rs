@@ -202,6 +202,21 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.go_on(call, first, || attempt, answer);
     }
 
+    /// As `serve`, of what waits for the disk or works on a whole file: on a thread that takes no
+    /// requests, where no other one takes the next meanwhile.
+    pub(crate) fn serve_beside<T, A, F>(&self, call: Call, attempt: A, answer: F)
+    where
+        T: Send + 'static,
+        A: FnMut(&Client<U, C>) -> Step<Done<T>> + Send + 'static,
+        F: FnOnce(Result<T, Errno>) + Send + 'static,
+    {
+        if !fuse::holds_up_all() {
+            return self.serve(call, attempt, answer);
+        }
+        let driver = self.clone();
+        self.runtime.spawn_blocking(move || driver.serve(call, attempt, answer));
+    }
+
     /// As `serve`; the answer also learns how long the kernel may keep what it is told.
     pub(crate) fn serve_kept<T, A, F>(&self, call: Call, mut attempt: A, answer: F)
     where

@@ -343,7 +343,7 @@ impl<U: Upstream, C: Containers> Filesystem for Fuse<U, C> {
     }
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, reply: ReplyEmpty) {
-        self.driver.serve(
+        self.driver.serve_beside(
             Call::of("fsyncdir", request, ino),
             |client| client.sync_names().map(at_once),
             move |outcome| answer_empty(reply, outcome),

@@ -9,12 +9,13 @@ use protocol::{
 };
 use replica::{Limits, Origin, OriginSession};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
-use store::Containers;
+use store::journal::Position;
 use store::memory::{MemoryBlobs, MemoryContainers, MemoryJournal, MemoryTables};
 use store::reserve::NoReserve;
+use store::{Containers, Journal};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -44,6 +45,16 @@ pub struct Machine {
     runtime: tokio::runtime::Handle,
     client: Client<Wire, MemoryContainers>,
     containers: MemoryContainers,
+    disk: Arc<Disk>,
+}
+
+/// A machine's journal, on a disk that can be held up.
+#[derive(Default)]
+pub struct Disk {
+    journal: MemoryJournal,
+    is_held: std::sync::Mutex<bool>,
+    goes_on: Condvar,
+    waiting: AtomicUsize,
 }
 
 /// One machine's way to the origin.
@@ -64,6 +75,44 @@ impl Downstream for Below {
             let _ = taken.await;
             true
         }
+    }
+}
+
+impl Disk {
+    pub fn hold(&self, is_held: bool) {
+        *self.is_held.lock().unwrap() = is_held;
+        self.goes_on.notify_all();
+    }
+
+    /// How many wait until they are safe from a power cut.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Journal for Disk {
+    fn append(&self, record: &[u8]) -> store::Result<Position> {
+        self.journal.append(record)
+    }
+
+    fn next(&self) -> Position {
+        self.journal.next()
+    }
+
+    fn sync(&self) -> store::Result<()> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let held = self.is_held.lock().unwrap();
+        drop(self.goes_on.wait_while(held, |held| *held).unwrap());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.journal.sync()
+    }
+
+    fn read(&self, from: Position, bytes_max: usize) -> store::Result<Vec<(Position, Vec<u8>)>> {
+        self.journal.read(from, bytes_max)
+    }
+
+    fn retire(&self, upto: Position) -> store::Result<()> {
+        self.journal.retire(upto)
     }
 }
 
@@ -190,9 +239,10 @@ impl Farm {
             state_directory: PathBuf::from("/nowhere"),
         };
         let containers = MemoryContainers::default();
+        let disk = Arc::new(Disk::default());
         let stores = Stores {
             tables: Arc::new(MemoryTables::default()),
-            journal: Arc::new(MemoryJournal::default()),
+            journal: Arc::clone(&disk) as Arc<dyn Journal>,
             containers: containers.clone(),
             reserve: Arc::new(NoReserve),
         };
@@ -202,11 +252,15 @@ impl Farm {
         runtime.spawn(async move { running.run().await });
         runtime.block_on(client.ready(ANSWER_WITHIN)).unwrap();
         let mounted = mount(client.clone(), &mountpoint, options, runtime.clone()).unwrap();
-        Machine { mounted: Some(mounted), link, folder, runtime, client, containers }
+        Machine { mounted: Some(mounted), link, folder, runtime, client, containers, disk }
     }
 }
 
 impl Machine {
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
     pub fn path(&self, below: &str) -> PathBuf {
         self.folder.path().join(below)
     }

@@ -169,3 +169,34 @@ fn a_notice_about_a_directory_that_a_request_holds_is_taken_in_time() {
     assert!(fs::metadata(reader.path("folder/new")).is_ok());
     assert_eq!(fs::read_dir(reader.path("folder/unseen")).unwrap().count(), 2);
 }
+
+#[test]
+fn however_many_wait_for_the_disk_the_next_call_is_taken() {
+    needs_fuse!();
+    let farm = Farm::new();
+    // Two threads take requests, and more programs than that sync.
+    let options = MountOptions { threads: Some(2), ..MountOptions::default() };
+    let machine = farm.machine("machine", options);
+    let programs = 4;
+    let path = |n| machine.path(&format!("file{n}"));
+    let files: Vec<_> = (0..programs).map(|n| fs::File::create(path(n)).unwrap()).collect();
+    machine.disk().hold(true);
+    std::thread::scope(|scope| {
+        let syncing: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
+        let begun = Instant::now();
+        // The client itself may sync, too.
+        while machine.disk().waiting() < programs && begun.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(A_WHILE);
+        let (told, taken) = std::sync::mpsc::channel();
+        let missing = machine.path("missing");
+        scope.spawn(move || told.send(fs::metadata(missing).map(drop)));
+        let answer = taken.recv_timeout(SOON);
+        machine.disk().hold(false);
+        assert_eq!(answer.unwrap().unwrap_err().kind(), ErrorKind::NotFound);
+        for syncing in syncing {
+            syncing.join().unwrap().unwrap();
+        }
+    });
+}
