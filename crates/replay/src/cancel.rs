@@ -13,7 +13,7 @@
 //! | the same, where it goes because another that was made here is renamed over it | that rename, over what was there before |
 //! | attributes of a file, and at once others | one update with both, unless it may be a directory that was used between them |
 //! | an extended attribute, and at once another value of it | the latter |
-//! | a rename of a file, and a rename of that | one rename, or none if it goes back |
+//! | a rename of a file, and a rename of that, at once if it may be a directory | one rename, or none if it goes back |
 
 use model::{AttributeChange, Change, FileId, Kind, Name, Stamp, Update};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,6 @@ pub fn moot(pending: &[Update], may: impl Fn(u64) -> bool) -> Moot {
         uses: BTreeMap::new(),
         last_at: BTreeMap::new(),
         removed: BTreeMap::new(),
-        last_rename: None,
     };
     for at in 0..pending.len() {
         log.look(at);
@@ -104,7 +103,6 @@ struct Log<'a> {
     last_at: BTreeMap<Place, usize>,
     /// Which update took a file's name away last.
     removed: BTreeMap<FileId, usize>,
-    last_rename: Option<usize>,
 }
 
 impl Log<'_> {
@@ -177,7 +175,6 @@ impl Log<'_> {
     }
 
     fn odd(&mut self, at: usize, file: FileId, over: Option<FileId>) {
-        self.last_rename = Some(at);
         for file in std::iter::once(file).chain(over) {
             let odd = self.file(file);
             odd.odd = true;
@@ -243,7 +240,6 @@ impl Log<'_> {
         moved.odd |= moved.over.iter().any(|(taken, _)| *taken == from);
         self.take_name(file, from);
         self.give_name(file, to);
-        self.last_rename = Some(at);
     }
 
     /// A file has lost its last name at `place` by the update `at`: what had that name before it, if
@@ -343,8 +339,9 @@ impl Log<'_> {
         let first = (directory, from_name);
         let is_plain = match self.files.get(&file).and_then(|file| file.made) {
             Some(kind) => kind != Kind::Directory,
-            // It may be a directory, and others have come to lie in it or in what it left.
-            None => self.last_rename == Some(before),
+            // It may be a directory, into which others have come since, or into what it left; and who
+            // may see what lies in it goes by where it is itself.
+            None => before + 1 == at,
         };
         let follows = moved == file
             && (middle, to_name) == *from

@@ -178,15 +178,27 @@ fn attributes_of_a_directory_that_was_used_between_them_are_set_twice() {
     assert_eq!(left(&pending).len(), 2);
 }
 
-/// Before each update that is left every directory lets in whom it did, but for the one that it is
-/// about.
+#[test]
+fn a_directory_that_was_filled_where_it_had_been_moved_to_is_moved_there() {
+    let (d, private, f) = (FileId(99), FileId(98), file(1));
+    let pending = log(vec![
+        rename((ROOT, 0), (private, 0), d, None),
+        make(d, 0, f, Kind::File),
+        store(f, stamp(2), 10),
+        rename((private, 0), (private, 1), d, None),
+    ]);
+    assert_eq!(left(&pending), pending);
+}
+
+/// Before each update that is left every directory lets in whom it did, and lies where it did, but for
+/// the one that it is about.
 fn lets_in_whom_it_did(base: &Tree, pending: &[Update], kept: &[Update]) -> Result<(), String> {
     let (mut tree, mut after) = (base.clone(), base.clone());
     let mut kept = kept.iter().peekable();
     for update in pending {
         if let Some(kept) = kept.next_if(|kept| kept.stamp == update.stamp) {
             let about = match &kept.change {
-                Change::SetAttributes { file, .. } => Some(*file),
+                Change::SetAttributes { file, .. } | Change::Rename { file, .. } => Some(*file),
                 _ => None,
             };
             for (file, node) in after.nodes.iter().filter(|(_, node)| node.kind == Kind::Directory)
@@ -194,6 +206,15 @@ fn lets_in_whom_it_did(base: &Tree, pending: &[Update], kept: &[Update]) -> Resu
                 let before = tree.nodes.get(file).map_or(node.mode, |before| before.mode);
                 if before != node.mode && about != Some(*file) {
                     return Err(format!("{file} has mode {:o} at {kept:?}", node.mode));
+                }
+                let places = |tree: &Tree| {
+                    let of_it = tree.entries.iter().filter(|(_, entry)| *entry == file);
+                    of_it.map(|(place, _)| place.clone()).collect::<Vec<_>>()
+                };
+                // One that was empty may go later than it did.
+                let moved = tree.nodes.contains_key(file) && places(&after) != places(&tree);
+                if moved && about != Some(*file) {
+                    return Err(format!("{file} is at {:?} at {kept:?}", places(&after)));
                 }
             }
             after.take(kept);
