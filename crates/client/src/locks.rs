@@ -113,6 +113,9 @@ struct OfFile {
     /// What it took for held before, while `told` is not known, as far as it is held since; nothing of a
     /// file that is leased whole.
     told_before: Locks,
+    /// One of these it takes for held, while `told` is not known; more may have been given up here since.
+    /// None: nothing is known of it.
+    may_be_told: Option<Vec<Locks>>,
     /// Of a file that is leased whole: another client wants some of it.
     recalled: bool,
     /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
@@ -151,6 +154,7 @@ impl OfFile {
             leased: Leased::These(Locks::default()),
             told: Some(Locks::default()),
             told_before: Locks::default(),
+            may_be_told: None,
             recalled: false,
             overtaken: false,
             unheard: false,

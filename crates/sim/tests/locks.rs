@@ -909,6 +909,35 @@ fn what_is_claimed_waits_for_nothing_that_is_still_being_stored() {
 }
 
 #[test]
+fn what_is_claimed_from_who_has_the_file_to_himself_waits_for_nothing_either() {
+    play(1, |scene| async move {
+        let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
+        let (adas, bobs) = (client(&ada), client(&bob));
+        let file = make(&adas, "file").await;
+        scene.pass(SECOND * 2).await;
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        // He has locked it, and keeps it to himself.
+        let wanted = stretch(file, his, 2, true, (5, 5));
+        bobs.lock(&wanted, false).await.unwrap();
+        unlock(&bobs, &wanted).await.unwrap();
+        let held = stretch(file, hers, 1, true, (0, 9));
+        adas.lock(&held, false).await.unwrap();
+        let line = Conditions { bytes_a_second: Some(100_000), ..Conditions::NEAR };
+        scene.room.network.set_conditions(ada.line, line);
+        let bytes: Vec<u8> = (0..2_000_000).map(|_| scene.room.chance.below(256) as u8).collect();
+        complete(&adas, |c| c.write(hers, 0, &bytes)).await.unwrap();
+        complete(&adas, |c| c.flush(CALLER, hers)).await.unwrap();
+        adas.set_mode(CONNECTED);
+        scene.pass(SECOND * 5).await;
+        assert!(adas.status().pending.updates > 0);
+        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
+        complete(&adas, |c| c.read(hers, 0, 1)).await.unwrap();
+        unlock(&adas, &held).await.unwrap();
+        bobs.lock(&wanted, true).await.unwrap();
+    });
+}
+
+#[test]
 fn who_gives_a_lock_up_and_asks_the_one_who_waited_for_it_waits_and_is_no_deadlock() {
     for closes in [false, true] {
         play(1, |scene| async move {

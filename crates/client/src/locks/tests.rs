@@ -157,7 +157,18 @@ fn a_question_gives_nothing_up_where_it_is_known_that_all_is_held_that_was_told(
     assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
     assert!(table.gives_nothing_up(FILE), "it is only claimed");
     let held = table.begin(FILE, true);
+    assert!(table.gives_nothing_up(FILE), "whether it has arrived or not");
+    // It may have taken note of it, or not.
+    table.answered(FILE, (held, &[]), LockOutcome::NotYet, true);
+    assert!(table.gives_nothing_up(FILE));
+    let held = table.begin(FILE, true);
+    table.unlock(&call(1, true, 5, 9), &[LockKind::Record]);
     assert!(!table.gives_nothing_up(FILE), "it may have arrived");
+    table.answered(FILE, (held.clone(), &[]), LockOutcome::NotYet, true);
+    table.doubt(FILE);
+    assert!(!table.gives_nothing_up(FILE));
+    assert_eq!(table.try_lock(&one, Scope::Here), Tried::Done);
+    assert!(table.gives_nothing_up(FILE));
     table.answered(FILE, (held, &[]), LockOutcome::Given, true);
     assert_eq!(table.try_lock(&call(2, true, 20, 29), Scope::Here), Tried::Done);
     assert!(table.gives_nothing_up(FILE));

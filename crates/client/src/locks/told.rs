@@ -7,6 +7,10 @@ use super::{Leased, OfFile, Table};
 use model::{FileId, Lock, Locks};
 use protocol::{Held, LOCKS_CLAIMED_MAX, LockOutcome};
 
+/// So many questions may be without an answer that says what it takes for held, and it is still known
+/// what that may be.
+const MAY_BE_TOLD_MAX: usize = 8;
+
 impl OfFile {
     /// What it is told is held here. `leases`: locks are leased now.
     fn to_tell(&self, leases: bool) -> Locks {
@@ -31,16 +35,41 @@ impl OfFile {
         if held.len() > TOLD_MAX { told.clone() } else { held }
     }
 
-    /// Whether it is known what it takes for held, and all of that is.
+    /// Whether it is known what it takes for held, or what of, and all of that is.
     fn gives_nothing_up(&self) -> bool {
-        let told = self.told.as_ref().filter(|_| !self.unheard);
-        told.is_some_and(|told| self.together().cover_all(told))
+        if self.unheard || matches!(self.leased, Leased::Whole) {
+            return false;
+        }
+        let told = match &self.told {
+            Some(told) => std::slice::from_ref(told),
+            None => self.may_be_told.as_deref().unwrap_or(&[]),
+        };
+        let together = self.together();
+        !told.is_empty() && told.iter().all(|told| together.cover_all(told))
+    }
+
+    /// It is about to be told that `held` is, and may take it for that, or go on as it did.
+    fn is_being_told(&mut self, held: &Locks) {
+        let before = match (self.told.take(), &self.leased) {
+            // All that this gives up has been waited for.
+            (_, Leased::Whole) => Some(Vec::new()),
+            (Some(told), Leased::These(_)) => Some(vec![told]),
+            (None, Leased::These(_)) => self.may_be_told.take(),
+        };
+        self.may_be_told = before.filter(|before| before.len() < MAY_BE_TOLD_MAX);
+        if let Some(told) = self.may_be_told.as_mut().filter(|told| !told.contains(held)) {
+            told.push(held.clone());
+        }
     }
 
     /// It is not known any more what it takes for held. What is locked from now on is no part of it.
     pub(super) fn doubt(&mut self) {
         self.told_before = self.held_as_told();
-        self.told = None;
+        self.may_be_told = match (self.told.take(), &self.leased) {
+            (_, Leased::Whole) => None,
+            (Some(told), Leased::These(_)) => Some(vec![told]),
+            (None, Leased::These(_)) => self.may_be_told.take(),
+        };
         self.leased = Leased::These(Locks::default());
     }
 
@@ -54,11 +83,12 @@ impl OfFile {
     pub(super) fn forget_lost(&mut self) {
         self.leased = Leased::These(Locks::default());
         (self.told, self.told_before, self.unheard) = (None, Locks::default(), true);
+        self.may_be_told = None;
     }
 }
 
 impl Table {
-    /// Whether all is held that the replica above takes for held, so that what it is told claims more
+    /// Whether all is held that the replica above may take for held, so that what it is told claims more
     /// or nothing.
     pub fn gives_nothing_up(&self, file: FileId) -> bool {
         self.files.get(&file).is_none_or(OfFile::gives_nothing_up)
@@ -71,11 +101,12 @@ impl Table {
         let held = of_file.to_tell(leases);
         // What is claimed for the first time may never arrive.
         let before = if of_file.unheard { Locks::default() } else { of_file.held_as_told() };
+        of_file.is_being_told(&held);
         of_file.leased = match &of_file.leased {
             Leased::Whole => Leased::These(held.clone()),
             Leased::These(leased) => Leased::These(leased.within(&held)),
         };
-        (of_file.told, of_file.told_before) = (None, before);
+        of_file.told_before = before;
         held
     }
 
