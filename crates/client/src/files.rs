@@ -10,6 +10,7 @@ mod bytes;
 mod closing;
 mod coming;
 mod copy;
+mod counted;
 mod counts;
 mod first;
 mod front;
@@ -105,8 +106,9 @@ pub(crate) struct OpenFile<K> {
     pub container: K,
     pub presence: Presence,
     pub handles: u32,
-    /// Of the handles, those through which the kernel fills its cache.
+    /// Of the handles, those through which the kernel fills its cache, and those that may write around it.
     cached_handles: u32,
+    around_handles: u32,
     held_back: Option<growing::HeldBack>,
     /// Of the handles, those that may write.
     writing_handles: u32,
@@ -191,6 +193,7 @@ impl<K> OpenFile<K> {
             presence,
             handles: 0,
             cached_handles: 0,
+            around_handles: 0,
             held_back: None,
             writing_handles: 0,
             mtime: None,
@@ -484,9 +487,7 @@ impl<K: Container> Files<K> {
         self.last_handle += 1;
         self.handles.insert(self.last_handle, state);
         if let Some(open) = self.open.get_mut(&(state.file, state.generation)) {
-            open.handles += 1;
-            open.cached_handles += u32::from(!state.direct);
-            open.writing_handles += u32::from(state.counts_as_writing);
+            open.add(&state);
         }
         Handle(self.last_handle)
     }

@@ -57,14 +57,15 @@ pub(crate) fn sized<U: Upstream, C: Containers>(
     FileAttr { size: size.unwrap_or(attributes.size), ..attributes }
 }
 
-/// How long the kernel may keep what it is told of a file that it has by several numbers: what is
-/// changed by the one it does not know of the other.
+/// How long the kernel may keep what it is told of a file. Not at all if it has it by several numbers: what
+/// is changed by the one it does not know of the other; nor while somebody writes around its cache.
 pub(crate) fn kept<U: Upstream, C: Containers>(
     client: &Client<U, C>,
     file: FileId,
     keep: Duration,
 ) -> Duration {
-    if client.numbers().has_several(file) { Duration::ZERO } else { keep }
+    let changes = client.numbers().has_several(file) || client.is_written_around(file);
+    if changes { Duration::ZERO } else { keep }
 }
 
 pub(crate) fn answer_attributes<U: Upstream, C: Containers>(

@@ -91,9 +91,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.lent_handle_closed(state.file);
         }
         let Some(open) = files.open.get_mut(&key) else { return };
-        open.handles -= 1;
-        open.cached_handles -= u32::from(!state.direct);
-        open.writing_handles -= u32::from(state.counts_as_writing);
+        open.take_off(&state);
         let only_writes = state.flags.write && !state.flags.read;
         let is_twice = only_writes && !state.direct && open.is_cached_twice();
         let unborn = open.unborn;

@@ -72,6 +72,12 @@ impl<U: Upstream, C: Containers> Drop for Growing<U, C> {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Whether somebody may write to a file around the kernel's cache. Of two answers about such a file the
+    /// kernel may take in the older one last, which must not show to who has seen the other.
+    pub fn is_written_around(&self, file: FileId) -> bool {
+        self.files().all_generations(file).any(|open| open.around_handles > 0)
+    }
+
     /// Before so many bytes are written through a handle. None: the kernel knows by itself how long the file
     /// becomes, or it becomes no longer.
     pub fn grows(&self, handle: Handle, offset: u64, bytes: u64) -> Step<Option<Growing<U, C>>> {

@@ -48,7 +48,7 @@ impl<K: Container> Files<K> {
     /// open any more.
     fn renew(&mut self, file: FileId, generation: u32) -> Vec<Presence> {
         let Files { open, handles, .. } = self;
-        let (mut all, mut cached, mut writing) = (0, 0, 0);
+        let mut moved = Vec::new();
         let mut left = Vec::new();
         for state in handles.values_mut() {
             let key = (file, state.generation);
@@ -56,20 +56,15 @@ impl<K: Container> Files<K> {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
-            let (reads, writes) = (u32::from(!state.direct), u32::from(state.counts_as_writing));
-            before.handles -= 1;
-            before.cached_handles -= reads;
-            before.writing_handles -= writes;
+            before.take_off(state);
             if before.handles == 0 {
                 left.extend(open.remove(&key).map(|open| open.presence));
             }
-            (all, cached, writing) = (all + 1, cached + reads, writing + writes);
+            moved.push(*state);
             state.generation = generation;
         }
         if let Some(now) = open.get_mut(&(file, generation)) {
-            now.handles += all;
-            now.cached_handles += cached;
-            now.writing_handles += writing;
+            moved.iter().for_each(|state| now.add(state));
         }
         left
     }

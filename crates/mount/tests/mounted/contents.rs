@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes that differ from place to place.
 fn pattern(length: usize) -> Vec<u8> {
@@ -237,4 +238,37 @@ fn whoever_looks_while_a_file_is_stored_and_closed_sees_it_as_it_is() {
         }
     });
     assert_eq!(client.attributes(id).unwrap().node.size(), ROUNDS);
+}
+
+/// Who appends goes around the kernel's cache in connected mode, and two who look at once may be answered in
+/// either order.
+#[test]
+fn a_file_that_is_appended_to_grows_for_all_who_look_at_it() {
+    const ROUNDS: usize = 6000;
+    needs_fuse!();
+    let farm = Farm::new();
+    let machine = farm.machine("a", MountOptions::default());
+    machine.client().set_mode(WantedMode::Fixed(Mode::Connected));
+    let path = machine.path("log");
+    let mut log = File::options().create(true).append(true).open(&path).unwrap();
+    let is_over = AtomicBool::new(false);
+    let look = || {
+        let (mut seen, mut back) = (0, 0);
+        while !is_over.load(Ordering::Relaxed) {
+            let size = fs::metadata(&path).unwrap().len();
+            back += usize::from(size < seen);
+            seen = size;
+        }
+        back
+    };
+    std::thread::scope(|scope| {
+        let others = [scope.spawn(look), scope.spawn(look)];
+        for _ in 0..ROUNDS {
+            log.write_all(&[b'x'; 64]).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let back = others.map(|other| other.join().unwrap());
+        assert_eq!(back, [0, 0], "times that it had become shorter");
+    });
+    assert_eq!(fs::metadata(&path).unwrap().len(), 64 * ROUNDS as u64);
 }
