@@ -80,7 +80,7 @@ enum Place {
 /// The live mount in which `path` lies: the innermost.
 pub fn holding(path: &Path) -> Result<Entry> {
     let path = absolute(path)?;
-    match innermost(live(), farfs_mountpoints(), &path) {
+    match innermost(live(), farfs_in_kernel().collect(), &path) {
         Place::Live(entry) => Ok(entry),
         Place::Unlisted(mountpoint) => Err(fail(Exit::Failure, unlisted(&mountpoint))),
         Place::Outside => Err(fail(
@@ -90,16 +90,25 @@ pub fn holding(path: &Path) -> Result<Entry> {
     }
 }
 
-fn innermost(live: Vec<Entry>, in_kernel: Vec<PathBuf>, path: &Path) -> Place {
-    let depth = |mountpoint: &Path| mountpoint.components().count();
+fn depth(mountpoint: &Path) -> usize {
+    mountpoint.components().count()
+}
+
+fn innermost(mut live: Vec<Entry>, in_kernel: Vec<InKernel>, path: &Path) -> Place {
+    let mounted = in_kernel
+        .into_iter()
+        .filter(|mounted| path.starts_with(&mounted.at))
+        .max_by_key(|mounted| depth(&mounted.at));
+    // It may show in other places, too, or have been moved.
+    let of_it = mounted.as_ref().and_then(|mounted| mounted.process(&live));
+    if let Some(at) = of_it {
+        return Place::Live(live.swap_remove(at));
+    }
+    let mounted = mounted.map(|mounted| mounted.at);
     let entry = live
         .into_iter()
         .filter(|entry| path.starts_with(&entry.mountpoint))
         .max_by_key(|entry| depth(&entry.mountpoint));
-    let mounted = in_kernel
-        .into_iter()
-        .filter(|mountpoint| path.starts_with(mountpoint))
-        .max_by_key(|mountpoint| depth(mountpoint));
     match (entry, mounted) {
         (Some(entry), Some(mounted)) if depth(&mounted) > depth(&entry.mountpoint) => {
             Place::Unlisted(mounted)
@@ -158,7 +167,7 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
         return Ok(all.swap_remove(at));
     }
     match all.len() {
-        0 => Err(match own_farfs_mountpoints().first() {
+        0 => Err(match unlisted_mountpoints(&all).first() {
             Some(dead) => fail(Exit::Failure, died(dead)),
             None => fail(Exit::NotFound, "no farfs volume is mounted"),
         }),
@@ -175,8 +184,32 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: usize = 40;
 
-/// The path without `.`, `..` and symbolic links. What lies in a farfs mount is not looked at.
+/// As `spelled`; of what lies in a farfs mount that shows in another place too (`mount --bind`), by the place
+/// where its process has mounted it.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
+    Ok(where_it_was_mounted(spelled(path)?, &live(), &table()))
+}
+
+fn where_it_was_mounted(path: PathBuf, live: &[Entry], table: &[InKernel]) -> PathBuf {
+    let over = table.iter().filter(|mounted| path.starts_with(&mounted.at));
+    let Some(mounted) = over.max_by_key(|mounted| depth(&mounted.at)) else { return path };
+    let Some(entry) = mounted.process(live).and_then(|at| live.get(at)) else { return path };
+    let is_there =
+        |other: &InKernel| other.at == entry.mountpoint && other.device == mounted.device;
+    // One that was moved is there alone.
+    if mounted.at == entry.mountpoint || !table.iter().any(is_there) {
+        return path;
+    }
+    let relative = |path: &Path, to: &Path| path.strip_prefix(to).map(Path::to_path_buf);
+    match (relative(&mounted.root, Path::new("/")), relative(&path, &mounted.at)) {
+        // Without the slash that an empty rest would leave.
+        (Ok(root), Ok(rest)) => entry.mountpoint.join(root).join(rest).components().collect(),
+        _ => path,
+    }
+}
+
+/// The path without `.`, `..` and symbolic links. What lies in a farfs mount is not looked at.
+pub fn spelled(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context("there is no current directory")?;
     let mounted = farfs_mountpoints();
     let link = |path: &Path| {
@@ -214,11 +247,16 @@ pub fn farfs_mountpoints() -> Vec<PathBuf> {
     farfs_in_kernel().map(|mounted| mounted.at).collect()
 }
 
-/// Where the kernel has farfs mounted for this user; root sees all.
-pub fn own_farfs_mountpoints() -> Vec<PathBuf> {
+/// Where the kernel has farfs mounted for this user, and none of the `live` ones; root sees all.
+pub fn unlisted_mountpoints(live: &[Entry]) -> Vec<PathBuf> {
     let own = rustix::process::getuid();
     let owned = |mounted: &InKernel| own.is_root() || mounted.owner == Some(own.as_raw());
-    farfs_in_kernel().filter(owned).map(|mounted| mounted.at).collect()
+    let is_unlisted = |mounted: &InKernel| {
+        let here = |entry: &Entry| entry.mountpoint == mounted.at;
+        mounted.process(live).is_none() && !live.iter().any(here)
+    };
+    let unlisted = farfs_in_kernel().filter(owned).filter(is_unlisted);
+    unlisted.map(|mounted| mounted.at).collect()
 }
 
 fn farfs_in_kernel() -> impl Iterator<Item = InKernel> {
@@ -257,9 +295,11 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
 }
 
 /// A line of the kernel's table.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct InKernel {
     at: PathBuf,
+    /// What of it is mounted there, from its root.
+    root: PathBuf,
     /// `major:minor`.
     device: String,
     kind: Vec<u8>,
@@ -270,6 +310,12 @@ struct InKernel {
 impl InKernel {
     fn is_farfs(&self) -> bool {
         self.kind == b"fuse.farfs"
+    }
+
+    /// Which of these has mounted it, here or elsewhere.
+    fn process(&self, live: &[Entry]) -> Option<usize> {
+        let is_it = |entry: &Entry| entry.device.as_ref() == Some(&self.device);
+        live.iter().position(is_it).filter(|_| self.is_farfs())
     }
 }
 
@@ -282,14 +328,14 @@ fn table() -> Vec<InKernel> {
 fn in_kernel(line: &[u8]) -> Option<InKernel> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-    let at = unescape(fields.nth(1)?);
+    let (root, at) = (unescape(fields.next()?), unescape(fields.next()?));
     let mut fields = fields.skip_while(|field| *field != b"-");
     let kind = fields.nth(1)?.to_vec();
     let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok());
     let owner = options.and_then(|options| {
         options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
     });
-    Some(InKernel { at, device, kind, owner })
+    Some(InKernel { at, root, device, kind, owner })
 }
 
 /// Blanks and the like stand as `\040`.
@@ -352,11 +398,44 @@ mod tests {
         }
     }
 
+    fn in_kernel(at: &str, root: &str, device: &str) -> InKernel {
+        let kind = b"fuse.farfs".to_vec();
+        InKernel { at: at.into(), root: root.into(), device: device.into(), kind, owner: Some(9) }
+    }
+
+    #[test]
+    fn what_shows_in_another_place_too_is_of_the_process_that_mounted_it() {
+        let of =
+            |mountpoint, device: &str| Entry { device: Some(device.into()), ..entry(mountpoint) };
+        let live = [of("/mnt", "0:9"), of("/moved", "0:8")];
+        let table = [
+            in_kernel("/mnt", "/", "0:9"),
+            in_kernel("/bound", "/some/where", "0:9"),
+            in_kernel("/now", "/", "0:8"),
+            in_kernel("/dead", "/", "0:7"),
+        ];
+        let holds = |path: &str| innermost(live.to_vec(), table.to_vec(), Path::new(path));
+        assert_eq!(holds("/bound/x"), Place::Live(live[0].clone()));
+        assert_eq!(holds("/now/x"), Place::Live(live[1].clone()));
+        assert_eq!(holds("/dead/x"), Place::Unlisted("/dead".into()));
+        for (path, by_its_mount) in [
+            ("/bound", "/mnt/some/where"),
+            ("/bound/a/b", "/mnt/some/where/a/b"),
+            ("/mnt/a", "/mnt/a"),
+            ("/now/a", "/now/a"),
+            ("/dead/a", "/dead/a"),
+            ("/elsewhere", "/elsewhere"),
+        ] {
+            let found = where_it_was_mounted(path.into(), &live, &table);
+            assert_eq!(found.as_os_str(), by_its_mount, "{path}");
+        }
+    }
+
     #[test]
     fn a_path_belongs_to_the_innermost_mount_above_it() {
         let mounts = ["/mnt", "/mnt/a", "/mnt/ab"];
         let holds = |path: &str| {
-            let in_kernel = mounts.map(PathBuf::from).to_vec();
+            let in_kernel = mounts.map(|at| in_kernel(at, "/", "0:9")).to_vec();
             innermost(mounts.map(entry).to_vec(), in_kernel, Path::new(path))
         };
         assert_eq!(holds("/mnt/a/x"), Place::Live(entry("/mnt/a")));
@@ -367,7 +446,8 @@ mod tests {
     #[test]
     fn a_path_in_a_mount_whose_process_has_died_is_told_from_one_outside() {
         let holds = |path: &str| {
-            let in_kernel = vec!["/mnt".into(), "/mnt/dead".into(), "/dead".into()];
+            let in_kernel =
+                ["/mnt", "/mnt/dead", "/dead"].map(|at| in_kernel(at, "/", "0:9")).to_vec();
             innermost(vec![entry("/mnt")], in_kernel, Path::new(path))
         };
         assert_eq!(holds("/dead/file"), Place::Unlisted("/dead".into()));
@@ -398,13 +478,17 @@ mod tests {
         let line = br"36 35 0:50 / /mnt/my\040files rw shared:1 - fuse.farfs a@b rw,user_id=9";
         let (at, kind) = ("/mnt/my files".into(), b"fuse.farfs".to_vec());
         let device = "0:50".into();
-        assert_eq!(in_kernel(line), Some(InKernel { at, device, kind, owner: Some(9) }));
+        let root = "/".into();
+        assert_eq!(
+            super::in_kernel(line),
+            Some(InKernel { at, root, device, kind, owner: Some(9) })
+        );
         let (at, kind) = ("/".into(), b"ext4".to_vec());
-        let root = b"25 1 8:1 / / rw - ext4 /dev/sda1 rw";
-        let device = "8:1".into();
-        assert_eq!(in_kernel(root), Some(InKernel { at, device, kind, owner: None }));
-        assert_eq!(in_kernel(b"36 35 0:50 / /mnt rw"), None);
-        assert_eq!(in_kernel(b""), None);
+        let line = b"25 1 8:1 /a\\040b / rw - ext4 /dev/sda1 rw";
+        let (root, device) = ("/a b".into(), "8:1".into());
+        assert_eq!(super::in_kernel(line), Some(InKernel { at, root, device, kind, owner: None }));
+        assert_eq!(super::in_kernel(b"36 35 0:50 / /mnt rw"), None);
+        assert_eq!(super::in_kernel(b""), None);
         assert_eq!(unescape(br"a\"), PathBuf::from(r"a\"));
     }
 
@@ -415,8 +499,8 @@ mod tests {
         std::fs::create_dir(base.join("real")).unwrap();
         std::os::unix::fs::symlink("real", base.join("link")).unwrap();
         std::os::unix::fs::symlink("loop", base.join("loop")).unwrap();
-        assert_eq!(absolute(&base.join("link/../link/x")).unwrap(), base.join("real/x"));
-        assert_eq!(absolute(&base.join("missing/y")).unwrap(), base.join("missing/y"));
-        assert_eq!(absolute(&base.join("loop/y")).unwrap(), base.join("loop/y"));
+        assert_eq!(spelled(&base.join("link/../link/x")).unwrap(), base.join("real/x"));
+        assert_eq!(spelled(&base.join("missing/y")).unwrap(), base.join("missing/y"));
+        assert_eq!(spelled(&base.join("loop/y")).unwrap(), base.join("loop/y"));
     }
 }

@@ -59,7 +59,7 @@ fn last_below(base: &Path, mountpoint: &Path) -> Option<(PathBuf, Known)> {
 
 /// Notes a state directory that has been mounted, so that it is found again.
 pub fn note(directory: &Path) -> Result<()> {
-    let base = mounts::absolute(&base()?)?;
+    let base = mounts::spelled(&base()?)?;
     note_below(&base, directory).with_context(|| format!("cannot write in {}", base.display()))
 }
 
@@ -97,7 +97,7 @@ fn remove_stale(base: &Path) -> std::io::Result<()> {
 
 /// The command that mounts again what was mounted there.
 pub fn mount_again(mountpoint: &str, state_directory: &str) -> String {
-    let base = base().and_then(|base| mounts::absolute(&base)).ok();
+    let base = base().and_then(|base| mounts::spelled(&base)).ok();
     command(base.as_deref(), mountpoint, state_directory)
 }
 

@@ -107,7 +107,7 @@ pub fn decide(
     let wishes = wishes.or(config::wishes(configs, &mountpoint, &url));
     let (key, limits) = (address.key.to_string(), wishes.limits().checked()?);
     let state = match wishes.state.or(last_state) {
-        Some(state) => mounts::absolute(&state)?,
+        Some(state) => mounts::spelled(&state)?,
         None => place_of(&address, &mountpoint, consent)?,
     };
     if state.starts_with(&mountpoint) {
@@ -203,7 +203,7 @@ fn unknown(mountpoint: &Path, state: Option<&Path>) -> anyhow::Error {
 /// The mount point, absolute; it must be a directory on which no farfs is mounted. A mount whose process
 /// has died is cleared away.
 fn checked(mountpoint: &Path) -> Result<PathBuf> {
-    let mountpoint = mounts::absolute(mountpoint)?;
+    let mountpoint = mounts::spelled(mountpoint)?;
     let shown = mountpoint.display();
     let is_mounted = || {
         let is_live = mounts::live().iter().any(|entry| entry.mountpoint == mountpoint);

@@ -104,10 +104,7 @@ fn show_trees(data: &Path, json: bool) -> Result<()> {
 
 /// Mounts that no entry was found for: most often their process has died.
 fn show_dead(live: &[Entry]) -> usize {
-    let dead: Vec<_> = mounts::own_farfs_mountpoints()
-        .into_iter()
-        .filter(|mountpoint| live.iter().all(|entry| entry.mountpoint != *mountpoint))
-        .collect();
+    let dead = mounts::unlisted_mountpoints(live);
     for mountpoint in &dead {
         eprintln!("farfs: {}", mounts::unlisted(mountpoint));
     }

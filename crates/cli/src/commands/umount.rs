@@ -46,7 +46,7 @@ pub struct Umount {
 
 impl Umount {
     pub fn run(self) -> Result<()> {
-        let mountpoint = mounts::absolute(&self.mountpoint)?;
+        let mountpoint = mounts::spelled(&self.mountpoint)?;
         let daemon = || mounts::live().into_iter().find(|entry| entry.mountpoint == mountpoint);
         // Who comes second finds nothing mounted, or what the first has mounted since.
         let alone = daemon().is_none().then(mounts::clearing);
