@@ -2,7 +2,8 @@
 //! stops, and doing it again from the start is safe.
 
 use crate::privileges::{
-    Changer, drop_privileges, inherited, masked, without_privileges, without_setgid,
+    Changer, drop_capability, drop_privileges, inherited, masked, without_privileges,
+    without_setgid,
 };
 use client::{
     Allocate, Caller, Client, Done, Error, Found, Growing, Handle, Inode, Making, Need, OpenFlags,
@@ -241,8 +242,23 @@ pub(crate) fn write_mapped<U: Upstream, C: Containers>(
 pub(crate) struct Target {
     pub(crate) file: FileId,
     pub(crate) handle: Handle,
-    /// By whom, if this write takes privileges away.
-    pub(crate) takes: Option<Changer>,
+    pub(crate) takes: Takes,
+}
+
+/// Which privileges of a program go when it is written to.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes {
+    /// The superuser's write leaves the mode, and the kernel sees to the rest.
+    Nothing,
+    /// The same of a write around the kernel's cache, of which it takes nothing away.
+    Capability,
+    All(Changer),
+}
+
+impl From<Option<Changer>> for Takes {
+    fn from(by: Option<Changer>) -> Takes {
+        by.map_or(Takes::Nothing, Takes::All)
+    }
 }
 
 impl Target {
@@ -251,8 +267,9 @@ impl Target {
         client: &Client<U, C>,
     ) -> Step<Option<u64>> {
         match self.takes {
-            Some(by) => drop_privileges(client, by, self.file, Some(self.handle)),
-            None => Ok(None),
+            Takes::All(by) => drop_privileges(client, by, self.file, Some(self.handle)),
+            Takes::Capability => drop_capability(client, self.file),
+            Takes::Nothing => Ok(None),
         }
     }
 }

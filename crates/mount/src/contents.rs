@@ -1,7 +1,7 @@
 //! Open files: reading, writing, and what else is done to contents.
 
 use crate::attributes::{flags_asked, mode_asked, shown};
-use crate::calls::{self, Held, Target, making};
+use crate::calls::{self, Held, Takes, Target, making};
 use crate::driver::{Call, Driver, at_once};
 use crate::privileges::Changer;
 use crate::replies::{answer_data, answer_empty, caller, file};
@@ -34,8 +34,8 @@ impl<'a> OpenFile<'a> {
         Call::of(what, self.request, self.ino)
     }
 
-    fn target(&self, takes: Option<Changer>) -> Target {
-        Target { file: file(self.ino), handle: self.handle, takes }
+    fn target(&self, takes: impl Into<Takes>) -> Target {
+        Target { file: file(self.ino), handle: self.handle, takes: takes.into() }
     }
 }
 
@@ -142,14 +142,17 @@ pub(crate) fn write<U: Upstream, C: Containers>(
     flags: WriteFlags,
     reply: ReplyWrite,
 ) {
-    let takes = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-    let target = open.target(takes.then(|| Changer::of(open.request)));
     let client = driver.client();
     let (was_mapped, file) = (flags.contains(WriteFlags::FUSE_WRITE_CACHE), file(open.ino));
     if !was_mapped {
-        client.appends(target.handle, flags.contains(WriteFlags::APPENDS));
+        client.appends(open.handle, flags.contains(WriteFlags::APPENDS));
     }
-    let is_past_cache = !was_mapped && client.is_past_cache(target.handle);
+    let is_past_cache = !was_mapped && client.is_past_cache(open.handle);
+    let target = open.target(match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        true => Takes::All(Changer::of(open.request)),
+        false if is_past_cache => Takes::Capability,
+        false => Takes::Nothing,
+    });
     // Of what goes through its cache the kernel asks for the sync itself.
     let syncs = is_past_cache && flags.contains(WriteFlags::SYNCS);
     let syncs = syncs.then(|| (open.call("fsync"), caller(open.request), target.handle));

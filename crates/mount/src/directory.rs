@@ -128,7 +128,8 @@ pub(crate) fn list<U: Upstream, C: Containers>(
 ) {
     let counts = counts(driver, position);
     driver.serve(
-        Call::of("readdir", request, ino).that_asks(),
+        // Of one that is gone, as ENOENT, readdir(3) says that nothing is left.
+        Call::within("readdir", request, ino).that_asks(),
         move |client| {
             let rows = rows(client, file(ino), position, ROWS_MAX)?;
             if counts {
@@ -154,7 +155,7 @@ pub(crate) fn list_plus<U: Upstream, C: Containers>(
     let (counts, listings) = (counts(driver, position), driver.listings().clone());
     let client = driver.client().clone();
     driver.serve_kept(
-        Call::of("readdirplus", request, ino).that_asks(),
+        Call::within("readdirplus", request, ino).that_asks(),
         move |client| {
             let rows = rows_plus(client, file(ino), position)?;
             let begins_in = match position {

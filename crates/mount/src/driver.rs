@@ -302,15 +302,17 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
 }
 
 impl<U: Upstream, C: Containers> Driver<U, C> {
-    /// Answers when the lock is there. Every signal ends the wait: programs bound it by an alarm.
+    /// Answers when the lock is there. Every signal ends a wait for it: programs bound it by an alarm. Who
+    /// does not want to wait does so for the link alone, which no program expects to be interrupted.
     /// The kernel holds no lock of its own meanwhile.
     pub(crate) fn wait_for_a_lock<T: Send + 'static>(
         &self,
-        call: Call,
+        (call, waits): (Call, bool),
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
         answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
-        let waiting = self.watch.waiting(call.thread, call.request, Ends::WithAnySignal);
+        let ends = if waits { Ends::WithAnySignal } else { Ends::WhenToStop };
+        let waiting = self.watch.waiting(call.thread, call.request, ends);
         self.runtime.spawn(async move {
             answer(unless_interrupted(call, work, waiting).await);
         });

@@ -92,11 +92,10 @@ fn lock_now<U: Upstream, C: Containers>(
         Err(error) => return reply.error(call.refused(&error)),
     }
     let client = client.clone();
-    driver.wait_for_a_lock(call, async move { client.lock(&lock, waits).await }, move |outcome| {
-        match outcome {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+    let work = async move { client.lock(&lock, waits).await };
+    driver.wait_for_a_lock((call, waits), work, move |outcome| match outcome {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
     });
 }
 
@@ -112,7 +111,7 @@ pub(crate) fn tell<U: Upstream, C: Containers>(
         return reply.ok();
     }
     driver.wait_for_a_lock(
-        call,
+        (call, true),
         async move {
             client.tell_of_lock(file).await;
             Ok(())
@@ -161,14 +160,13 @@ pub(crate) fn get<U: Upstream, C: Containers>(
     let lock = asked.lock_call();
     let call = Call::of("getlk", asked.request, asked.ino);
     let client = driver.client().clone();
-    driver.wait_for_a_lock(call, async move { client.look_at_lock(&lock).await }, move |outcome| {
-        match outcome {
-            Ok(Some((lock, process))) => {
-                let typ = if lock.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
-                reply.locked(lock.first, lock.last, typ, process);
-            }
-            Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
-            Err(errno) => reply.error(errno),
+    let work = async move { client.look_at_lock(&lock).await };
+    driver.wait_for_a_lock((call, false), work, move |outcome| match outcome {
+        Ok(Some((lock, process))) => {
+            let typ = if lock.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+            reply.locked(lock.first, lock.last, typ, process);
         }
+        Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
+        Err(errno) => reply.error(errno),
     });
 }

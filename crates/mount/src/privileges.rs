@@ -106,10 +106,27 @@ pub(crate) fn drop_privileges<U: Upstream, C: Containers>(
         // with the mode that it has cached.
         client.forget_what_is_cached(file, false);
     }
-    if node.has_capability() {
-        let Done { wait: later, .. } = client.remove_xattr(owner, file, CAPABILITY)?;
-        wait = later.or(wait);
+    Ok(take_capability(client, &node, file)?.or(wait))
+}
+
+/// The same of the capability alone: a write takes it away whoever writes.
+pub(crate) fn drop_capability<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    file: FileId,
+) -> Step<Option<u64>> {
+    take_capability(client, &client.attributes(file)?.node, file)
+}
+
+fn take_capability<U: Upstream, C: Containers>(
+    client: &Client<U, C>,
+    node: &Node,
+    file: FileId,
+) -> Step<Option<u64>> {
+    if !node.has_capability() {
+        return Ok(None);
     }
+    let owner = Caller { uid: node.uid, gid: node.gid };
+    let Done { wait, .. } = client.remove_xattr(owner, file, CAPABILITY)?;
     Ok(wait)
 }
 

@@ -1,14 +1,16 @@
 use crate::needs_fuse;
 use crate::support::{Farm, is_root};
-use client::{Caller, XattrFlag};
+use client::{Caller, WantedMode, XattrFlag};
 use model::FileId;
 use mount::MountOptions;
+use protocol::Mode;
 use rustix::fs::{
     AtFlags, CWD, Timespec, Timestamps, XattrFlags, getxattr, getxattr_query, listxattr,
     removexattr, setxattr, utimensat,
 };
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -261,4 +263,30 @@ fn the_volume_has_a_size_and_room() {
     assert_eq!((seen.f_namemax, seen.f_frsize), (255, 4096));
     assert!(seen.f_blocks > 0 && seen.f_bfree <= seen.f_blocks);
     assert!(seen.f_files > 0 && seen.f_ffree <= seen.f_files);
+}
+
+/// CAP_NET_RAW, as of `struct vfs_cap_data` in Linux's `linux/capability.h`: revision 2, effective.
+const NET_RAW: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn a_capability_goes_with_what_is_appended_whoever_appends() {
+    const NAME: &str = "security.capability";
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let farm = Farm::new();
+    let machine = farm.machine("machine", MountOptions::default());
+    for mode in [Mode::Connected, Mode::Partial] {
+        machine.client().set_mode(WantedMode::Fixed(mode));
+        let path = machine.path("program");
+        fs::write(&path, "of before").unwrap();
+        setxattr(&path, NAME, &NET_RAW, XattrFlags::empty()).unwrap();
+        assert_eq!(getxattr(&path, NAME, &mut [0; 64]), Ok(20));
+        let mut program = fs::File::options().append(true).open(&path).unwrap();
+        program.write_all(b", and more").unwrap();
+        let found = getxattr(&path, NAME, &mut [0; 64]);
+        assert_eq!(found, Err(Errno::NODATA), "{mode:?}");
+        fs::remove_file(&path).unwrap();
+    }
 }

@@ -180,3 +180,27 @@ fn a_create_that_comes_second_opens_what_is_there() {
         assert_eq!(fs::read_to_string(there.path(&name)).unwrap(), "first");
     }
 }
+
+#[test]
+fn a_directory_that_is_removed_over_there_while_it_is_open_lists_nothing() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let (here, there) = (
+        farm.machine("here", MountOptions::default()),
+        farm.machine("there", MountOptions::default()),
+    );
+    fs::create_dir(here.path("folder")).unwrap();
+    fs::write(here.path("folder/file"), "").unwrap();
+    let stands_in_it = Command::new("sh")
+        .args(["-c", "read line; exec ls -a"])
+        .current_dir(there.path("folder"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    fs::remove_dir_all(here.path("folder")).unwrap();
+    let mut looks = stands_in_it;
+    looks.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let looked = looks.wait_with_output().unwrap();
+    assert!(looked.status.success() && looked.stdout.is_empty(), "{looked:?}");
+}

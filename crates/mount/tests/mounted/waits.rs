@@ -200,3 +200,30 @@ fn however_many_wait_for_the_disk_the_next_call_is_taken() {
         }
     });
 }
+
+/// Asks for a lock without waiting, and says what came of it. A signal that it catches begins no call again.
+const ASKS_FOR_A_LOCK: &str = r#"
+    use POSIX;
+    POSIX::sigaction(SIGUSR1, POSIX::SigAction->new(sub {}));
+    open(my $file, "+<", $ARGV[0]) or die "open: $!";
+    exit(flock($file, 2 | 4) ? 0 : $!);
+"#;
+
+#[test]
+fn who_does_not_wait_for_a_lock_is_not_told_of_a_signal() {
+    needs_fuse!();
+    let farm = Farm::new();
+    let here = farm.machine("here", MountOptions::default());
+    fs::write(here.path("file"), "").unwrap();
+    let there = farm.machine("there", MountOptions::default());
+    assert!(here.comes_to(Mode::Connected) && there.comes_to(Mode::Connected));
+    fs::metadata(here.path("file")).unwrap();
+    here.set_link(Link::Held);
+    let program = ["-e", ASKS_FOR_A_LOCK];
+    let mut asks = start(Command::new("perl").args(program).arg(here.path("file")));
+    assert_eq!(ended_within(&mut asks, A_WHILE), None);
+    signal(&asks, Signal::USR1);
+    assert_eq!(ended_within(&mut asks, A_WHILE), None);
+    here.set_link(Link::Open);
+    assert_eq!(ended_within(&mut asks, SOON).unwrap().code(), Some(0));
+}
