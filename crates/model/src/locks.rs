@@ -49,6 +49,11 @@ impl Lock {
         self.first <= other.last && other.first <= self.last
     }
 
+    /// Whether it comes before a stretch, and ends before that begins.
+    fn is_before(&self, stretch: &Lock) -> bool {
+        (self.kind, self.last) < (stretch.kind, stretch.first)
+    }
+
     /// What is left of it below and above a stretch.
     fn without(&self, stretch: &Lock) -> [Option<Lock>; 2] {
         let below = (self.first < stretch.first).then(|| Lock { last: stretch.first - 1, ..*self });
@@ -59,7 +64,11 @@ impl Lock {
 
 /// What one holder has locked of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Locks(Vec<Lock>);
+pub struct Locks {
+    all: Vec<Lock>,
+    /// Where in `all` those are that are exclusive.
+    alone: Vec<usize>,
+}
 
 impl Locks {
     /// Locks that somebody says are held, in any order; where they overlap, the stronger counts.
@@ -72,25 +81,25 @@ impl Locks {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Lock> {
-        self.0.iter()
+        self.all.iter()
     }
 
     pub fn to_vec(&self) -> Vec<Lock> {
-        self.0.clone()
+        self.all.clone()
     }
 
     /// Locks a stretch, in place of what was held there.
     pub fn put(&mut self, lock: Lock) {
         self.clear(&lock);
-        self.0.push(lock);
+        self.all.push(lock);
         self.settle();
     }
 
@@ -102,13 +111,22 @@ impl Locks {
 
     /// Gives up everything of a kind.
     pub fn take_all(&mut self, kind: LockKind) {
-        self.0.retain(|lock| lock.kind != kind);
+        self.all.retain(|lock| lock.kind != kind);
+        self.note_alone();
     }
 
     /// The first of these that cannot be held beside a lock of somebody else's.
     pub fn in_the_way_of(&self, lock: &Lock) -> Option<Lock> {
-        let near = self.reaching(lock).iter().take_while(|held| held.first <= lock.last);
-        near.take_while(|held| held.kind == lock.kind).find(|held| held.excludes(lock)).copied()
+        // Of those that it can be beside there may be any number before the first that it cannot.
+        let first = match lock.exclusive {
+            true => self.reaching(lock).first(),
+            false => {
+                let before = |place: &usize| self.all[*place].is_before(lock);
+                let place = self.alone.get(self.alone.partition_point(before));
+                place.map(|place| &self.all[*place])
+            }
+        };
+        first.filter(|held| held.excludes(lock)).copied()
     }
 
     /// Whether one of these cannot be held beside one of somebody else's.
@@ -147,20 +165,17 @@ impl Locks {
             first: one.first.max(other.first),
             last: one.last.min(other.last),
         });
-        let mut both = Locks(both.collect());
-        both.settle();
-        both
+        Locks::settled(both.collect())
     }
 
     /// Those that end where a stretch begins or later, and all of kinds that come after.
     fn reaching(&self, stretch: &Lock) -> &[Lock] {
-        let before = |held: &Lock| (held.kind, held.last) < (stretch.kind, stretch.first);
-        &self.0[self.0.partition_point(before)..]
+        &self.all[self.all.partition_point(|held| held.is_before(stretch))..]
     }
 
     /// Of two holders, every two stretches that overlap, in order.
     fn meetings<'a>(&'a self, others: &'a Locks) -> impl Iterator<Item = (&'a Lock, &'a Lock)> {
-        let (mut ours, mut theirs) = (self.0.as_slice(), others.0.as_slice());
+        let (mut ours, mut theirs) = (self.all.as_slice(), others.all.as_slice());
         std::iter::from_fn(move || {
             while let ([one, our_rest @ ..], [other, their_rest @ ..]) = (ours, theirs) {
                 // What reaches further may meet the next, too.
@@ -178,20 +193,27 @@ impl Locks {
     }
 
     fn clear(&mut self, stretch: &Lock) {
-        let held = std::mem::take(&mut self.0);
+        let held = std::mem::take(&mut self.all);
         for lock in held {
             if lock.kind == stretch.kind && lock.overlaps(stretch) {
-                self.0.extend(lock.without(stretch).into_iter().flatten());
+                self.all.extend(lock.without(stretch).into_iter().flatten());
             } else {
-                self.0.push(lock);
+                self.all.push(lock);
             }
         }
     }
 
+    /// Those that do not overlap, in any order.
+    fn settled(all: Vec<Lock>) -> Locks {
+        let mut locks = Locks { all, alone: Vec::new() };
+        locks.settle();
+        locks
+    }
+
     /// Puts them in order, and makes one of neighbours that are alike.
     fn settle(&mut self) {
-        self.0.sort_by_key(|lock| (lock.kind, lock.first));
-        self.0.dedup_by(|next, before| {
+        self.all.sort_by_key(|lock| (lock.kind, lock.first));
+        self.all.dedup_by(|next, before| {
             let touch = before.last.checked_add(1) == Some(next.first);
             let alike = before.kind == next.kind && before.exclusive == next.exclusive;
             if touch && alike {
@@ -199,6 +221,13 @@ impl Locks {
             }
             touch && alike
         });
+        self.note_alone();
+    }
+
+    fn note_alone(&mut self) {
+        self.alone.clear();
+        let places = self.all.iter().enumerate().filter(|(_, lock)| lock.exclusive);
+        self.alone.extend(places.map(|(place, _)| place));
     }
 }
 
@@ -285,7 +314,7 @@ impl<O: Ord + Copy> LockTable<O> {
 
     /// What all hold together.
     pub fn together(&self) -> Locks {
-        united(self.0.values().flat_map(|locks| locks.0.iter().copied()).collect())
+        united(self.0.values().flat_map(|locks| locks.all.iter().copied()).collect())
     }
 
     fn change(&mut self, holder: O, change: impl FnOnce(&mut Locks)) -> bool {

@@ -388,9 +388,12 @@ impl OfFile {
             }
         }
         for waiting in &mut self.waiting {
+            if waiting.turn.is_some() {
+                continue;
+            }
             let mut wished = waiting.wished.iter();
             let held = wished.any(|lock| self.held.in_the_way(waiting.who, lock).next().is_some());
-            if waiting.turn.is_none() && !held && !exclude(&turns, &waiting.wished) {
+            if !held && !exclude(&turns, &waiting.wished) {
                 waiting.turn = Some(now + TURN);
                 turns.extend(&waiting.wished);
                 told.push(waiting.who);

@@ -72,7 +72,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn assert_settled(locks: &Locks) {
-    for pair in locks.0.windows(2) {
+    for pair in locks.all.windows(2) {
         let (one, next) = (pair[0], pair[1]);
         if one.kind == next.kind {
             let touch = one.last + 1 == next.first;
@@ -189,4 +189,22 @@ fn a_lock_without_an_end_can_be_split_and_joined() {
 #[test]
 fn a_stretch_that_ends_before_it_begins_is_no_lock() {
     assert_eq!(Locks::from_told(&[Lock { first: 2, last: 1, ..TO_THE_END }]), None);
+}
+
+/// Of very many that a shared lock can be beside, before the first that it cannot.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn what_excludes_a_shared_lock_is_found_without_looking_at_those_that_it_shares_with() {
+    let byte = |exclusive, at| Lock { exclusive, first: at, last: at, ..TO_THE_END };
+    let many = 100_000;
+    let mut told: Vec<Lock> = (0..many).map(|n| byte(false, 2 * n)).collect();
+    told.push(byte(true, 2 * many));
+    let locks = Locks::from_told(&told).unwrap();
+    let below = |last| Lock { exclusive: false, last, ..TO_THE_END };
+    let began = std::time::Instant::now();
+    for _ in 0..2000 {
+        assert_eq!(locks.in_the_way_of(&below(2 * many - 1)), None);
+        assert_eq!(locks.in_the_way_of(&below(2 * many)), Some(byte(true, 2 * many)));
+    }
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
 }

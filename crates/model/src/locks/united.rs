@@ -7,10 +7,9 @@ pub(super) fn united(mut locks: Vec<Lock>) -> Locks {
     locks.sort_unstable_by_key(|lock| (lock.kind, lock.first));
     let (alone, shared): (Vec<Lock>, Vec<Lock>) = locks.iter().partition(|lock| lock.exclusive);
     let alone = melted(&alone);
-    let mut all = Locks(without(&melted(&shared), &alone));
-    all.0.extend(alone);
-    all.settle();
-    all
+    let mut all = without(&melted(&shared), &alone);
+    all.extend(alone);
+    Locks::settled(all)
 }
 
 /// Neighbours that overlap or touch are one. They are in order, and alike but for their kind.

@@ -269,6 +269,28 @@ fn what_somebody_has_had_of_a_file_that_a_client_had_no_room_to_claim_is_lost() 
     }
 }
 
+/// Whom they all wait for is found without looking at all that they share.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn who_locks_is_not_held_up_by_many_who_wait_for_all_of_a_file_that_they_share_in_small_pieces() {
+    let mut desk = Desk::new();
+    let held: Vec<Lock> = (0..1000).map(|n| stretch(false, 2 * n, 2 * n)).collect();
+    let all = [stretch(false, 0, 9000); 7];
+    let last = stretch(true, 9001, 9001);
+    let other = stretch(true, 9100, 9100);
+    let blocks = asking(&[&held[..], &[last]].concat(), &[other], LockAim::Look);
+    let waits = asking(&held, &[&all[..], &[last]].concat(), LockAim::Wait);
+    let began = std::time::Instant::now();
+    for number in 100..132 {
+        let asked = if number == 100 { &blocks } else { &waits };
+        let wanted = if number == 100 { LockOutcome::Given } else { LockOutcome::InTheWay(last) };
+        assert_eq!(desk.attach(ReplicaId(number), &[]), []);
+        desk.check(ReplicaId(number), asked, (wanted, &[]));
+    }
+    desk.check(B, &asking(&[], &[last], LockAim::Try), (LockOutcome::InTheWay(last), &[]));
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+}
+
 /// What every client has, as it is found by looking at all files.
 fn counted(book: &Book) -> Shares {
     let mut shares = Shares::default();
