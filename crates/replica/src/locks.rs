@@ -10,19 +10,20 @@
 //! Holds: of two clients whose leases last none holds what the other one excludes; nobody decides
 //! by itself about a file of which another one holds, or waits for, anything; who waited first
 //! comes first, for a while; nobody whose lease had ended holds again what somebody else has
-//! held meanwhile; no client takes up the room of all others.
+//! held meanwhile; no device takes up the room of all others, however many clients it has.
 //! Never: waits, or believes anything of a client whose lease has ended.
 //! From: Gray and Cheriton (1989), leases; NFSv4, delegations and byte-range locks.
 
 mod away;
 mod shares;
 
+use crate::catalog::DeviceId;
 use away::{Away, Claimed};
 use model::{FileId, Lock, LockTable, Locks, ReplicaId};
 use protocol::{
     FILES_CLAIMED_MAX, Held, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, LockAim, LockOutcome, Locking,
 };
-use shares::{Parts, STRETCHES_OF_ONE_MAX, Share, Shares};
+use shares::{Client, Parts, Share, Shares};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use world::Moment;
@@ -68,6 +69,8 @@ struct Waiting {
 /// What an asker finds beside the locks.
 pub(crate) struct Around<'a> {
     pub now: Moment,
+    /// Whose the client is that asks.
+    pub device: DeviceId,
     /// Whether a client's lease lasts.
     pub lasts: &'a dyn Fn(ReplicaId) -> bool,
     /// Somebody may hold locks that were given in an earlier life of this origin.
@@ -98,20 +101,16 @@ impl Book {
         let (Some(held), Some(_)) = (Locks::from_told(held), Locks::from_told(wished)) else {
             return Err(Nonsense);
         };
-        let file = asked.held.file;
-        let before = self.files.get(&file).map(OfFile::parts);
-        let is_new = before.is_none();
-        let before = before.unwrap_or_default();
+        let (file, client) = (asked.held.file, (who, around.device));
         let stretches = held.len() + wished.len();
-        let had = before.get(&who).copied();
-        // What is given up needs no room.
-        if stretches > 0 && !self.shares.have_room(who, had, stretches) {
-            return Ok((LockOutcome::TooMany, News::new()));
+        let mut swept = News::new();
+        if !self.has_room(client, file, stretches) {
+            swept = self.sweep(around);
+            if !self.has_room(client, file, stretches) {
+                return Ok((LockOutcome::TooMany, swept));
+            }
         }
-        let mut swept = if is_new { self.sweep(around) } else { News::new() };
-        if is_new && self.files.len() >= FILES_MAX {
-            return Ok((LockOutcome::TooMany, swept));
-        }
+        let before = self.files.get(&file).map(OfFile::parts).unwrap_or_default();
         let of_file = self.files.entry(file).or_default();
         let mut told = of_file.forget_gone(file, around, &mut self.away);
         let outcome = if !(around.lasts)(who) {
@@ -136,7 +135,7 @@ impl Book {
             outcome
         };
         told.extend(of_file.give_turns(around.now));
-        self.shares.change(&before, &of_file.parts());
+        self.shares.change(&before, &of_file.parts(), around.device);
         if of_file.is_empty() {
             self.files.remove(&file);
         }
@@ -144,22 +143,43 @@ impl Book {
         Ok((outcome, swept))
     }
 
-    /// Where there is no room for another file: forgets clients whose lease has ended, of all files.
+    /// Whether a client may hold so many stretches of a file.
+    fn has_room(&self, client: Client, file: FileId, stretches: usize) -> bool {
+        let of_file = self.files.get(&file);
+        let had = of_file.and_then(|of_file| of_file.part_of(client.0));
+        let is_full = of_file.is_none() && self.files.len() >= FILES_MAX;
+        // What is given up needs no room.
+        !is_full && (stretches == 0 || self.shares.have_room(client, had, stretches))
+    }
+
+    /// Where there is no room for what is asked: forgets clients whose lease has ended, of all files.
     fn sweep(&mut self, around: &Around<'_>) -> News {
         let due = self.swept.is_none_or(|at| around.now.since(at) >= SWEEP_EVERY);
         let mut all = News::new();
-        if self.files.len() < FILES_MAX || !due {
+        let makes_room = self.files.len() >= FILES_MAX
+            || self.shares.clients_of(around.device).any(|who| !(around.lasts)(who));
+        if !due || !makes_room {
             return all;
         }
         self.swept = Some(around.now);
         for (file, of_file) in &mut self.files {
             let before = of_file.parts();
             let told = of_file.forget_gone(*file, around, &mut self.away);
-            self.shares.change(&before, &of_file.parts());
+            self.shares.change(&before, &of_file.parts(), around.device);
             all.extend(told.into_iter().map(|who| (who, *file)));
         }
         self.files.retain(|_, of_file| !of_file.is_empty());
         all
+    }
+
+    /// The same where there is no room for all that a client claims.
+    fn sweep_for(&mut self, client: Client, claims: &[Held], around: &Around<'_>) -> News {
+        let room = self.shares.room_of(client);
+        let stretches: usize = claims.iter().map(|claim| claim.locks.len()).sum();
+        match claims.len() <= room.files && stretches <= room.stretches {
+            true => News::new(),
+            false => self.sweep(around),
+        }
     }
 
     /// A client has come, again or for the first time: what it held before counts no more, and of
@@ -173,10 +193,13 @@ impl Book {
         around: &Around<'_>,
     ) -> (Vec<FileId>, News) {
         let (mut lost, mut claimed) = (Vec::new(), BTreeMap::new());
-        let mut room = STRETCHES_OF_ONE_MAX;
+        let client = (who, around.device);
+        let mut all = self.sweep_for(client, claims, around);
+        let mut room = self.shares.room_of(client);
         for (number, claim) in claims.iter().enumerate() {
             let fits = number < FILES_CLAIMED_MAX
-                && claim.locks.len() <= LOCKS_TOLD_MAX.min(room)
+                && claimed.len() < room.files
+                && claim.locks.len() <= LOCKS_TOLD_MAX.min(room.stretches)
                 && (self.files.len() < FILES_MAX || self.files.contains_key(&claim.file));
             let locks = if fits { Locks::from_told(&claim.locks) } else { None };
             let Some(locks) = locks else {
@@ -187,7 +210,7 @@ impl Book {
             let before = of_file.parts();
             // It may not be told of this: its waiters are, below.
             of_file.forget_gone(claim.file, around, &mut self.away);
-            self.shares.change(&before, &of_file.parts());
+            self.shares.change(&before, &of_file.parts(), around.device);
             let others = of_file.whole.is_some_and(|other| other != who)
                 || of_file.held.are_in_the_way(who, &locks);
             if others || self.away.has_missed(who, claim.file, &locks, lasted) {
@@ -197,13 +220,13 @@ impl Book {
                     self.away.note_given(claim.file, who, lock, around.now);
                 }
                 // In order they may be more.
-                room = room.saturating_sub(locks.len());
+                room.stretches = room.stretches.saturating_sub(locks.len());
                 claimed.insert(claim.file, locks);
             }
         }
         let said = Claimed::of(claims);
         self.away.has_come(who, &said, &lost, lasted);
-        let (mut all, mut share) = (News::new(), Share::default());
+        let mut share = Share::default();
         for (file, of_file) in &mut self.files {
             if said.leaves_open(*file) && of_file.has_any(who) {
                 self.away.note_dropped(*file, who, around.now);
@@ -216,7 +239,7 @@ impl Book {
             }
             all.extend(news(of_file.give_turns(around.now), *file, who));
         }
-        self.shares.set(who, share);
+        self.shares.set(client, share);
         self.files.retain(|_, of_file| !of_file.is_empty());
         (lost, all)
     }
@@ -232,7 +255,7 @@ impl Book {
                 all.extend(news(of_file.give_turns(now), *file, who));
             }
         }
-        self.shares.set(who, Share::default());
+        self.shares.take_all(who);
         self.files.retain(|_, of_file| !of_file.is_empty());
         all
     }
@@ -255,6 +278,15 @@ impl OfFile {
             parts.entry(who).or_default();
         }
         parts
+    }
+
+    /// How many stretches a client holds of it. None: it does not wait for any either.
+    fn part_of(&self, who: ReplicaId) -> Option<usize> {
+        let waits = || self.waiting.iter().any(|waiting| waiting.who == who);
+        match self.held.of(who) {
+            Some(held) => Some(held.len()),
+            None => (self.whole == Some(who) || waits()).then_some(0),
+        }
     }
 
     /// What comes of a request, and whether who asked waits.

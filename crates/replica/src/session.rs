@@ -2,7 +2,7 @@
 
 use crate::answer::{self, Asking, GatherWanted, Offered, ReadWanted, RecipeWanted, Sent, Wanted};
 use crate::callbacks::{Coming, Company, Place, Teller, deliver};
-use crate::catalog::Admitted;
+use crate::catalog::{Admitted, DeviceId};
 use crate::deltas::put_deltas;
 use crate::error::Result;
 use crate::examine::put_payload;
@@ -213,8 +213,9 @@ impl OriginSession {
             self.volume.door.look(ask, clock).await;
         }
         let squeeze = Squeeze::for_rate(self.teller.rate());
+        let device = self.caller.device;
         self.run("answer a request", move |inner, volume| {
-            answer_reading(inner, volume, &place, (request, squeeze))
+            answer_reading(inner, volume, (&place, device), (request, squeeze))
         })
         .await
     }
@@ -334,7 +335,7 @@ impl OriginSession {
 fn answer_reading(
     inner: &Inner,
     volume: &Volume,
-    place: &Place,
+    (place, device): (&Place, DeviceId),
     (request, squeeze): (Request, Squeeze),
 ) -> Result<Result<Response, Refusal>> {
     let done = match request {
@@ -374,7 +375,9 @@ fn answer_reading(
         Request::Find { names } => {
             parts::find(inner, volume, &names)?.map(|bits| Response::Found(bits.into()))
         }
-        Request::Lock(asked) => answer::lock(inner, volume, place, &asked)?.map(Response::Locked),
+        Request::Lock(asked) => {
+            answer::lock(inner, volume, (place, device), &asked)?.map(Response::Locked)
+        }
         Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
         Request::Attach(_)
         | Request::Renew { .. }

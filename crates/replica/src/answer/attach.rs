@@ -112,7 +112,7 @@ pub(crate) fn attach(
         drop(holders);
         // Before others are given what nobody is known to hold.
         let claims = attach.locks.as_deref().unwrap_or_default();
-        let locks_lost = claim(volume, replica, claims, inner.world.clock.moment());
+        let locks_lost = claim(volume, (replica, device), claims, inner.world.clock.moment());
         volume.grace.attached(replica);
         return Ok(Ok(Attached { place, taken: writer.taken, ahead, tail, locks_lost }));
     }

@@ -4,6 +4,7 @@
 
 use super::{inspect, show};
 use crate::callbacks::{Holders, Place};
+use crate::catalog::DeviceId;
 use crate::error::Result;
 use crate::locks::{Around, News, Nonsense};
 use crate::origin::Inner;
@@ -16,7 +17,7 @@ use world::Moment;
 pub(crate) fn lock(
     inner: &Inner,
     volume: &Volume,
-    place: &Place,
+    (place, device): (&Place, DeviceId),
     asked: &Locking,
 ) -> Result<Result<Locked, Refusal>> {
     let decided = {
@@ -26,7 +27,8 @@ pub(crate) fn lock(
         }
         let now = inner.world.clock.moment();
         let lasts = |who| holders.lasts(who, now);
-        let around = Around { now, lasts: &lasts, in_grace: !volume.grace.is_over(now) };
+        let in_grace = !volume.grace.is_over(now);
+        let around = Around { now, device, lasts: &lasts, in_grace };
         let decided = volume.book().ask(place.replica, asked, &around);
         decided.map(|(outcome, news)| {
             tell(&mut holders, news);
@@ -51,13 +53,14 @@ pub(crate) fn lock(
 /// A client attaches: of what it claims, the files are given of which it cannot hold it.
 pub(super) fn claim(
     volume: &Volume,
-    replica: ReplicaId,
+    (replica, device): (ReplicaId, DeviceId),
     claims: &[Held],
     now: Moment,
 ) -> Vec<FileId> {
     let mut holders = volume.holders();
     let lasts = |who| holders.lasts(who, now);
-    let around = Around { now, lasts: &lasts, in_grace: !volume.grace.is_over(now) };
+    let in_grace = !volume.grace.is_over(now);
+    let around = Around { now, device, lasts: &lasts, in_grace };
     let lasted = volume.grace.lasted(replica);
     let (lost, news) = volume.book().attach(replica, claims, lasted, &around);
     tell(&mut holders, news);

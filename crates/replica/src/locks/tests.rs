@@ -1,4 +1,6 @@
-use super::shares::FILES_OF_ONE_MAX;
+use super::shares::{
+    FILES_OF_DEVICE_MAX, FILES_OF_ONE_MAX, STRETCHES_OF_DEVICE_MAX, STRETCHES_OF_ONE_MAX,
+};
 use super::*;
 use model::LockKind;
 use proptest::prelude::*;
@@ -17,6 +19,11 @@ fn stretch(exclusive: bool, first: u64, last: u64) -> Lock {
 
 fn asking(held: &[Lock], wished: &[Lock], aim: LockAim) -> Locking {
     Locking { held: Held { file: FILE, locks: held.to_vec() }, wished: wished.to_vec(), aim }
+}
+
+/// The clients from a hundred on are of one device, and all others of one each.
+fn device_of(who: ReplicaId) -> DeviceId {
+    DeviceId([who.0.min(100) as u8; 32])
 }
 
 /// A book, a clock, and those whose lease has ended.
@@ -40,7 +47,8 @@ impl Desk {
     fn ask(&mut self, who: ReplicaId, asked: &Locking) -> (LockOutcome, Vec<ReplicaId>) {
         let gone = self.gone.clone();
         let lasts = move |who| !gone.contains(&who);
-        let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
+        let (now, device, in_grace) = (self.now, device_of(who), self.in_grace);
+        let around = Around { now, device, lasts: &lasts, in_grace };
         let (outcome, news) = self.book.ask(who, asked, &around).unwrap();
         (outcome, news.into_iter().map(|(who, _)| who).collect())
     }
@@ -52,7 +60,8 @@ impl Desk {
     fn attach_with(&mut self, who: ReplicaId, claims: &[Held]) -> Vec<FileId> {
         let gone = self.gone.clone();
         let lasts = move |who| !gone.contains(&who);
-        let around = Around { now: self.now, lasts: &lasts, in_grace: self.in_grace };
+        let (now, device, in_grace) = (self.now, device_of(who), self.in_grace);
+        let around = Around { now, device, lasts: &lasts, in_grace };
         self.book.attach(who, claims, true, &around).0
     }
 
@@ -269,6 +278,88 @@ fn what_somebody_has_had_of_a_file_that_a_client_had_no_room_to_claim_is_lost() 
     }
 }
 
+/// The clients of one device lock files, each as many as it may: so many all together.
+fn fill_device(desk: &mut Desk) -> usize {
+    for number in 0..FILES_MAX {
+        let who = ReplicaId(100 + (number / FILES_OF_ONE_MAX) as u32);
+        match desk.ask(who, &of(number as u64, &[], &BYTES, LockAim::Try)).0 {
+            LockOutcome::GivenWhole => {}
+            LockOutcome::TooMany => return number,
+            other => panic!("{other:?}"),
+        }
+    }
+    FILES_MAX
+}
+
+#[test]
+fn one_device_has_so_many_files_however_many_clients_it_has_and_others_have_theirs() {
+    let mut desk = Desk::new();
+    let number = fill_device(&mut desk);
+    assert_eq!(number, FILES_OF_DEVICE_MAX);
+    assert!((2 * FILES_OF_ONE_MAX..FILES_MAX / 2).contains(&number));
+    let (mine, another) = (ReplicaId(100), ReplicaId(177));
+    let more = |number: usize| of((FILES_MAX + number) as u64, &[], &BYTES, LockAim::Try);
+    desk.check(another, &more(0), (LockOutcome::TooMany, &[]));
+    desk.check(B, &more(0), (LockOutcome::GivenWhole, &[]));
+    // What one of its clients gives up another may have.
+    desk.check(mine, &of(0, &[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(another, &more(1), (LockOutcome::GivenWhole, &[]));
+    desk.check(another, &more(2), (LockOutcome::TooMany, &[]));
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+#[test]
+fn what_clients_of_a_device_held_that_are_gone_makes_room_for_the_others() {
+    let mut desk = Desk::new();
+    let number = fill_device(&mut desk) as u64;
+    let more = of(number, &[], &BYTES, LockAim::Try);
+    desk.gone.insert(ReplicaId(100));
+    desk.check(ReplicaId(177), &more, (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.book.files.len(), FILES_OF_DEVICE_MAX - FILES_OF_ONE_MAX + 1);
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
+#[test]
+fn what_all_clients_of_a_device_claim_is_no_more_than_they_may_lock() {
+    let mut desk = Desk::new();
+    let claims: Vec<Held> = (0..FILES_CLAIMED_MAX as u64)
+        .map(|number| of(number, &[stretch(false, 0, 9)], &[], LockAim::Try).held)
+        .collect();
+    let fit = (FILES_OF_DEVICE_MAX / FILES_CLAIMED_MAX) as u32;
+    let mut lost = |who: u32| desk.attach_with(ReplicaId(who), &claims).len();
+    assert!((0..fit).all(|number| lost(100 + number) == 0));
+    // Each of its clients counts, though they share the files.
+    assert_eq!(lost(100 + fit), claims.len());
+    assert_eq!(lost(100), 0, "it had as many before");
+    assert_eq!(lost(B.0), 0);
+    assert_eq!(desk.book.shares, counted(&desk.book));
+    desk.gone.insert(ReplicaId(100));
+    assert_eq!(desk.attach_with(ReplicaId(101 + fit), &claims).len(), 0);
+}
+
+#[test]
+fn all_clients_of_a_device_hold_so_many_stretches() {
+    let mut desk = Desk::new();
+    let many: Vec<Lock> = (0..1000).map(|n| stretch(true, 2 * n, 2 * n)).collect();
+    // With a look at it the file does not become the client's as a whole.
+    let other = [stretch(true, 9000, 9009)];
+    let files_of_one = STRETCHES_OF_ONE_MAX / 1000;
+    let mut held = 0;
+    for number in 0..3 * files_of_one {
+        let who = ReplicaId(100 + (number / files_of_one) as u32);
+        if number % files_of_one == 0 {
+            assert_eq!(desk.attach(who, &[]), []);
+        }
+        let holds = of(number as u64, &many, &other, LockAim::Look);
+        if desk.ask(who, &holds).0 == LockOutcome::Given {
+            held += many.len();
+        }
+    }
+    assert!(held <= STRETCHES_OF_DEVICE_MAX && held > STRETCHES_OF_ONE_MAX, "{held}");
+    desk.check(B, &of(9999, &many, &other, LockAim::Look), (LockOutcome::Given, &[]));
+    assert_eq!(desk.book.shares, counted(&desk.book));
+}
+
 /// Whom they all wait for is found without looking at all that they share.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it measures real time")]
@@ -294,7 +385,9 @@ fn who_locks_is_not_held_up_by_many_who_wait_for_all_of_a_file_that_they_share_i
 /// What every client has, as it is found by looking at all files.
 fn counted(book: &Book) -> Shares {
     let mut shares = Shares::default();
-    book.files.values().for_each(|of_file| shares.change(&Parts::default(), &of_file.parts()));
+    for (who, stretches) in book.files.values().flat_map(OfFile::parts) {
+        shares.change(&Parts::new(), &Parts::from([(who, stretches)]), device_of(who));
+    }
     shares
 }
 
@@ -305,7 +398,7 @@ fn who_looks_holds_nothing_and_nonsense_is_refused() {
     desk.check(A, &asking(&[], &[all], LockAim::Look), (LockOutcome::Given, &[]));
     assert!(desk.book.files.is_empty());
     let nonsense = asking(&[stretch(true, 3, 2)], &[], LockAim::Try);
-    let around = Around { now: desk.now, lasts: &|_| true, in_grace: false };
+    let around = Around { now: desk.now, device: device_of(A), lasts: &|_| true, in_grace: false };
     assert_eq!(desk.book.ask(A, &nonsense, &around), Err(Nonsense));
     let many: Vec<Lock> =
         (0..=LOCKS_TOLD_MAX as u64).map(|n| stretch(true, 2 * n, 2 * n)).collect();
