@@ -61,6 +61,8 @@ struct OfFile {
 struct Waiting {
     who: ReplicaId,
     wished: Vec<Lock>,
+    /// What it has said that it holds, and was not taken note of: nobody gets it when it is its turn.
+    claimed: Vec<Lock>,
     asked: Moment,
     /// It was told that nobody is in the way any more, and nobody else may be until then.
     turn: Option<Moment>,
@@ -129,7 +131,7 @@ impl Book {
             };
             self.away.note_outcome(who, asked, outcome, around.now);
             match waits {
-                true => of_file.wait(who, wished, around.now),
+                true => of_file.wait(who, asked, around.now),
                 false => of_file.waiting.retain(|waiting| waiting.who != who),
             }
             outcome
@@ -356,14 +358,19 @@ impl OfFile {
     }
 
     fn is_anothers_turn(&self, who: ReplicaId, wished: &[Lock], now: Moment) -> bool {
-        self.waiting
-            .iter()
-            .any(|other| other.who != who && other.has_turn(now) && exclude(&other.wished, wished))
+        let mut others =
+            self.waiting.iter().filter(|other| other.who != who && other.has_turn(now));
+        others.any(|other| exclude(&other.wished, wished) || exclude(&other.claimed, wished))
     }
 
     /// Who waits already keeps its place.
-    fn wait(&mut self, who: ReplicaId, wished: &[Lock], now: Moment) {
-        let waiting = Waiting { who, wished: wished.to_vec(), asked: now, turn: None };
+    fn wait(&mut self, who: ReplicaId, asked: &Locking, now: Moment) {
+        let is_new = !asked.held.locks.is_empty() && self.held.of(who).is_none();
+        // It is there for a moment alone: of very many it is not worth looking at each.
+        let is_noted = is_new && asked.held.locks.len() <= LOCKS_WISHED_MAX;
+        let claimed = if is_noted { asked.held.locks.clone() } else { Vec::new() };
+        let wished = asked.wished.clone();
+        let waiting = Waiting { who, wished, claimed, asked: now, turn: None };
         match self.waiting.iter().position(|other| other.who == who) {
             Some(place) => self.waiting[place] = waiting,
             None if self.waiting.len() < WAITING_MAX => self.waiting.push_back(waiting),
@@ -416,7 +423,7 @@ impl OfFile {
         let mut turns: Vec<Lock> = Vec::new();
         for waiting in &self.waiting {
             if waiting.has_turn(now) {
-                turns.extend(&waiting.wished);
+                turns.extend(waiting.wished.iter().chain(&waiting.claimed));
             }
         }
         for waiting in &mut self.waiting {
@@ -427,7 +434,7 @@ impl OfFile {
             let held = wished.any(|lock| self.held.in_the_way(waiting.who, lock).next().is_some());
             if !held && !exclude(&turns, &waiting.wished) {
                 waiting.turn = Some(now + TURN);
-                turns.extend(&waiting.wished);
+                turns.extend(waiting.wished.iter().chain(&waiting.claimed));
                 told.push(waiting.who);
             }
         }

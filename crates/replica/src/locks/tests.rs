@@ -87,6 +87,26 @@ fn who_is_alone_has_the_file_until_another_asks_and_then_both_have_what_they_hol
 }
 
 #[test]
+fn what_a_client_says_that_it_holds_is_kept_for_it_while_it_is_its_turn_to_claim_it() {
+    let mut desk = Desk::new();
+    let all = stretch(true, 0, 99);
+    desk.check(A, &asking(&[], &[all], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    // Of what it locked where locks hold on one machine alone.
+    desk.check(B, &asking(&[all], &[], LockAim::Try), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(A, &asking(&[], &[all], LockAim::Try), (LockOutcome::NotYet, &[]));
+    desk.check(B, &asking(&[all], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    let in_the_way = (LockOutcome::InTheWay(all), &[][..]);
+    desk.check(A, &asking(&[], &[all], LockAim::Try), in_the_way);
+    // Where the other has it still, who claims it is told at once that it is lost.
+    let mut desk = Desk::new();
+    desk.check(A, &asking(&[], &[all], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&[all], &[], LockAim::Try), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[all], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &asking(&[all], &[], LockAim::Try), (LockOutcome::Lost, &[]));
+}
+
+#[test]
 fn who_waited_comes_first_and_only_for_a_while() {
     let mut desk = Desk::new();
     let all = stretch(true, 0, 9);
