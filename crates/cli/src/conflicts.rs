@@ -347,8 +347,14 @@ fn is_listed_still(number: u64, so: &str) -> String {
     )
 }
 
+/// The version of what has the name: as the mount says it, or else, where the kernel asks for none, the
+/// server.
+fn version_there(path: &Path, conflict: &ConflictInfo) -> Option<Stamp> {
+    version_of(path).or(conflict.now)
+}
+
 /// The version of the contents that a file has, as the mount says it. The kernel asks for none of a
-/// link.
+/// link, nor of what else is neither a file nor a directory.
 fn version_of(path: &Path) -> Option<Stamp> {
     let mut value = [0; 64];
     let length = rustix::fs::lgetxattr(path, "user.farfs.version", &mut value[..]).ok()?;

@@ -5,6 +5,9 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+#[path = "conflicts/links.rs"]
+mod links;
+
 use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;
 use std::fs;

@@ -197,6 +197,7 @@ pub(super) mod tests {
             settings: None,
             base_looks: None,
             claimed_by: None,
+            now: Some(stamp(6)),
         }
     }
 

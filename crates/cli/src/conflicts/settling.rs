@@ -3,7 +3,7 @@
 
 use super::attributes::{self, Side};
 use super::ways::{Way, one_side};
-use super::{Merging, Place, is_one, path_of, storing, version_of};
+use super::{Merging, Place, is_one, path_of, storing, version_of, version_there};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
@@ -63,7 +63,7 @@ pub fn keep_mine(place: &Place, conflict: &ConflictInfo, force: bool) -> Result<
         return keep_of_one(place, conflict, one == Side::Mine, force);
     }
     let (theirs, mine) = place.sides_or_free(conflict)?;
-    let seen = version_of(&theirs);
+    let seen = version_there(&theirs, conflict);
     if let (false, Some(found), Some(now)) = (force, conflict.found, seen)
         && found != now
     {
@@ -93,7 +93,7 @@ fn keep_of_one(
         return place.settled_by(conflict, None, || Ok(()));
     }
     let path = place.bearer(conflict)?;
-    let seen = version_of(&path);
+    let seen = version_there(&path, conflict);
     // Brought back by a name that it was given, it has the contents that it had.
     let stored = (conflict.clash == Clash::Removed).then_some(conflict.update);
     let was_so = |now| conflict.found == Some(now) || stored == Some(now);

@@ -233,7 +233,7 @@ fn versions(place: &Place, path: &[Name], versions_max: u32) -> Result<Vec<Versi
 }
 
 /// How often something was stored by a name after a position, or put in the place of what was there.
-pub(super) fn stored_since(place: &Place, path: &[Name], before: Seq) -> Result<usize> {
+fn stored_since(place: &Place, path: &[Name], before: Seq) -> Result<usize> {
     let is_stored = |version: &&Version| {
         let of_it = |change: &Changed| matches!(change, Changed::Contents | Changed::Replaced);
         version.since > before && version.changes.iter().any(of_it)

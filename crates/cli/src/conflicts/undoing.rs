@@ -3,7 +3,7 @@
 //! unasked; interrupted, the same once more does the rest.
 
 use super::ways::one_side;
-use super::{Place, SENT_WITHIN, attributes, path_of, storing, version_of};
+use super::{Place, SENT_WITHIN, attributes, path_of, version_there};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};
 use crate::owner::Owner;
@@ -99,12 +99,7 @@ fn put_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<()> {
     }
     let at = place.path(path);
     let kind = fs::symlink_metadata(&at).ok().map(|looked| looked.file_type());
-    let now = version_of(&at);
-    // One may have been put there when it was seen to.
-    let is_changed = match kind.is_some_and(|kind| kind.is_symlink()) {
-        true => storing::stored_since(place, path, settled.before)? > 1,
-        false => now != settled.left,
-    };
+    let is_changed = version_there(&at, conflict) != settled.left;
     if !force && is_changed {
         let (path, number) = (path_of(path), conflict.number);
         let what = format!(

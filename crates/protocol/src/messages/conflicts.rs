@@ -142,6 +142,9 @@ pub struct ConflictInfo {
     /// The device that is about to see to it.
     #[n(12)]
     pub claimed_by: Option<String>,
+    /// The version of what has the name now. None: nothing does, or it is about attributes.
+    #[n(13)]
+    pub now: Option<Stamp>,
 }
 
 /// Some conflicts that have been seen to.

@@ -281,6 +281,10 @@ fn info(view: &Whole<'_>, number: u64, conflict: Conflict, now: Time) -> Result<
         Some((file, _, node)) => Some(looks(view, file, &node)?),
         None => None,
     };
+    let now_there = match conflict.settings {
+        None => bearer(view, &conflict)?,
+        Some(_) => None,
+    };
     let Conflict { clash, device, at, update, found, base, settings, claim, .. } = conflict;
     let claimed_by = claim.filter(|claim| claim.until > now).map(|claim| claim.device);
     Ok(ConflictInfo {
@@ -297,6 +301,7 @@ fn info(view: &Whole<'_>, number: u64, conflict: Conflict, now: Time) -> Result<
         settings,
         base_looks,
         claimed_by,
+        now: now_there.map(|node| node.contents_stamp),
     })
 }
 

@@ -130,6 +130,8 @@ async fn who_has_not_seen_what_has_the_name_now_gets_no_claim() {
     assert_eq!(claim(&scene.bob, 1, true, Some(seen)).await, changed);
     assert_eq!(scene.listed().await[0].claimed_by, None);
     let now = scene.ada.stamp();
+    let listed = scene.listed().await.remove(0);
+    assert_eq!((listed.found, listed.now), (Some(seen), Some(now)));
     assert_eq!(claim(&scene.bob, 1, true, Some(now)).await, Found::Claimed(1));
 }
 
@@ -144,7 +146,7 @@ async fn what_was_replaced_is_had_back_and_listed_anew() {
     settle(&scene.ada, Some(1)).await;
     assert_eq!(scene.party.tree(), "a: bob's");
     let settled = scene.settled().await.remove(0);
-    assert_eq!(settled.left, Some(scene.bob.stamp()));
+    assert_eq!((settled.left, settled.conflict.now), (Some(scene.bob.stamp()), settled.left));
     assert_eq!(settled.conflict.aside, before.aside, "by the name that it had");
     for path in [settled.conflict.path, settled.conflict.aside] {
         restore(&scene.bob, path.unwrap(), settled.before, None).await;

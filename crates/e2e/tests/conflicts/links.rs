@@ -1,0 +1,128 @@
+//! Conflicts about what is neither a file nor a directory: the kernel asks a mount for no version of it.
+
+use super::{SOON, Scene};
+use e2e::{Mount, eventually, run};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+/// Both made a link, ada to `plan.txt` and bob, who came second, to `elsewhere`.
+fn two_links() -> Scene {
+    let links =
+        |to: &'static str| move |file: &Path| symlink(to, file.with_file_name("new")).unwrap();
+    Scene::of(links("plan.txt"), links("elsewhere"))
+}
+
+fn leads(scene: &Scene, to: &str) {
+    let link = scene.ada.path("notes/new");
+    eventually(SOON, to, || fs::read_link(&link).is_ok_and(|read| read == Path::new(to)));
+}
+
+/// As `ln -sfn` does, at `mount`, and it is at the server.
+fn linked_anew(mount: &Mount, name: &str, to: &str) {
+    let (link, beside) = (mount.path(name), mount.path("notes/beside"));
+    symlink(to, &beside).unwrap();
+    fs::rename(&beside, &link).unwrap();
+    run(&mut mount.farfs("wait", &[])).succeeds();
+}
+
+fn undo(scene: &Scene, more: &[&str]) -> e2e::process::Ran {
+    let place = scene.place();
+    run(&mut scene.conflicts(&[&["undo", "1", "--in", &place][..], more].concat()))
+}
+
+fn is_refused(told: &e2e::process::Ran) {
+    assert_eq!(told.code, Some(1), "{} {}", told.out, told.err);
+    assert!(told.err.contains("changed since") && told.err.contains("--force"), "{}", told.err);
+}
+
+#[test]
+fn a_link_that_was_changed_since_is_replaced_by_the_other_only_if_that_is_wanted() {
+    let scene = two_links();
+    linked_anew(&scene.ada, "notes/new", "third");
+    is_refused(&scene.does("keep-mine", &[]));
+    leads(&scene, "third");
+    assert_eq!(scene.listed()[0]["number"], 1);
+    scene.does("keep-mine", &["--force"]).succeeds();
+    leads(&scene, "elsewhere");
+    undo(&scene, &[]).succeeds();
+    leads(&scene, "third");
+}
+
+#[test]
+fn taking_back_replaces_a_link_that_was_changed_since_only_if_that_is_wanted() {
+    for (way, left) in [("keep-theirs", "plan.txt"), ("keep-mine", "elsewhere")] {
+        let made_anew = |link: &Path| {
+            fs::remove_file(link).unwrap();
+            symlink("third", link).unwrap();
+        };
+        let scene = two_links();
+        scene.does(way, &[]).succeeds();
+        leads(&scene, left);
+        made_anew(&scene.ada.path("notes/new"));
+        is_refused(&undo(&scene, &[]));
+        leads(&scene, "third");
+        undo(&scene, &["--force"]).succeeds();
+        leads(&scene, "plan.txt");
+        // By whom it was changed does not matter.
+        scene.does(way, &[]).succeeds();
+        eventually(SOON, "bob sees it", || {
+            let read = fs::read_link(scene.bob.path("notes/new"));
+            read.is_ok_and(|read| read == Path::new(left))
+        });
+        linked_anew(&scene.bob, "notes/new", "fourth");
+        is_refused(&undo(&scene, &[]));
+    }
+}
+
+/// Bob renamed the link that ada removed.
+#[test]
+fn a_link_that_was_changed_since_is_removed_only_if_that_is_wanted() {
+    let scene = Scene::of(|_| {}, |_| {});
+    symlink("plan.txt", scene.ada.path("notes/old")).unwrap();
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    let at_bob = |name: &str| scene.bob.path(name);
+    eventually(SOON, "bob sees it", || fs::read_link(at_bob("notes/old")).is_ok());
+    run(&mut scene.bob.farfs("mode", &["disconnected"])).succeeds();
+    fs::rename(at_bob("notes/old"), at_bob("notes/new")).unwrap();
+    fs::remove_file(scene.ada.path("notes/old")).unwrap();
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    run(&mut scene.bob.farfs("mode", &["partial"])).succeeds();
+    run(&mut scene.bob.farfs("wait", &[])).succeeds();
+    leads(&scene, "plan.txt");
+    assert_eq!(scene.listed()[0]["kind"], "removed");
+    linked_anew(&scene.ada, "notes/new", "third");
+    is_refused(&scene.does("keep-theirs", &[]));
+    leads(&scene, "third");
+    scene.does("keep-theirs", &["--force"]).succeeds();
+    let link = scene.ada.path("notes/new");
+    eventually(SOON, "it is gone", || fs::symlink_metadata(&link).is_err());
+}
+
+#[test]
+fn of_two_pipes_one_is_chosen_and_the_choice_is_taken_back() {
+    let pipe = |mode: u32| {
+        move |file: &Path| {
+            mkfifoat(CWD, file.with_file_name("new"), Mode::from_raw_mode(mode)).unwrap();
+        }
+    };
+    let scene = Scene::of(pipe(0o600), pipe(0o640));
+    let is_that_of = |mode: u32| {
+        let path = scene.ada.path("notes/new");
+        let mode_of = || fs::symlink_metadata(&path).map(|meta| meta.mode() & 0o777);
+        eventually(SOON, "it is that", || mode_of().is_ok_and(|its| its == mode));
+    };
+    for (way, left) in [("keep-mine", 0o640), ("keep-theirs", 0o600)] {
+        is_that_of(0o600);
+        scene.does(way, &[]).succeeds();
+        is_that_of(left);
+        undo(&scene, &[]).succeeds();
+    }
+    is_that_of(0o600);
+    let path = scene.ada.path("notes/new");
+    fs::remove_file(&path).unwrap();
+    mkfifoat(CWD, &path, Mode::from_raw_mode(0o644)).unwrap();
+    is_refused(&scene.does("keep-mine", &[]));
+    is_that_of(0o644);
+}
