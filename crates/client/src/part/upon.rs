@@ -42,6 +42,8 @@ struct Here<'a, K> {
     container: &'a K,
     presence: &'a Presence,
     shelf: &'a Shelf,
+    /// Asked before each read.
+    goes_on: &'a dyn Fn() -> bool,
 }
 
 impl<K: Container> PartOf<ChunksError> for Here<'_, K> {
@@ -54,7 +56,11 @@ impl<K: Container> PartOf<ChunksError> for Here<'_, K> {
     }
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<Found, ChunksError> {
-        let upto = self.presence.here_until(offset).min(self.container.length()?);
+        let size = self.container.length()?;
+        if !(self.goes_on)() {
+            return Err(ChunksError::SizeChanged { stated: size, found: size });
+        }
+        let upto = self.presence.here_until(offset).min(size);
         let step = HOLE_STEP_BYTES.min(upto.saturating_sub(offset));
         let (start, length) = match self.container.data(offset, step)?.first() {
             None => return Ok(Found::Hole(step)),
@@ -104,7 +110,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (secret, cutter) = self.secret();
         let size = grip.container.length().map_err(failed)?;
         let changed = changed(ground, size);
-        let mut here = Here { container: &grip.container, presence: &presence, shelf: &shelf };
+        let goes_on = || !self.gives_way((grip.file, grip.generation));
+        let (container, goes_on) = (&grip.container, &goes_on);
+        let mut here = Here { container, presence: &presence, shelf: &shelf, goes_on };
         let described = describe_part(&secret, cutter, size, &ground.contents, &changed, &mut here);
         let described = match described {
             Ok(described) => described,
@@ -241,8 +249,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::sized;
+    use crate::presence::NO_VERSION;
     use chunks::{Placed, Tree};
     use model::Contents;
+    use store::memory::MemoryContainers;
 
     /// So many chunks, and for every hundred of them a recipe chunk.
     fn described(count: usize) -> Described {
@@ -252,6 +263,35 @@ mod tests {
         let chunks = vec![(name, vec![0xff; 100 * 32]); count / 100];
         let tree = Tree { contents: Contents::EMPTY, chunks };
         Described { tree, pieces, features: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_cut_of_a_part_can_be_given_up_at_any_read() {
+        const LENGTH: u64 = 4 << 20;
+        let key = Key { file: 7, generation: 1 };
+        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
+        container.write(0, &vec![7; LENGTH as usize]).unwrap();
+        let mut presence = Presence::new(1, NO_VERSION, sized(2 * LENGTH), 0);
+        presence.add(0, LENGTH);
+        let shelf = Shelf::default();
+        let cut = |reads: usize| {
+            let left = std::cell::Cell::new(reads);
+            let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+            let (container, goes_on) = (&container, &goes_on as &dyn Fn() -> bool);
+            let mut here = Here { container, presence: &presence, shelf: &shelf, goes_on };
+            let (mut buffer, mut at) = (vec![0; 1 << 20], 0);
+            while at < LENGTH {
+                match here.read(at, &mut buffer) {
+                    Ok(Found::Bytes(length)) => at += length as u64,
+                    Ok(Found::Hole(length)) => at += length,
+                    Err(error) => return Err(of_chunks(error)),
+                }
+            }
+            Ok(())
+        };
+        assert!(matches!(cut(0), Err(Error::Changing)));
+        assert!(matches!(cut(2), Err(Error::Changing)));
+        assert!(cut(usize::MAX).is_ok());
     }
 
     #[test]
