@@ -23,25 +23,48 @@ const PATIENCE_LEAST: Duration = Duration::from_secs(5);
 
 type Key = (FileId, u32);
 
+#[derive(Clone, Copy)]
+struct Pause {
+    until: Moment,
+    length: Duration,
+    /// Until there is a session, at most.
+    lacks: bool,
+}
+
 /// When those are tried again that could not be stored, and after which pause.
 #[derive(Default)]
-struct Pauses(BTreeMap<Key, (Moment, Duration)>);
+struct Pauses(BTreeMap<Key, Pause>);
 
 impl Pauses {
     fn is_over(&self, key: Key, now: Moment) -> bool {
-        self.0.get(&key).is_none_or(|(until, _)| *until <= now)
+        self.0.get(&key).is_none_or(|pause| pause.until <= now)
     }
 
     fn failed(&mut self, key: Key, now: Moment) {
-        let pause = self.0.get(&key).map_or(PAUSE_LEAST, |(_, pause)| (*pause * 2).min(PAUSE_MOST));
-        self.0.insert(key, (now + pause, pause));
+        self.begin(key, now, false);
+    }
+
+    /// Something lacks that cannot be had without a session: what lacks is found late, and would be with
+    /// each try.
+    fn lacks(&mut self, key: Key, now: Moment) {
+        self.begin(key, now, true);
+    }
+
+    fn begin(&mut self, key: Key, now: Moment, lacks: bool) {
+        let twice = |pause: &Pause| (pause.length * 2).min(PAUSE_MOST);
+        let length = self.0.get(&key).map_or(PAUSE_LEAST, twice);
+        self.0.insert(key, Pause { until: now + length, length, lacks });
+    }
+
+    fn session_is_there(&mut self) {
+        self.0.retain(|_, pause| !pause.lacks);
     }
 }
 
 /// What is lacking to store it, and what could not be stored.
 #[derive(Default)]
 struct Left {
-    lacking: Vec<Need>,
+    lacking: Vec<(Key, Need)>,
     failed: Vec<Key>,
 }
 
@@ -70,7 +93,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if lacking.is_empty() || !self.connection().attached {
             return;
         }
-        for need in lacking {
+        for (_, need) in lacking {
             match self.satisfy(need.clone()).await {
                 Ok(()) => {}
                 Err(Error::Stale) => {
@@ -88,14 +111,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.store_left_over_but(pauses).await;
     }
 
-    async fn store_left_over_but(&self, pauses: &mut Pauses) -> Vec<Need> {
+    async fn store_left_over_but(&self, pauses: &mut Pauses) -> Vec<(Key, Need)> {
         let now = self.inner.world.clock.moment();
+        if self.connection().attached {
+            pauses.session_is_there();
+        }
         let mut keys = self.files().left_over_surely();
         pauses.0.retain(|key, _| keys.contains(key));
         keys.retain(|key| pauses.is_over(*key, now));
         let Left { lacking, failed } = self.store_aside(keys).await;
         let now = self.inner.world.clock.moment();
         failed.into_iter().for_each(|key| pauses.failed(key, now));
+        if !self.connection().attached {
+            lacking.iter().for_each(|(key, _)| pauses.lacks(*key, now));
+        }
         lacking
     }
 
@@ -134,7 +163,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.files().is_stored_unattended(key, false);
             match outcome {
                 Ok(()) => self.files().close_left_over(file, generation),
-                Err(Stop::Need(need)) => left.lacking.push(need),
+                Err(Stop::Need(need)) => left.lacking.push((key, need)),
                 Err(Stop::Error(Error::Changing)) if gave_way => {}
                 Err(Stop::Error(error)) => {
                     tracing::warn!(%file, %error, "what was written is kept and not stored yet");
@@ -167,5 +196,17 @@ mod tests {
             assert!(!pauses.is_over(key, after(secs - 1)), "{secs}");
             assert!(pauses.is_over(key, after(secs)) && pauses.is_over((FileId(8), 1), now));
         }
+    }
+
+    #[test]
+    fn what_lacks_something_waits_until_it_can_be_had_and_what_failed_does_not_go_by_that() {
+        let now = World::simulated(0, 1).clock.moment();
+        let (lacks, failed, mut pauses) = ((FileId(7), 1), (FileId(8), 1), Pauses::default());
+        pauses.lacks(lacks, now);
+        pauses.lacks(lacks, now + PAUSE_LEAST);
+        pauses.failed(failed, now);
+        assert!(!pauses.is_over(lacks, now + PAUSE_LEAST * 2), "it is cut whole with each try");
+        pauses.session_is_there();
+        assert!(pauses.is_over(lacks, now) && !pauses.is_over(failed, now));
     }
 }
