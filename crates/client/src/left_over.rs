@@ -68,6 +68,11 @@ struct Left {
     failed: Vec<Key>,
 }
 
+/// Nothing else can be had either.
+fn is_cut_off(error: &Error) -> bool {
+    matches!(error, Error::Unreachable(_) | Error::TimedOut(_) | Error::Retry)
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores what is left over, at once and whenever there may be more of it.
     pub(crate) async fn run_left_over(&self) {
@@ -93,18 +98,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if lacking.is_empty() || !self.connection().attached {
             return;
         }
-        for (_, need) in lacking {
-            match self.satisfy(need.clone()).await {
+        for (key, need) in lacking {
+            let had = match self.satisfy(need.clone()).await {
+                Err(Error::Stale) => self.give_up_ground(&need),
+                had => had,
+            };
+            match had {
                 Ok(()) => {}
-                Err(Error::Stale) => {
-                    if let Err(error) = self.give_up_ground(&need) {
-                        tracing::warn!(%error, "what was written could not be stored by itself");
-                        return;
-                    }
-                }
-                Err(error) => {
+                Err(error) if is_cut_off(&error) => {
                     tracing::debug!(%error, "what was written cannot be stored yet");
                     return;
+                }
+                // Those behind it do not wait for it.
+                Err(error) => {
+                    tracing::warn!(file = %key.0, %error, "what was written is kept and not stored yet");
+                    pauses.failed(key, self.inner.world.clock.moment());
                 }
             }
         }

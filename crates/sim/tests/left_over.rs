@@ -1,5 +1,5 @@
 //! Large files that are not all cached, and were being written to when their machine was killed: what they lack is
-//! had from the server, if it can be.
+//! had from the server, if it can be, and none of them waits for another one.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{OpenFlags, WantedMode};
@@ -12,6 +12,7 @@ use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
+use store::Blobs;
 
 const LENGTH: usize = 3 << 20;
 /// Of a file so much is cached, and the last of it written to, before a cut: what decides on that is changed.
@@ -41,7 +42,7 @@ fn at(made: u64) -> usize {
 /// Ada has made files, and Bob has never seen them.
 struct Scene {
     room: Room,
-    _origin: OriginMachine,
+    origin: OriginMachine,
     machines: [ClientMachine; 2],
 }
 
@@ -56,7 +57,7 @@ impl Scene {
         for machine in &mut machines {
             machine.start().await.unwrap();
         }
-        Scene { room, _origin: origin, machines }
+        Scene { room, origin, machines }
     }
 
     fn client(&self, number: usize) -> SimClient {
@@ -79,6 +80,13 @@ impl Scene {
             Operation::Write { slot: 0, offset: at(made) as u64, length: WRITTEN, version },
         ];
         Programs::default().perform_all(&self.client(1), operations).await;
+    }
+
+    async fn is_killed(&mut self, starts_as: WantedMode) {
+        self.room.clock.sleep(CHECKPOINT_WITHIN).await;
+        self.machines[1].stop(End::Killed, Duration::ZERO);
+        self.machines[1].mode = starts_as;
+        self.machines[1].start().await.unwrap();
     }
 
     /// What Ada finds is what she has made and Bob has written into.
@@ -121,4 +129,24 @@ fn what_lacks_something_without_a_link_is_not_read_again_and_again() {
     let read = sim::run::paused(reads_without_a_link(15));
     let times = read / CACHED as u64;
     assert!((3..9).contains(&times), "it was read {times} times");
+}
+
+#[test]
+fn one_whose_ground_cannot_be_had_keeps_no_other_from_being_stored() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        scene.make("first", 1).await;
+        let chunks = scene.origin.disk.blobs("chunks");
+        let of_the_first = chunks.list(&[], usize::MAX).unwrap();
+        scene.make("second", 2).await;
+        scene.write("first", (1, 3)).await;
+        scene.write("second", (2, 4)).await;
+        for (name, _) in of_the_first {
+            chunks.delete(&name).unwrap();
+        }
+        scene.is_killed(PARTIAL).await;
+        scene.room.clock.sleep(Duration::from_secs(30)).await;
+        assert!(scene.is_written("second", (2, 4)).await, "it waits for the first one");
+        scene.room.network.close();
+    });
 }
