@@ -68,7 +68,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let is_another = before.is_some_and(|before| before != attached.replica);
         if is_another {
             drop(core);
-            core = self.with_nothing_open_of_what_is_renamed();
+            core = self.with_nothing_open_of_what_is_renamed()?;
         }
         core.meta.replica = Some(attached.replica);
         core.meta.secret = attached.secret;

@@ -1,14 +1,15 @@
 //! What programs have open of files that come to bear other ids while they have it open, since a copy
 //! of the state here is in use: the ids that they had may be the copy's.
-//! Holds: what was written until then is stored; nothing goes by an id any more that was given up.
+//! Holds: what was written until then is stored, or goes on being left over by the new id; nothing goes by an
+//! id any more that was given up.
 
-use crate::client::{Client, Core};
+use crate::client::{Client, Core, error_of};
 use crate::ranks::Ranked;
-use crate::types::{Caller, Handle};
+use crate::types::{Caller, Error, Handle};
 use model::{Change, FileId, Name};
 use protocol::Upstream;
 use std::collections::BTreeSet;
-use store::Containers;
+use store::{Containers, Durability};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 /// Programs may open again what has just been let go of, so often.
@@ -17,7 +18,8 @@ const TRIES_MAX: usize = 8;
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before what is pending is renumbered: nothing of what it makes is open, and the kernel looks its
     /// names up anew. While this is had, nothing more is made.
-    pub(crate) fn with_nothing_open_of_what_is_renamed(&self) -> Ranked<'_, Core> {
+    /// Errors: it is as it was.
+    pub(crate) fn with_nothing_open_of_what_is_renamed(&self) -> Result<Ranked<'_, Core>, Error> {
         let mut tries = 0;
         loop {
             let core = self.core();
@@ -25,9 +27,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let open = self.files().handles_of(&made, core.meta.replica);
             if open.is_empty() || tries == TRIES_MAX {
                 // What could not be stored is stored under the new ids.
+                self.save_grounded()?;
                 self.files().shut(&made, core.meta.replica);
                 self.look_up_anew(&made, &names);
-                return core;
+                return Ok(core);
             }
             drop(core);
             self.let_go_of(&open);
@@ -46,6 +49,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             self.release(*handle);
         }
+    }
+
+    /// It is opened again by what the rows say, and of these the log tells more.
+    fn save_grounded(&self) -> Result<(), Error> {
+        let files = self.files();
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        for (file, presence) in files.grounded() {
+            presence.save(&mut *write, file).map_err(error_of)?;
+        }
+        drop(files);
+        write.commit(Durability::Later).map_err(error_of)
     }
 
     fn look_up_anew(&self, made: &BTreeSet<FileId>, names: &[(FileId, Name)]) {

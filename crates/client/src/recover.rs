@@ -339,12 +339,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn reopen(
         &self,
         file: FileId,
-        mut presence: Presence,
+        presence: Presence,
         doubtful: bool,
     ) -> Result<bool, ClientError> {
+        self.take_from_the_kernel(Key { file: file.0, generation: presence.generation })?;
+        Ok(self.open_again(file, presence, doubtful)?)
+    }
+
+    /// The same of what nobody else can write to.
+    pub(crate) fn open_again(
+        &self,
+        file: FileId,
+        mut presence: Presence,
+        doubtful: bool,
+    ) -> Result<bool, StoreError> {
         presence.doubt();
         let key = Key { file: file.0, generation: presence.generation };
-        self.take_from_the_kernel(key)?;
         let Some(container) = self.inner.containers.open(key, false)? else {
             tracing::warn!(%file, "a file that was being written to has no container");
             return Ok(false);

@@ -12,12 +12,24 @@ use crate::part::{part_anew, remove_part};
 use crate::presence::Presence;
 use crate::shown::Gone;
 use crate::types::Error;
-use model::{Change, FileId, ReplicaId, Stamp, Update};
+use model::{Change, FileId, ReplicaId, Stamp, Update, View};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use store::container::Key;
 use store::{Container, Containers, Durability, StoreError};
 use update_log::LogError;
+use volume::partial::Tree;
+
+/// Of files that bear other ids now.
+#[derive(Default)]
+struct Renamed {
+    /// Containers that bear the old ids.
+    moved: Vec<Key>,
+    /// And the new ones.
+    made: Vec<Key>,
+    /// What is being written to, by its new id.
+    written: Vec<(FileId, Presence)>,
+}
 
 /// Files that are looked at in one reading.
 const PAGE_FILES: usize = 1024;
@@ -31,7 +43,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.settled.notify_waiters();
         (core.meta.ahead, core.meta.passed) = (None, None);
         let anew = self.names_anew(core, replica)?;
-        let moved = self.copy_containers(&anew)?;
+        let Renamed { moved, written, .. } = self.copy_containers(&anew)?;
         self.renumber_pins(&anew)?;
         self.renumber_policies(&anew)?;
         tracing::debug!(moved = moved.len(), "containers copied to new ids");
@@ -42,7 +54,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.files().restamp(|stamp| anew.stamp(stamp));
         let given_up: Vec<FileId> = anew.given_up().collect();
         self.rebuild_without(core, &Gone::Files(&given_up))?;
-        self.forget_old(&anew, moved)
+        self.forget_old(&anew, moved)?;
+        self.reopen_renamed(written);
+        Ok(())
+    }
+
+    /// What was being written to when it got another id, and could not be stored before, is left over.
+    fn reopen_renamed(&self, written: Vec<(FileId, Presence)>) {
+        for (file, presence) in written {
+            if let Err(error) = self.reopen_if_there(file, presence) {
+                // The next start opens it.
+                tracing::warn!(%file, %error, "what was written is kept and not stored yet");
+            }
+        }
+    }
+
+    fn reopen_if_there(&self, file: FileId, presence: Presence) -> Result<(), StoreError> {
+        let read = self.inner.tables.read()?;
+        let is_gone = matches!(Tree::new(&*read, 0).node(file), Ok(None));
+        drop(read);
+        if !is_gone {
+            self.open_again(file, presence, false)?;
+        }
+        Ok(())
     }
 
     /// What bears which name from here on, on the disk before anything does.
@@ -86,24 +120,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         write.commit(Durability::Now).map_err(error_of)
     }
 
-    /// Gives the containers of files that were made here new ids, too. Gives back those that bear the
-    /// old ones.
-    fn copy_containers(&self, anew: &Anew) -> Result<Vec<Key>, Error> {
-        let (mut moved, mut made) = (Vec::new(), Vec::new());
-        let outcome = self.copy_rows(anew, &mut moved, &mut made);
-        if outcome.is_err() {
+    /// Gives the containers of files that were made here new ids, too.
+    fn copy_containers(&self, anew: &Anew) -> Result<Renamed, Error> {
+        let mut renamed = Renamed::default();
+        if let Err(error) = self.copy_rows(anew, &mut renamed) {
             // It may be for want of room.
-            made.into_iter().for_each(|key| self.remove_prepared(Some(key)));
+            renamed.made.into_iter().for_each(|key| self.remove_prepared(Some(key)));
+            return Err(error);
         }
-        outcome.map(|()| moved)
+        Ok(renamed)
     }
 
-    fn copy_rows(
-        &self,
-        anew: &Anew,
-        moved: &mut Vec<Key>,
-        made: &mut Vec<Key>,
-    ) -> Result<(), Error> {
+    fn copy_rows(&self, anew: &Anew, renamed: &mut Renamed) -> Result<(), Error> {
         let mut after = None;
         let mut write = self.inner.tables.write().map_err(error_of)?;
         loop {
@@ -126,11 +154,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     if let Some(id) = id {
                         let from = Key { file: file.0, generation: row.generation };
                         let to = Key { file: id.0, ..from };
-                        made.push(to);
+                        renamed.made.push(to);
                         self.copy_container(from, to).map_err(error_of)?;
-                        moved.push(from);
+                        renamed.moved.push(from);
                     }
                     row.save(&mut *write, id.unwrap_or(file)).map_err(error_of)?;
+                    if let (Some(id), true) = (id, row.dirty.is_some()) {
+                        renamed.written.push((id, row));
+                    }
                 }
             }
         }

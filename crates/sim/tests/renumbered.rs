@@ -29,6 +29,7 @@ const LATER: u64 = 40;
 const OPEN: u64 = 30;
 const IMAGE_LENGTH: usize = 600_000;
 const WRITTEN_AT: u64 = 100_000;
+const LATER_AT: u64 = 300_000;
 /// Writes in which the names are changed.
 const MANY: u64 = 60;
 /// Long enough for an attach.
@@ -216,31 +217,39 @@ fn what_is_pending_takes_no_room_twice_while_it_is_renamed() {
     });
 }
 
+/// It is left over, and needs no other start to be stored.
+async fn is_stored_by_its_new_name(seed: u64, bytes: u64, killed: bool) {
+    let mut scene = Scene::new(seed).await;
+    let client = scene.bob.client().unwrap().clone();
+    let [create, write, ..] = written("d/open", OPEN);
+    all(&mut Programs::default(), &client, &[create, write]).await;
+    scene.bob.disk.fill_after(bytes);
+    client.set_mode(PARTIAL);
+    scene.room.clock.sleep(WHILE).await;
+    scene.bob.disk.make_room();
+    scene.room.clock.sleep(WHILE).await;
+    drop(client);
+    if killed {
+        scene.bob.stop(End::Killed, Duration::ZERO);
+        scene.bob.start().await.unwrap();
+    }
+    let what = format!("full after {bytes}, killed: {killed}");
+    let tree = scene.all_is_there(&what).await;
+    assert!(is_there(&tree, "/d/open", &stretch(OPEN, LENGTH)), "{what}");
+}
+
 /// It lets go of a file that is open meanwhile, and may find no room to store what was written to it.
 #[test]
 fn what_could_not_be_stored_before_it_was_renamed_conflicts_with_nothing() {
     for (seed, bytes) in (1..).zip((0..24_000).step_by(800)) {
-        sim::run::paused(async {
-            let mut scene = Scene::new(seed).await;
-            let client = scene.bob.client().unwrap().clone();
-            let [create, write, ..] = written("d/open", OPEN);
-            all(&mut Programs::default(), &client, &[create, write]).await;
-            scene.bob.disk.fill_after(bytes);
-            client.set_mode(PARTIAL);
-            scene.room.clock.sleep(WHILE).await;
-            scene.bob.disk.make_room();
-            scene.room.clock.sleep(WHILE).await;
-            drop(client);
-            scene.bob.stop(End::Killed, Duration::ZERO);
-            scene.bob.start().await.unwrap();
-            let what = format!("full after {bytes}");
-            let tree = scene.all_is_there(&what).await;
-            assert!(is_there(&tree, "/d/open", &stretch(OPEN, LENGTH)), "{what}");
-        });
+        for killed in [false, true] {
+            sim::run::paused(is_stored_by_its_new_name(seed, bytes, killed));
+        }
     }
 }
 
-/// Of which nothing was here, and what was written into one of the copies is not at the server.
+/// Of which nothing was here, and what was written into some of the copies is not at the server. One was being
+/// written to when the machine was killed, and is when it attaches.
 #[test]
 fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
     sim::run::paused(async {
@@ -265,7 +274,9 @@ fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
         let [create, .., close] = written("bare", 1);
         all(&mut programs, &client, &[create, copy.clone(), close]).await;
         let [create, .., close] = written("changed", 1);
-        all(&mut programs, &client, &[create, copy, write, close]).await;
+        all(&mut programs, &client, &[create, copy.clone(), write.clone(), close]).await;
+        let [create, ..] = written("left", 1);
+        all(&mut programs, &client, &[create, copy, write]).await;
         room.clock.sleep(WHILE).await;
         drop(client);
         bob.stop(End::Killed, Duration::ZERO);
@@ -276,8 +287,18 @@ fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
         room.clock.sleep(WHILE).await;
         bob.stop(End::Killed, Duration::ZERO);
         bob.disk = backup;
+        bob.mode = WantedMode::Fixed(Mode::Disconnected);
         let client = bob.start().await.unwrap();
         client.pause(false).unwrap();
+        // It cannot be stored before there is a link.
+        let [open, ..] = changed("left", 1);
+        let write = Operation::Write { slot: SLOT, offset: LATER_AT, length: LENGTH, version: 3 };
+        let mut programs = Programs::default();
+        all(&mut programs, &client, &[open]).await;
+        client.set_mode(PARTIAL);
+        // It is on its way to the server by then.
+        room.clock.sleep(Duration::from_millis(6)).await;
+        all(&mut programs, &client, &[write]).await;
         let machines = [ada, bob];
         check::settled(&room, &machines, true).await.unwrap();
         let tree = check::origin_tree(&origin).await.unwrap();
@@ -285,6 +306,8 @@ fn a_copy_that_is_pending_rests_on_what_it_is_a_copy_of_by_its_new_name_too() {
         assert!(is_there(&tree, "/bare", &bytes));
         bytes[WRITTEN_AT as usize..][..LENGTH].copy_from_slice(&stretch(2, LENGTH));
         assert!(is_there(&tree, "/changed", &bytes));
+        bytes[LATER_AT as usize..][..LENGTH].copy_from_slice(&stretch(3, LENGTH));
+        assert!(is_there(&tree, "/left", &bytes));
         assert!(client.status().damage.is_empty());
         check::nothing_broke(&room, &machines).unwrap();
         room.network.close();
