@@ -44,6 +44,7 @@ use crate::part::Shelf;
 use crate::presence::{Dirty, Presence};
 use crate::room::Touched;
 use crate::types::{Error, Handle, OpenFlags};
+use counted::HandleState;
 use model::{Contents, FileId, Node, Stamp, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -252,45 +253,6 @@ impl<K> OpenFile<K> {
     /// Nobody has it open, and nobody is owed that it is stored.
     pub fn is_given_up(&self) -> bool {
         self.handles == 0 && self.turned_down && self.presence.dirty.is_some()
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct HandleState {
-    file: FileId,
-    generation: u32,
-    flags: OpenFlags,
-    direct: bool,
-    /// Through the container that the kernel has been lent of this file.
-    lent: bool,
-    /// Writes through it do not pass here.
-    unseen: bool,
-    /// It is counted among those that may write.
-    counts_as_writing: bool,
-    /// Of a fetch, which goes on with the version that it began with.
-    fetches: bool,
-    /// The next read moves the time of access.
-    counts: bool,
-    /// By which number the kernel has it.
-    number: u64,
-}
-
-impl HandleState {
-    /// For who brings contents, past what the kernel knows.
-    fn of_fetch(file: FileId, generation: u32) -> HandleState {
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        HandleState {
-            file,
-            generation,
-            flags,
-            direct: true,
-            lent: false,
-            unseen: false,
-            counts_as_writing: false,
-            fetches: true,
-            counts: false,
-            number: 0,
-        }
     }
 }
 

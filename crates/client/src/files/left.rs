@@ -89,9 +89,12 @@ impl<K: Container> Files<K> {
     }
 
     /// A version that was being written to when the client died; `doubtful` if it may have been
-    /// stored since.
+    /// stored since. Who has opened it before goes on with it, and it is left over after him.
     pub fn reopen(&mut self, file: FileId, container: K, presence: Presence, doubtful: bool) {
         let generation = presence.generation;
+        if self.open.contains_key(&(file, generation)) {
+            return;
+        }
         let mut open = OpenFile { doubtful, reopened: true, ..OpenFile::new(container, presence) };
         open.look_for_room(file);
         self.open.insert((file, generation), open);

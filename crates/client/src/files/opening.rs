@@ -208,16 +208,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.shown(file, generation, version);
         }
         let handle = files.add_handle(HandleState {
-            file,
-            generation,
             flags,
             direct: !cached,
             lent: lent.is_some(),
             unseen,
+            writes_around: flags.write && !cached && !unseen,
             counts_as_writing: flags.write,
             fetches: false,
-            counts: false,
             number: place.number,
+            ..HandleState::of_fetch(file, generation)
         });
         if let Opener::Kernel { inode, .. } = opener {
             let took = place.is_fresh && (flags.write || place.is_retry);

@@ -106,6 +106,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.after_change()
     }
 
+    /// Whether a file has a capability, as far as it is known here, which needs no lease.
+    pub fn has_capability(&self, file: FileId) -> Step<bool> {
+        Ok(self.node_here(file)?.is_some_and(|node| node.has_capability()))
+    }
+
     /// Changes attributes as they are shown now, whether or not what is cached counts: the replica
     /// above looks at what it expects to find.
     fn change_unattended(&self, (file, uid): (FileId, u32), change: &Change) -> Step<()> {
