@@ -94,17 +94,19 @@ fn depth(mountpoint: &Path) -> usize {
     mountpoint.components().count()
 }
 
+/// The line of the table by which a path is found: the last of the innermost.
+fn over<'a>(table: &'a [InKernel], path: &Path) -> Option<&'a InKernel> {
+    let over = table.iter().filter(|mounted| path.starts_with(&mounted.at));
+    over.max_by_key(|mounted| depth(&mounted.at))
+}
+
 fn innermost(mut live: Vec<Entry>, in_kernel: Vec<InKernel>, path: &Path) -> Place {
-    let mounted = in_kernel
-        .into_iter()
-        .filter(|mounted| path.starts_with(&mounted.at))
-        .max_by_key(|mounted| depth(&mounted.at));
-    // It may show in other places, too, or have been moved.
-    let of_it = mounted.as_ref().and_then(|mounted| mounted.process(&live));
+    let mounted = over(&in_kernel, path);
+    let of_it = mounted.and_then(|mounted| mounted.process(&live, &in_kernel));
     if let Some(at) = of_it {
         return Place::Live(live.swap_remove(at));
     }
-    let mounted = mounted.map(|mounted| mounted.at);
+    let mounted = mounted.map(|mounted| mounted.at.clone());
     let entry = live
         .into_iter()
         .filter(|entry| path.starts_with(&entry.mountpoint))
@@ -162,9 +164,10 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
     }
     let mut all = live();
     let here = std::env::current_dir().ok();
-    let around = |entry: &Entry| here.as_ref().is_some_and(|h| h.starts_with(&entry.mountpoint));
-    if let Some(at) = all.iter().position(around) {
-        return Ok(all.swap_remove(at));
+    if let Some(here) = here
+        && let Place::Live(entry) = innermost(live(), farfs_in_kernel().collect(), &here)
+    {
+        return Ok(entry);
     }
     match all.len() {
         0 => Err(match unlisted_mountpoints(&all).first() {
@@ -191,19 +194,20 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 fn where_it_was_mounted(path: PathBuf, live: &[Entry], table: &[InKernel]) -> PathBuf {
-    let over = table.iter().filter(|mounted| path.starts_with(&mounted.at));
-    let Some(mounted) = over.max_by_key(|mounted| depth(&mounted.at)) else { return path };
-    let Some(entry) = mounted.process(live).and_then(|at| live.get(at)) else { return path };
-    let is_there =
-        |other: &InKernel| other.at == entry.mountpoint && other.device == mounted.device;
-    // One that was moved is there alone.
-    if mounted.at == entry.mountpoint || !table.iter().any(is_there) {
+    let Some(mounted) = over(table, &path) else { return path };
+    let Some(entry) = mounted.process(live, table).and_then(|at| live.get(at)) else { return path };
+    if mounted.at == entry.mountpoint {
         return path;
     }
     let relative = |path: &Path, to: &Path| path.strip_prefix(to).map(Path::to_path_buf);
     match (relative(&mounted.root, Path::new("/")), relative(&path, &mounted.at)) {
         // Without the slash that an empty rest would leave.
-        (Ok(root), Ok(rest)) => entry.mountpoint.join(root).join(rest).components().collect(),
+        (Ok(root), Ok(rest)) => {
+            let there: PathBuf = entry.mountpoint.join(root).join(rest).components().collect();
+            // Something else may be mounted over it, or in it.
+            let is_it = |over: &InKernel| over.device == mounted.device;
+            if over(table, &there).is_some_and(is_it) { there } else { path }
+        }
         _ => path,
     }
 }
@@ -251,12 +255,13 @@ pub fn farfs_mountpoints() -> Vec<PathBuf> {
 pub fn unlisted_mountpoints(live: &[Entry]) -> Vec<PathBuf> {
     let own = rustix::process::getuid();
     let owned = |mounted: &InKernel| own.is_root() || mounted.owner == Some(own.as_raw());
-    let is_unlisted = |mounted: &InKernel| {
+    let in_kernel: Vec<InKernel> = farfs_in_kernel().collect();
+    let is_unlisted = |mounted: &&InKernel| {
         let here = |entry: &Entry| entry.mountpoint == mounted.at;
-        mounted.process(live).is_none() && !live.iter().any(here)
+        mounted.process(live, &in_kernel).is_none() && !live.iter().any(here)
     };
-    let unlisted = farfs_in_kernel().filter(owned).filter(is_unlisted);
-    unlisted.map(|mounted| mounted.at).collect()
+    let unlisted = in_kernel.iter().filter(|mounted| owned(mounted)).filter(is_unlisted);
+    unlisted.map(|mounted| mounted.at.clone()).collect()
 }
 
 fn farfs_in_kernel() -> impl Iterator<Item = InKernel> {
@@ -312,10 +317,16 @@ impl InKernel {
         self.kind == b"fuse.farfs"
     }
 
-    /// Which of these has mounted it, here or elsewhere.
-    fn process(&self, live: &[Entry]) -> Option<usize> {
-        let is_it = |entry: &Entry| entry.device.as_ref() == Some(&self.device);
-        live.iter().position(is_it).filter(|_| self.is_farfs())
+    /// Which of these has mounted it here, or elsewhere, where the `table` has it still: when it has been
+    /// unmounted, another may get the number of its device while the process goes on.
+    fn process(&self, live: &[Entry], table: &[InKernel]) -> Option<usize> {
+        let is_its = |entry: &Entry| entry.device.as_ref() == Some(&self.device);
+        let is_at = |line: &InKernel, entry: &Entry| {
+            line.at == entry.mountpoint && line.device == self.device
+        };
+        let here = live.iter().position(|entry| is_its(entry) && is_at(self, entry));
+        let there = |entry: &Entry| is_its(entry) && table.iter().any(|line| is_at(line, entry));
+        here.or_else(|| live.iter().position(there)).filter(|_| self.is_farfs())
     }
 }
 
@@ -407,22 +418,26 @@ mod tests {
     fn what_shows_in_another_place_too_is_of_the_process_that_mounted_it() {
         let of =
             |mountpoint, device: &str| Entry { device: Some(device.into()), ..entry(mountpoint) };
-        let live = [of("/mnt", "0:9"), of("/moved", "0:8")];
+        // The first was unmounted, and its process goes on.
+        let live = [of("/before", "0:8"), of("/mnt", "0:9"), of("/now", "0:8")];
         let table = [
             in_kernel("/mnt", "/", "0:9"),
             in_kernel("/bound", "/some/where", "0:9"),
+            in_kernel("/inside", "/over", "0:9"),
+            in_kernel("/mnt/over", "/", "0:6"),
             in_kernel("/now", "/", "0:8"),
             in_kernel("/dead", "/", "0:7"),
         ];
         let holds = |path: &str| innermost(live.to_vec(), table.to_vec(), Path::new(path));
-        assert_eq!(holds("/bound/x"), Place::Live(live[0].clone()));
-        assert_eq!(holds("/now/x"), Place::Live(live[1].clone()));
+        assert_eq!(holds("/bound/x"), Place::Live(live[1].clone()));
+        assert_eq!(holds("/now/x"), Place::Live(live[2].clone()));
         assert_eq!(holds("/dead/x"), Place::Unlisted("/dead".into()));
         for (path, by_its_mount) in [
             ("/bound", "/mnt/some/where"),
             ("/bound/a/b", "/mnt/some/where/a/b"),
             ("/mnt/a", "/mnt/a"),
             ("/now/a", "/now/a"),
+            ("/inside/a", "/inside/a"),
             ("/dead/a", "/dead/a"),
             ("/elsewhere", "/elsewhere"),
         ] {

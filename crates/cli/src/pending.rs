@@ -22,7 +22,6 @@ impl Part {
     /// What a path means in a mount that holds it.
     pub fn of(mount: &Entry, path: Option<&Path>) -> Result<Part> {
         let Some(path) = path else { return Ok(Part::All) };
-        // Of a mount that was moved it is not known what lies below which name.
         let below = path.strip_prefix(&mount.mountpoint).unwrap_or(Path::new(""));
         if below.as_os_str().is_empty() {
             return Ok(Part::All);

@@ -3,7 +3,10 @@
 
 use super::attributes::{self, Side};
 use super::ways::{Way, one_side};
-use super::{Merging, Place, is_one, path_of, storing, version_of, version_there};
+use super::{
+    LOOK_EVERY, Merging, Place, SEEN_WITHIN, is_one, not_there, path_of, storing, version_of,
+    version_there,
+};
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
@@ -11,6 +14,8 @@ use protocol::past::{Clash, ConflictInfo};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
+use std::time::Instant;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,10 +107,22 @@ fn keep_of_one(
         let what = format!("{path} was changed since: --force removes what is there now");
         return Err(fail(Exit::Failure, what));
     }
-    place.settled_by(conflict, seen, || match fs::symlink_metadata(&path) {
-        // It is as it was to be.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        _ => remove(&path),
+    // What the server has may not show here yet.
+    let until = Instant::now() + SEEN_WITHIN;
+    let is_gone = || {
+        let looked = fs::symlink_metadata(&path);
+        looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    while conflict.now.is_some() && is_gone() && Instant::now() < until {
+        thread::sleep(LOOK_EVERY);
+    }
+    place.settled_by(conflict, seen, || match is_gone() {
+        true if conflict.now.is_none() => Ok(()),
+        true => Err(not_there(
+            conflict,
+            "its name does not show here, and the server has it: ask again",
+        )),
+        false => remove(&path),
     })
 }
 
