@@ -1,11 +1,13 @@
 //! The daemon behind `farfs mount`: a new process of this program, started before any thread.
 //! It gets its plan through its standard input and says on its standard output whether the mount
-//! is usable.
+//! is usable; before that, as long as it looks through what a kill has left, that it goes on.
 //! Holds: a daemon whose command has ended before the mount was usable ends too; the command returns when the mount is usable, or with the daemon's own error.
+//! A daemon that has headway is not ended, however long it takes: the next one would begin anew.
 
 use crate::commands::umount;
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
+use crate::recovery::{WITHOUT_HEADWAY, WORDS};
 use crate::wishes::ModeName;
 use crate::{daemon, logging, mounts, output, state, threads};
 use anyhow::{Context, Result};
@@ -16,8 +18,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Beyond the bound for the server: opening and recovering what is on the disk.
-const RECOVERY: Duration = Duration::from_secs(120);
 /// Who waits for longer is told for what.
 const IN_SILENCE: Duration = Duration::from_secs(2);
 const PLAN_BYTES_MAX: u64 = 1 << 20;
@@ -25,8 +25,15 @@ const PLAN_BYTES_MAX: u64 = 1 << 20;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Report {
-    Usable { damage: Vec<String> },
-    Failed { message: String, exit: u8 },
+    /// Often, before one of the others.
+    GoesOn,
+    Usable {
+        damage: Vec<String>,
+    },
+    Failed {
+        message: String,
+        exit: u8,
+    },
 }
 
 /// Starts the daemon and waits until it can be used.
@@ -55,7 +62,7 @@ pub fn start(plan: &Plan) -> Result<()> {
             let _ = child.wait();
             fail(Exit::from_code(exit), message)
         }
-        Ok(None) => silent(child, plan),
+        Ok(Some(Report::GoesOn) | None) => silent(child, plan),
         Err(error) => {
             end(&mut child);
             error
@@ -71,26 +78,52 @@ pub fn start(plan: &Plan) -> Result<()> {
 fn heard(report: ChildStdout, plan: &Plan) -> Result<Option<Report>> {
     let (sender, receiver) = mpsc::channel();
     let reader = std::thread::Builder::new().spawn(move || {
-        let mut line = String::new();
-        let _ = BufReader::new(report).read_line(&mut line);
-        let _ = sender.send(line);
+        for line in BufReader::new(report).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
     });
     reader.map_err(|error| threads::refused("a thread", 1, &error))?;
-    Ok(said(&receiver, plan))
+    let waits = || {
+        if let Ok(address) = plan.known.url.parse::<link::Address>() {
+            let bound = bound(plan);
+            eprintln!("farfs: waiting for {}:{} ({bound}) ...", address.host, address.port);
+        }
+    };
+    let goes_on = || eprintln!("farfs: {WORDS}");
+    let bounds = (IN_SILENCE, plan.answer_within.saturating_add(WITHOUT_HEADWAY));
+    Ok(said(&receiver, bounds, waits, goes_on))
 }
 
-fn said(receiver: &mpsc::Receiver<String>, plan: &Plan) -> Option<Report> {
-    let line = match receiver.recv_timeout(IN_SILENCE) {
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            if let Ok(address) = plan.known.url.parse::<link::Address>() {
-                let bound = bound(plan);
-                eprintln!("farfs: waiting for {}:{} ({bound}) ...", address.host, address.port);
+/// What it says at last. What it is waited for is told once each: after the first bound without a word, and
+/// when it says that it goes on, from when on the second bound begins anew.
+fn said(
+    receiver: &mpsc::Receiver<String>,
+    (told_after, given_up_after): (Duration, Duration),
+    waits: impl FnOnce(),
+    goes_on: impl FnOnce(),
+) -> Option<Report> {
+    let (mut waits, mut goes_on) = (Some(waits), Some(goes_on));
+    loop {
+        let bound = if waits.is_some() { told_after } else { given_up_after };
+        let line = match (receiver.recv_timeout(bound), waits.take()) {
+            (Err(mpsc::RecvTimeoutError::Timeout), Some(waits)) => {
+                waits();
+                continue;
             }
-            receiver.recv_timeout(plan.answer_within + RECOVERY).ok()?
+            (said, untold) => {
+                waits = untold;
+                said.ok()?
+            }
+        };
+        match serde_json::from_str(&line).ok()? {
+            Report::GoesOn => {
+                if let Some(goes_on) = goes_on.take() {
+                    goes_on();
+                }
+            }
+            report => return Some(report),
         }
-        said => said.ok()?,
-    };
-    serde_json::from_str(&line).ok()
+    }
 }
 
 /// How long the daemon waits for the server.
@@ -137,7 +170,9 @@ pub fn child() -> Result<()> {
     let plan: Plan = serde_json::from_slice(&said)
         .or_exit(Exit::Usage, "this command is farfs's own; use `farfs mount`")?;
     let mut told = false;
-    let result = daemon::run(&plan, logging::to_journal_or_file, |damage| {
+    // Who waits has gone: it is ended for that.
+    let goes_on = || drop(say(&Report::GoesOn));
+    let result = daemon::run(&plan, logging::to_journal_or_file, goes_on, |damage| {
         told = true;
         set_parent_process_death_signal(None)?;
         say(&Report::Usable { damage })
@@ -161,4 +196,47 @@ fn say(report: &Report) -> Result<()> {
     let mut out = std::io::stdout();
     out.write_all(&line)?;
     out.flush().context("the command that started the daemon is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const WAITS: Duration = Duration::from_millis(200);
+
+    /// Each line comes so long after the one before it. Gives whether a mount was told of, and how often
+    /// somebody was told what it waits for: for the server, and for what a kill has left.
+    fn heard_of(lines: &'static [(&'static str, Duration)], bounds: Duration) -> (bool, u32, u32) {
+        let (sender, receiver) = mpsc::channel();
+        let daemon = std::thread::spawn(move || {
+            for (line, after) in lines {
+                std::thread::sleep(*after);
+                // Nobody may wait for it any more.
+                let _ = sender.send((*line).to_owned());
+            }
+            // One that hangs is silent, and has not ended.
+            sender
+        });
+        let (waits, goes_on) = (Cell::new(0), Cell::new(0));
+        let report = said(
+            &receiver,
+            (Duration::from_millis(1), bounds),
+            || waits.set(waits.get() + 1),
+            || goes_on.set(goes_on.get() + 1),
+        );
+        drop(daemon.join().unwrap());
+        (matches!(report, Some(Report::Usable { .. })), waits.get(), goes_on.get())
+    }
+
+    const GOES_ON: (&str, Duration) = (r#""goes-on""#, WAITS);
+    const USABLE: (&str, Duration) = (r#"{"usable":{"damage":[]}}"#, WAITS);
+
+    #[test]
+    fn a_daemon_that_has_headway_is_waited_for_and_one_that_hangs_is_not() {
+        assert_eq!(heard_of(&[USABLE], WAITS * 4), (true, 1, 0));
+        let goes_on = &[GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, USABLE];
+        assert_eq!(heard_of(goes_on, WAITS * 4), (true, 1, 1), "longer than the bound in all");
+        assert_eq!(heard_of(&[GOES_ON, GOES_ON], WAITS * 4), (false, 1, 1), "it hangs");
+    }
 }

@@ -7,12 +7,13 @@ use crate::exit::{Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::processes;
 use crate::questions::{Question, Reply};
+use crate::recovery::Telling;
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, driver, exit, guard, keeping, show};
 use crate::{metrics, mounts, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
-use client::{Client, Settings, Stop};
+use client::{Client, Headway, Settings, Stop};
 use link::{Identity, RemoteConfig};
 use model::FileId;
 use mount::{MountOptions, Mounted};
@@ -62,10 +63,12 @@ impl Shared {
 }
 
 /// Mounts, calls `ready` when it can be used, with what is damaged of it all the same, and returns when it is unmounted. `log` is told the
-/// state directory once it is this mount's own.
+/// state directory once it is this mount's own; `goes_on` is called again and again, from a thread of its own, as
+/// long as what a kill has left is looked through.
 pub fn run(
     plan: &Plan,
     log: impl FnOnce(&Path) -> Result<()>,
+    goes_on: impl FnMut() + Send + 'static,
     ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
     threads::are_there("a mount")?;
@@ -80,7 +83,7 @@ pub fn run(
     processes::raise_open_files();
     let runtime = threads::runtime()?;
     let mut invitation = Invitation::Unused;
-    let outcome = runtime.block_on(mounted(plan, &state, known, &mut invitation, ready));
+    let outcome = runtime.block_on(mounted(plan, &state, known, &mut invitation, (goes_on, ready)));
     runtime.shutdown_timeout(ENDING);
     if outcome.is_err() && is_new && invitation == Invitation::Unused {
         state::undo(state, is_made);
@@ -114,13 +117,17 @@ async fn mounted(
     state: &State,
     known: Known,
     invitation: &mut Invitation,
-    ready: impl FnOnce(Vec<String>) -> Result<()>,
+    (goes_on, ready): (impl FnMut() + Send + 'static, impl FnOnce(Vec<String>) -> Result<()>),
 ) -> Result<()> {
     let signals = Signals::new()?;
     if known.unattached {
         has_address(&known).await?;
     }
-    let shared = open(plan, state, &known)?;
+    let headway = Headway::default();
+    let shared = {
+        let _telling = Telling::of(headway.clone(), goes_on);
+        open(plan, state, &known, headway)?
+    };
     let mut driver = tokio::spawn({
         let volume = shared.volume.clone();
         async move { volume.run().await }
@@ -155,7 +162,7 @@ async fn has_address(known: &Known) -> Result<()> {
 }
 
 /// Everything below the kernel. Touches no network yet but to connect in the background.
-fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
+fn open(plan: &Plan, state: &State, known: &Known, headway: Headway) -> Result<Shared> {
     let world = World::real();
     let had_key = state.device_key().exists();
     let identity = Identity::load_or_create(&state.device_key())
@@ -197,6 +204,7 @@ fn open(plan: &Plan, state: &State, known: &Known) -> Result<Shared> {
         server,
         mountpoint: plan.mountpoint.clone(),
         state_directory: state.directory.clone(),
+        headway,
     };
     let volume = stores::open(state, known, |stores| {
         Ok(Client::open(stores, uplink.clone(), world.clone(), settings.clone())?)

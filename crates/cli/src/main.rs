@@ -38,6 +38,7 @@ mod processes;
 mod progress;
 mod questions;
 mod quota;
+mod recovery;
 mod reserve;
 mod show;
 mod state;

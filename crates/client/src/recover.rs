@@ -10,7 +10,7 @@ use crate::files::{forget_written, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
 use crate::part::{Added, PartRow, redo_part};
-use crate::plan::describe_container;
+use crate::plan::describe_container_while;
 use crate::presence::{Dirty, NO_VERSION, Presence};
 use crate::shown::Gone;
 use crate::times_set::note_time_set;
@@ -129,6 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         while let Some(page) = core.log.page(after)? {
             after = page.last;
             again.records += page.records.len();
+            self.inner.settings.headway.step();
             for record in &page.records {
                 match record {
                     Record::Moot { cancelled, .. } => forget_unmade(write, &core.log, cancelled)?,
@@ -247,11 +248,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Err(error) => Err(error.into()),
             };
         }
+        let goes_on = || {
+            self.inner.settings.headway.step();
+            true
+        };
         let holds = |generation: u32| -> Result<Option<bool>, ClientError> {
             let key = Key { file: file.0, generation };
             let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
             let (growing, size) = (Growing::new(&secret, meta.cutter), container.length()?);
-            match describe_container(&container, growing, size, 0, |_| Ok(())) {
+            match describe_container_while(&container, growing, (size, 0), goes_on, |_| Ok(())) {
                 Ok(described) => Ok(Some(described.tree.contents == *contents)),
                 // As above.
                 Err(ChunksError::Store(error)) if error.is_unreadable() => Ok(None),
@@ -303,6 +308,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             let Some((last, _)) = page.last() else { break };
             after = Some(*last);
+            self.inner.settings.headway.step();
             for (file, presence) in page {
                 if presence.dirty.is_none() || self.was_never_born(file, &presence, logged)? {
                     continue;
@@ -377,14 +383,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         // No version has this one; what a crash leaves of it is swept.
         let beside = Key { generation: u32::MAX, ..key };
-        let copied = containers.copy(key, beside, u64::MAX).and_then(|copied| {
-            if let (true, Some(copy)) = (copied, containers.open(beside, false)?) {
-                // What the program has synced stays safe.
-                copy.sync()?;
-                containers.rename(beside, key)?;
-            }
-            Ok(())
-        });
+        let mut step = || self.inner.settings.headway.step();
+        let copied =
+            containers.copy_in_steps(key, beside, u64::MAX, &mut step).and_then(|copied| {
+                if let (true, Some(copy)) = (copied, containers.open(beside, false)?) {
+                    // What the program has synced stays safe.
+                    copy.sync()?;
+                    containers.rename(beside, key)?;
+                }
+                Ok(())
+            });
         match copied {
             // There is no room for it.
             Err(StoreError::Full(_)) => {

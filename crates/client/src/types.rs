@@ -1,5 +1,6 @@
 //! What a caller of the client gives and gets.
 
+use crate::headway::Headway;
 use model::{FileId, Kind, Name, Node, Time};
 use protocol::{Objection, Refusal};
 use std::fmt;
@@ -344,6 +345,8 @@ pub struct Settings {
     pub server: String,
     pub mountpoint: PathBuf,
     pub state_directory: PathBuf,
+    /// Opening a client makes it.
+    pub headway: Headway,
 }
 
 /// Contents that take the link longer are passed by what has nothing to do with them, unless the

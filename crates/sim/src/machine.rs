@@ -6,7 +6,7 @@ use crate::network::{Alive, Conditions, LineId, Network, SimUpstream};
 use crate::tally::Counting;
 use crate::trace::Trace;
 use client::{
-    Client, Durability, PASSES_FROM, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores,
+    Client, Durability, Headway, PASSES_FROM, PENDING_NEAR_MAX, PLAN_CHUNKS_MAX, Settings, Stores,
     WantedMode,
 };
 use protocol::{Access, Caller, Cutter};
@@ -222,6 +222,8 @@ pub struct ClientMachine {
     pub reads_through: Option<Duration>,
     /// A read of its tables that fails.
     pub read_fault: ReadFault,
+    /// What all its starts have made.
+    pub headway: Headway,
     process: Option<Process>,
 }
 
@@ -274,6 +276,7 @@ impl ClientMachine {
             early_bytes_min: None,
             reads_through: None,
             read_fault: ReadFault::default(),
+            headway: Headway::default(),
             process: None,
         }
     }
@@ -334,6 +337,7 @@ impl ClientMachine {
             server: "origin".into(),
             mountpoint: "/mnt".into(),
             state_directory: "/state".into(),
+            headway: self.headway.clone(),
         };
         let client = Client::open(stores, upstream, self.room.world(&self.clock), settings)
             .map_err(|error| format!("{} does not open: {error}", self.name))?;

@@ -22,6 +22,8 @@ const BEFORE_A_CUT: usize = 8;
 const BOTH: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const DISCONNECTED: WantedMode = WantedMode::Fixed(Mode::Disconnected);
+/// What is stored is taken within this time, and after the last checkpoint no other is made.
+const TAKEN_WITHIN: Duration = Duration::from_secs(2);
 /// A checkpoint is made within this time.
 const CHECKPOINT_WITHIN: Duration = Duration::from_secs(12);
 
@@ -147,6 +149,29 @@ fn one_whose_ground_cannot_be_had_keeps_no_other_from_being_stored() {
         scene.is_killed(PARTIAL).await;
         scene.room.clock.sleep(Duration::from_secs(30)).await;
         assert!(scene.is_written("second", (2, 4)).await, "it waits for the first one");
+        scene.room.network.close();
+    });
+}
+
+/// A start that takes long says so, as long as it has headway.
+#[test]
+fn a_start_that_has_to_read_what_was_stored_makes_headway() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        let create = Operation::Create { path: Path::new("large"), mode: 0o644, slot: 0 };
+        let write = |version| Operation::Write { slot: 0, offset: 0, length: LENGTH, version };
+        let mut programs = Programs::default();
+        programs.perform_all(&scene.client(1), [create, write(1)]).await;
+        scene.room.clock.sleep(CHECKPOINT_WITHIN).await;
+        // The tables do not know yet that it was stored, and it was written over once that had been taken.
+        programs.perform_all(&scene.client(1), [Operation::Sync { slot: 0 }]).await;
+        scene.room.clock.sleep(TAKEN_WITHIN).await;
+        programs.perform_all(&scene.client(1), [write(2)]).await;
+        let before = scene.machines[1].headway.made();
+        scene.machines[1].stop(End::Killed, Duration::ZERO);
+        scene.machines[1].start().await.unwrap();
+        let made = scene.machines[1].headway.made() - before;
+        assert!(made >= 12, "{made} steps");
         scene.room.network.close();
     });
 }

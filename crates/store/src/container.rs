@@ -18,6 +18,9 @@ pub struct Key {
     pub generation: u32,
 }
 
+/// Is called after each step of what is done in bounded steps.
+pub type Step<'a> = &'a mut dyn FnMut();
+
 pub trait Containers: Send + Sync + 'static {
     type Container: Container;
 
@@ -40,7 +43,12 @@ pub trait Containers: Send + Sync + 'static {
     /// A second container with the same contents, in place of what may be there: at once where the
     /// file system shares the bytes, or else if they are at most `bytes_max`. False: it was not
     /// made. Nobody may write to the first one meanwhile.
-    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool>;
+    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+        self.copy_in_steps(from, to, bytes_max, &mut || {})
+    }
+
+    /// The same: what is not copied at once is in bounded steps.
+    fn copy_in_steps(&self, from: Key, to: Key, bytes_max: u64, step: Step<'_>) -> Result<bool>;
 
     /// A second name of a container, in place of what may be there: what is written through one name
     /// is there through the other, and either may be removed. False: it was not made. Safe from a power

@@ -3,10 +3,12 @@
 use crate::exit::{self, Exit, fail};
 use crate::plan::Consent;
 use crate::wishes::{self, Wishes};
-use crate::{background, config, daemon, logging, output, plan};
+use crate::{background, config, daemon, logging, output, plan, recovery};
 use anyhow::Result;
+use sd_notify::NotifyState;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Mount a volume
 ///
@@ -14,7 +16,8 @@ use std::path::PathBuf;
 /// printed; it is good once. Later the device is known, and neither the invitation nor a
 /// connection is needed to mount a volume that is cached: where nothing leads to the server it is there
 /// at once, and where the server does not answer after 5 seconds. So a line in fstab needs no _netdev,
-/// with which systemd would wait for the network.
+/// with which systemd would wait for the network. After a kill it may have to look through large files that
+/// were being written, and says so: that is waited for however long it takes.
 #[derive(clap::Args)]
 #[command(
     override_usage = "farfs mount [OPTIONS] [URL] MOUNTPOINT",
@@ -79,7 +82,7 @@ impl Mount {
         }
         let ready = |damage: Vec<String>| {
             damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
-            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            let _ = sd_notify::notify(&[NotifyState::Ready]);
             let at = plan.mountpoint.display().to_string();
             eprintln!("farfs: mounted at {}", output::name(&at));
             Ok(())
@@ -88,6 +91,19 @@ impl Mount {
             logging::to_stderr();
             Ok(())
         };
-        daemon::run(&plan, log, ready)
+        let bound = plan.answer_within.saturating_add(recovery::WITHOUT_HEADWAY);
+        daemon::run(&plan, log, goes_on(bound), ready)
+    }
+}
+
+/// Tells the user once, and systemd each time that it is to wait for so long from now on.
+fn goes_on(bound: Duration) -> impl FnMut() + Send + 'static {
+    let extended = NotifyState::ExtendTimeoutUsec(bound.as_micros().try_into().unwrap_or(u32::MAX));
+    let mut told = false;
+    move || {
+        if !std::mem::replace(&mut told, true) {
+            eprintln!("farfs: {}", recovery::WORDS);
+        }
+        let _ = sd_notify::notify(std::slice::from_ref(&extended));
     }
 }

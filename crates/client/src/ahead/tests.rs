@@ -43,6 +43,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         accepts_set_back: false,
         replay_delay: None,
         passes_from: None,
+        headway: Default::default(),
         budget: None,
         answer_within: Duration::from_secs(30),
         volume: String::new(),

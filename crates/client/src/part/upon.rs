@@ -196,6 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for (offset, length, name) in &row.pieces {
             let length = usize::try_from(*length).unwrap_or(usize::MAX);
             let bytes = container.read(*offset, length)?;
+            self.inner.settings.headway.step();
             if secret.check(name, &bytes).is_err() {
                 return Ok(Added::Altered);
             }

@@ -237,6 +237,7 @@ impl Farm {
             server: "farm".into(),
             mountpoint: mountpoint.clone(),
             state_directory: PathBuf::from("/nowhere"),
+            headway: client::Headway::default(),
         };
         let containers = MemoryContainers::default();
         let disk = Arc::new(Disk::default());

@@ -28,7 +28,10 @@ pub(super) fn containers_change_names(containers: &impl Containers) -> Result<()
     assert!(containers.rename(old, copied)?, "over another");
     assert_eq!(containers.open(copied, false)?.expect("renamed").read(0, 9)?, b"other");
     assert_eq!(copy.read(HOLE_BYTES, 2)?, b"AS", "who has it open keeps it");
-    assert!(containers.copy(new, copied, u64::MAX)?, "over another");
+    container.write(0, &[7; 3 << 20])?;
+    let mut steps = 0;
+    assert!(containers.copy_in_steps(new, copied, u64::MAX, &mut || steps += 1)?, "over another");
+    assert!(steps == 0 || steps >= 3, "at once, or in bounded steps: {steps}");
     assert_eq!(other.read(0, 9)?, b"other", "who has it open keeps it");
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::fan::{
 use super::mapped::lacking;
 use super::pieces::pieces;
 use super::places::{self, Places};
-use super::{Container, Containers, Key};
+use super::{Container, Containers, Key, Step};
 use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
@@ -114,14 +114,14 @@ impl Containers for DirectoryContainers {
         fan::rename(&self.path(from), &self.path(to))
     }
 
-    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+    fn copy_in_steps(&self, from: Key, to: Key, bytes_max: u64, step: Step<'_>) -> Result<bool> {
         let Some(source) = self.open(from, false)? else { return Ok(false) };
         let length = source.length()?;
         // What bears the name is not written over: somebody may have it open.
         self.remove(to)?;
         let Some(copy) = self.open(to, true)? else { return Ok(false) };
         let made = rustix::fs::ioctl_ficlone(&copy.0.file, &source.0.file).is_ok()
-            || length <= bytes_max && copy.fill_from(&source, length)?;
+            || length <= bytes_max && copy.fill_from(&source, length, step)?;
         if !made {
             self.remove(to)?;
         }
@@ -274,7 +274,7 @@ impl OrdinaryFile {
 
     /// Copies the first `length` bytes, the holes as holes, without taking them through this
     /// process where the kernel can. False: the source has become shorter.
-    fn fill_from(&self, source: &OrdinaryFile, length: u64) -> Result<bool> {
+    fn fill_from(&self, source: &OrdinaryFile, length: u64, told: Step<'_>) -> Result<bool> {
         self.leave_room(length)?;
         for (start, stretch) in source.data(0, length)? {
             let (mut at, end) = (start, start + stretch);
@@ -301,6 +301,7 @@ impl OrdinaryFile {
                     return Ok(false);
                 }
                 at += copied;
+                told();
             }
         }
         self.set_length(length)?;
@@ -481,7 +482,7 @@ impl Container for OrdinaryFile {
         let first = !self.0.copied.swap(true, Ordering::AcqRel);
         kept::put(&self.0.file, path, |file| {
             let copy = OrdinaryFile::of(file, path.clone(), self.0.home, None);
-            copy.fill_from(self, self.length()?)?;
+            copy.fill_from(self, self.length()?, &mut || {})?;
             copy.0.file.sync_data().map_err(|source| files::failed(path, source))
         })?;
         if first {

@@ -3,7 +3,7 @@
 
 use super::{Machine, full};
 use crate::blob::{Blobs, Damage, Listed};
-use crate::container::{Container, Containers, Key};
+use crate::container::{Container, Containers, Key, Step};
 use crate::error::{Result, StoreError};
 use crate::journal::{Journal, Position};
 use crate::memory::{MemoryBlobs, MemoryContainer, MemoryContainers, MemoryJournal, MemoryTables};
@@ -307,13 +307,13 @@ impl Containers for FaultyContainers {
         self.machine.writes(0, || self.store.rename(from, to))
     }
 
-    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+    fn copy_in_steps(&self, from: Key, to: Key, bytes_max: u64, step: Step<'_>) -> Result<bool> {
         let length = match self.store.open(from, false)? {
             Some(container) => container.length()?.min(bytes_max),
             None => 0,
         };
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        self.machine.writes(bytes, || self.store.copy(from, to, bytes_max))
+        self.machine.writes(bytes, || self.store.copy_in_steps(from, to, bytes_max, step))
     }
 
     fn link(&self, from: Key, to: Key) -> Result<bool> {

@@ -5,7 +5,7 @@ mod left;
 
 use self::left::Left;
 use super::Keep;
-use crate::container::{Container, Containers, Key};
+use crate::container::{Container, Containers, Key, Step};
 use crate::error::{Result, StoreError};
 use crate::files::locked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -331,7 +331,7 @@ impl Containers for MemoryContainers {
         Ok(true)
     }
 
-    fn copy(&self, from: Key, to: Key, bytes_max: u64) -> Result<bool> {
+    fn copy_in_steps(&self, from: Key, to: Key, bytes_max: u64, step: Step<'_>) -> Result<bool> {
         let mut state = locked(&self.0);
         let Some(container) = state.now.get(&from) else { return Ok(false) };
         let now = {
@@ -345,6 +345,7 @@ impl Containers for MemoryContainers {
         let copy = MemoryContainer::of(Opened::default());
         for (number, page) in &now.pages {
             copy.write(number * PAGE_BYTES, page)?;
+            step();
         }
         copy.set_length(now.length)?;
         if let Some(before) = state.now.insert(to, copy) {
