@@ -884,42 +884,27 @@ fn a_file_that_takes_long_to_be_stored_holds_up_the_locks_of_no_other() {
 
 #[test]
 fn what_is_claimed_waits_for_nothing_that_is_still_being_stored() {
-    play(1, |scene| async move {
-        let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
-        let (adas, bobs) = (client(&ada), client(&bob));
-        let file = make(&adas, "file").await;
-        scene.pass(SECOND * 2).await;
-        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
-        let held = stretch(file, hers, 1, true, (0, 9));
-        adas.lock(&held, false).await.unwrap();
-        let line = Conditions { bytes_a_second: Some(100_000), ..Conditions::NEAR };
-        scene.room.network.set_conditions(ada.line, line);
-        let bytes: Vec<u8> = (0..2_000_000).map(|_| scene.room.chance.below(256) as u8).collect();
-        complete(&adas, |c| c.write(hers, 0, &bytes)).await.unwrap();
-        complete(&adas, |c| c.flush(CALLER, hers)).await.unwrap();
-        adas.set_mode(CONNECTED);
-        scene.pass(SECOND * 5).await;
-        assert!(adas.status().pending.updates > 0);
-        let wanted = stretch(file, his, 2, true, (5, 5));
-        assert!(matches!(bobs.lock(&wanted, false).await, Err(Error::Locked)));
-        complete(&adas, |c| c.read(hers, 0, 1)).await.unwrap();
-        unlock(&adas, &held).await.unwrap();
-        bobs.lock(&wanted, true).await.unwrap();
-    });
+    what_is_claimed_waits_for_nothing(false);
 }
 
 #[test]
 fn what_is_claimed_from_who_has_the_file_to_himself_waits_for_nothing_either() {
+    what_is_claimed_waits_for_nothing(true);
+}
+
+/// `keeps`: the other one has locked the file before, and keeps it to himself.
+fn what_is_claimed_waits_for_nothing(keeps: bool) {
     play(1, |scene| async move {
         let (ada, bob) = (scene.comes(0, PARTIAL).await, scene.comes(1, CONNECTED).await);
         let (adas, bobs) = (client(&ada), client(&bob));
         let file = make(&adas, "file").await;
         scene.pass(SECOND * 2).await;
         let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
-        // He has locked it, and keeps it to himself.
         let wanted = stretch(file, his, 2, true, (5, 5));
-        bobs.lock(&wanted, false).await.unwrap();
-        unlock(&bobs, &wanted).await.unwrap();
+        if keeps {
+            bobs.lock(&wanted, false).await.unwrap();
+            unlock(&bobs, &wanted).await.unwrap();
+        }
         let held = stretch(file, hers, 1, true, (0, 9));
         adas.lock(&held, false).await.unwrap();
         let line = Conditions { bytes_a_second: Some(100_000), ..Conditions::NEAR };

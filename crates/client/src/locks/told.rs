@@ -48,13 +48,17 @@ impl OfFile {
         !told.is_empty() && told.iter().all(|told| together.cover_all(told))
     }
 
+    /// What it takes for held, or one of what it may, so that none of it is known any more.
+    fn take_told(&mut self) -> Option<Vec<Locks>> {
+        self.told.take().map(|told| vec![told]).or_else(|| self.may_be_told.take())
+    }
+
     /// It is about to be told that `held` is, and may take it for that, or go on as it did.
     fn is_being_told(&mut self, held: &Locks) {
-        let before = match (self.told.take(), &self.leased) {
+        let before = match self.leased {
             // All that this gives up has been waited for.
-            (_, Leased::Whole) => Some(Vec::new()),
-            (Some(told), Leased::These(_)) => Some(vec![told]),
-            (None, Leased::These(_)) => self.may_be_told.take(),
+            Leased::Whole => Some(Vec::new()),
+            Leased::These(_) => self.take_told(),
         };
         self.may_be_told = before.filter(|before| before.len() < MAY_BE_TOLD_MAX);
         if let Some(told) = self.may_be_told.as_mut().filter(|told| !told.contains(held)) {
@@ -65,11 +69,7 @@ impl OfFile {
     /// It is not known any more what it takes for held. What is locked from now on is no part of it.
     pub(super) fn doubt(&mut self) {
         self.told_before = self.held_as_told();
-        self.may_be_told = match (self.told.take(), &self.leased) {
-            (_, Leased::Whole) => None,
-            (Some(told), Leased::These(_)) => Some(vec![told]),
-            (None, Leased::These(_)) => self.may_be_told.take(),
-        };
+        self.may_be_told = self.take_told();
         self.leased = Leased::These(Locks::default());
     }
 
@@ -133,7 +133,7 @@ impl Table {
         match outcome {
             LockOutcome::GivenWhole => {
                 (of_file.leased, of_file.told) = (Leased::Whole, None);
-                of_file.told_before = Locks::default();
+                (of_file.told_before, of_file.may_be_told) = (Locks::default(), None);
                 of_file.unheard = false;
                 self.bound_idle(file);
             }
